@@ -1,0 +1,119 @@
+"""TrinityLake: a lakehouse that is nothing but files, with transactions over any number of tables.
+
+    import trinitylake as tl
+
+    lake = tl.create("s3://bucket/lake")
+    with lake.transaction(message="load") as txn:
+        txn.create_namespace("nyc")
+        txn.create_table("nyc.flights", data).append(data)
+    lake.table("nyc.flights").scan(filter="month = 1").to_arrow()
+
+Importing this package loads neither PyIceberg nor the command line, starts no thread and opens no connection.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from trinitylake import errors
+from trinitylake.errors import (
+    CommitConflict,
+    CommitStateUnknown,
+    CorruptFile,
+    InvalidArgument,
+    InvalidLocation,
+    InvalidName,
+    NamespaceNotEmpty,
+    NotALakehouse,
+    ObjectAlreadyExists,
+    ObjectNotFound,
+    PermissionDenied,
+    StorageError,
+    TransactionClosed,
+    TransactionExpired,
+    TrinityLakeError,
+    UnsupportedVersion,
+    VersionExpired,
+    VersionNotFound,
+)
+from trinitylake.lakehouse import Lakehouse, create, open
+
+if TYPE_CHECKING:
+    from trinitylake import core
+    from trinitylake.definitions import Column, Schema, list_of, map_of, struct_of
+    from trinitylake.table import Table
+    from trinitylake.transaction import Transaction
+    from trinitylake.view import View
+    from trinitylake.view_at import ViewAt
+
+    __version__: str
+
+__all__ = [
+    "Column",
+    "CommitConflict",
+    "CommitStateUnknown",
+    "CorruptFile",
+    "InvalidArgument",
+    "InvalidLocation",
+    "InvalidName",
+    "Lakehouse",
+    "NamespaceNotEmpty",
+    "NotALakehouse",
+    "ObjectAlreadyExists",
+    "ObjectNotFound",
+    "PermissionDenied",
+    "Schema",
+    "StorageError",
+    "Table",
+    "Transaction",
+    "TransactionClosed",
+    "TransactionExpired",
+    "TrinityLakeError",
+    "UnsupportedVersion",
+    "VersionExpired",
+    "VersionNotFound",
+    "View",
+    "ViewAt",
+    "__version__",
+    "core",
+    "create",
+    "errors",
+    "list_of",
+    "map_of",
+    "open",
+    "struct_of",
+]
+
+# Loaded when they are first asked for: name -> module.
+_LAZY = {
+    "Column": "trinitylake.definitions",
+    "Schema": "trinitylake.definitions",
+    "Table": "trinitylake.table",
+    "Transaction": "trinitylake.transaction",
+    "View": "trinitylake.view",
+    "ViewAt": "trinitylake.view_at",
+    "list_of": "trinitylake.definitions",
+    "map_of": "trinitylake.definitions",
+    "struct_of": "trinitylake.definitions",
+}
+_LAZY_MODULES = ("core",)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        value = getattr(import_module(_LAZY[name]), name)
+    elif name in _LAZY_MODULES:
+        value = import_module(f"trinitylake.{name}")
+    elif name == "__version__":
+        from importlib.metadata import version
+
+        value = version("trinitylake")
+    else:
+        raise AttributeError(f"module 'trinitylake' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

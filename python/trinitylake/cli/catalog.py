@@ -1,0 +1,178 @@
+"""`create`, `ls` and `show`: the lakehouse and what is in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.syntax import Syntax
+from rich.text import Text
+
+import trinitylake
+from trinitylake.cli.app import Json, Options, Root, command, key_values, open_lakehouse
+from trinitylake.cli.output import emit, grid, pairs, size_text
+from trinitylake.errors import ObjectNotFound
+from trinitylake.reader import Reader
+from trinitylake.settings import DEFAULTS, default_isolation
+
+if TYPE_CHECKING:
+    from trinitylake.table import Table
+    from trinitylake.view import View
+
+
+@command
+def create(
+    root: Root,
+    name: Annotated[str, typer.Option(help="A name for people.")] = "",
+    order: Annotated[int, typer.Option(help="Children a tree node may have.")] = DEFAULTS["order"],
+    node_file_max_size_bytes: Annotated[int, typer.Option(help="Target size of a node, uncompressed.")] = DEFAULTS[
+        "node_file_max_size_bytes"
+    ],
+    properties: Annotated[list[str] | None, typer.Option("--property", metavar="KEY=VALUE")] = None,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="No error if there is a lakehouse already.")] = False,
+    options: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Create a lakehouse."""
+    lake = trinitylake.create(
+        root,
+        name=name,
+        properties=key_values(properties),
+        exist_ok=exist_ok,
+        storage_options=key_values(options),
+        order=order,
+        node_file_max_size_bytes=node_file_max_size_bytes,
+    )
+    document = {"uri": lake.uri, "name": lake.name, "version": lake.version}
+    emit(document, Text(f"{lake.uri} is at version {lake.version}"), as_json)
+
+
+@command
+def ls(
+    root: Root,
+    namespace: Annotated[str | None, typer.Argument(help="A namespace; all of them without it.")] = None,
+    recursive: Annotated[
+        bool, typer.Option("--recursive", "-r", help="Nested namespaces and all objects too.")
+    ] = False,
+    options: Options = None,
+    as_json: Json = False,
+) -> None:
+    """List namespaces, or what is in one."""
+    list_objects(open_lakehouse(root, options).at(), namespace, recursive, as_json)
+
+
+@command
+def show(
+    root: Root,
+    identifier: Annotated[
+        str | None, typer.Argument(help="A table, view or namespace; the lakehouse without it.")
+    ] = None,
+    options: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Describe the lakehouse, or a table, view or namespace."""
+    lake = open_lakehouse(root, options)
+    if identifier is not None:
+        show_object(lake.at(), identifier, as_json)
+        return
+    definition = lake.definition
+    document: dict[str, Any] = {"uri": lake.uri, "name": definition.name, "version": lake.version}
+    document |= {setting: getattr(definition, setting) for setting in DEFAULTS if setting != "default_isolation"}
+    document |= {"default_isolation": default_isolation(definition)}
+    document |= {"properties": dict(definition.properties)}
+    emit(document, pairs(document), as_json)
+
+
+def list_objects(reader: Reader, namespace: str | None, recursive: bool, as_json: bool) -> None:
+    """Print what is in a namespace, or the namespaces; with `recursive` everything below."""
+    document: dict[str, list[str]] = {"namespaces": reader.namespaces(namespace), "tables": [], "views": []}
+    if recursive:
+        within = document["namespaces"] + ([namespace] if namespace and reader.exists(namespace) else [])
+        listed = set(within)
+        document["tables"] = [
+            name for name in reader.tables() if namespace is None or name.rpartition(".")[0] in listed
+        ]
+        document["views"] = [name for name in reader.views() if namespace is None or name.rpartition(".")[0] in listed]
+    elif namespace is not None and reader.exists(namespace):
+        document["tables"], document["views"] = reader.tables(namespace), reader.views(namespace)
+    table = grid("kind", "name")
+    for kind, names in document.items():
+        for name in names:
+            table.add_row(Text(kind[:-1], "dim"), Text(name))
+    emit(document, table if table.row_count else Text("nothing here", "dim"), as_json)
+
+
+def show_object(reader: Reader, identifier: str, as_json: bool) -> None:
+    """Print a table, view or namespace, whichever has that name. Raises `ObjectNotFound`."""
+    match reader.kind(identifier):
+        case "table":
+            document, picture = _describe_table(reader.table(identifier))
+        case "view":
+            document, picture = _describe_view(reader.view(identifier))
+        case "namespace":
+            namespace = reader.namespace(identifier)
+            document = {
+                "kind": "namespace",
+                "name": namespace.name,
+                "id": namespace.id,
+                "properties": namespace.properties,
+            }
+            picture = pairs(document)
+        case _:
+            raise ObjectNotFound(f"there is no namespace, table or view {identifier}")
+    emit(document, picture, as_json)
+
+
+def _describe_table(table: Table) -> tuple[dict[str, Any], RenderableType]:
+    iceberg = table.iceberg
+    schema = table.schema
+    snapshot = iceberg.current_snapshot()
+    summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+    columns = [
+        {"name": column.name, "type": str(column.type), "nullable": column.nullable, "doc": column.doc}
+        for column in schema.columns
+    ]
+    partitions = [
+        f"{field.transform}({iceberg.schema().find_column_name(field.source_id)})" for field in iceberg.spec().fields
+    ]
+    facts = {
+        "kind": "table",
+        "name": table.name,
+        "id": table.id,
+        "type": table.type,
+        "location": table.location,
+        "metadata_location": table.metadata_location,
+        "partitions": partitions,
+        "primary_key": table.primary_key,
+        "properties": table.properties,
+        "snapshots": len(iceberg.metadata.snapshots),
+        "rows": int(summary.get("total-records", 0)),
+        "data_files": int(summary.get("total-data-files", 0)),
+        "size_bytes": int(summary.get("total-files-size", 0)),
+    }
+    picture = grid("column", "type", "", "doc")
+    for column in schema.columns:
+        picture.add_row(
+            Text(column.name), Text(str(column.type)), "" if column.nullable else "not null", Text(column.doc)
+        )
+    readable = facts | {"size_bytes": size_text(int(summary.get("total-files-size", 0)))}
+    return facts | {"columns": columns}, Group(pairs(readable), "", picture)
+
+
+def _describe_view(view: View) -> tuple[dict[str, Any], RenderableType]:
+    document = {
+        "kind": "view",
+        "name": view.name,
+        "id": view.id,
+        "representations": view.representations,
+        "default_namespace": view.default_namespace,
+        "properties": view.properties,
+    }
+    facts = {name: value for name, value in document.items() if name != "representations"}
+    texts = [
+        part
+        for dialect, sql in view.representations.items()
+        for part in ("", Text(dialect, "bold"), Syntax(sql, "sql"))
+    ]
+    return document, Group(pairs(facts), *texts)

@@ -1,0 +1,184 @@
+"""The format itself, for people who build on it: file names, keys and nodes, vectorised over Arrow.
+
+Thin over the Rust core, without a handle, a thread or a connection, so all of it is safe inside a PySpark UDF
+executor. Where an array is expected, anything goes that pyarrow can read: a pyarrow, polars or numpy array, a
+list, any object with the Arrow C data interface. Arrays come back as pyarrow. Section numbers are those of
+`docs/format.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, cast
+
+import pyarrow as pa
+
+from trinitylake import _core
+
+__all__ = [
+    "KeySizes",
+    "NodeFile",
+    "decode_keys",
+    "encode_namespace_keys",
+    "encode_table_keys",
+    "encode_view_keys",
+    "merge_messages",
+    "optimize_paths",
+    "read_node",
+    "root_path",
+    "root_version",
+    "search_node",
+]
+
+
+class HasKeySizes(Protocol):
+    """What decides the width of a key: a `KeySizes`, or the definition of a lakehouse."""
+
+    @property
+    def namespace_name_max_size_bytes(self) -> int: ...
+    @property
+    def table_name_max_size_bytes(self) -> int: ...
+    @property
+    def view_name_max_size_bytes(self) -> int: ...
+
+
+class KeySizes(NamedTuple):
+    """The longest names of a lakehouse, in bytes of UTF-8; names are padded to them with spaces (§4)."""
+
+    namespace_name_max_size_bytes: int = 100
+    table_name_max_size_bytes: int = 100
+    view_name_max_size_bytes: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFile:
+    """One decoded node file (§5).
+
+    Attributes:
+        path: the path the file was read from, or "".
+        height: 0 for a leaf, or -1 where the file does not tell.
+        n_keys: the keys of the node's own table.
+        system: the system rows.
+        table: the node key table, (key, value, pnode), exactly `order` rows; the first holds the leftmost child.
+        buffer: the write buffer, (key, value, txn), oldest message first; a null value is a delete.
+    """
+
+    path: str
+    height: int
+    n_keys: int
+    system: dict[str, str]
+    table: pa.RecordBatch = field(repr=False)
+    buffer: pa.RecordBatch = field(repr=False)
+    _node: _core.NodeFile = field(repr=False, compare=False)
+
+    def search(self, key: str) -> tuple[Answer, str | None]:
+        """What this node alone says about `key`; see `search_node`."""
+        return search_node(self, key)
+
+
+Answer = Literal["message", "row", "child", "absent"]
+
+
+def optimize_paths(paths: Any) -> pa.StringArray:
+    """Spread file paths over object-store prefixes (§3): (n,) strings to (n,) strings.
+
+    Each becomes `aaaa/bbbb/cccc/dddddddd-<path with "/" as "-">`, where the letters are the 20 low bits of its
+    MurmurHash3. Write-side only: a reader never takes such a path apart. Nulls stay null.
+    """
+    return _array(_core.optimize_paths(_strings(paths)))
+
+
+def root_path(version: int) -> str:
+    """The file name of the root node of `version` (§3): `root_path(4)` is `_0010….arrow`."""
+    return _core.root_path(version)
+
+
+def root_version(path: str) -> int | None:
+    """The inverse of `root_path`; None if `path` is not the name of a root node. Accepts `.ipc` too."""
+    return _core.root_version(path)
+
+
+def encode_namespace_keys(namespaces: Any, config: HasKeySizes | None = None) -> pa.StringArray:
+    """The keys of namespaces (§4): (n,) names to (n,) keys of 4 + namespace size bytes. Raises `InvalidName`."""
+    return _array(_core.encode_keys("namespace", _strings(namespaces), None, _sizes(config)))
+
+
+def encode_table_keys(namespaces: Any, tables: Any, config: HasKeySizes | None = None) -> pa.StringArray:
+    """The keys of tables (§4): (n,) and (n,) names to (n,) keys of 4 + namespace size + table size bytes.
+
+    `namespaces` may be one string for all. `config` is a `KeySizes` or a lakehouse definition; without one the
+    format's defaults hold. Raises `InvalidName` for the first name that no key can hold.
+    """
+    return _object_keys("table", namespaces, tables, config)
+
+
+def encode_view_keys(namespaces: Any, views: Any, config: HasKeySizes | None = None) -> pa.StringArray:
+    """The keys of views (§4); see `encode_table_keys`."""
+    return _object_keys("view", namespaces, views, config)
+
+
+def decode_keys(keys: Any, config: HasKeySizes | None = None) -> pa.RecordBatch:
+    """The inverse of the encoders: (n,) keys to the columns kind, namespace, name.
+
+    The name of a namespace row is empty. Raises `InvalidArgument` for what is not a key of these sizes.
+    """
+    return _batch(_core.decode_keys(_strings(keys), _sizes(config)))
+
+
+def read_node(data: bytes, path: str = "") -> NodeFile:
+    """Decode and check one node file (§5). Raises `CorruptFile`, with `path` in it, for anything else."""
+    node = _core.read_node(data, path)
+    return NodeFile(
+        path=node.path,
+        height=node.height,
+        n_keys=node.n_keys,
+        system=dict(node.system),
+        table=_batch(node.table),
+        buffer=_batch(node.buffer),
+        _node=node,
+    )
+
+
+def search_node(node: NodeFile, key: str) -> tuple[Answer, str | None]:
+    """What one node says about one key (§5, "Reading a key").
+
+    ("message", location or None for a delete): the last buffer message decides. ("row", location): the key table
+    has it. ("child", path): ask that node. ("absent", None): a leaf without it.
+    """
+    answer, value = node._node.search(key)
+    return cast(Answer, answer), value
+
+
+def merge_messages(buffers: Sequence[Any]) -> pa.RecordBatch:
+    """Merge write buffers, the newest last, into one row per key in key order: the newest message wins (§5)."""
+    return _batch(_core.merge_messages([_batch(buffer) for buffer in buffers]))
+
+
+def _object_keys(kind: _core.Kind, namespaces: Any, names: Any, config: HasKeySizes | None) -> pa.StringArray:
+    names = _strings(names)
+    namespaces = pa.repeat(namespaces, len(names)) if isinstance(namespaces, str) else _strings(namespaces)
+    return _array(_core.encode_keys(kind, namespaces, names, _sizes(config)))
+
+
+def _sizes(config: HasKeySizes | None) -> tuple[int, int, int]:
+    config = config or KeySizes()
+    return config.namespace_name_max_size_bytes, config.table_name_max_size_bytes, config.view_name_max_size_bytes
+
+
+def _strings(data: Any) -> pa.StringArray:
+    """Any column of strings as one contiguous Arrow array; no copy where it already is one."""
+    array = data
+    if not isinstance(array, pa.Array | pa.ChunkedArray):
+        array = pa.chunked_array(data) if hasattr(data, "__arrow_c_stream__") else pa.array(data)
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    return array if array.type == pa.string() else array.cast(pa.string())
+
+
+def _array(data: Any) -> Any:
+    return data if isinstance(data, pa.Array) else pa.array(data)
+
+
+def _batch(data: Any) -> pa.RecordBatch:
+    return data if isinstance(data, pa.RecordBatch) else pa.record_batch(data)

@@ -1,0 +1,123 @@
+"""Arrow schemas to declared ones (§9), for tables that are created from data.
+
+Wider than PyIceberg's own inference, never lossy: unsigned integers take the next wider signed type, nanoseconds
+become microseconds (Iceberg v2 has no finer time), time zones become UTC instants, dictionaries become their values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from trinitylake.definitions.types import Column, Schema, Type
+from trinitylake.errors import InvalidArgument
+
+_DOC = b"doc"
+
+
+def arrow_schema_of(data: Any) -> pa.Schema | None:
+    """The schema of a pyarrow schema or of anything with the Arrow C interface; None for anything else.
+
+    Reads the schema only: a stream is not consumed beyond what its library needs to know it.
+    """
+    if isinstance(data, pa.Schema):
+        return data
+    for attribute in (data, getattr(data, "schema", None)):
+        if isinstance(attribute, pa.Schema):
+            return attribute
+    if hasattr(data, "__arrow_c_schema__"):
+        return pa.schema(data)
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data).schema
+    if hasattr(data, "__arrow_c_array__"):
+        return pa.record_batch(data).schema
+    return None
+
+
+def from_arrow(schema: pa.Schema) -> Schema:
+    """A declared schema from an Arrow one. Raises `InvalidArgument` for a type without a counterpart, by column."""
+    return Schema([_column(field, field.name) for field in schema])
+
+
+def _column(field: pa.Field, path: str) -> Column:
+    doc = (field.metadata or {}).get(_DOC, b"").decode("utf-8", "replace")
+    return Column(field.name, _type(field.type, path), field.nullable, doc)
+
+
+def _nested(name: str, field: pa.Field, path: str, nullable: bool) -> Column:
+    return Column(name, _type(field.type, f"{path}.{name}"), nullable)
+
+
+def _type(type: pa.DataType, path: str) -> Type:
+    is_ = pa.types
+    if is_.is_struct(type):
+        fields = [type.field(position) for position in range(type.num_fields)]
+        return Type("struct", children=tuple(_column(field, f"{path}.{field.name}") for field in fields))
+    if is_.is_map(type):
+        key = _nested("key", type.key_field, path, nullable=False)
+        return Type("map", children=(key, _nested("value", type.item_field, path, type.item_field.nullable)))
+    if _is_list(type):
+        field = type.value_field
+        return Type("list", children=(_nested("element", field, path, field.nullable),))
+    if is_.is_dictionary(type) or is_.is_run_end_encoded(type):
+        return _type(type.value_type, path)
+    if isinstance(type, pa.UuidType):
+        return Type("fixed", length=16, iceberg="uuid")
+    if isinstance(type, pa.BaseExtensionType):
+        return _type(type.storage_type, path)
+    if is_.is_integer(type):
+        return _integer(type)
+    if is_.is_decimal(type):
+        return _decimal(type, path)
+    if is_.is_fixed_size_binary(type):
+        return Type("fixed", length=type.byte_width)
+    if is_.is_timestamp(type):
+        return Type("timestamptz" if type.tz else "timestamp")
+    for test, kind in _SIMPLE:
+        if test(type):
+            return Type(kind)
+    raise InvalidArgument(f"column {path!r}: the Arrow type {type} has no counterpart in Iceberg; cast it first")
+
+
+def _is_list(type: pa.DataType) -> bool:
+    is_ = pa.types
+    return bool(
+        is_.is_list(type)
+        or is_.is_large_list(type)
+        or is_.is_fixed_size_list(type)
+        or is_.is_list_view(type)
+        or is_.is_large_list_view(type)
+    )
+
+
+def _integer(type: pa.DataType) -> Type:
+    if pa.types.is_uint64(type):
+        return Type("decimal", precision=20)
+    if pa.types.is_uint32(type) or type.bit_width == 64:
+        return Type("bigint")
+    if type.bit_width == 32 or pa.types.is_uint16(type):
+        return Type("int")
+    return Type("smallint")
+
+
+def _decimal(type: pa.DataType, path: str) -> Type:
+    if type.precision > 38 or not 0 <= type.scale <= type.precision:
+        raise InvalidArgument(f"column {path!r}: {type} does not fit a decimal of up to 38 digits; cast it first")
+    return Type("decimal", precision=type.precision, scale=type.scale)
+
+
+_SIMPLE = (
+    (pa.types.is_boolean, "boolean"),
+    (pa.types.is_float16, "real"),
+    (pa.types.is_float32, "real"),
+    (pa.types.is_float64, "double"),
+    (pa.types.is_string, "varchar"),
+    (pa.types.is_large_string, "varchar"),
+    (pa.types.is_string_view, "varchar"),
+    (pa.types.is_binary, "binary"),
+    (pa.types.is_large_binary, "binary"),
+    (pa.types.is_binary_view, "binary"),
+    (pa.types.is_date, "date"),
+    (pa.types.is_time, "time"),
+)

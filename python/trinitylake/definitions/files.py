@@ -1,0 +1,185 @@
+"""Definition files, `*.binpb` (format §6): building new ones, reading and rewriting old ones.
+
+A definition is a protobuf message of `trinitylake_pb2`. To change one, parse it, change the message and write it
+back: fields that this library does not know then survive. Never build a new message from an old one.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Literal, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from trinitylake.definitions import trinitylake_pb2 as proto
+from trinitylake.definitions.schema import to_proto
+from trinitylake.definitions.types import Schema
+from trinitylake.errors import CorruptFile, InvalidArgument, UnsupportedVersion
+
+#: A larger definition file is refused before it is decoded.
+MAX_SIZE_BYTES = 16 << 20
+#: The highest `LakehouseDef.major_version` that this library reads and writes.
+MAJOR_VERSION = 0
+
+TableType = Literal["managed", "external", "federated"]
+Definition = TypeVar("Definition", bound=Message)
+
+#: Keys of `TableDef.format_properties` for the Iceberg format (§9).
+METADATA_LOCATION = "metadata_location"
+PREVIOUS_METADATA_LOCATION = "previous_metadata_location"
+
+
+def new_id() -> str:
+    """The id of a new object: a random UUID, which it keeps for life, so that drop and recreate shows."""
+    return str(uuid.uuid4())
+
+
+def new_namespace_def(id: str | None = None, properties: Mapping[str, str] | None = None) -> proto.NamespaceDef:
+    """The definition of a namespace. `id` defaults to a fresh one."""
+    return proto.NamespaceDef(id=id or new_id(), properties=_text_properties(properties))
+
+
+def new_table_def(
+    id: str | None = None,
+    schema: Schema | proto.Schema | None = None,
+    *,
+    table_type: TableType = "managed",
+    format_properties: Mapping[str, str] | None = None,
+    properties: Mapping[str, str] | None = None,
+    primary_keys: Iterable[str] = (),
+    sort_keys: Iterable[proto.SortKey] = (),
+    distribution_keys: Iterable[str] = (),
+    unique_columns: Iterable[str] = (),
+) -> proto.TableDef:
+    """The definition of an Iceberg table (§9). `id` defaults to a fresh one.
+
+    `format_properties` of a managed table hold `metadata_location`, a path below the root; of an external table
+    `metadata_location`, a URI; of a federated one the properties of its catalog (`iceberg/federated.py`).
+    `primary_keys` default to the primary key of `schema`.
+    """
+    stored = to_proto(schema) if isinstance(schema, Schema) else schema
+    if isinstance(schema, Schema) and not primary_keys:
+        primary_keys = schema.primary_key
+    return proto.TableDef(
+        id=id or new_id(),
+        schema=stored,
+        table_type=proto.TableType.Value(table_type.upper()),
+        table_format=proto.ICEBERG,
+        format_properties=_text_properties(format_properties),
+        properties=_text_properties(properties),
+        primary_keys=primary_keys,
+        sort_keys=sort_keys,
+        distribution_keys=distribution_keys,
+        unique_columns=unique_columns,
+    )
+
+
+def new_view_def(
+    representations: Mapping[str, str],
+    id: str | None = None,
+    *,
+    schema: Schema | proto.Schema | None = None,
+    default_namespace: str = "",
+    properties: Mapping[str, str] | None = None,
+) -> proto.ViewDef:
+    """The definition of a view: `representations` maps a SQL dialect, such as "spark", to the query in it.
+
+    Raises:
+        InvalidArgument: without any representation, or for an empty query.
+    """
+    if not representations:
+        raise InvalidArgument("a view needs a query in at least one SQL dialect")
+    for dialect, sql in representations.items():
+        if not dialect.strip() or not sql.strip():
+            raise InvalidArgument(f"a view needs a dialect and a query, got {dialect!r}: {sql!r}")
+    return proto.ViewDef(
+        id=id or new_id(),
+        schema=to_proto(schema) if isinstance(schema, Schema) else schema,
+        representations=[proto.SQLRepresentation(dialect=dialect, sql=sql) for dialect, sql in representations.items()],
+        default_namespace=default_namespace,
+        properties=_text_properties(properties),
+    )
+
+
+def parse_lakehouse_def(data: bytes, path: str = "") -> proto.LakehouseDef:
+    """Read a lakehouse definition. Raises `CorruptFile`, or `UnsupportedVersion` if it is newer than this library."""
+    definition = _parse(proto.LakehouseDef, data, path)
+    if definition.major_version > MAJOR_VERSION:
+        raise UnsupportedVersion(
+            f"{_where(path, 'lakehouse definition')}: format version {definition.major_version}, "
+            f"this library reads up to {MAJOR_VERSION}"
+        )
+    return definition
+
+
+def parse_namespace_def(data: bytes, path: str = "") -> proto.NamespaceDef:
+    """Read a namespace definition. Raises `CorruptFile`; `path` names the file in it."""
+    return _with_id(_parse(proto.NamespaceDef, data, path), path)
+
+
+def parse_table_def(data: bytes, path: str = "") -> proto.TableDef:
+    """Read a table definition. Raises `CorruptFile`, or `UnsupportedVersion` for an unknown kind of table."""
+    definition = _with_id(_parse(proto.TableDef, data, path), path)
+    if definition.table_type not in proto.TableType.values() or definition.table_format not in proto.TableFormat.values():
+        raise UnsupportedVersion(
+            f"{_where(path, 'table definition')}: table type {definition.table_type} in format "
+            f"{definition.table_format} is unknown to this library"
+        )
+    return definition
+
+
+def parse_view_def(data: bytes, path: str = "") -> proto.ViewDef:
+    """Read a view definition. Raises `CorruptFile`; `path` names the file in it."""
+    return _with_id(_parse(proto.ViewDef, data, path), path)
+
+
+def parse_distributed_transaction_def(data: bytes, path: str = "") -> proto.DistributedTransactionDef:
+    """Read a saved transaction. Raises `CorruptFile`; `path` names the file in it."""
+    definition = _parse(proto.DistributedTransactionDef, data, path)
+    if not definition.id:
+        raise CorruptFile(f"{_where(path, 'transaction')}: it has no id", path=path)
+    return definition
+
+
+def serialize(definition: Message) -> bytes:
+    """The bytes of a definition file; equal messages give equal bytes. Raises `InvalidArgument` over 16 MiB."""
+    data = definition.SerializeToString(deterministic=True)
+    if len(data) > MAX_SIZE_BYTES:
+        raise InvalidArgument(f"a definition of {len(data)} bytes is over the limit of {MAX_SIZE_BYTES} bytes")
+    return data
+
+
+def _parse(message: type[Definition], data: bytes, path: str) -> Definition:
+    name = message.DESCRIPTOR.name
+    if len(data) > MAX_SIZE_BYTES:
+        raise CorruptFile(f"{_where(path, name)}: {len(data)} bytes are over the limit of {MAX_SIZE_BYTES}", path=path)
+    definition = message()
+    try:
+        definition.ParseFromString(data)
+    except (DecodeError, RecursionError, ValueError) as error:
+        raise CorruptFile(f"{_where(path, name)}: not a {name}: {error}", path=path) from error
+    return definition
+
+
+Identified = TypeVar("Identified", proto.NamespaceDef, proto.TableDef, proto.ViewDef)
+
+
+def _with_id(definition: Identified, path: str) -> Identified:
+    try:
+        uuid.UUID(definition.id)
+    except ValueError as error:
+        name = definition.DESCRIPTOR.name
+        raise CorruptFile(f"{_where(path, name)}: its id {definition.id!r} is not a UUID", path=path) from error
+    return definition
+
+
+def _text_properties(properties: Mapping[str, str] | None) -> dict[str, str]:
+    for key, value in (properties or {}).items():
+        if not isinstance(key, str) or not isinstance(value, str) or not key:
+            raise InvalidArgument(f"properties map text to text, got {key!r}: {value!r}")
+    return dict(properties or {})
+
+
+def _where(path: str, name: str) -> str:
+    return path or name

@@ -1,0 +1,253 @@
+"""Reads SQL type strings: `"numeric(10,2)"`, `"array<int>"`, `"row(a int, b map<varchar, double precision>)"`.
+
+The grammar is the union of what Postgres, Trino and Spark users write. `str(type)` is its inverse.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NoReturn
+
+from trinitylake.definitions.types import MAX_DECIMAL_PRECISION, Column, Type
+from trinitylake.errors import InvalidArgument
+
+#: What people write -> the kind of the format. Words of two or more parts come first when matching.
+ALIASES = {
+    "bool": "boolean",
+    "boolean": "boolean",
+    "int2": "smallint",
+    "smallint": "smallint",
+    "short": "smallint",
+    "tinyint": "smallint",
+    "byte": "smallint",
+    "int4": "int",
+    "int": "int",
+    "integer": "int",
+    "int32": "int",
+    "int8": "bigint",
+    "bigint": "bigint",
+    "long": "bigint",
+    "int64": "bigint",
+    "decimal": "decimal",
+    "numeric": "decimal",
+    "dec": "decimal",
+    "number": "decimal",
+    "float4": "real",
+    "real": "real",
+    "float": "real",
+    "float32": "real",
+    "float8": "double",
+    "double": "double",
+    "double precision": "double",
+    "float64": "double",
+    "char": "char",
+    "character": "char",
+    "bpchar": "char",
+    "varchar": "varchar",
+    "character varying": "varchar",
+    "char varying": "varchar",
+    "text": "varchar",
+    "string": "varchar",
+    "date": "date",
+    "time": "time",
+    "time without time zone": "time",
+    "timetz": "timetz",
+    "time with time zone": "timetz",
+    "timestamp": "timestamp",
+    "datetime": "timestamp",
+    "timestamp without time zone": "timestamp",
+    "timestamp_ntz": "timestamp",
+    "timestamptz": "timestamptz",
+    "timestamp with time zone": "timestamptz",
+    "timestamp_ltz": "timestamptz",
+    "fixed": "fixed",
+    "binary": "binary",
+    "bytea": "binary",
+    "varbinary": "binary",
+    "blob": "binary",
+    "bytes": "binary",
+    "uuid": "uuid",
+    "array": "list",
+    "list": "list",
+    "map": "map",
+    "row": "struct",
+    "struct": "struct",
+}
+MAX_DEPTH = 32
+MAX_TEXT_LENGTH = 65536
+
+_TOKEN = re.compile(r'\s*(?:(?P<number>\d+)|(?P<quoted>"(?:[^"]|"")+"|`(?:[^`]|``)+`)|(?P<word>\w+)|(?P<mark>[(),:<>\[\]]))')
+_CLOSING = {"(": ")", "<": ">"}
+_FIRST_WORDS = {alias.split()[0] for alias in ALIASES if " " in alias}
+
+
+def parse_type(text: str) -> Type:
+    """The type that `text` names. Raises `InvalidArgument`, with the bad word and its position, if there is none."""
+    return _Parser(text).parse()
+
+
+class _Parser:
+    """Recursive descent over the tokens of one string."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens: list[tuple[str, str, int]] = []  # (group of _TOKEN, text, position)
+        self.position = 0
+        if len(text) > MAX_TEXT_LENGTH:
+            raise InvalidArgument(f"a type of {len(text)} characters is over the limit of {MAX_TEXT_LENGTH}")
+        offset = 0
+        end = len(text.rstrip())
+        while offset < end:
+            match = _TOKEN.match(text, offset)
+            if match is None:
+                raise InvalidArgument(f"cannot read the type {text!r} at position {offset}: {text[offset:offset + 1]!r}")
+            group = str(match.lastgroup)
+            self.tokens.append((group, match[group], match.start(group)))
+            offset = match.end()
+
+    def parse(self) -> Type:
+        result = self.read_type(0)
+        if self.position < len(self.tokens):
+            self.fail(f"unexpected {self.peek()!r}")
+        return result
+
+    def read_type(self, depth: int) -> Type:
+        if depth > MAX_DEPTH:
+            self.fail(f"nested deeper than {MAX_DEPTH} levels")
+        kind = self.read_kind()
+        if kind == "list":
+            type = self.read_list(depth)
+        elif kind == "map":
+            type = self.read_map(depth)
+        elif kind == "struct":
+            type = self.read_struct(depth)
+        else:
+            type = self.build(kind, self.read_arguments())
+        while self.accept("["):
+            self.expect("]")
+            type = Type("list", children=(Column("element", type),))
+        return type
+
+    def read_kind(self) -> str:
+        start = self.position
+        group, word, _ = self.next()
+        if group != "word":
+            self.fail(f"expected a type, found {word!r}", start)
+        word = word.lower()
+        if word in _FIRST_WORDS:  # the longest alias wins: "timestamp(3) with time zone" is completed in `build`
+            for length in (4, 3, 2):
+                words = [token[1].lower() for token in self.tokens[start : start + length]]
+                if " ".join(words) in ALIASES and len(words) == length:
+                    self.position = start + length
+                    return ALIASES[" ".join(words)]
+        kind = ALIASES.get(word)
+        if kind is None:
+            self.fail(f"unknown type {word!r}", start)
+        return kind
+
+    def read_arguments(self) -> list[int]:
+        if not self.accept("("):
+            return []
+        arguments = []
+        while True:
+            group, word, _ = self.next()
+            if group != "number" or len(word) > 9:
+                self.fail(f"expected a number, found {word!r}", self.position - 1)
+            arguments.append(int(word))
+            if not self.accept(","):
+                break
+        self.expect(")")
+        return arguments
+
+    def build(self, kind: str, arguments: list[int]) -> Type:
+        most = 2 if kind == "decimal" else 0 if kind in _WITHOUT_ARGUMENTS else 1
+        if len(arguments) > most:
+            self.fail(f"{kind} takes {most or 'no'} argument{'s' if most == 2 else ''}, not {len(arguments)}")
+        try:
+            if kind == "uuid":
+                return Type("fixed", length=16, iceberg="uuid")
+            if kind == "decimal":
+                precision = arguments[0] if arguments else MAX_DECIMAL_PRECISION
+                return Type(kind, precision=precision, scale=arguments[1] if len(arguments) > 1 else 0)
+            if kind in ("time", "timestamp"):
+                if self.accept("with", "time", "zone") or self.accept("with", "local", "time", "zone"):
+                    kind += "tz"
+                else:
+                    self.accept("without", "time", "zone")
+            if kind in ("time", "timetz", "timestamp", "timestamptz"):
+                if arguments == [0]:
+                    self.fail(f"{kind}(0) is not supported: use {kind}(3) or finer, or bigint")
+                return Type(kind, precision=arguments[0] if arguments else 0)
+            if arguments == [0]:
+                self.fail(f"{kind}(0) is not supported: a length is at least 1")
+            return Type(kind, length=arguments[0] if arguments else 0)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{error} (in {self.text!r})" if self.text not in str(error) else str(error)) from None
+
+    def read_list(self, depth: int) -> Type:
+        closing = self.open()
+        element = Column("element", self.read_type(depth + 1), self.read_nullable())
+        self.expect(closing)
+        return Type("list", children=(element,))
+
+    def read_map(self, depth: int) -> Type:
+        closing = self.open()
+        key = Column("key", self.read_type(depth + 1), nullable=False)
+        self.accept("not", "null")
+        self.expect(",")
+        value = Column("value", self.read_type(depth + 1), self.read_nullable())
+        self.expect(closing)
+        return Type("map", children=(key, value))
+
+    def read_struct(self, depth: int) -> Type:
+        closing = self.open()
+        fields: list[Column] = []
+        while not self.accept(closing):
+            if fields:
+                self.expect(",")
+            group, name, _ = self.next()
+            if group == "quoted":
+                name = name[1:-1].replace(name[0] * 2, name[0])
+            elif group != "word":
+                self.fail(f"expected a field name, found {name!r}", self.position - 1)
+            self.accept(":")
+            fields.append(Column(name, self.read_type(depth + 1), self.read_nullable()))
+        return Type("struct", children=tuple(fields))
+
+    def read_nullable(self) -> bool:
+        return not self.accept("not", "null")
+
+    def open(self) -> str:
+        mark = self.next()[1]
+        if mark not in _CLOSING:
+            self.fail(f"expected '<' or '(', found {mark!r}", self.position - 1)
+        return _CLOSING[mark]
+
+    def next(self) -> tuple[str, str, int]:
+        if self.position >= len(self.tokens):
+            self.fail("it ends too early")
+        self.position += 1
+        return self.tokens[self.position - 1]
+
+    def peek(self) -> str:
+        return self.tokens[self.position][1]
+
+    def accept(self, *words: str) -> bool:
+        found = self.tokens[self.position : self.position + len(words)]
+        if [token[1].lower() for token in found if token[0] != "quoted"] != list(words):
+            return False
+        self.position += len(words)
+        return True
+
+    def expect(self, mark: str) -> None:
+        if not self.accept(mark):
+            found = repr(self.peek()) if self.position < len(self.tokens) else "the end"
+            self.fail(f"expected {mark!r}, found {found}")
+
+    def fail(self, reason: str, token: int | None = None) -> NoReturn:
+        token = self.position if token is None else token
+        where = f" at position {self.tokens[token][2]}" if token < len(self.tokens) else ""
+        raise InvalidArgument(f"cannot read the type {self.text!r}{where}: {reason}")
+
+
+_WITHOUT_ARGUMENTS = ("boolean", "smallint", "int", "bigint", "real", "double", "date", "uuid")

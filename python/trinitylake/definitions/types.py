@@ -1,0 +1,341 @@
+"""Types, columns and schemas as people declare them.
+
+    Schema([
+        Column("id", "bigint", nullable=False),
+        Column("tags", list_of("varchar")),
+        Column("price", "numeric(10,2)", doc="in euros"),
+    ])
+
+A type is written in SQL (`"varchar(20)"`, `"array<int>"`, `"row(a int, b varchar)"`; `sql_type.py` reads it) or
+built with `list_of`, `map_of` and `struct_of`. These classes are plain immutable values; `schema.py` converts them
+to the definition files of the format (§6), to Iceberg and to Arrow (§9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from trinitylake.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.schema import Schema as IcebergSchema
+
+    from trinitylake.definitions import trinitylake_pb2 as proto
+    from trinitylake.definitions.schema import SchemaLike
+
+#: The kinds of the format (§6, `DataType`), by the SQL word that this project prints for them.
+KINDS = (
+    "boolean",
+    "smallint",
+    "int",
+    "bigint",
+    "decimal",
+    "real",
+    "double",
+    "char",
+    "varchar",
+    "date",
+    "time",
+    "timetz",
+    "timestamp",
+    "timestamptz",
+    "fixed",
+    "binary",
+    "struct",
+    "map",
+    "list",
+)
+MAX_DECIMAL_PRECISION = 38
+MAX_FRACTION_DIGITS = 9
+DEFAULT_FRACTION_DIGITS = 6
+
+_WITH_LENGTH = ("char", "varchar", "fixed", "binary")
+_WITH_FRACTION = ("time", "timetz", "timestamp", "timestamptz")
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """The type of a column.
+
+    Attributes:
+        kind: one of `KINDS`.
+        length: of char and varchar in characters, of fixed and binary in bytes; 0 = no limit.
+        precision: of decimal in digits; of the times in fractional digits of a second, 1 to 9.
+        scale: of decimal, digits after the point.
+        children: the fields of a struct; the key and the value of a map; the element of a list.
+        iceberg: the exact Iceberg type where the kind alone cannot tell, such as "uuid"; else "".
+    """
+
+    kind: str
+    length: int = 0
+    precision: int = 0
+    scale: int = 0
+    children: tuple[Column, ...] = ()
+    iceberg: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InvalidArgument(f"unknown type {self.kind!r}: expected one of {', '.join(KINDS)}")
+        if self.kind in _WITH_FRACTION and self.precision == 0:
+            object.__setattr__(self, "precision", DEFAULT_FRACTION_DIGITS)
+        if reason := self._fault():
+            raise InvalidArgument(f"bad type {self}: {reason}")
+
+    def _fault(self) -> str:
+        if self.length < 0 or (self.length and self.kind not in _WITH_LENGTH):
+            return f"{self.kind} has no length"
+        if self.kind == "fixed" and not self.length:
+            return "fixed needs a length in bytes, such as fixed(16)"
+        if self.kind == "decimal":
+            if not 1 <= self.precision <= MAX_DECIMAL_PRECISION:
+                return f"the precision of a decimal is 1 to {MAX_DECIMAL_PRECISION} digits"
+            if not 0 <= self.scale <= self.precision:
+                return f"the scale of a decimal is 0 to its precision, {self.precision}"
+        elif self.scale:
+            return f"{self.kind} has no scale"
+        elif self.kind in _WITH_FRACTION:
+            if not 1 <= self.precision <= MAX_FRACTION_DIGITS:
+                return f"a second has 1 to {MAX_FRACTION_DIGITS} fractional digits here (6 = microseconds)"
+        elif self.precision:
+            return f"{self.kind} has no precision"
+        expected = {"map": 2, "list": 1}.get(self.kind, len(self.children) if self.kind == "struct" else 0)
+        if len(self.children) != expected:
+            return f"{self.kind} has {expected} nested types, not {len(self.children)}"
+        if self.kind == "struct":
+            return duplicate_name(self.children)
+        return ""
+
+    def __str__(self) -> str:
+        """The type in SQL; `sql_type.parse_type` reads it back."""
+        if self.iceberg == "uuid":
+            return "uuid"
+        if self.kind == "decimal":
+            return f"decimal({self.precision},{self.scale})"
+        if self.kind == "struct":
+            return f"row({', '.join(_field_text(child) for child in self.children)})"
+        if self.kind == "list" and self.children:
+            return f"array<{_element_text(self.children[0])}>"
+        if self.kind == "map" and len(self.children) == 2:
+            return f"map<{_element_text(self.children[0])},{_element_text(self.children[1])}>"
+        if self.length:
+            return f"{self.kind}({self.length})"
+        if self.kind in _WITH_FRACTION and self.precision != DEFAULT_FRACTION_DIGITS:
+            return f"{self.kind}({self.precision})"
+        return self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column, or a field of a struct, or the key, value or element of a map or list.
+
+    Args:
+        name: not empty, unique among its siblings.
+        type: a `Type`, or a SQL type such as `"decimal(10,2)"`.
+        nullable: whether a row may leave it out.
+        doc: a comment for people.
+        id: the Iceberg field id, constant over renames; 0 = not assigned yet.
+        properties: anything else that should travel with the column.
+
+    Raises:
+        InvalidArgument: for a type that does not exist, named in the message.
+    """
+
+    name: str
+    type: Type
+    nullable: bool = True
+    doc: str = ""
+    id: int = field(default=0, kw_only=True)
+    properties: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False)
+
+    def __init__(
+        self,
+        name: str,
+        type: TypeLike,
+        nullable: bool = True,
+        doc: str = "",
+        *,
+        id: int = 0,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        if not isinstance(name, str) or not name:
+            raise InvalidArgument(f"a column needs a name, got {name!r}")
+        try:
+            parsed = as_type(type)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"column {name!r}: {error}") from None
+        for attribute, value in (
+            ("name", name),
+            ("type", parsed),
+            ("nullable", nullable),
+            ("doc", doc),
+            ("id", id),
+            ("properties", dict(properties or {})),
+        ):
+            object.__setattr__(self, attribute, value)
+
+
+ColumnLike: TypeAlias = "Column | tuple[str, TypeLike] | tuple[str, TypeLike, bool]"
+TypeLike: TypeAlias = "Type | str"
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The columns of a table or view, in order.
+
+    Args:
+        columns: `Column`s, `(name, type)` or `(name, type, nullable)` tuples, or a mapping of name to type.
+        primary_key: names of columns that identify a row (Iceberg's identifier fields); a field of a struct is
+            named with dots. They must not be nullable. Not enforced on write, but `upsert` matches on them.
+
+    Raises:
+        InvalidArgument: for an unknown type, a name used twice, or a primary key that is not there.
+    """
+
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...] = ()
+
+    def __init__(
+        self, columns: Iterable[ColumnLike] | Mapping[str, TypeLike], primary_key: str | Iterable[str] = ()
+    ) -> None:
+        entries = list(columns.items()) if isinstance(columns, Mapping) else list(columns)
+        parsed = tuple(entry if isinstance(entry, Column) else _column(entry) for entry in entries)
+        if fault := duplicate_name(parsed):
+            raise InvalidArgument(fault)
+        keys = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
+        for key in keys:
+            column = find(parsed, key)
+            if column is None:
+                raise InvalidArgument(f"the primary key {key!r} is not a column")
+            if column.nullable:
+                raise InvalidArgument(f"the primary key {key!r} is nullable: declare it with nullable=False")
+        object.__setattr__(self, "columns", parsed)
+        object.__setattr__(self, "primary_key", keys)
+
+    def __str__(self) -> str:
+        return f"({', '.join(_field_text(column) for column in self.columns)})"
+
+    def __getitem__(self, name: str) -> Column:
+        """A column by its name, a field of a struct by its dotted name. Raises `KeyError`."""
+        column = find(self.columns, name)
+        if column is None:
+            raise KeyError(name)
+        return column
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the top-level columns."""
+        return tuple(column.name for column in self.columns)
+
+    @staticmethod
+    def of(schema: SchemaLike) -> Schema:
+        """A schema from anything that has or is one: see `schema.as_schema`. Raises `InvalidArgument`."""
+        from trinitylake.definitions.schema import as_schema
+
+        return as_schema(schema)
+
+    @staticmethod
+    def from_iceberg(schema: IcebergSchema) -> Schema:
+        """The columns of a PyIceberg schema, with field ids, documentation and identifier fields."""
+        from trinitylake.definitions.schema import from_iceberg
+
+        return from_iceberg(schema)
+
+    @staticmethod
+    def from_definition(schema: proto.Schema, primary_key: Iterable[str] = ()) -> Schema:
+        """The columns of a stored schema. Raises `CorruptFile`, or `UnsupportedVersion` for an unknown type."""
+        from trinitylake.definitions.schema import from_proto
+
+        return from_proto(schema, tuple(primary_key))
+
+    def to_iceberg(self) -> IcebergSchema:
+        """The PyIceberg schema (§9)."""
+        from trinitylake.definitions.schema import to_iceberg
+
+        return to_iceberg(self)
+
+    def to_definition(self) -> proto.Schema:
+        """The stored schema, without the primary key, which a table definition holds beside it."""
+        from trinitylake.definitions.schema import to_proto
+
+        return to_proto(self)
+
+    def to_arrow(self) -> pa.Schema:
+        """The pyarrow schema in which a scan of a table with these columns answers."""
+        from trinitylake.definitions.schema import arrow_schema
+
+        return arrow_schema(self)
+
+
+def list_of(element: TypeLike, nullable: bool = True) -> Type:
+    """A list type; `nullable` tells whether an element may be null."""
+    return Type("list", children=(Column("element", element, nullable),))
+
+
+def map_of(key: TypeLike, value: TypeLike, nullable: bool = True) -> Type:
+    """A map type; `nullable` tells whether a value may be null, a key never is."""
+    return Type("map", children=(Column("key", key, nullable=False), Column("value", value, nullable)))
+
+
+def struct_of(*fields: ColumnLike, **named: TypeLike) -> Type:
+    """A struct type, from `Column`s or tuples, from keyword arguments, or both."""
+    columns = [entry if isinstance(entry, Column) else _column(entry) for entry in fields]
+    columns += [Column(name, type) for name, type in named.items()]
+    return Type("struct", children=tuple(columns))
+
+
+def as_type(type: TypeLike) -> Type:
+    """A `Type` as it is, a SQL type parsed. Raises `InvalidArgument`."""
+    if isinstance(type, Type):
+        return type
+    if isinstance(type, str):
+        from trinitylake.definitions.sql_type import parse_type
+
+        return parse_type(type)
+    raise InvalidArgument(f"expected a SQL type or a Type, got {type!r}")
+
+
+def find(columns: Iterable[Column], name: str) -> Column | None:
+    """A column by its name, a nested one by its dotted name; None if there is none."""
+    columns = tuple(columns)
+    for column in columns:
+        if column.name == name:
+            return column
+    for column in columns:
+        if name.startswith(column.name + ".") and (nested := find(column.type.children, name[len(column.name) + 1 :])):
+            return nested
+    return None
+
+
+def duplicate_name(columns: Iterable[Column]) -> str:
+    """What is wrong with the names of siblings, or ""."""
+    seen: set[str] = set()
+    for column in columns:
+        if column.name in seen:
+            return f"two columns are named {column.name!r}"
+        seen.add(column.name)
+    return ""
+
+
+def with_id(column: Column, id: int) -> Column:
+    """The same column with another field id."""
+    return replace(column, id=id)
+
+
+def _column(entry: tuple[str, TypeLike] | tuple[str, TypeLike, bool]) -> Column:
+    if not isinstance(entry, tuple) or len(entry) not in (2, 3):
+        raise InvalidArgument(f"expected a Column or (name, type[, nullable]), got {entry!r}")
+    return Column(*entry)
+
+
+def _field_text(column: Column) -> str:
+    name = column.name
+    if not name.isidentifier():
+        name = '"' + name.replace('"', '""') + '"'
+    return f"{name} {column.type}" + ("" if column.nullable else " not null")
+
+
+def _element_text(column: Column) -> str:
+    return str(column.type) + ("" if column.nullable or column.name == "key" else " not null")

@@ -1,0 +1,212 @@
+"""Appending data files to a table: one new manifest per commit, older ones merged as they add up.
+
+Manifests are merged like the runs of a log-structured merge tree: as soon as `FAN_IN` of about the same size have
+gathered, they become one. A table of n appends then has about FAN_IN/2 · log(n) manifests to plan a scan over, and
+each entry is rewritten about log(n) times, while PyIceberg either never merges, or rewrites everything every time.
+`commit.manifest-merge.enabled`, `commit.manifest.min-count-to-merge` and `commit.manifest.target-size-bytes` of the
+table override the defaults.
+
+The manifest of the new files is never part of a merge, so an append can be redone on newer metadata (`rebase.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    DataFile,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    read_manifest_list,
+)
+from pyiceberg.table import TableProperties
+from pyiceberg.table.snapshots import Operation, SnapshotSummaryCollector, Summary, update_snapshot_summaries
+from pyiceberg.table.update import UpdatesAndRequirements
+from pyiceberg.table.update.snapshot import _FastAppendFiles, _ManifestMergeManager
+from pyiceberg.typedef import EMPTY_DICT
+from pyiceberg.utils.properties import property_as_bool, property_as_int
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Transaction
+
+#: Manifests of about the same size that are merged into one.
+FAN_IN = 10
+MANIFEST_LIST_CACHE_MAX_MANIFESTS = 50_000
+
+
+class ManifestListCache:
+    """The manifests of manifest lists by URI, the least recently used dropped first. Such a file never changes."""
+
+    def __init__(self, max_manifests: int = MANIFEST_LIST_CACHE_MAX_MANIFESTS) -> None:
+        self._lists: OrderedDict[str, tuple[ManifestFile, ...]] = OrderedDict()
+        self._manifests = 0
+        self._max_manifests = max_manifests
+        self._lock = threading.Lock()
+
+    def read(self, io: FileIO, uri: str) -> tuple[ManifestFile, ...]:
+        """The manifests of a list, from memory or from its file."""
+        with self._lock:
+            if (manifests := self._lists.get(uri)) is not None:
+                self._lists.move_to_end(uri)
+                return manifests
+        manifests = tuple(read_manifest_list(io.new_input(uri)))
+        self.put(uri, manifests)
+        return manifests
+
+    def put(self, uri: str, manifests: tuple[ManifestFile, ...]) -> None:
+        """Remember a list, with all sequence numbers assigned."""
+        with self._lock:
+            if uri in self._lists:
+                return
+            self._lists[uri] = manifests
+            self._manifests += len(manifests)
+            while len(self._lists) > 1 and self._manifests > self._max_manifests:
+                _, dropped = self._lists.popitem(last=False)
+                self._manifests -= len(dropped)
+
+
+manifest_lists = ManifestListCache()
+
+
+class AppendFiles(_FastAppendFiles):
+    """Produces an append snapshot. Data files may be of any partition spec that the table still has."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        io: FileIO,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        branch: str | None = None,
+        snapshot_id: int | None = None,
+    ) -> None:
+        super().__init__(
+            operation=Operation.APPEND,
+            transaction=transaction,
+            io=io,
+            snapshot_properties=snapshot_properties,
+            branch=branch,
+        )
+        if snapshot_id is not None:
+            self._snapshot_id = snapshot_id
+
+    @property
+    def added_data_files(self) -> Sequence[DataFile]:
+        """The files this append adds."""
+        return self._added_data_files
+
+    def _commit(self) -> UpdatesAndRequirements:
+        updates, requirements = super()._commit()
+        return updates, requirements
+
+    def _manifests(self) -> list[ManifestFile]:
+        return [*self._added_manifests(), *self._merged(self._existing_manifests())]
+
+    def _added_manifests(self) -> list[ManifestFile]:
+        by_spec: dict[int, list[DataFile]] = defaultdict(list)
+        for file in self._added_data_files:
+            by_spec[file.spec_id].append(file)
+        manifests = []
+        for spec_id, files in by_spec.items():
+            with self.new_manifest_writer(self.spec(spec_id)) as writer:
+                for file in files:
+                    writer.add_entry(
+                        ManifestEntry.from_args(
+                            status=ManifestEntryStatus.ADDED,
+                            snapshot_id=self._snapshot_id,
+                            sequence_number=None,
+                            file_sequence_number=None,
+                            data_file=file,
+                        )
+                    )
+            manifests.append(writer.to_manifest_file())
+        return manifests
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        if self._parent_snapshot_id is None:
+            return []
+        parent = self._transaction.table_metadata.snapshot_by_id(self._parent_snapshot_id)
+        if parent is None:
+            raise ValueError(f"Snapshot could not be found: {self._parent_snapshot_id}")
+        manifests = manifest_lists.read(self._io, parent.manifest_list)
+        return [manifest for manifest in manifests if manifest.has_added_files() or manifest.has_existing_files()]
+
+    def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        """The same entries in fewer manifests, if enough of one size have gathered."""
+        properties = self._transaction.table_metadata.properties
+        if not property_as_bool(properties, TableProperties.MANIFEST_MERGE_ENABLED, True):
+            return manifests
+        fan_in = max(2, property_as_int(properties, TableProperties.MANIFEST_MIN_MERGE_COUNT, FAN_IN) or FAN_IN)
+        target_size_bytes = property_as_int(
+            properties, TableProperties.MANIFEST_TARGET_SIZE_BYTES, TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT
+        )
+        groups = mergeable(manifests, fan_in, target_size_bytes or TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT)
+        if not groups:
+            return manifests
+        manager = _ManifestMergeManager[_FastAppendFiles](0, 0, True, self)
+        gone = {manifest.manifest_path for group in groups for manifest in group}
+        merged = [manager._create_manifest(group[0].partition_spec_id, group) for group in groups]
+        return merged + [manifest for manifest in manifests if manifest.manifest_path not in gone]
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        metadata = self._transaction.table_metadata
+        specs, schema = metadata.specs(), metadata.schema()
+        limit = property_as_int(
+            metadata.properties,
+            TableProperties.WRITE_PARTITION_SUMMARY_LIMIT,
+            TableProperties.WRITE_PARTITION_SUMMARY_LIMIT_DEFAULT,
+        )
+        collector = SnapshotSummaryCollector(partition_summary_limit=limit or 0)
+        for file in self._added_data_files:
+            collector.add_file(data_file=file, partition_spec=specs[file.spec_id], schema=schema)
+        parent = metadata.snapshot_by_id(self._parent_snapshot_id) if self._parent_snapshot_id is not None else None
+        return update_snapshot_summaries(
+            summary=Summary(operation=self._operation, **collector.build(), **snapshot_properties),
+            previous_summary=parent.summary if parent is not None else None,
+        )
+
+
+def mergeable(manifests: Iterable[ManifestFile], fan_in: int, target_size_bytes: int) -> list[list[ManifestFile]]:
+    """Which manifests to merge now: groups of at least `fan_in` of one partition spec and one order of magnitude.
+
+    A manifest of level k holds at least `fan_in ** k` live files. A merge may complete the next level, which is
+    then merged in the same go, so no level is ever left with `fan_in` manifests. Manifests near the target size and
+    manifests of delete files are left alone.
+    """
+    by_spec: dict[int, dict[int, list[ManifestFile]]] = defaultdict(lambda: defaultdict(list))
+    for manifest in manifests:
+        if manifest.content == ManifestContent.DATA and manifest.manifest_length < target_size_bytes // 2:
+            by_spec[manifest.partition_spec_id][_level(_live_files(manifest), fan_in)].append(manifest)
+    groups = []
+    for levels in by_spec.values():
+        group: list[ManifestFile] = []
+        level = 0
+        while level <= max(levels):
+            members = levels.get(level, [])
+            if len(members) + bool(group) >= fan_in:
+                group = group + members
+                level = max(level + 1, _level(sum(map(_live_files, group)), fan_in))
+            elif group:
+                break
+            else:
+                level += 1
+        if group and sum(manifest.manifest_length for manifest in group) <= target_size_bytes:
+            groups.append(group)
+    return groups
+
+
+def _live_files(manifest: ManifestFile) -> int:
+    return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+
+
+def _level(files: int, fan_in: int) -> int:
+    level = 0
+    while files >= fan_in:
+        files //= fan_in
+        level += 1
+    return level

@@ -1,0 +1,261 @@
+"""One table, as one version or one transaction has it.
+
+Where a handle comes from decides what its writes mean: from a transaction they become visible with its commit;
+from the lakehouse each is a transaction of its own; from `at(...)` they are refused.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+
+from trinitylake import rows
+from trinitylake.definitions import Schema, from_iceberg
+from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_errors import translated
+from trinitylake.identifier import full_name
+from trinitylake.scan import Scan, parse_filter
+
+if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.table import Table as IcebergTable
+    from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
+    from pyiceberg.table.sorting import SortOrder
+    from pyiceberg.table.update.schema import UpdateSchema
+    from pyiceberg.table.update.spec import UpdateSpec
+
+    from trinitylake.definitions import TableDef
+
+TableType = Literal["managed", "external", "federated"]
+Result = TypeVar("Result")
+
+
+class UpsertResult(NamedTuple):
+    """How many rows an upsert changed and added."""
+
+    rows_updated: int
+    rows_inserted: int
+
+
+class Table(ABC):
+    """A table and its rows (`TableDef`, format §6 and §9)."""
+
+    def __init__(self, namespace: str, name: str, definition: TableDef) -> None:
+        self._namespace = namespace
+        self._name = name
+        self._definition = definition
+
+    @abstractmethod
+    def _iceberg(self) -> IcebergTable:
+        """The state that reads see."""
+
+    @abstractmethod
+    def _writing(self) -> AbstractContextManager[IcebergTable]:
+        """A PyIceberg table whose changes are kept when the block ends well. Raises `InvalidArgument` if read-only."""
+
+    def _write(self, operation: Callable[[IcebergTable], Result], *, replayable: bool = True) -> Result:
+        """Run one write; `replayable` tells whether `operation` may be run again after a lost race."""
+        with self._writing() as iceberg:
+            return operation(iceberg)
+
+    # What it is
+
+    @property
+    def name(self) -> str:
+        """The full name, such as `"nyc.flights"`."""
+        return full_name(self._namespace, self._name)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace the table is in."""
+        return self._namespace
+
+    @property
+    def id(self) -> str:
+        """Constant over the table's life, through renames too: dropped and created again, it has another one."""
+        return self._definition.id
+
+    @property
+    def type(self) -> TableType:
+        """Whether the lakehouse owns the data, points to a table elsewhere, or to one in another catalog (§9)."""
+        types: tuple[TableType, ...] = ("managed", "external", "federated")
+        return types[self._definition.table_type]
+
+    @property
+    def iceberg(self) -> IcebergTable:
+        """The PyIceberg table, for all that PyIceberg can do and this class does not wrap.
+
+        In a transaction its writes are part of the transaction; elsewhere it is for reading.
+        """
+        return self._iceberg()
+
+    @property
+    def schema(self) -> Schema:
+        """The columns, in TrinityLake's types."""
+        return from_iceberg(self._iceberg().schema())
+
+    @property
+    def partition_spec(self) -> PartitionSpec:
+        """The current PyIceberg partition spec."""
+        return self._iceberg().spec()
+
+    @property
+    def sort_order(self) -> SortOrder:
+        """The current PyIceberg sort order."""
+        return self._iceberg().sort_order()
+
+    @property
+    def primary_key(self) -> list[str]:
+        """The columns that identify a row, which `upsert` matches on; not enforced by other writes."""
+        return list(self._definition.primary_keys)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table properties, Iceberg's included."""
+        return dict(self._definition.properties) | dict(self._iceberg().properties)
+
+    @property
+    def location(self) -> str:
+        """The URI under which the table's data and metadata lie."""
+        return self._iceberg().location()
+
+    @property
+    def metadata_location(self) -> str:
+        """The URI of the Iceberg metadata file."""
+        return self._iceberg().metadata_location
+
+    def snapshots(self) -> list[Snapshot]:
+        """Iceberg snapshots still in the table's metadata, oldest first."""
+        return sorted(self._iceberg().snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
+
+    def history(self) -> list[SnapshotLogEntry]:
+        """Which snapshot was current since when, oldest first."""
+        return self._iceberg().history()
+
+    # Reading
+
+    def scan(
+        self,
+        filter: str | BooleanExpression | None = None,
+        columns: Iterable[str] | None = None,
+        limit: int | None = None,
+        *,
+        snapshot_id: int | None = None,
+    ) -> Scan:
+        """Rows that match `filter` (SQL-like text or a PyIceberg expression), at most `limit` of them.
+
+        Raises `InvalidArgument` for a filter that cannot be read or a column that is not there.
+        """
+        if limit is not None and limit < 0:
+            raise InvalidArgument(f"limit must not be negative: {limit}")
+        iceberg = self._iceberg()
+        with translated():
+            scan = iceberg.scan(
+                row_filter=AlwaysTrue() if filter is None else parse_filter(filter),
+                selected_fields=("*",) if columns is None else tuple(columns),
+                snapshot_id=snapshot_id,
+                limit=limit,
+            )
+            scan.projection()  # an unknown column is refused here rather than on the first row
+        return Scan(scan)
+
+    # Writing
+
+    def append(self, data: Any) -> None:
+        """Add rows: anything Arrow (pyarrow, polars, pandas, duckdb), a dict of columns or a list of dicts.
+
+        A `RecordBatchReader` is written as it streams unless the table is partitioned. Raises `InvalidArgument`
+        for data that does not fit the columns.
+        """
+
+        def operation(iceberg: IcebergTable) -> None:
+            conformed = rows.conform(data, iceberg.schema(), stream=iceberg.spec().is_unpartitioned())
+            with translated(self.name):
+                iceberg.append(conformed)
+
+        self._write(operation, replayable=rows.is_replayable(data))
+
+    def overwrite(self, data: Any, filter: str | BooleanExpression | None = None) -> None:
+        """Replace the rows that match `filter`, or all of them, by the rows of `data`. Raises as `append` does."""
+        matching = AlwaysTrue() if filter is None else parse_filter(filter)
+
+        def operation(iceberg: IcebergTable) -> None:
+            conformed = rows.conform(data, iceberg.schema(), stream=iceberg.spec().is_unpartitioned())
+            with translated(self.name):
+                if iceberg.current_snapshot() is None:  # nothing to replace; PyIceberg would warn about that
+                    iceberg.append(conformed)
+                else:
+                    iceberg.overwrite(conformed, overwrite_filter=matching)
+
+        self._write(operation, replayable=rows.is_replayable(data))
+
+    def delete(self, filter: str | BooleanExpression) -> None:
+        """Remove the rows that match `filter`; `pyiceberg.expressions.AlwaysTrue()` removes all."""
+        matching = parse_filter(filter)
+
+        def operation(iceberg: IcebergTable) -> None:
+            with translated(self.name):
+                if iceberg.current_snapshot() is not None:
+                    iceberg.delete(matching)
+
+        self._write(operation)
+
+    def upsert(self, data: Any, on: Iterable[str] | None = None) -> UpsertResult:
+        """Update the rows whose key is there already, insert the others.
+
+        The key is `on`, or else the primary key. Raises `InvalidArgument` if there is neither, or if two rows of
+        `data` have the same key.
+        """
+        columns = None if on is None else list(on)
+
+        def operation(iceberg: IcebergTable) -> UpsertResult:
+            with translated(self.name):
+                conformed = rows.conform(data, iceberg.schema())
+                result = iceberg.upsert(conformed, join_cols=columns)
+            return UpsertResult(result.rows_updated, result.rows_inserted)
+
+        return self._write(operation, replayable=rows.is_replayable(data))
+
+    # Changing the table itself
+
+    @contextmanager
+    def update_schema(self) -> Iterator[UpdateSchema]:
+        """PyIceberg's schema update: `with table.update_schema() as update: update.add_column("delay", LongType())`."""
+        with self._writing() as iceberg, iceberg.update_schema() as update:
+            yield update
+
+    @contextmanager
+    def update_spec(self) -> Iterator[UpdateSpec]:
+        """PyIceberg's update of the partition spec: `with table.update_spec() as update: update.add_field(…)`."""
+        with self._writing() as iceberg, iceberg.update_spec() as update:
+            yield update
+
+    def set_properties(self, properties: dict[str, str]) -> None:
+        """Set table properties, leaving the others as they are."""
+
+        def operation(iceberg: IcebergTable) -> None:
+            with iceberg.transaction() as change:
+                change.set_properties(properties)
+
+        self._write(operation)
+
+    def remove_properties(self, *names: str) -> None:
+        """Remove table properties; one that is not set is not an error."""
+
+        def operation(iceberg: IcebergTable) -> None:
+            if present := [name for name in names if name in iceberg.properties]:
+                with iceberg.transaction() as change:
+                    change.remove_properties(*present)
+
+        self._write(operation)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        kind = "" if self.type == "managed" else f", {self.type}"
+        return f"Table({self.name!r}{kind})"

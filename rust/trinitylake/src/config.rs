@@ -1,0 +1,98 @@
+//! What a lakehouse is set to, and what follows from it.
+//!
+//! A user chooses few things: order, sizes, a handful of properties. The rest is derived here, each with
+//! its reason, so that no other file holds a number of its own.
+
+use crate::definition::LakehouseDefinition;
+use crate::error::{Error, Result};
+use crate::key::NameSizes;
+use crate::node::codec::Compression;
+
+/// Property: `zstd` (default), `lz4` or `none`.
+pub const PROPERTY_NODE_COMPRESSION: &str = "node.compression";
+/// Property: soft cap of the root's write buffer in bytes, before compression.
+pub const PROPERTY_ROOT_BUFFER_SIZE_BYTES: &str = "root.buffer-size-bytes";
+/// Property: soft cap of an inner node's write buffer in bytes, before compression.
+pub const PROPERTY_INNER_BUFFER_SIZE_BYTES: &str = "inner.buffer-size-bytes";
+
+/// The root is rewritten by every commit; a larger buffer costs bytes each time and saves few node
+/// writes. Bytes per commit are least near 130 messages.
+const ROOT_BUFFER_SIZE_BYTES: usize = 64 << 10;
+const INNER_BUFFER_SIZE_BYTES: usize = 64 << 10;
+/// An inner node passes messages on to this many children per commit, unless over its hard cap: bounds
+/// the nodes one commit writes.
+pub const INNER_FLUSH_CHILDREN: usize = 2;
+pub const ORDER_MIN: usize = 3;
+pub const ORDER_MAX: usize = 65_536;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TreeConfig {
+    /// Children a node may have (N).
+    pub order: usize,
+    pub names: NameSizes,
+    pub file_path_max_size_bytes: usize,
+    pub node_max_size_bytes: usize,
+    pub root_buffer_size_bytes: usize,
+    pub inner_buffer_size_bytes: usize,
+    pub compression: Compression,
+}
+
+impl Default for TreeConfig {
+    fn default() -> Self {
+        TreeConfig {
+            order: 128,
+            names: NameSizes::default(),
+            file_path_max_size_bytes: 200,
+            node_max_size_bytes: 1 << 20,
+            root_buffer_size_bytes: ROOT_BUFFER_SIZE_BYTES,
+            inner_buffer_size_bytes: INNER_BUFFER_SIZE_BYTES,
+            compression: Compression::Zstd,
+        }
+    }
+}
+
+impl TreeConfig {
+    pub fn of(definition: &LakehouseDefinition) -> Result<TreeConfig> {
+        let buffer_size = |property: &str, default: usize| -> Result<usize> {
+            match definition.properties().get(property) {
+                None => Ok(default),
+                Some(text) => text.parse().map_err(|_| {
+                    Error::InvalidArgument(format!("lakehouse property {property} is {text:?}, not a number of bytes"))
+                }),
+            }
+        };
+        let node_max_size_bytes = definition.node_file_max_size_bytes();
+        let config = TreeConfig {
+            order: definition.order(),
+            names: definition.name_sizes(),
+            file_path_max_size_bytes: definition.file_path_max_size_bytes(),
+            node_max_size_bytes,
+            root_buffer_size_bytes: buffer_size(PROPERTY_ROOT_BUFFER_SIZE_BYTES, ROOT_BUFFER_SIZE_BYTES)?
+                .min(node_max_size_bytes),
+            inner_buffer_size_bytes: buffer_size(PROPERTY_INNER_BUFFER_SIZE_BYTES, INNER_BUFFER_SIZE_BYTES)?
+                .min(node_max_size_bytes),
+            compression: match definition.properties().get(PROPERTY_NODE_COMPRESSION) {
+                Some(name) => Compression::parse(name)?,
+                None => Compression::default(),
+            },
+        };
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<()> {
+        let within = |what: &str, value: usize, least: usize, most: usize| {
+            if (least..=most).contains(&value) {
+                return Ok(());
+            }
+            Err(Error::InvalidArgument(format!("{what} is {value}, it must be from {least} to {most}")))
+        };
+        within("order", self.order, ORDER_MIN, ORDER_MAX)?;
+        within("namespace_name_max_size_bytes", self.names.namespace, 1, 1024)?;
+        within("table_name_max_size_bytes", self.names.table, 1, 1024)?;
+        within("view_name_max_size_bytes", self.names.view, 1, 1024)?;
+        // The fixed parts of an optimised definition path take 84 bytes.
+        within("file_path_max_size_bytes", self.file_path_max_size_bytes, 100, 1024)?;
+        within("node_file_max_size_bytes", self.node_max_size_bytes, 1024, 1 << 30)
+    }
+}

@@ -1,0 +1,162 @@
+//! The lakehouse definition file. Definitions of objects pass through the core as bytes.
+//!
+//! The bytes are kept beside what was understood of them: a field that a newer writer added survives
+//! whoever rewrites the file.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use crate::error::{Error, Result};
+use crate::key::NameSizes;
+
+#[allow(clippy::all, reason = "generated")]
+pub mod proto {
+    include!(concat!(env!("OUT_DIR"), "/trinitylake.rs"));
+}
+
+/// The newest format this code reads and writes.
+pub const MAJOR_VERSION: u32 = 0;
+const DEFINITION_MAX_SIZE_BYTES: usize = 16 << 20;
+
+#[derive(Clone, Debug)]
+pub struct LakehouseDefinition {
+    bytes: Bytes,
+    message: proto::LakehouseDef,
+}
+
+impl LakehouseDefinition {
+    /// Parses a definition file; refuses a major version above [`MAJOR_VERSION`].
+    pub fn decode(bytes: Bytes, path: &str) -> Result<LakehouseDefinition> {
+        if bytes.len() > DEFINITION_MAX_SIZE_BYTES {
+            return Err(Error::corrupt(
+                path,
+                format!("{} bytes are too many for a lakehouse definition", bytes.len()),
+            ));
+        }
+        let message = proto::LakehouseDef::decode(bytes.clone())
+            .map_err(|error| Error::corrupt(path, format!("not a lakehouse definition: {error}")))?;
+        if message.major_version > MAJOR_VERSION {
+            return Err(Error::UnsupportedVersion(format!(
+                "{path}: this lakehouse has format version {}, this release reads up to {MAJOR_VERSION}; upgrade \
+                 trinitylake",
+                message.major_version
+            )));
+        }
+        Ok(LakehouseDefinition { bytes, message })
+    }
+
+    pub fn encode(message: proto::LakehouseDef) -> LakehouseDefinition {
+        LakehouseDefinition { bytes: Bytes::from(message.encode_to_vec()), message }
+    }
+
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    pub fn name(&self) -> &str {
+        &self.message.name
+    }
+
+    pub fn properties(&self) -> &BTreeMap<String, String> {
+        &self.message.properties
+    }
+
+    pub fn order(&self) -> usize {
+        or_default(self.message.order, 128)
+    }
+
+    pub fn node_file_max_size_bytes(&self) -> usize {
+        match self.message.node_file_max_size_bytes {
+            0 => 1 << 20,
+            size => usize::try_from(size).unwrap_or(usize::MAX),
+        }
+    }
+
+    pub fn file_path_max_size_bytes(&self) -> usize {
+        or_default(self.message.file_path_max_size_bytes, 200)
+    }
+
+    pub fn name_sizes(&self) -> NameSizes {
+        NameSizes {
+            namespace: or_default(self.message.namespace_name_max_size_bytes, 100),
+            table: or_default(self.message.table_name_max_size_bytes, 100),
+            view: or_default(self.message.view_name_max_size_bytes, 100),
+        }
+    }
+
+    pub fn maximum_version_age_millis(&self) -> u64 {
+        match self.message.maximum_version_age_millis {
+            0 => 7 * 24 * 60 * 60 * 1000,
+            age => age,
+        }
+    }
+
+    pub fn minimum_versions_to_keep(&self) -> u64 {
+        match self.message.minimum_versions_to_keep {
+            0 => 3,
+            versions => versions.into(),
+        }
+    }
+
+    /// Version to milliseconds that it is kept.
+    pub fn maximum_version_age_overrides(&self) -> &BTreeMap<u64, u64> {
+        &self.message.maximum_version_age_millis_overrides
+    }
+
+    pub fn exported_snapshots(&self) -> &BTreeMap<String, String> {
+        &self.message.exported_snapshots
+    }
+
+    /// What the tree and its keys depend on, and a change must therefore leave alone.
+    pub fn fixed_settings(&self) -> [(&'static str, usize); 4] {
+        let names = self.name_sizes();
+        [
+            ("order", self.order()),
+            ("namespace_name_max_size_bytes", names.namespace),
+            ("table_name_max_size_bytes", names.table),
+            ("view_name_max_size_bytes", names.view),
+        ]
+    }
+}
+
+/// In protobuf 3 a number that was not written reads as 0.
+fn or_default(value: u32, default: usize) -> usize {
+    if value == 0 { default } else { value as usize }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unset_fields_have_the_defaults_of_the_format() {
+        let definition = LakehouseDefinition::encode(proto::LakehouseDef::default());
+        assert_eq!(definition.order(), 128);
+        assert_eq!(definition.name_sizes(), NameSizes { namespace: 100, table: 100, view: 100 });
+        assert_eq!(definition.node_file_max_size_bytes(), 1_048_576);
+        assert_eq!(definition.minimum_versions_to_keep(), 3);
+    }
+
+    #[test]
+    fn a_newer_major_version_is_refused() {
+        let newer = proto::LakehouseDef { major_version: MAJOR_VERSION + 1, ..Default::default() };
+        let error = LakehouseDefinition::decode(newer.encode_to_vec().into(), "d").unwrap_err();
+        assert!(matches!(error, Error::UnsupportedVersion(_)), "{error}");
+    }
+
+    #[test]
+    fn damaged_bytes_are_a_corrupt_file() {
+        let error = LakehouseDefinition::decode(Bytes::from_static(b"\xff\xff\xff"), "d").unwrap_err();
+        assert!(matches!(error, Error::CorruptFile { .. }), "{error}");
+    }
+
+    #[test]
+    fn unknown_fields_survive() {
+        let mut bytes = proto::LakehouseDef { name: "lake".into(), ..Default::default() }.encode_to_vec();
+        bytes.extend_from_slice(&[0xF8, 0x07, 0x2A]); // field 127, varint 42
+        let definition = LakehouseDefinition::decode(bytes.clone().into(), "d").unwrap();
+        assert_eq!(definition.bytes().as_ref(), bytes);
+    }
+}

@@ -1,0 +1,63 @@
+//! Where time, ids and randomness come from.
+//!
+//! Nothing else in the crate asks the operating system for them (a lint forbids it), so that a test can
+//! decide them and a seed replays a run.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+pub trait Environment: Send + Sync + Debug {
+    /// Milliseconds since the Unix epoch, by this machine's clock.
+    fn now_millis(&self) -> u64;
+    /// Milliseconds on a clock that never goes back, for deadlines.
+    fn elapsed_millis(&self) -> u64;
+    /// A fresh version 4 UUID.
+    fn uuid(&self) -> Uuid;
+    /// A number in `0..bound`; 0 where `bound` is 0.
+    fn random_below(&self, bound: u64) -> u64;
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
+
+/// The machine's own clock, the system's random generator, tokio's timer.
+#[derive(Debug)]
+pub struct SystemEnvironment {
+    started: std::time::Instant,
+}
+
+impl SystemEnvironment {
+    #[allow(clippy::disallowed_methods, reason = "the one place that may ask the system")]
+    pub fn shared() -> Arc<dyn Environment> {
+        Arc::new(SystemEnvironment { started: std::time::Instant::now() })
+    }
+}
+
+impl Environment for SystemEnvironment {
+    #[allow(clippy::disallowed_methods, reason = "the one place that may ask the system")]
+    fn now_millis(&self) -> u64 {
+        std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |since_epoch| since_epoch.as_millis() as u64)
+    }
+
+    fn elapsed_millis(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "the one place that may ask the system")]
+    fn uuid(&self) -> Uuid {
+        Uuid::new_v4()
+    }
+
+    fn random_below(&self, bound: u64) -> u64 {
+        if bound == 0 { 0 } else { rand::random_range(0..bound) }
+    }
+
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(tokio::time::sleep(duration))
+    }
+}

@@ -1,0 +1,333 @@
+//! A handle on one lakehouse: creates and opens it, knows the latest version it has seen, and caches.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use futures::future::{join, try_join_all};
+
+use crate::claim::{Claim, claim};
+use crate::config::TreeConfig;
+use crate::definition::LakehouseDefinition;
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::node::Node;
+use crate::node::codec::{decode, encode};
+use crate::node::draft::Draft;
+use crate::path::{lakehouse_definition_path, root_path};
+use crate::storage::Storage;
+use crate::storage::probe::probe;
+use crate::transaction::{Transaction, TransactionOptions};
+use crate::tree::node_store::{CACHE_SIZE_BYTES, NodeStore, write_new_file};
+use crate::version::boundary::boundary;
+use crate::version::discovery;
+use crate::version::metadata::{CommittedTransaction, OPERATION_PROPERTY, OPERATION_ROLLBACK, RootMetadata};
+use crate::version::{Version, read_definition};
+
+/// How long a commit whose outcome is in doubt asks before it gives up.
+pub const DOUBT_MILLIS: u64 = 30_000;
+/// Roots that `log` reads at once.
+const LOG_BATCH: u64 = 32;
+
+#[derive(Debug)]
+pub struct Lakehouse {
+    nodes: Arc<NodeStore>,
+    environment: Arc<dyn Environment>,
+    /// The newest version this handle has seen.
+    latest: Mutex<Arc<Version>>,
+}
+
+impl Lakehouse {
+    /// Creates version 0 of a new lakehouse. `ObjectAlreadyExists` if there is one.
+    pub async fn create(
+        storage: Arc<dyn Storage>,
+        environment: Arc<dyn Environment>,
+        definition: LakehouseDefinition,
+        cache_size_bytes: Option<u64>,
+    ) -> Result<Arc<Lakehouse>> {
+        let config = TreeConfig::of(&definition)?;
+        let exists = || Error::ObjectAlreadyExists("a lakehouse exists here already".into());
+        let root_file = root_path(0);
+        let (root, boundary) = join(storage.exists(&root_file), boundary(storage.as_ref())).await;
+        if root? || boundary? > 0 {
+            return Err(exists());
+        }
+        probe(storage.as_ref(), &environment.uuid().to_string()).await?;
+        let definition_path = lakehouse_definition_path(environment.uuid());
+        write_new_file(storage.as_ref(), &definition_path, definition.bytes().clone()).await?;
+        let metadata = RootMetadata {
+            version: 0,
+            commit_id: environment.uuid().to_string(),
+            created_at_millis: environment.now_millis(),
+            lakehouse_definition: definition_path.clone(),
+            inline_definition: Some(definition.bytes().to_vec()),
+            ..RootMetadata::default()
+        };
+        let encoded = encode(&metadata.system_rows()?, &Draft::default(), config.order, config.compression)?;
+        let deadline = environment.elapsed_millis() + DOUBT_MILLIS;
+        match claim(storage.as_ref(), environment.as_ref(), &root_file, encoded.bytes, deadline).await? {
+            Claim::Won => {}
+            Claim::Lost(_) => {
+                storage.delete(&definition_path).await?;
+                return Err(exists());
+            }
+        }
+        discovery::write_hint(storage.as_ref(), 0).await;
+        let nodes = Arc::new(NodeStore::new(storage, cache_size_bytes.unwrap_or(CACHE_SIZE_BYTES)));
+        let version = Version::new(0, Arc::new(encoded.node), metadata, Arc::new(definition), nodes.clone())?;
+        Ok(Arc::new(Lakehouse { nodes, environment, latest: Mutex::new(Arc::new(version)) }))
+    }
+
+    /// Opens the latest version. `NotALakehouse` if there is none.
+    pub async fn open(
+        storage: Arc<dyn Storage>,
+        environment: Arc<dyn Environment>,
+        cache_size_bytes: Option<u64>,
+    ) -> Result<Arc<Lakehouse>> {
+        let (number, bytes) = discovery::latest(storage.as_ref()).await?;
+        let nodes = Arc::new(NodeStore::new(storage, cache_size_bytes.unwrap_or(CACHE_SIZE_BYTES)));
+        let version = version_of(&nodes, number, bytes, None).await?;
+        Ok(Arc::new(Lakehouse { nodes, environment, latest: Mutex::new(Arc::new(version)) }))
+    }
+
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        self.nodes.storage()
+    }
+
+    pub fn nodes(&self) -> &Arc<NodeStore> {
+        &self.nodes
+    }
+
+    pub fn environment(&self) -> &Arc<dyn Environment> {
+        &self.environment
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<Version>> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The newest version this handle knows, without asking.
+    pub fn known(&self) -> Arc<Version> {
+        self.lock().clone()
+    }
+
+    /// Remembers a version that was seen, unless a newer one is known.
+    pub(crate) fn learn(&self, version: Arc<Version>) {
+        let mut latest = self.lock();
+        if version.number > latest.number {
+            *latest = version;
+        }
+    }
+
+    /// The latest version: one request if nothing changed.
+    pub async fn latest(&self) -> Result<Arc<Version>> {
+        let known = self.known();
+        let next = known.number + 1;
+        let number = match self.storage().exists(&root_path(next)).await? {
+            true => discovery::last_existing(self.storage().as_ref(), next).await?,
+            // Not there yet, or expired while this handle slept.
+            false if self.storage_has(&known).await? => return Ok(known),
+            false => discovery::latest(self.storage().as_ref()).await?.0,
+        };
+        let version = self.version(number).await?;
+        self.learn(version.clone());
+        Ok(version)
+    }
+
+    /// Could everything this handle knows have expired? Only worth a request once in a long while.
+    async fn storage_has(&self, known: &Version) -> Result<bool> {
+        let age = self.environment.now_millis().saturating_sub(known.metadata.created_at_millis);
+        if age < known.definition.maximum_version_age_millis() {
+            return Ok(true);
+        }
+        Ok(known.number >= boundary(self.storage().as_ref()).await?)
+    }
+
+    /// A version by number. `VersionNotFound` if it is in the future, `VersionExpired` if it is gone.
+    pub async fn version(&self, number: u64) -> Result<Arc<Version>> {
+        let known = self.known();
+        if known.number == number {
+            return Ok(known);
+        }
+        let path = root_path(number);
+        let root = match self.nodes.load(&path, None).await {
+            Ok(root) => root,
+            Err(Error::FileNotFound { .. }) => return Err(self.why_missing(number).await?),
+            Err(error) => return Err(error),
+        };
+        version_of_node(&self.nodes, number, root, Some(&known)).await.map(Arc::new)
+    }
+
+    async fn why_missing(&self, number: u64) -> Result<Error> {
+        let oldest = boundary(self.storage().as_ref()).await?;
+        if number < oldest {
+            return Ok(Error::VersionExpired(format!("version {number} has expired; the oldest kept is {oldest}")));
+        }
+        let (latest, _) = discovery::latest(self.storage().as_ref()).await?;
+        Ok(if number > latest {
+            Error::VersionNotFound(format!("there is no version {number}; the latest is {latest}"))
+        } else {
+            Error::corrupt(root_path(number), format!("the root node file of version {number} is missing"))
+        })
+    }
+
+    /// Versions `from..=to`, read in parallel.
+    pub async fn versions(&self, from: u64, to: u64) -> Result<Vec<Arc<Version>>> {
+        try_join_all((from..=to).map(|number| self.version(number))).await
+    }
+
+    /// Newest first: the version before `before` (or the latest) and those below it, `limit` of them.
+    pub async fn log(&self, limit: Option<usize>, before: Option<u64>) -> Result<Vec<Arc<Version>>> {
+        let mut next = match before {
+            Some(before) => before.min(self.latest().await?.number + 1),
+            None => self.latest().await?.number + 1,
+        };
+        let oldest = boundary(self.storage().as_ref()).await?;
+        let mut versions = Vec::new();
+        let limit = limit.unwrap_or(usize::MAX);
+        while next > oldest && versions.len() < limit {
+            let wanted = LOG_BATCH.min((limit - versions.len()) as u64).min(next - oldest);
+            let batch = self.versions(next - wanted, next - 1).await?;
+            versions.extend(batch.into_iter().rev());
+            next -= wanted;
+        }
+        Ok(versions)
+    }
+
+    pub fn begin(self: &Arc<Self>, base: Arc<Version>, options: TransactionOptions) -> Result<Transaction> {
+        Transaction::begin(self.clone(), base, options)
+    }
+
+    /// Makes the tree of version `number` the latest again, as a new version. Whoever commits meanwhile
+    /// is not rolled back unseen: `CommitConflict`.
+    pub async fn rollback(&self, number: u64, message: &str, author: &str) -> Result<Arc<Version>> {
+        let latest = self.latest().await?;
+        let target = self.version(number).await?;
+        let draft = Draft::of(&target.root, self.nodes.height_of(&target.root).await?);
+        let transaction = CommittedTransaction {
+            id: self.environment.uuid().to_string(),
+            isolation: "serializable".into(),
+            message: message.into(),
+            author: author.into(),
+            began_at_version: latest.number,
+            properties: [(OPERATION_PROPERTY.to_string(), OPERATION_ROLLBACK.to_string())].into(),
+        };
+        let mut metadata = self.next_metadata(&latest, vec![transaction]);
+        metadata.rollback_from_root = Some(latest.root_path.clone());
+        self.publish_alone(&latest, metadata, draft, "the rollback").await
+    }
+
+    /// What the root of the version after `previous` records.
+    pub(crate) fn next_metadata(&self, previous: &Version, committed: Vec<CommittedTransaction>) -> RootMetadata {
+        RootMetadata {
+            version: previous.number + 1,
+            commit_id: self.environment.uuid().to_string(),
+            // Time does not run backwards in the log, whatever this machine's clock says.
+            created_at_millis: self.environment.now_millis().max(previous.metadata.created_at_millis + 1),
+            lakehouse_definition: previous.metadata.lakehouse_definition.clone(),
+            inline_definition: Some(previous.definition.bytes().to_vec()),
+            previous_root: Some(previous.root_path.clone()),
+            rollback_from_root: None,
+            committed,
+            gc_before_millis: None,
+        }
+    }
+
+    /// Publishes a root that depends on all of `latest`: one try, and a conflict if it comes second.
+    pub(crate) async fn publish_alone(
+        &self,
+        latest: &Version,
+        metadata: RootMetadata,
+        draft: Draft,
+        what: &str,
+    ) -> Result<Arc<Version>> {
+        let deadline = self.environment.elapsed_millis() + DOUBT_MILLIS;
+        match self.publish(latest, metadata, &draft, latest.definition.clone(), deadline).await? {
+            Published::Committed(version) => Ok(version),
+            Published::Lost => Err(Error::CommitConflict {
+                message: format!(
+                    "version {} was committed while {what} was prepared; look at it, then try again",
+                    latest.number + 1
+                ),
+                keys: Vec::new(),
+                winners: Vec::new(),
+            }),
+        }
+    }
+
+    /// Creates the root after `previous`, if nobody else has, and tells the others.
+    pub(crate) async fn publish(
+        &self,
+        previous: &Version,
+        metadata: RootMetadata,
+        draft: &Draft,
+        definition: Arc<LakehouseDefinition>,
+        deadline_millis: u64,
+    ) -> Result<Published> {
+        let number = previous.number + 1;
+        let config = &previous.config;
+        let encoded = encode(&metadata.system_rows()?, draft, config.order, config.compression)?;
+        let path = root_path(number);
+        let storage = self.storage().as_ref();
+        match claim(storage, self.environment.as_ref(), &path, encoded.bytes, deadline_millis).await? {
+            Claim::Won => {}
+            Claim::Lost(_) => return Ok(Published::Lost),
+        }
+        // The slot may have been expired under a writer that slept: then nobody will ever read it.
+        let (oldest, ()) = join(boundary(storage), discovery::write_hint(storage, number)).await;
+        let oldest = oldest.map_err(|error| {
+            Error::CommitStateUnknown(format!(
+                "version {number} was written, yet whether it expired meanwhile cannot be read: {error}"
+            ))
+        })?;
+        if oldest > number {
+            storage.delete(&path).await?;
+            return Ok(Published::Lost);
+        }
+        let root = Arc::new(encoded.node);
+        root.index_buffer();
+        let version = Arc::new(Version::new(number, root, metadata, definition, self.nodes.clone())?);
+        self.learn(version.clone());
+        Ok(Published::Committed(version))
+    }
+}
+
+pub(crate) enum Published {
+    Committed(Arc<Version>),
+    /// Somebody else has the version, or it expired before it was written.
+    Lost,
+}
+
+async fn version_of(
+    nodes: &Arc<NodeStore>,
+    number: u64,
+    bytes: Bytes,
+    known: Option<&Version>,
+) -> Result<Version> {
+    let root = Arc::new(decode(bytes, &root_path(number), None)?);
+    root.index_buffer();
+    version_of_node(nodes, number, root, known).await
+}
+
+async fn version_of_node(
+    nodes: &Arc<NodeStore>,
+    number: u64,
+    root: Arc<Node>,
+    known: Option<&Version>,
+) -> Result<Version> {
+    let metadata = RootMetadata::of(&root, number, &root_path(number))?;
+    let path = &metadata.lakehouse_definition;
+    let definition = match known {
+        Some(known) if known.metadata.lakehouse_definition == *path => known.definition.clone(),
+        _ => {
+            let bytes = match &metadata.inline_definition {
+                Some(bytes) => Bytes::from(bytes.clone()),
+                None => read_definition(nodes, path).await?,
+            };
+            Arc::new(LakehouseDefinition::decode(bytes, path)?)
+        }
+    };
+    Version::new(number, root, metadata, definition, nodes.clone())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! Adding many objects whose definition files exist, in one version, by building the tree anew.
+//!
+//! A transaction carries its changes in the root's buffer, which suits thousands; this suits millions.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, StringArray};
+
+use crate::error::{Error, Result};
+use crate::key::{KeyRange, NameSizes, ObjectKind};
+use crate::lakehouse::Lakehouse;
+use crate::tree::bulk::{build, merge_runs};
+use crate::version::Version;
+use crate::version::metadata::{CommittedTransaction, OPERATION_PROPERTY, OPERATION_REGISTER};
+
+/// Registers objects by key and location, in any order. `ObjectAlreadyExists` if a key is there or comes
+/// twice, `ObjectNotFound` if a namespace is missing, `CommitConflict` if another version came first.
+pub async fn register(
+    lakehouse: &Lakehouse,
+    keys: StringArray,
+    locations: StringArray,
+    message: &str,
+    author: &str,
+) -> Result<Arc<Version>> {
+    let latest = lakehouse.latest().await?;
+    let names = latest.config.names;
+    let (keys, locations) = sorted(keys, locations, names)?;
+    let (old_keys, old_locations) = existing(&latest).await?;
+    let (keys, locations) = if old_keys.is_empty() {
+        (keys, locations)
+    } else {
+        let taken = |key: &str| Error::ObjectAlreadyExists(format!("{} exists", human_name(names, key)));
+        let (keys, locations) = merge_runs((&old_keys, &old_locations), (&keys, &locations), taken)?;
+        (keys.as_ref().clone(), locations.as_ref().clone())
+    };
+    check_namespaces(&keys, names)?;
+    let environment = lakehouse.environment();
+    let root = build(lakehouse.nodes(), environment.as_ref(), &latest.config, &keys, &locations).await?;
+    let transaction = CommittedTransaction {
+        id: environment.uuid().to_string(),
+        isolation: "serializable".into(),
+        message: message.into(),
+        author: author.into(),
+        began_at_version: latest.number,
+        properties: [(OPERATION_PROPERTY.to_string(), OPERATION_REGISTER.to_string())].into(),
+    };
+    let metadata = lakehouse.next_metadata(&latest, vec![transaction]);
+    lakehouse.publish_alone(&latest, metadata, root, "the registration").await
+}
+
+/// The objects in key order, each key once and in the form of this lakehouse.
+fn sorted(keys: StringArray, locations: StringArray, names: NameSizes) -> Result<(StringArray, StringArray)> {
+    if keys.len() != locations.len() || keys.null_count() + locations.null_count() > 0 {
+        return Err(Error::InvalidArgument("one location for each object, and no nulls".into()));
+    }
+    if let Some(bad) = keys.iter().flatten().find(|key| names.decode_parts(key).is_none()) {
+        return Err(Error::InvalidName(format!("{bad:?} is not a key of this lakehouse")));
+    }
+    let ascending = (1..keys.len()).all(|i| keys.value(i - 1) < keys.value(i));
+    if ascending {
+        return Ok((keys, locations));
+    }
+    let mut order: Vec<u32> = (0..keys.len() as u32).collect();
+    order.sort_unstable_by(|a, b| keys.value(*a as usize).cmp(keys.value(*b as usize)));
+    if let Some(twice) = order.windows(2).find(|pair| keys.value(pair[0] as usize) == keys.value(pair[1] as usize)) {
+        let name = human_name(names, keys.value(twice[0] as usize));
+        return Err(Error::ObjectAlreadyExists(format!("{name} is registered twice")));
+    }
+    let pick = |texts: &StringArray| StringArray::from_iter_values(order.iter().map(|i| texts.value(*i as usize)));
+    Ok((pick(&keys), pick(&locations)))
+}
+
+async fn existing(latest: &Version) -> Result<(StringArray, StringArray)> {
+    let mut scan = latest.scan(KeyRange::all(), None, true);
+    let (mut keys, mut locations) = (Vec::new(), Vec::new());
+    while let Some(batch) = scan.next_batch().await? {
+        keys.push(batch.keys);
+        locations.extend(batch.locations);
+    }
+    let joined = |batches: &[StringArray]| {
+        StringArray::from_iter_values(batches.iter().flat_map(|batch| batch.iter().flatten()))
+    };
+    Ok((joined(&keys), joined(&locations)))
+}
+
+/// Every table and view is in a namespace that exists. Keys ascend, so namespaces come first.
+fn check_namespaces(keys: &StringArray, names: NameSizes) -> Result<()> {
+    let mut namespaces = std::collections::HashSet::new();
+    let mut last = "";
+    for key in keys.iter().flatten() {
+        let Some((kind, namespace, _)) = names.decode_parts(key) else { continue };
+        match kind {
+            ObjectKind::Namespace => {
+                namespaces.insert(namespace);
+            }
+            ObjectKind::Table | ObjectKind::View => {
+                if namespace != last && !namespaces.contains(namespace) {
+                    return Err(Error::ObjectNotFound(format!(
+                        "namespace {namespace} does not exist; register it with its tables and views"
+                    )));
+                }
+                last = namespace;
+            }
+            ObjectKind::TransactionRecord => {}
+        }
+    }
+    Ok(())
+}
+
+fn human_name(names: NameSizes, key: &str) -> String {
+    names.decode(key).map_or_else(|| key.trim_end().to_string(), |name| name.to_string())
+}

@@ -1,0 +1,163 @@
+//! Does a transaction still hold on a newer version? Footprints are intersected, version by version.
+//!
+//! There is no table of operations against operations: what two sides touched decides. A clash on a
+//! table alone is not final, since Iceberg may be able to apply both changes.
+
+use std::sync::Arc;
+
+use super::footprint::Requirement;
+use super::{Isolation, NewValue, Transaction};
+use crate::error::{Error, Result, Winner};
+use crate::key::ObjectKind;
+use crate::version::Version;
+
+/// A table written by this transaction and by one that committed first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clash {
+    pub key: String,
+    pub namespace: String,
+    pub name: String,
+    /// The definition this transaction changed.
+    pub base_location: String,
+    /// The definition in the tree now.
+    pub winner_location: String,
+    /// Where `winner_location` was read.
+    pub version: u64,
+}
+
+const LAKEHOUSE_DEFINITION: &str = "lakehouse definition";
+
+impl Transaction {
+    /// Holds this transaction against the versions after the one it was last held against, ascending.
+    /// `CommitConflict` if it cannot be; clashes on tables if their format must decide.
+    pub(super) async fn validate(&mut self, versions: &[Arc<Version>]) -> Result<Vec<Clash>> {
+        let Some(last) = versions.last() else { return Ok(Vec::new()) };
+        let mut conflict = Conflict::default();
+        let mut clashing: Vec<(String, Winner)> = Vec::new();
+        let mut previous = self.validated.clone();
+        for version in versions {
+            if self.new_definition.is_some()
+                && version.metadata.lakehouse_definition != previous.metadata.lakehouse_definition
+            {
+                conflict.add(LAKEHOUSE_DEFINITION.into(), winner(version, 0));
+            }
+            for change in version.changes(&previous).await?.iter() {
+                let winner = || winner(version, change.transaction);
+                let name = || self.human_name(&change.key);
+                if let Some(write) = self.writes.get(&change.key)
+                    && write.checked < version.number
+                {
+                    match write.base {
+                        Some(_) if ObjectKind::of_key(&change.key) == Some(ObjectKind::Table) => {
+                            clashing.push((change.key.clone(), winner()));
+                        }
+                        _ => conflict.add(name(), winner()),
+                    }
+                }
+                if self.isolation == Isolation::Serializable && self.footprint.has_read(&change.key) {
+                    conflict.add(name(), winner());
+                }
+                for requirement in self.footprint.requirements.iter().filter(|r| r.concerns(&change.key)) {
+                    if !self.is_met(requirement, &change.key, last).await? {
+                        conflict.add(name(), winner());
+                    }
+                }
+            }
+            previous = version.clone();
+        }
+        let mut clashes: Vec<Clash> = Vec::new();
+        for (key, winner) in clashing {
+            match self.clash(&key, last).await? {
+                Some(clash) if !clashes.contains(&clash) => clashes.push(clash),
+                Some(_) => {}
+                None => conflict.add(self.human_name(&key), winner),
+            }
+        }
+        conflict.into_result(&self.info.id)?;
+        self.validated = last.clone();
+        Ok(clashes)
+    }
+
+    /// A table that both sides changed and neither created or dropped.
+    async fn clash(&self, key: &str, latest: &Version) -> Result<Option<Clash>> {
+        let Some(write) = self.writes.get(key) else { return Ok(None) };
+        let (Some(base), NewValue::Staged { .. }) = (&write.base, &write.value) else { return Ok(None) };
+        let Some(current) = latest.get(key).await? else { return Ok(None) };
+        let Some(object) = latest.config.names.decode(key) else { return Ok(None) };
+        Ok(Some(Clash {
+            key: key.to_string(),
+            namespace: object.namespace,
+            name: object.name,
+            base_location: base.clone(),
+            winner_location: current,
+            version: latest.number,
+        }))
+    }
+
+    async fn is_met(&self, requirement: &Requirement, key: &str, latest: &Version) -> Result<bool> {
+        Ok(match requirement {
+            Requirement::Exists(required) => latest.get(required).await?.is_some(),
+            Requirement::Absent(required) => latest.get(required).await?.is_none(),
+            // What this transaction drops itself may have been there all along.
+            Requirement::Empty(_) => {
+                latest.get(key).await?.is_none()
+                    || self.writes.get(key).is_some_and(|write| matches!(write.value, NewValue::Deleted))
+            }
+        })
+    }
+
+    fn human_name(&self, key: &str) -> String {
+        let name = self.base.config.names.decode(key);
+        name.map_or_else(|| key.trim_end().to_string(), |name| name.to_string())
+    }
+}
+
+fn winner(version: &Version, transaction: usize) -> Winner {
+    let committed = version.metadata.committed.get(transaction);
+    Winner {
+        version: version.number,
+        transaction_id: committed.map(|transaction| transaction.id.clone()).unwrap_or_default(),
+        message: committed.map(|transaction| transaction.message.clone()).unwrap_or_default(),
+        author: committed.map(|transaction| transaction.author.clone()).unwrap_or_default(),
+    }
+}
+
+#[derive(Default)]
+struct Conflict {
+    keys: Vec<String>,
+    winners: Vec<Winner>,
+}
+
+impl Conflict {
+    fn add(&mut self, key: String, winner: Winner) {
+        if !self.keys.contains(&key) {
+            self.keys.push(key);
+        }
+        if !self.winners.contains(&winner) {
+            self.winners.push(winner);
+        }
+    }
+
+    fn into_result(self, transaction: &str) -> Result<()> {
+        if self.keys.is_empty() {
+            return Ok(());
+        }
+        let winners: Vec<String> = self
+            .winners
+            .iter()
+            .map(|winner| {
+                let told = if winner.message.is_empty() { &winner.transaction_id } else { &winner.message };
+                format!("version {} ({told})", winner.version)
+            })
+            .collect();
+        Err(Error::CommitConflict {
+            message: format!(
+                "transaction {transaction} lost on {}: changed meanwhile by {}",
+                self.keys.join(", "),
+                winners.join(", ")
+            ),
+            keys: self.keys,
+            winners: self.winners,
+        })
+    }
+}

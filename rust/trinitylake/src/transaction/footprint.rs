@@ -1,0 +1,61 @@
+//! What a transaction touched, as far as another one could disturb it (format §8).
+//!
+//! Reads matter under SERIALIZABLE alone. Requirements keep the lakehouse whole and matter always.
+
+use std::collections::BTreeSet;
+
+use crate::key::KeyRange;
+
+/// What must still be so when the transaction commits, whatever its isolation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Requirement {
+    /// The namespace of a created object still exists.
+    Exists(String),
+    /// A table and a view do not share a name; a chosen transaction id is new.
+    Absent(String),
+    /// A dropped namespace is empty.
+    Empty(KeyRange),
+}
+
+impl Requirement {
+    pub fn concerns(&self, key: &str) -> bool {
+        match self {
+            Requirement::Exists(required) | Requirement::Absent(required) => required == key,
+            Requirement::Empty(range) => range.contains(key),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Footprint {
+    /// Keys read, those found absent among them.
+    pub keys: BTreeSet<String>,
+    /// Ranges listed: a key that appears in one of them is a phantom.
+    pub ranges: Vec<KeyRange>,
+    pub requirements: Vec<Requirement>,
+}
+
+impl Footprint {
+    pub fn read_key(&mut self, key: &str) {
+        if !self.keys.contains(key) {
+            self.keys.insert(key.to_string());
+        }
+    }
+
+    pub fn read_range(&mut self, range: &KeyRange) {
+        if !self.ranges.contains(range) {
+            self.ranges.push(range.clone());
+        }
+    }
+
+    pub fn require(&mut self, requirement: Requirement) {
+        if !self.requirements.contains(&requirement) {
+            self.requirements.push(requirement);
+        }
+    }
+
+    /// Did this transaction read the key, by itself or in a listing?
+    pub fn has_read(&self, key: &str) -> bool {
+        self.keys.contains(key) || self.ranges.iter().any(|range| range.contains(key))
+    }
+}

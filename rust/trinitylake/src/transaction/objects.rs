@@ -1,0 +1,188 @@
+//! Statements on objects: create, replace, drop, rename, and the rules that keep the lakehouse whole.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::footprint::Requirement;
+use super::{NewValue, Transaction, Write};
+use crate::definition::LakehouseDefinition;
+use crate::error::{Error, Result};
+use crate::key::{ObjectKind, ObjectName};
+use crate::path::{definition_path, lakehouse_definition_path};
+
+impl Transaction {
+    pub async fn create(
+        &mut self,
+        kind: ObjectKind,
+        namespace: &str,
+        name: &str,
+        definition: Bytes,
+    ) -> Result<()> {
+        let key = self.check_free(kind, namespace, name).await?;
+        let value = self.stage(kind, namespace, name, definition);
+        self.write(key, None, value);
+        Ok(())
+    }
+
+    /// Puts a new definition in the place of the current one.
+    pub async fn replace(
+        &mut self,
+        kind: ObjectKind,
+        namespace: &str,
+        name: &str,
+        definition: Bytes,
+    ) -> Result<()> {
+        let (key, current) = self.check_there(kind, namespace, name).await?;
+        let value = self.stage(kind, namespace, name, definition);
+        self.write(key, Some(current), value);
+        Ok(())
+    }
+
+    /// Drops an object; a namespace must be empty.
+    pub async fn drop_object(&mut self, kind: ObjectKind, namespace: &str, name: &str) -> Result<()> {
+        let (key, current) = self.check_there(kind, namespace, name).await?;
+        if kind == ObjectKind::Namespace {
+            self.check_empty(namespace).await?;
+        }
+        self.write(key, Some(current), NewValue::Deleted);
+        Ok(())
+    }
+
+    /// Gives a table or view a new name, in the same or another namespace. Its definition file stays.
+    pub async fn rename(
+        &mut self,
+        kind: ObjectKind,
+        from: (&str, &str),
+        to: (&str, &str),
+    ) -> Result<()> {
+        if !matches!(kind, ObjectKind::Table | ObjectKind::View) {
+            return Err(Error::InvalidArgument(format!("a {} cannot be renamed", kind.word())));
+        }
+        let (old_key, current) = self.check_there(kind, from.0, from.1).await?;
+        let new_key = self.check_free(kind, to.0, to.1).await?;
+        let value = match self.writes.get(&old_key) {
+            Some(write) => write.value.clone(),
+            None => NewValue::Existing(current.clone()),
+        };
+        self.write(old_key, Some(current), NewValue::Deleted);
+        self.write(new_key, None, value);
+        Ok(())
+    }
+
+    /// Changes the lakehouse's own definition, but for what its tree depends on.
+    pub fn set_lakehouse_definition(&mut self, bytes: Bytes) -> Result<()> {
+        self.check_open()?;
+        let path = lakehouse_definition_path(self.lakehouse.environment().uuid());
+        let definition = LakehouseDefinition::decode(bytes, &path)?;
+        crate::config::TreeConfig::of(&definition)?;
+        let fixed = self.base.definition.fixed_settings();
+        for ((setting, old), (_, new)) in fixed.into_iter().zip(definition.fixed_settings()) {
+            if old != new {
+                return Err(Error::InvalidArgument(format!(
+                    "{setting} is fixed when a lakehouse is created: it is {old} and cannot become {new}"
+                )));
+            }
+        }
+        self.new_definition = Some((path, Arc::new(definition)));
+        Ok(())
+    }
+
+    pub(super) fn stage(&self, kind: ObjectKind, namespace: &str, name: &str, bytes: Bytes) -> NewValue {
+        let id = self.lakehouse.environment().uuid();
+        let path = definition_path(kind, namespace, name, id, self.base.config.file_path_max_size_bytes);
+        NewValue::Staged { path, bytes, written: false }
+    }
+
+    fn write(&mut self, key: String, current: Option<String>, value: NewValue) {
+        match self.writes.get_mut(&key) {
+            // Made and dropped by this transaction: as if it had never been, but it was seen to be absent.
+            Some(write) if write.base.is_none() && matches!(value, NewValue::Deleted) => {
+                self.writes.remove(&key);
+                self.footprint.read_key(&key);
+            }
+            Some(write) => write.value = value,
+            None => {
+                let checked = self.base.number;
+                self.writes.insert(key, Write { base: current, value, checked });
+            }
+        }
+    }
+
+    async fn check_there(
+        &mut self,
+        kind: ObjectKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(String, String)> {
+        self.check_open()?;
+        let key = self.base.config.names.key(kind, namespace, name)?;
+        match self.peek(&key).await? {
+            Some(location) => Ok((key, location)),
+            None => Err(Error::ObjectNotFound(format!("{} does not exist", object(kind, namespace, name)))),
+        }
+    }
+
+    /// May an object of this name be created? Its namespace exists, its name is free for tables and views.
+    async fn check_free(&mut self, kind: ObjectKind, namespace: &str, name: &str) -> Result<String> {
+        self.check_open()?;
+        let names = self.base.config.names;
+        let key = names.key(kind, namespace, name)?;
+        if self.peek(&key).await?.is_some() {
+            return Err(Error::ObjectAlreadyExists(format!("{} exists", object(kind, namespace, name))));
+        }
+        let other = match kind {
+            ObjectKind::Table => ObjectKind::View,
+            ObjectKind::View => ObjectKind::Table,
+            ObjectKind::Namespace | ObjectKind::TransactionRecord => return Ok(key),
+        };
+        let namespace_key = names.namespace_key(namespace)?;
+        if self.peek(&namespace_key).await?.is_none() {
+            return Err(Error::ObjectNotFound(format!(
+                "namespace {namespace} does not exist; create it before its {}s",
+                kind.word()
+            )));
+        }
+        self.require_unless_written(Requirement::Exists(namespace_key.clone()), &namespace_key);
+        // The longest name of the other kind may be shorter; then nothing there can have this name.
+        if let Ok(other_key) = names.key(other, namespace, name) {
+            if self.peek(&other_key).await?.is_some() {
+                return Err(Error::ObjectAlreadyExists(format!(
+                    "{} exists, and a {} cannot have the same name",
+                    object(other, namespace, name),
+                    kind.word()
+                )));
+            }
+            self.require_unless_written(Requirement::Absent(other_key.clone()), &other_key);
+        }
+        Ok(key)
+    }
+
+    /// A key this transaction writes itself is watched anyway.
+    fn require_unless_written(&mut self, requirement: Requirement, key: &str) {
+        if !self.writes.contains_key(key) {
+            self.footprint.require(requirement);
+        }
+    }
+
+    async fn check_empty(&mut self, namespace: &str) -> Result<()> {
+        let names = self.base.config.names;
+        let ranges = [
+            names.objects_in(ObjectKind::Table, Some(namespace))?,
+            names.objects_in(ObjectKind::View, Some(namespace))?,
+            names.namespaces_below(Some(namespace))?,
+        ];
+        for range in ranges {
+            if let Some((key, _)) = self.peek_range(&range, Some(1)).await?.first() {
+                let example = names.decode(key).map_or_else(|| key.clone(), |name| name.to_string());
+                return Err(Error::NamespaceNotEmpty(format!("namespace {namespace} is not empty: it has {example}")));
+            }
+            self.footprint.require(Requirement::Empty(range));
+        }
+        Ok(())
+    }
+}
+
+fn object(kind: ObjectKind, namespace: &str, name: &str) -> ObjectName {
+    ObjectName { kind, namespace: namespace.to_string(), name: name.to_string() }
+}

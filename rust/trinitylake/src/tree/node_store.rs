@@ -1,0 +1,155 @@
+//! Node files: reading through a bounded cache, writing in parallel.
+//!
+//! Files are immutable and their names unique, so a cached node never goes stale. Inner nodes and leaves
+//! have caches of their own: a scan over leaves must not push out the few nodes every search needs.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::MAX_HEIGHT;
+use crate::error::{Error, Result};
+use crate::node::Node;
+use crate::node::codec::{Encoded, decode};
+use crate::node::draft::Text;
+use crate::storage::{PutOutcome, Storage};
+
+/// Holds all inner nodes of some 8 million keys.
+pub const CACHE_SIZE_BYTES: u64 = 128 << 20;
+/// Requests of one operation that are under way at once.
+pub const PARALLEL_REQUESTS: usize = 64;
+
+#[derive(Clone, Debug)]
+struct MemorySize;
+
+impl Weighter<Text, Arc<Node>> for MemorySize {
+    fn weight(&self, path: &Text, node: &Arc<Node>) -> u64 {
+        (path.len() + node.memory_size_bytes()) as u64
+    }
+}
+
+type NodeCache = Cache<Text, Arc<Node>, MemorySize>;
+
+#[derive(Debug)]
+pub struct NodeStore {
+    storage: Arc<dyn Storage>,
+    inner: NodeCache,
+    leaves: NodeCache,
+}
+
+impl NodeStore {
+    /// `cache_size_bytes` bounds the decoded nodes kept, a quarter of it for inner nodes.
+    pub fn new(storage: Arc<dyn Storage>, cache_size_bytes: u64) -> Self {
+        let cache = |size: u64| Cache::with_weighter((size >> 15).max(16) as usize, size, MemorySize);
+        let inner = cache_size_bytes / 4;
+        NodeStore { storage, inner: cache(inner), leaves: cache(cache_size_bytes - inner) }
+    }
+
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
+    pub fn cached(&self, path: &str) -> Option<Arc<Node>> {
+        self.inner.get(path).or_else(|| self.leaves.get(path))
+    }
+
+    /// The node at `path`; `height` is what its parent says about it.
+    pub async fn load(&self, path: &str, height: Option<u32>) -> Result<Arc<Node>> {
+        let node = match self.cached(path) {
+            Some(node) => node,
+            None => {
+                let bytes = self.storage.get(path).await?;
+                let node = Arc::new(decode(bytes, path, None)?);
+                node.index_buffer();
+                self.keep(path.into(), node.clone());
+                node
+            }
+        };
+        if let (Some(expected), Some(actual)) = (height, node.height())
+            && expected != actual
+        {
+            return Err(Error::corrupt(path, format!("height is {actual}, its parent expects {expected}")));
+        }
+        Ok(node)
+    }
+
+    /// Loads children of one node in parallel, in order.
+    pub async fn load_many(&self, paths: &[&str], height: Option<u32>) -> Result<Vec<Arc<Node>>> {
+        // Mostly they are cached, and then a stream would cost more than the look-ups.
+        let mut nodes = Vec::with_capacity(paths.len());
+        for path in paths {
+            match self.cached(path) {
+                Some(_) => nodes.push(self.load(path, height).await?),
+                None => break,
+            }
+        }
+        let rest: Vec<Text> = paths[nodes.len()..].iter().map(|path| Text::from(*path)).collect();
+        let loaded: Vec<Arc<Node>> = stream::iter(rest)
+            .map(|path| async move { self.load(&path, height).await })
+            .buffered(PARALLEL_REQUESTS)
+            .try_collect()
+            .await?;
+        nodes.extend(loaded);
+        Ok(nodes)
+    }
+
+    fn keep(&self, path: Text, node: Arc<Node>) {
+        if node.is_leaf() { self.leaves.insert(path, node) } else { self.inner.insert(path, node) }
+    }
+
+    /// Writes new nodes in parallel and keeps them for the reads to come.
+    pub async fn write(&self, nodes: Vec<(Text, Encoded)>) -> Result<()> {
+        stream::iter(nodes)
+            .map(|(path, encoded)| async move {
+                write_new_file(self.storage.as_ref(), &path, encoded.bytes).await?;
+                self.keep(path, Arc::new(encoded.node));
+                Ok(())
+            })
+            .buffer_unordered(PARALLEL_REQUESTS)
+            .try_collect()
+            .await
+    }
+
+    /// The height of a tree, from its root or, where a writer did not record it, by walking down.
+    pub async fn height_of(&self, root: &Node) -> Result<u32> {
+        if let Some(height) = root.height() {
+            return Ok(height);
+        }
+        let mut node = self.load(root.child(0), None).await?;
+        for height in 1..MAX_HEIGHT {
+            if let Some(rest) = node.height() {
+                return Ok(height + rest);
+            }
+            node = self.load(node.child(0), None).await?;
+        }
+        Err(Error::corrupt("(root)", format!("the tree is higher than {MAX_HEIGHT}: its nodes form a cycle")))
+    }
+}
+
+/// Tries of a file that only this writer can name: whoever finds it there finds his own.
+const WRITE_ATTEMPTS: usize = 4;
+
+/// Creates a file with a unique name. A reply that was lost is no harm: the name is ours, so "exists"
+/// means that an earlier try arrived.
+pub async fn write_new_file(storage: &dyn Storage, path: &str, bytes: Bytes) -> Result<()> {
+    let mut attempt = 1;
+    loop {
+        match storage.put_if_absent(path, bytes.clone()).await {
+            Ok(PutOutcome::Created) => return Ok(()),
+            Ok(PutOutcome::AlreadyExists) if attempt > 1 => return Ok(()),
+            Ok(PutOutcome::AlreadyExists) => {
+                // The client may have sent it twice by itself.
+                return if storage.get(path).await? == bytes {
+                    Ok(())
+                } else {
+                    Err(Error::corrupt(path, "a file with this unique name exists and has other content"))
+                };
+            }
+            Err(Error::Storage { retryable: true, .. }) if attempt < WRITE_ATTEMPTS => attempt += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The expiry boundary: roots of lower versions are gone or doomed (format §7).
+//!
+//! It is the highest name under `_expired/`, so it only ever rises, and publishing one needs no
+//! coordination.
+
+use bytes::Bytes;
+
+use crate::error::Result;
+use crate::path::{EXPIRED_PREFIX, boundary_path, boundary_version};
+use crate::storage::Storage;
+
+/// The lowest version that may be read; 0 where nothing ever expired.
+pub async fn boundary(storage: &dyn Storage) -> Result<u64> {
+    let files = storage.list(EXPIRED_PREFIX).await?;
+    Ok(files.iter().filter_map(|file| boundary_version(&file.path)).max().unwrap_or(0))
+}
+
+/// Publishes a boundary, before anything below it is deleted. One that exists already is as good.
+pub async fn publish(storage: &dyn Storage, version: u64) -> Result<()> {
+    storage.put_if_absent(&boundary_path(version), Bytes::new()).await.map(drop)
+}
+
+/// Deletes the names that a newer boundary made meaningless.
+pub async fn forget_older(storage: &dyn Storage, version: u64) -> Result<()> {
+    for file in storage.list(EXPIRED_PREFIX).await? {
+        if boundary_version(&file.path).is_some_and(|older| older < version) {
+            storage.delete(&file.path).await?;
+        }
+    }
+    Ok(())
+}

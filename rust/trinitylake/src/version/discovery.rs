@@ -1,0 +1,106 @@
+//! Finding the latest version (format §7).
+//!
+//! The hint is only a place to start: it may be stale, ahead, garbage or missing. Versions are
+//! contiguous above the boundary, so existence is monotonic and the end can be galloped to.
+
+use bytes::Bytes;
+use futures::future::{join, try_join, try_join_all};
+
+use super::boundary::boundary;
+use crate::error::{Error, Result};
+use crate::path::{LATEST_HINT_PATH, root_path, root_version};
+use crate::storage::Storage;
+
+/// A hint is one number; anything longer is not ours.
+const HINT_MAX_SIZE_BYTES: usize = 20;
+/// Probes of one round when galloping: each round costs a round trip, each probe a cheap request.
+const PROBES: u32 = 6;
+
+/// The number in the hint file, if there is one that makes sense.
+pub async fn read_hint(storage: &dyn Storage) -> Option<u64> {
+    let bytes = storage.get(LATEST_HINT_PATH).await.ok()?;
+    if bytes.len() > HINT_MAX_SIZE_BYTES {
+        return None;
+    }
+    std::str::from_utf8(&bytes).ok()?.trim().parse().ok()
+}
+
+/// Best effort: a hint that could not be written, or was overtaken, costs later readers some requests.
+pub async fn write_hint(storage: &dyn Storage, version: u64) {
+    let _ = storage.put_hint(LATEST_HINT_PATH, Bytes::from(version.to_string())).await;
+}
+
+/// The latest version and the bytes of its root: two dependent rounds when the hint is right.
+pub async fn latest(storage: &dyn Storage) -> Result<(u64, Bytes)> {
+    let (hint, boundary) = join(read_hint(storage), boundary(storage)).await;
+    let start = hint.unwrap_or(0).max(boundary?);
+    let next = start.saturating_add(1);
+    let (root_file, next_file) = (root_path(start), root_path(next));
+    let (root, next_exists) = join(storage.get(&root_file), storage.exists(&next_file)).await;
+    match root {
+        Ok(root) if !next_exists? => return Ok((start, root)),
+        Ok(_) => {
+            let version = last_existing(storage, next).await?;
+            return root_of(storage, version).await;
+        }
+        Err(error) if !error.is_file_not_found() => return Err(error),
+        Err(_) => {}
+    }
+    // Wherever the hint pointed, there is nothing: see what there is.
+    let (zeros, ones) = try_join(storage.list("_0"), storage.list("_1")).await?;
+    let highest = zeros.iter().chain(&ones).filter_map(|file| root_version(&file.path)).max();
+    let Some(highest) = highest else {
+        return Err(Error::NotALakehouse("there is no root node file: no lakehouse was created here".into()));
+    };
+    root_of(storage, last_existing(storage, highest).await?).await
+}
+
+async fn root_of(storage: &dyn Storage, version: u64) -> Result<(u64, Bytes)> {
+    match storage.get(&root_path(version)).await {
+        Ok(root) => Ok((version, root)),
+        // Of revision 000, or gone in this very moment.
+        Err(error) => match storage.get(&root_path(version).replace(".arrow", ".ipc")).await {
+            Ok(root) => Ok((version, root)),
+            Err(_) => Err(error),
+        },
+    }
+}
+
+/// The highest version that exists, given one that does: gallop upwards, then bisect.
+pub async fn last_existing(storage: &dyn Storage, known: u64) -> Result<u64> {
+    let (mut low, mut step) = (known, 1u64);
+    let high = loop {
+        let probes: Vec<u64> = (0..PROBES).map(|i| low.saturating_add(step.saturating_mul(1 << i))).collect();
+        let exist = exist_all(storage, &probes).await?;
+        match exist.iter().position(|exists| !exists) {
+            Some(0) => break probes[0],
+            Some(i) => {
+                low = probes[i - 1];
+                break probes[i];
+            }
+            None => {
+                low = probes[probes.len() - 1];
+                step = step.saturating_mul(1 << PROBES);
+            }
+        }
+    };
+    let mut high = high;
+    while high - low > 1 {
+        let gap = high - low;
+        let cuts = u64::from(PROBES).min(gap - 1);
+        let probes: Vec<u64> = (1..=cuts).map(|i| low + gap * i / (cuts + 1)).collect();
+        let exist = exist_all(storage, &probes).await?;
+        for (probe, exists) in probes.into_iter().zip(exist) {
+            if exists {
+                low = low.max(probe);
+            } else {
+                high = high.min(probe);
+            }
+        }
+    }
+    Ok(low)
+}
+
+async fn exist_all(storage: &dyn Storage, versions: &[u64]) -> Result<Vec<bool>> {
+    try_join_all(versions.iter().map(|version| async move { storage.exists(&root_path(*version)).await })).await
+}

@@ -1,0 +1,77 @@
+//! Letting old versions go (format §7): publish the boundary, delete the roots below it, forget older
+//! boundaries. Nothing but roots is deleted here; files that no version reaches are garbage collection's.
+
+use std::collections::HashSet;
+
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::boundary;
+use crate::error::{Error, Result};
+use crate::lakehouse::Lakehouse;
+use crate::path::root_path;
+use crate::tree::node_store::PARALLEL_REQUESTS;
+use crate::version::Version;
+
+/// Expires the versions below `before`, or, without it, those that the retention of the lakehouse no
+/// longer keeps. Returns the versions that were (or with `dry_run` would be) deleted, ascending.
+pub async fn expire(lakehouse: &Lakehouse, before: Option<u64>, dry_run: bool) -> Result<Vec<u64>> {
+    let latest = lakehouse.latest().await?;
+    let storage = lakehouse.storage();
+    let current = boundary::boundary(storage.as_ref()).await?;
+    let target = match before {
+        Some(version) if version > latest.number => {
+            return Err(Error::InvalidArgument(format!(
+                "versions below {version} cannot expire: the latest is {}, and it stays",
+                latest.number
+            )));
+        }
+        Some(version) => version,
+        None => retained_from(lakehouse, &latest, current).await?,
+    };
+    if target <= current {
+        return Ok(Vec::new());
+    }
+    let kept: HashSet<&str> = latest.definition.exported_snapshots().values().map(String::as_str).collect();
+    let expired: Vec<u64> =
+        (current..target).filter(|version| !kept.contains(root_path(*version).as_str())).collect();
+    if dry_run {
+        return Ok(expired);
+    }
+    boundary::publish(storage.as_ref(), target).await?;
+    stream::iter(expired.iter().map(|version| root_path(*version)))
+        .map(|path| async move { storage.delete(&path).await })
+        .buffer_unordered(PARALLEL_REQUESTS)
+        .try_collect::<()>()
+        .await?;
+    boundary::forget_older(storage.as_ref(), target).await?;
+    Ok(expired)
+}
+
+/// The lowest version to keep: young enough, or one of the last few, or kept by an override.
+async fn retained_from(lakehouse: &Lakehouse, latest: &Version, current: u64) -> Result<u64> {
+    let definition = &latest.definition;
+    let now = lakehouse.environment().now_millis();
+    let by_count = (latest.number + 1).saturating_sub(definition.minimum_versions_to_keep());
+    let oldest_kept = now.saturating_sub(definition.maximum_version_age_millis());
+    let (mut low, mut high) = (current, by_count.max(current));
+    // The first version in low..high that is young enough; creation times ascend.
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if lakehouse.version(middle).await?.metadata.created_at_millis < oldest_kept {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    let mut target = low;
+    for (version, age_millis) in definition.maximum_version_age_overrides() {
+        // Versions stay contiguous, so one that is kept longer keeps all that follow.
+        if (current..target).contains(version) {
+            let created = lakehouse.version(*version).await?.metadata.created_at_millis;
+            if created.saturating_add(*age_millis) >= now {
+                target = *version;
+            }
+        }
+    }
+    Ok(target)
+}

@@ -1,0 +1,174 @@
+"""The command line: what it prints for people and programs, and how it exits."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner, Result
+
+import trinitylake as tl
+from trinitylake.cli.app import app
+
+ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A lakehouse of two versions: 1 has `nyc.t` and the view `nyc.v`, 2 no view."""
+    root = str(tmp_path / "lake")
+    lake = tl.create(root, name="demo", durability="none")
+    with lake.transaction(message="load", author="etl") as txn:
+        txn.create_namespace("nyc", {"owner": "ops"})
+        txn.create_namespace("nyc.inner")
+        txn.create_table("nyc.t", ROWS, partition_spec=["name"]).append(ROWS)
+        txn.create_view("nyc.v", "SELECT 1")
+    lake.drop_view("nyc.v")
+    return root
+
+
+def run(*arguments: str, code: int = 0, env: dict[str, str] | None = None) -> Result:
+    result = CliRunner().invoke(app, arguments, env=env or {})
+    assert result.exit_code == code, (result.output, result.exception)
+    assert "Traceback" not in result.output
+    return result
+
+
+def run_json(*arguments: str) -> Any:
+    return json.loads(run(*arguments, "--json").stdout)
+
+
+def test_create_makes_a_lakehouse_once(tmp_path: Path) -> None:
+    root = str(tmp_path / "new")
+    created = run_json("create", "--root", root, "--name", "n", "--order", "64", "--property", "a=b")
+    assert created == {"uri": f"file://{root}/", "name": "n", "version": 0}
+    assert run_json("show", "--root", root)["order"] == 64
+    run("create", "--root", root, code=1)
+    run("create", "--root", root, "--exist-ok")
+    run("create", "--root", str(tmp_path / "x"), "--property", "nothing", code=2)
+
+
+def test_the_root_comes_from_the_environment_too(root: str) -> None:
+    assert "nyc" in run("ls", env={"TRINITYLAKE_ROOT": root}).stdout
+    run("ls", code=2)
+
+
+def test_ls_lists_namespaces_their_content_or_everything(root: str) -> None:
+    assert run_json("ls", "--root", root) == {"namespaces": ["nyc", "nyc.inner"], "tables": [], "views": []}
+    assert run_json("ls", "nyc", "--root", root) == {"namespaces": ["nyc.inner"], "tables": ["nyc.t"], "views": []}
+    assert run_json("ls", "-r", "--root", root)["tables"] == ["nyc.t"]
+    assert "nyc.t" in run("ls", "nyc", "--root", root).stdout
+
+
+def test_show_describes_each_kind_of_object(root: str) -> None:
+    table = run_json("show", "nyc.t", "--root", root)
+    assert (table["kind"], table["rows"], table["partitions"]) == ("table", 3, ["identity(name)"])
+    assert [column["name"] for column in table["columns"]] == ["id", "name"]
+    assert run_json("show", "nyc", "--root", root)["properties"] == {"owner": "ops"}
+    assert run_json("at", "1", "nyc.v", "--root", root)["representations"] == {"spark": "SELECT 1"}
+    for name in ("nyc.t", "nyc"):
+        assert name in run("show", name, "--root", root).stdout
+    assert "SELECT 1" in run("at", "1", "nyc.v", "--root", root).stdout
+
+
+def test_log_and_diff_tell_what_happened(root: str) -> None:
+    log = run_json("log", "--root", root)
+    assert [entry["version"] for entry in log] == [2, 1, 0]
+    assert log[1]["transactions"][0]["message"] == "load"
+    assert len(run_json("log", "-n", "1", "--root", root)) == 1
+    assert run_json("diff", "1", "2", "--root", root) == {
+        "before": 1,
+        "after": 2,
+        "added": [],
+        "removed": [{"kind": "view", "name": "nyc.v"}],
+        "changed": [],
+    }
+    assert "- view nyc.v" in run("diff", "1", "--root", root).stdout
+    assert "load" in run("log", "--root", root).stdout
+
+
+def test_at_looks_at_a_version_or_a_time(root: str) -> None:
+    assert run_json("at", "1", "--root", root)["views"] == ["nyc.v"]
+    created = run_json("log", "--root", root)[1]["created_at"]
+    assert run_json("at", created, "--root", root)["views"] == ["nyc.v"]
+    assert run_json("at", "2", "--root", root)["views"] == []
+    run("at", "yesterday", "--root", root, code=2)
+
+
+def test_rollback_makes_a_version(root: str) -> None:
+    assert run_json("rollback", "1", "-m", "bad", "--root", root) == {"version": 3, "rolled_back_to": 1}
+    assert run_json("ls", "nyc", "--root", root)["views"] == ["nyc.v"]
+    assert "rollback" in run("log", "--root", root).stdout
+
+
+def test_stats_and_tree_show_the_tree(root: str) -> None:
+    stats = run_json("stats", "--root", root)
+    assert (stats["namespaces"], stats["tables"], stats["views"]) == (2, 1, 0)
+    nodes = run_json("tree", "--root", root)
+    assert len(nodes) == stats["tree_nodes"]
+    assert nodes[0]["parent"] is None
+    assert "root" in run("tree", "--root", root).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "kind"),
+    [
+        (["show", "nyc.none"], 4, "object_not_found"),
+        (["at", "99"], 4, "version_not_found"),
+        (["ls", "missing"], 4, "object_not_found"),
+        (["show", "with space"], 2, "invalid_name"),
+        (["create"], 1, "object_already_exists"),
+    ],
+)
+def test_errors_have_an_exit_code_and_are_json_on_standard_error(
+    root: str, arguments: list[str], code: int, kind: str
+) -> None:
+    result = run(*arguments, "--root", root, "--json", code=code)
+    assert result.stdout == ""
+    assert json.loads(result.stderr)["error"]["kind"] == kind
+    assert kind in run(*arguments, "--root", root, code=code).stderr
+
+
+def test_a_missing_lakehouse_is_not_found_and_a_corrupt_one_is_corrupt(root: str, tmp_path: Path) -> None:
+    run("ls", "--root", str(tmp_path / "none"), code=4)
+    newest = Path(root) / tl.core.root_path(2)
+    os.chmod(newest, 0o644)
+    newest.write_bytes(b"not an arrow file")
+    result = run("ls", "--root", root, "--json", code=5)
+    assert json.loads(result.stderr)["error"]["path"] == newest.name
+
+
+def test_unknown_commands_and_options_are_usage_errors(root: str) -> None:
+    run("nonsense", code=2)
+    run("ls", "--nonsense", "--root", root, code=2)
+    run("ls", "--option", "novalue", "--root", root, code=2)
+
+
+def test_the_module_runs_as_a_program(root: str) -> None:
+    command = [sys.executable, "-m", "trinitylake", "ls", "nyc", "--root", root, "--json"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(finished.stdout)["tables"] == ["nyc.t"]
+    version = subprocess.run([sys.executable, "-m", "trinitylake", "--version"], capture_output=True, text=True)
+    assert version.stdout.strip() == tl.__version__
+
+
+def test_the_demo_holds_what_it_claims(tmp_path: Path) -> None:
+    root = str(tmp_path / "demo")
+    document = run_json("demo", "--root", root)
+    assert document["checks"] >= 25
+    assert [entry["rollback_from"] is not None for entry in document["log"]].count(True) == 1
+    assert tl.open(root).table("nyc.flights").scan().count() == 336_776
+
+
+def test_the_demo_fails_if_an_answer_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trinitylake.cli import demo_data
+
+    monkeypatch.setitem(demo_data.ROWS, "planes", 1)
+    result = run("demo", "--root", str(tmp_path / "demo"), code=1)
+    assert "every published row is there" in result.stderr

@@ -1,0 +1,161 @@
+"""The error tree: documented, stable, picklable, and really raised."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import trinitylake as tl
+from trinitylake import errors
+from trinitylake.cli.output import exit_code
+
+DOCUMENT = Path(__file__).parent.parent / "docs" / "errors.md"
+
+
+def error_classes() -> dict[str, type[tl.TrinityLakeError]]:
+    found = {name: value for name, value in vars(errors).items() if isinstance(value, type)}
+    return {
+        name: value
+        for name, value in found.items()
+        if issubclass(value, tl.TrinityLakeError) and value is not tl.TrinityLakeError
+    }
+
+
+def documented() -> dict[str, tuple[str, int]]:
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (\d) \|", DOCUMENT.read_text(), re.M)
+    return {name: (kind, int(code)) for name, kind, code in rows}
+
+
+def test_the_documented_table_is_the_code() -> None:
+    assert documented() == {name: (error.kind, exit_code(error("x"))) for name, error in error_classes().items()}
+
+
+def test_every_error_is_exported_and_has_its_own_kind() -> None:
+    for name, error in error_classes().items():
+        assert getattr(tl, name) is error
+        assert error.kind == re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+        assert error.__doc__
+
+
+def test_an_error_prints_its_message_alone_and_survives_pickling() -> None:
+    for error in error_classes().values():
+        raised = pickle.loads(pickle.dumps(error("what went wrong")))
+        assert (type(raised), str(raised), raised.message) == (error, "what went wrong", "what went wrong")
+    conflict = tl.CommitConflict("lost", keys=["table a.t"], winners=[errors.Winner(3, "id", "message", "author")])
+    again = pickle.loads(pickle.dumps(conflict))
+    assert (again.keys, again.winners) == (conflict.keys, conflict.winners)
+    assert pickle.loads(pickle.dumps(tl.CorruptFile("x", path="a/b"))).path == "a/b"
+    assert pickle.loads(pickle.dumps(tl.StorageError("x", retryable=True))).retryable is True
+
+
+def test_errors_are_caught_as_the_builtins_they_specialise() -> None:
+    for error, builtin in (
+        (tl.ObjectNotFound, LookupError),
+        (tl.VersionNotFound, LookupError),
+        (tl.VersionExpired, LookupError),
+        (tl.InvalidName, ValueError),
+        (tl.InvalidLocation, ValueError),
+        (tl.InvalidArgument, ValueError),
+        (tl.PermissionDenied, PermissionError),
+    ):
+        assert issubclass(error, builtin)
+
+
+def test_opening_what_is_not_a_lakehouse_says_so(tmp_path: Path) -> None:
+    with pytest.raises(tl.NotALakehouse, match=re.escape(str(tmp_path))):
+        tl.open(str(tmp_path))
+
+
+@pytest.mark.parametrize("uri", ["s3://bucket/../other", "s3://bucket//lake", "gopher://x/lake", "memory://a/./b"])
+def test_a_root_that_is_not_fully_qualified_is_refused(uri: str) -> None:
+    with pytest.raises(tl.InvalidLocation):
+        tl.create(uri)
+
+
+@pytest.mark.parametrize("settings", [{"order": 1}, {"order": -1}, {"order": "x"}, {"colour": 3}, {"order": 2**40}])
+def test_a_setting_that_makes_no_sense_is_refused(root: str, settings: dict[str, int]) -> None:
+    with pytest.raises(tl.InvalidArgument):
+        tl.create(root, **settings)  # type: ignore[arg-type]
+
+
+def test_an_unknown_isolation_or_transaction_id_is_refused(lake: tl.Lakehouse) -> None:
+    with pytest.raises(tl.InvalidArgument, match="chaos"):
+        lake.begin(isolation="chaos")  # type: ignore[arg-type]
+    for id in ("with space", "a/b", "x" * 101, ""):
+        with pytest.raises((tl.InvalidArgument, tl.InvalidName)):
+            lake.begin(id=id)
+
+
+def test_properties_that_are_not_text_are_refused(lake: tl.Lakehouse) -> None:
+    with pytest.raises(tl.InvalidArgument):
+        lake.create_namespace("nyc", {"a": 1})  # type: ignore[dict-item]
+
+
+def test_a_truncated_root_is_corrupt_and_older_versions_stay_readable(tmp_path: Path) -> None:
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("a")
+    lake.create_namespace("b")
+    newest = tmp_path / "lake" / tl.core.root_path(2)
+    os.chmod(newest, 0o644)
+    newest.write_bytes(newest.read_bytes()[:-40])
+    with pytest.raises(tl.CorruptFile) as caught:
+        tl.open(str(tmp_path / "lake")).at(version=2).namespaces()
+    assert caught.value.path == newest.name
+    assert lake.at(version=1).namespaces() == ["a"]
+
+
+def test_a_definition_that_is_not_one_is_corrupt(tmp_path: Path) -> None:
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("a")
+    (file,) = [path for path in (tmp_path / "lake").rglob("*.binpb") if "namespace-a-" in path.name]
+    os.chmod(file, 0o644)
+    file.write_bytes(b"\xff\xff\xff")
+    with pytest.raises(tl.CorruptFile):
+        tl.open(str(tmp_path / "lake")).namespace("a")
+
+
+def test_a_newer_major_version_is_refused(tmp_path: Path) -> None:
+    from trinitylake.definitions import parse_lakehouse_def, serialize
+
+    tl.create(str(tmp_path / "lake"), durability="none")
+    (file,) = (tmp_path / "lake").glob("_lakehouse_def_*.binpb")
+    definition = parse_lakehouse_def(file.read_bytes())
+    definition.major_version = 1
+    os.chmod(file, 0o644)
+    file.write_bytes(serialize(definition))
+    with pytest.raises(tl.UnsupportedVersion, match="1"):
+        tl.open(str(tmp_path / "lake")).namespaces()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_disk_denies_the_write(tmp_path: Path) -> None:
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    os.chmod(tmp_path / "lake", 0o555)
+    try:
+        with pytest.raises(tl.PermissionDenied):
+            lake.create_namespace("a")
+        assert lake.namespaces() == []
+    finally:
+        os.chmod(tmp_path / "lake", 0o755)
+
+
+def test_importing_loads_neither_pyiceberg_nor_the_command_line_nor_a_thread() -> None:
+    code = (
+        "import sys, threading, trinitylake as tl\n"
+        "heavy = {'pyiceberg', 'typer', 'rich', 'pandas', 'google.protobuf'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "assert threading.active_count() == 1\n"
+        "assert tl.__version__ and tl.Schema and tl.Column and tl.core and tl.Table\n"
+        "assert all(getattr(tl, name) is not None for name in tl.__all__)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert tl.__version__ == importlib.metadata.version("trinitylake")
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = tl.nonsense

@@ -1,0 +1,127 @@
+"""Tables that live elsewhere: external ones (a metadata file), federated ones (another catalog)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+import trinitylake as tl
+
+ROWS = pa.table({"id": [1, 2, 3]})
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
+    """Another catalog, with the table `sales.orders` of three rows."""
+    (tmp_path / "warehouse").mkdir()
+    catalog = SqlCatalog("other", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")
+    catalog.create_namespace("sales")
+    catalog.create_table("sales.orders", ROWS.schema).append(ROWS)
+    yield catalog
+    catalog.close()
+
+
+@pytest.fixture
+def nyc(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """A lakehouse with the namespace `nyc`."""
+    lake.create_namespace("nyc")
+    return lake
+
+
+def test_an_external_table_is_read_where_it_lies(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
+    location = catalog.load_table("sales.orders").metadata_location
+    nyc.create_external_table("nyc.orders", location, properties={"owner": "ops"})
+    table = nyc.table("nyc.orders")
+    assert (table.type, table.metadata_location, table.properties["owner"]) == ("external", location, "ops")
+    assert table.schema.names == ("id",)
+    assert sorted(table.scan(filter="id > 1").to_arrow()["id"].to_pylist()) == [2, 3]
+
+
+def test_an_external_table_stands_still_until_it_is_moved(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
+    orders = catalog.load_table("sales.orders")
+    nyc.create_external_table("nyc.orders", orders.metadata_location)
+    before = nyc.version
+    orders.append(ROWS)
+    assert nyc.table("nyc.orders").scan().count() == 3
+    nyc.alter_table("nyc.orders", metadata_location=orders.metadata_location)
+    assert nyc.table("nyc.orders").scan().count() == 6
+    assert nyc.at(version=before).table("nyc.orders").scan().count() == 3
+
+
+def test_an_external_table_refuses_writes(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
+    location = catalog.load_table("sales.orders").metadata_location
+    nyc.create_external_table("nyc.orders", location)
+    with nyc.transaction() as txn:
+        for write in (
+            lambda: txn.table("nyc.orders").append(ROWS),
+            lambda: txn.table("nyc.orders").delete("id = 1"),
+            lambda: nyc.table("nyc.orders").append(ROWS),
+        ):
+            with pytest.raises(tl.InvalidArgument, match="external"):
+                write()
+    assert catalog.load_table("sales.orders").scan().count() == 3
+
+
+def test_properties_of_an_external_table_are_the_lakehouses_own(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
+    location = catalog.load_table("sales.orders").metadata_location
+    nyc.create_external_table("nyc.orders", location, properties={"owner": "ops", "tier": "1"})
+    nyc.alter_table("nyc.orders", {"tier": "2"}, remove_properties=["owner"])
+    properties = nyc.table("nyc.orders").properties
+    assert (properties.get("tier"), properties.get("owner")) == ("2", None)
+    assert nyc.table("nyc.orders").metadata_location == location
+
+
+def test_metadata_that_is_not_there_makes_no_external_table(nyc: tl.Lakehouse, tmp_path: Path) -> None:
+    with pytest.raises(tl.TrinityLakeError):
+        nyc.create_external_table("nyc.orders", f"file://{tmp_path}/none.metadata.json")
+    assert nyc.tables() == []
+
+
+def test_only_an_external_table_can_be_moved(nyc: tl.Lakehouse) -> None:
+    nyc.create_table("nyc.t", ROWS)
+    with pytest.raises(tl.InvalidArgument, match="external"):
+        nyc.alter_table("nyc.t", metadata_location="file:///x/y.metadata.json")
+
+
+def properties_of(catalog: SqlCatalog) -> dict[str, str]:
+    return {"type": "sql", "uri": catalog.properties["uri"], "warehouse": catalog.properties["warehouse"]}
+
+
+def test_a_federated_table_reads_and_writes_through_the_other_catalog(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
+    nyc.register_federated_table("nyc.orders", properties_of(catalog), table="sales.orders")
+    table = nyc.table("nyc.orders")
+    assert (table.type, table.scan().count()) == ("federated", 3)
+    version = nyc.version
+    with nyc.transaction() as txn:
+        txn.table("nyc.orders").append({"id": [4]})
+    assert catalog.load_table("sales.orders").scan().count() == 4
+    assert nyc.version == version, "nothing of the lakehouse itself has changed"
+    catalog.load_table("sales.orders").append(pa.table({"id": [5]}))
+    assert nyc.table("nyc.orders").scan().count() == 5
+
+
+def test_a_federated_table_of_a_frozen_version_refuses_writes(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
+    nyc.register_federated_table("nyc.orders", properties_of(catalog), table="sales.orders")
+    with pytest.raises(tl.InvalidArgument, match="read-only"):
+        nyc.at().table("nyc.orders").append(ROWS)
+
+
+def test_registering_what_the_other_catalog_does_not_have_fails(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
+    with pytest.raises(tl.ObjectNotFound):
+        nyc.register_federated_table("nyc.orders", properties_of(catalog), table="sales.missing")
+    assert nyc.tables() == []
+
+
+def test_tables_elsewhere_are_renamed_and_dropped_here_only(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
+    location = catalog.load_table("sales.orders").metadata_location
+    nyc.create_external_table("nyc.e", location)
+    nyc.register_federated_table("nyc.f", properties_of(catalog), table="sales.orders")
+    nyc.rename_table("nyc.e", "nyc.e2")
+    nyc.rename_table("nyc.f", "nyc.f2")
+    assert [nyc.table(name).scan().count() for name in nyc.tables("nyc")] == [3, 3]
+    nyc.drop_namespace("nyc", cascade=True)
+    assert catalog.load_table("sales.orders").scan().count() == 3

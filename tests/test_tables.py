@@ -1,0 +1,360 @@
+"""Managed tables: creating them from any schema, writing any Arrow data, reading it back, changing the table."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.expressions import AlwaysTrue, EqualTo, GreaterThan
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema as IcebergSchema
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import LongType, NestedField, StringType
+
+import trinitylake as tl
+
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, 3, 4], pa.int64()),
+        "carrier": ["AA", "UA", "AA", "DL"],
+        "ts": pa.array([datetime(2013, month, 1, tzinfo=UTC) for month in (1, 1, 2, 3)], pa.timestamp("us", tz="UTC")),
+    }
+)
+
+
+@pytest.fixture
+def nyc(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """A lakehouse with the namespace `nyc`."""
+    lake.create_namespace("nyc")
+    return lake
+
+
+@pytest.fixture
+def flights(nyc: tl.Lakehouse) -> tl.Table:
+    """`nyc.flights` with `ROWS` in it."""
+    table = nyc.create_table("nyc.flights", ROWS)
+    table.append(ROWS)
+    return table
+
+
+def ids(table: tl.Table, **scan: Any) -> list[int]:
+    return sorted(table.scan(**scan).to_arrow()["id"].to_pylist())
+
+
+def test_a_table_is_created_from_any_kind_of_schema(nyc: tl.Lakehouse) -> None:
+    iceberg = IcebergSchema(NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType()))
+    arrow = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
+    declared = tl.Schema([tl.Column("id", "bigint", nullable=False), tl.Column("name", "text")])
+    for number, schema in enumerate([iceberg, arrow, declared, arrow.empty_table()]):
+        table = nyc.create_table(f"nyc.t{number}", schema)
+        columns = [(column.name, str(column.type), column.nullable) for column in table.schema.columns]
+        assert columns == [("id", "bigint", False), ("name", "varchar", True)]
+        assert table.scan().count() == 0
+    assert nyc.tables() == ["nyc.t0", "nyc.t1", "nyc.t2", "nyc.t3"]
+
+
+def test_the_definition_keeps_types_that_iceberg_does_not_have(nyc: tl.Lakehouse) -> None:
+    nyc.create_table("nyc.t", {"small": "smallint", "code": "varchar(3)", "price": "decimal(10,2)"})
+    assert str(nyc.table("nyc.t").schema) == "(small smallint, code varchar(3), price decimal(10,2))"
+
+
+def test_files_lie_below_the_namespace_in_a_directory_with_the_id(nyc: tl.Lakehouse, flights: tl.Table) -> None:
+    assert flights.location == f"{nyc.uri}nyc/flights-{flights.id.replace('-', '')[:8]}"
+    assert flights.metadata_location.startswith(flights.location + "/metadata/")
+    (task,) = flights.scan().iceberg.plan_files()
+    assert task.file.file_path.startswith(flights.location + "/data/")
+
+
+def test_rows_come_back_as_they_went_in(flights: tl.Table) -> None:
+    result = flights.scan().to_arrow()
+    assert result.sort_by("id").cast(ROWS.schema).equals(ROWS)
+
+
+def test_a_scan_filters_selects_and_limits(flights: tl.Table) -> None:
+    assert ids(flights, filter="carrier = 'AA'") == [1, 3]
+    assert ids(flights, filter=GreaterThan("id", 2)) == [3, 4]
+    assert flights.scan(columns=["carrier"]).to_arrow().column_names == ["carrier"]
+    assert flights.scan(limit=3).to_arrow().num_rows == 3
+    assert flights.scan(filter="id > 1", limit=2).count() == 2
+    assert flights.scan(filter="id > 1").count() == 3
+    for scan in ({"columns": ["nope"]}, {"filter": "nope = 1"}, {"filter": "carrier ="}, {"limit": -1}):
+        with pytest.raises(tl.InvalidArgument):
+            flights.scan(**scan).to_arrow()
+
+
+def test_a_scan_feeds_every_arrow_library(flights: tl.Table) -> None:
+    polars = pytest.importorskip("polars")
+    scan = flights.scan(filter="id < 3")
+    assert scan.to_arrow_batch_reader().read_all().num_rows == 2
+    assert sorted(scan.to_pandas()["id"]) == [1, 2]
+    assert scan.to_polars().sort("id")["carrier"].to_list() == ["AA", "UA"]
+    assert polars.DataFrame(scan)["id"].sort().to_list() == [1, 2]
+    assert sorted(pa.table(flights)["id"].to_pylist()) == [1, 2, 3, 4]
+
+
+def test_duckdb_queries_a_scan(flights: tl.Table) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    connection = flights.scan().to_duckdb("f")
+    assert connection.sql("SELECT count(*) FROM f WHERE carrier = 'AA'").fetchone() == (2,)
+    flights.append(duckdb.sql("SELECT 9 AS id, 'B6' AS carrier, NULL::TIMESTAMPTZ AS ts"))
+    assert ids(flights, filter="carrier = 'B6'") == [9]
+
+
+def test_data_of_every_kind_is_appended(nyc: tl.Lakehouse) -> None:
+    polars = pytest.importorskip("polars")
+    table = nyc.create_table("nyc.t", {"id": "int", "name": "text"})
+    for number, data in enumerate(
+        [
+            {"id": [0], "name": ["n"]},
+            [{"id": 1, "name": "n"}],
+            pa.record_batch({"name": ["n"], "id": [2]}),
+            pa.table({"id": pa.array([3], pa.int8()), "name": pa.array(["n"], pa.large_string())}),
+            polars.DataFrame({"id": [4], "name": ["n"]}),
+            polars.DataFrame({"id": [5], "name": ["n"]}).to_pandas(),
+            pa.table({"id": [6], "name": pa.array(["n"]).dictionary_encode()}),
+            pa.table({"id": [7], "name": ["n"]}).to_reader(),
+        ]
+    ):
+        table.append(data)
+        assert ids(table) == list(range(number + 1))
+    assert set(table.scan().to_arrow()["name"].to_pylist()) == {"n"}
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        ({"id": [1], "extra": [2]}, "no column extra"),
+        ({"name": ["no id"]}, "missing.*id"),
+        ({"id": [None]}, "id is required"),
+        ({"id": ["one"]}, "column id"),
+        ({"id": [1.5]}, "column id"),
+        ({"id": [2**40]}, "column id"),
+        (42, "expected Arrow data"),
+        ([1, 2], "expected Arrow data"),
+    ],
+)
+def test_data_that_does_not_fit_is_refused_by_column(nyc: tl.Lakehouse, data: Any, complaint: str) -> None:
+    schema = tl.Schema([tl.Column("id", "int", nullable=False), tl.Column("name", "text")])
+    table = nyc.create_table("nyc.t", schema)
+    with pytest.raises(tl.InvalidArgument, match=complaint):
+        table.append(data)
+    assert nyc.table("nyc.t").scan().count() == 0
+    assert nyc.version == 2
+
+
+def test_missing_columns_become_null(flights: tl.Table) -> None:
+    flights.append({"id": [9]})
+    assert flights.scan(filter="id = 9").to_arrow().to_pylist() == [{"id": 9, "carrier": None, "ts": None}]
+
+
+def test_overwrite_replaces_all_rows_or_those_that_match(flights: tl.Table) -> None:
+    flights.overwrite({"id": [30]}, filter="id = 3")
+    assert ids(flights) == [1, 2, 4, 30]
+    flights.overwrite({"id": [5]})
+    assert ids(flights) == [5]
+
+
+def test_overwriting_an_empty_table_appends(nyc: tl.Lakehouse) -> None:
+    table = nyc.create_table("nyc.t", ROWS)
+    table.overwrite(ROWS, filter="id = 1")
+    assert ids(table) == [1, 2, 3, 4]
+
+
+def test_delete_removes_the_rows_that_match(flights: tl.Table) -> None:
+    flights.delete("carrier = 'AA' and id > 1")
+    assert ids(flights) == [1, 2, 4]
+    flights.delete(EqualTo("id", 1))
+    assert ids(flights) == [2, 4]
+    flights.delete(AlwaysTrue())
+    assert ids(flights) == []
+    with pytest.raises(tl.InvalidArgument):
+        flights.delete("nope = 1")
+
+
+def test_upsert_updates_matches_and_inserts_the_rest(nyc: tl.Lakehouse) -> None:
+    table = nyc.create_table("nyc.t", {"id": "bigint", "name": "text"}, primary_key="id")
+    assert table.primary_key == ["id"]
+    assert not table.schema["id"].nullable
+    table.append({"id": [1, 2], "name": ["a", "b"]})
+    result = table.upsert({"id": [2, 3], "name": ["B", "C"]})
+    assert (result.rows_updated, result.rows_inserted) == (1, 1)
+    rows = table.scan().to_arrow().sort_by("id").to_pylist()
+    assert rows == [{"id": 1, "name": "a"}, {"id": 2, "name": "B"}, {"id": 3, "name": "C"}]
+    assert table.upsert({"id": [9], "name": ["a"]}, on=["name"]) == (1, 0)
+    with pytest.raises(tl.InvalidArgument):
+        table.upsert({"id": [7, 7], "name": ["x", "y"]})
+
+
+def test_upsert_without_a_key_is_refused(flights: tl.Table) -> None:
+    with pytest.raises(tl.InvalidArgument):
+        flights.upsert(ROWS)
+
+
+def test_a_partition_spec_in_words_prunes_files(nyc: tl.Lakehouse) -> None:
+    table = nyc.create_table("nyc.t", ROWS, partition_spec=["month(ts)", "bucket(4, id)", "carrier"])
+    assert [(field.name, str(field.transform)) for field in table.partition_spec.fields] == [
+        ("ts_month", "month"),
+        ("id_bucket", "bucket[4]"),
+        ("carrier", "identity"),
+    ]
+    table.append(ROWS)
+    january = table.scan(filter="ts < '2013-02-01T00:00:00+00:00'")
+    assert len(list(january.iceberg.plan_files())) == 2 < len(list(table.scan().iceberg.plan_files()))
+    assert ids(table, filter="ts < '2013-02-01T00:00:00+00:00'") == [1, 2]
+
+
+def test_a_stream_into_a_partitioned_table_arrives_whole(nyc: tl.Lakehouse) -> None:
+    table = nyc.create_table("nyc.t", ROWS, partition_spec="carrier")
+    table.append(ROWS.to_reader(max_chunksize=1))
+    assert ids(table) == [1, 2, 3, 4]
+
+
+def test_pyiceberg_specs_are_taken_as_they_are(nyc: tl.Lakehouse) -> None:
+    spec = PartitionSpec(PartitionField(1, 1000, BucketTransform(8), "shard"))
+    table = nyc.create_table("nyc.t", ROWS, partition_spec=spec)
+    assert [field.name for field in table.partition_spec.fields] == ["shard"]
+
+
+def test_a_sort_order_in_words_is_recorded(nyc: tl.Lakehouse) -> None:
+    table = nyc.create_table("nyc.t", ROWS, sort_order=["ts desc", "bucket(4, id)", "carrier asc nulls last"])
+    assert [(str(f.transform), f.direction.value, f.null_order.value) for f in table.sort_order.fields] == [
+        ("identity", "desc", "nulls-last"),
+        ("bucket[4]", "asc", "nulls-first"),
+        ("identity", "asc", "nulls-last"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "expression", ["nope", "month(nope)", "month(carrier)", "bucket(id)", "weekly(ts)", "day(3, ts)"]
+)
+def test_a_partition_that_makes_no_sense_is_refused(nyc: tl.Lakehouse, expression: str) -> None:
+    with pytest.raises(tl.InvalidArgument):
+        nyc.create_table("nyc.t", ROWS, partition_spec=[expression])
+    assert nyc.tables() == []
+
+
+def test_the_schema_evolves_and_old_rows_read_as_null(nyc: tl.Lakehouse, flights: tl.Table) -> None:
+    with flights.update_schema() as update:
+        update.add_column("delay", LongType())
+        update.rename_column("carrier", "airline")
+    assert flights.schema.names == ("id", "airline", "ts", "delay")
+    assert nyc.at().table("nyc.flights").schema.names == ("id", "airline", "ts", "delay")
+    flights.append({"id": [5], "airline": ["B6"], "delay": [7]})
+    rows = flights.scan(columns=["id", "airline", "delay"], filter="id > 3").to_arrow().sort_by("id").to_pylist()
+    assert rows == [{"id": 4, "airline": "DL", "delay": None}, {"id": 5, "airline": "B6", "delay": 7}]
+    assert nyc.at(version=3).table("nyc.flights").schema.names == ("id", "carrier", "ts")
+
+
+def test_a_schema_update_that_fails_changes_nothing(nyc: tl.Lakehouse, flights: tl.Table) -> None:
+    def fail() -> None:
+        with flights.update_schema() as update:
+            update.add_column("delay", LongType())
+            raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert nyc.table("nyc.flights").schema.names == ("id", "carrier", "ts")
+
+
+def test_properties_are_set_and_removed(nyc: tl.Lakehouse) -> None:
+    table = nyc.create_table("nyc.t", ROWS, properties={"owner": "ops", "tier": "1"})
+    nyc.alter_table("nyc.t", {"tier": "2"}, remove_properties=["owner"])
+    table.refresh()
+    assert {name: table.properties.get(name) for name in ("owner", "tier")} == {"owner": None, "tier": "2"}
+    table.set_properties({"site": "x"})
+    table.remove_properties("tier", "never-set")
+    assert {name: table.properties.get(name) for name in ("site", "tier")} == {"site": "x", "tier": None}
+
+
+def test_a_renamed_table_keeps_its_id_its_files_and_its_rows(nyc: tl.Lakehouse, flights: tl.Table) -> None:
+    nyc.create_namespace("other")
+    nyc.rename_table("nyc.flights", "other.trips")
+    renamed = nyc.table("other.trips")
+    assert nyc.tables() == ["other.trips"]
+    assert (renamed.id, renamed.location) == (flights.id, flights.location)
+    renamed.append({"id": [5]})
+    assert ids(renamed) == [1, 2, 3, 4, 5]
+    with pytest.raises(tl.ObjectNotFound):
+        flights.append(ROWS)
+
+
+def test_a_table_changed_and_renamed_in_one_transaction_keeps_both(nyc: tl.Lakehouse, flights: tl.Table) -> None:
+    with nyc.transaction() as txn:
+        table = txn.table("nyc.flights")
+        table.append({"id": [5]})
+        txn.rename_table("nyc.flights", "nyc.trips")
+        assert table.name == "nyc.trips"
+        table.append({"id": [6]})
+        assert not txn.exists("nyc.flights")
+    assert ids(nyc.table("nyc.trips")) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_dropped_table_is_gone_now_and_readable_before(nyc: tl.Lakehouse, flights: tl.Table) -> None:
+    before = nyc.version
+    with nyc.transaction() as txn:
+        handle = txn.table("nyc.flights")
+        txn.drop_table("nyc.flights")
+        with pytest.raises(tl.ObjectNotFound):
+            handle.append(ROWS)
+    assert nyc.tables("nyc") == []
+    assert nyc.at(version=before).table("nyc.flights").scan().count() == 4
+
+
+def test_a_table_created_and_dropped_in_one_transaction_never_was(nyc: tl.Lakehouse) -> None:
+    with nyc.transaction() as txn:
+        txn.create_table("nyc.t", ROWS).append(ROWS)
+        txn.drop_table("nyc.t")
+        txn.create_table("nyc.t", {"other": "text"})
+    assert nyc.table("nyc.t").schema.names == ("other",)
+
+
+def test_creating_a_table_twice_fails_unless_it_may_exist(nyc: tl.Lakehouse, flights: tl.Table) -> None:
+    with pytest.raises(tl.ObjectAlreadyExists):
+        nyc.create_table("nyc.flights", ROWS)
+    assert nyc.create_table("nyc.flights", {"other": "text"}, exist_ok=True).id == flights.id
+    with pytest.raises(tl.ObjectNotFound, match="missing"):
+        nyc.create_table("missing.t", ROWS)
+
+
+def test_a_handle_reads_one_state_until_it_is_refreshed(nyc: tl.Lakehouse, flights: tl.Table) -> None:
+    nyc.table("nyc.flights").append({"id": [5]})
+    assert ids(flights) == [1, 2, 3, 4]
+    flights.refresh()
+    assert ids(flights) == [1, 2, 3, 4, 5]
+
+
+def test_the_iceberg_table_of_a_transaction_writes_into_it(nyc: tl.Lakehouse, flights: tl.Table) -> None:
+    with nyc.transaction() as txn:
+        iceberg = txn.table("nyc.flights").iceberg
+        with iceberg.transaction() as change:
+            change.delete("id = 1")
+            change.append(ROWS.slice(0, 1).set_column(0, "id", [[7]]))
+        assert ids(txn.table("nyc.flights")) == [2, 3, 4, 7]
+        assert ids(nyc.table("nyc.flights")) == [1, 2, 3, 4]
+    assert ids(nyc.table("nyc.flights")) == [2, 3, 4, 7]
+
+
+def test_snapshots_and_history_grow_with_each_write(flights: tl.Table) -> None:
+    flights.append({"id": [5]})
+    flights.delete("id = 5")
+    assert [snapshot.summary.operation.value for snapshot in flights.snapshots()] == ["append", "append", "delete"]
+    assert [entry.snapshot_id for entry in flights.history()] == [s.snapshot_id for s in flights.snapshots()]
+    first = flights.snapshots()[0].snapshot_id
+    assert flights.scan(snapshot_id=first).count() == 4
+
+
+def test_nested_and_exact_types_survive(nyc: tl.Lakehouse) -> None:
+    rows = pa.table(
+        {
+            "tags": [["a", "b"], None],
+            "price": pa.array([Decimal("1.50"), Decimal("99.99")], pa.decimal128(10, 2)),
+            "day": [date(2013, 1, 1), None],
+            "place": [{"lat": 1.5, "name": "x"}, None],
+            "raw": [b"\x00\xff", b""],
+        }
+    )
+    nyc.create_table("nyc.t", rows).append(rows)
+    assert nyc.table("nyc.t").scan().to_arrow().to_pylist() == rows.to_pylist()

@@ -1,0 +1,131 @@
+"""Older versions: reading them, comparing them, going back to one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+import trinitylake as tl
+from trinitylake.log import Change
+
+ROWS = pa.table({"id": [1, 2, 3]})
+
+
+@pytest.fixture
+def history(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """1: `nyc` and `nyc.t`, 2: three rows, 3: a view and one row less, 4: the view is gone."""
+    with lake.transaction(message="one") as txn:
+        txn.create_namespace("nyc")
+        txn.create_table("nyc.t", ROWS)
+    lake.table("nyc.t").append(ROWS)
+    with lake.transaction(message="three") as txn:
+        txn.create_view("nyc.v", "SELECT 1")
+        txn.table("nyc.t").delete("id = 1")
+    lake.drop_view("nyc.v")
+    return lake
+
+
+def test_every_version_reads_as_it_was_committed(history: tl.Lakehouse) -> None:
+    counts = [history.at(version=version).table("nyc.t").scan().count() for version in (1, 2, 3, 4)]
+    assert counts == [0, 3, 2, 2]
+    assert [history.at(version=version).views() for version in (0, 2, 3, 4)] == [[], [], ["nyc.v"], []]
+
+
+def test_a_frozen_version_ignores_later_commits(history: tl.Lakehouse) -> None:
+    frozen = history.at()
+    history.table("nyc.t").append(ROWS)
+    history.drop_namespace("nyc", cascade=True)
+    assert frozen.version == 4
+    assert frozen.exists("nyc.t")
+    assert frozen.table("nyc.t").scan().count() == 2
+
+
+def test_a_timestamp_finds_the_newest_version_at_that_moment(history: tl.Lakehouse) -> None:
+    for entry in history.log(None):
+        assert history.at(timestamp=entry.created_at).version == entry.version
+        assert history.at(timestamp=entry.created_at.isoformat()).version == entry.version
+    created = history.at(version=2).created_at
+    assert history.at(timestamp=created - timedelta(milliseconds=1)).version == 1
+    assert history.at(timestamp=created.astimezone(UTC).astimezone().replace(tzinfo=None)).version == 2
+    assert history.at(timestamp=datetime(9999, 1, 1, tzinfo=UTC)).version == 4
+
+
+def test_what_is_not_in_history_is_not_found(history: tl.Lakehouse) -> None:
+    with pytest.raises(tl.VersionNotFound, match="99"):
+        history.at(version=99)
+    with pytest.raises(tl.VersionNotFound):
+        history.at(timestamp=datetime(2000, 1, 1, tzinfo=UTC))
+    with pytest.raises(tl.InvalidArgument):
+        history.at(version=1, timestamp=datetime.now(UTC))
+    with pytest.raises(tl.InvalidArgument, match="yesterday"):
+        history.at(timestamp="yesterday")
+
+
+def test_a_table_of_a_frozen_version_refuses_writes(history: tl.Lakehouse) -> None:
+    table = history.at(version=2).table("nyc.t")
+    for write in (
+        lambda: table.append(ROWS),
+        lambda: table.delete("id = 1"),
+        lambda: table.set_properties({"a": "b"}),
+        lambda: table.update_schema().__enter__(),
+    ):
+        with pytest.raises(tl.InvalidArgument, match=r"read-only.*version 2"):
+            write()
+    with pytest.raises(Exception, match=r"(?i)read-only"):
+        table.iceberg.append(ROWS)
+    assert history.version == 4
+
+
+def test_the_log_is_newest_first_and_limited(history: tl.Lakehouse) -> None:
+    assert [entry.version for entry in history.log(None)] == [4, 3, 2, 1, 0]
+    assert [entry.version for entry in history.log(limit=2)] == [4, 3]
+    assert [entry.version for entry in history.log(limit=2, before=3)] == [2, 1]
+    assert [entry.message for entry in history.log(None)] == ["", "three", "", "one", ""]
+    times = [entry.created_at for entry in history.log(None)]
+    assert times == sorted(times, reverse=True)
+    assert len(set(times)) == len(times)
+
+
+def test_a_diff_names_what_was_added_removed_and_changed(history: tl.Lakehouse) -> None:
+    assert history.diff(0, 1).added == [Change("namespace", "nyc"), Change("table", "nyc.t")]
+    three = history.diff(2, 3)
+    assert (three.added, three.removed, three.changed) == ([("view", "nyc.v")], [], [("table", "nyc.t")])
+    assert history.diff(3).removed == [("view", "nyc.v")]
+    assert history.diff(1, 4).changed == [("table", "nyc.t")], "a view that came and went is no difference"
+    assert not history.diff(4, 4)
+    assert str(history.diff(3, 2)) == "- view nyc.v\n~ table nyc.t"
+
+
+def test_rolling_back_makes_a_new_version_with_the_old_content(history: tl.Lakehouse) -> None:
+    assert history.rollback(2, message="bad load", author="ops") == 5
+    assert history.table("nyc.t").scan().count() == 3
+    assert not history.diff(2, 5)
+    newest = history.log(1)[0]
+    assert (newest.version, newest.rollback_from, newest.message, newest.author) == (5, 4, "bad load", "ops")
+    assert history.at(version=4).table("nyc.t").scan().count() == 2, "history itself stays"
+    with pytest.raises(tl.VersionNotFound):
+        history.rollback(77)
+
+
+def test_a_transaction_loses_against_a_rollback_of_what_it_changed(history: tl.Lakehouse) -> None:
+    txn = history.begin()
+    txn.table("nyc.t").delete("id = 2")
+    history.rollback(2)
+    with pytest.raises(tl.CommitConflict):
+        txn.commit()
+    assert history.table("nyc.t").scan().count() == 3
+
+
+def test_expired_versions_are_gone_and_newer_ones_stay(lake: tl.Lakehouse) -> None:
+    lake.alter(maximum_version_age_millis=0, minimum_versions_to_keep=1)
+    for number in range(4):
+        lake.create_namespace(f"n{number}")
+    assert lake.expire(before=3, dry_run=True) == [0, 1, 2]
+    assert lake.at(version=1).namespaces() == []
+    assert lake.expire(before=3) == [0, 1, 2]
+    with pytest.raises(tl.VersionExpired):
+        lake.at(version=1)
+    assert lake.at(version=3).namespaces() == ["n0", "n1"]
+    assert [entry.version for entry in lake.log(None)] == [5, 4, 3]

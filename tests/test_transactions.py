@@ -1,0 +1,279 @@
+"""Transactions: all or nothing, own writes visible inside only, and who wins when two want the same."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import trinitylake as tl
+
+ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
+
+
+@pytest.fixture
+def table(lake: tl.Lakehouse) -> tl.Table:
+    """`nyc.t` with three rows, at version 1."""
+    with lake.transaction(message="set up") as txn:
+        txn.create_namespace("nyc")
+        txn.create_table("nyc.t", ROWS).append(ROWS)
+    return lake.table("nyc.t")
+
+
+def ids(reader: tl.Lakehouse | tl.Transaction | tl.ViewAt, name: str = "nyc.t") -> list[int]:
+    return sorted(reader.table(name).scan().to_arrow()["id"].to_pylist())
+
+
+def data_files(root: str) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in Path(root).rglob("*") if path.suffix in (".parquet", ".avro"))
+
+
+def test_many_statements_become_one_version(lake: tl.Lakehouse) -> None:
+    with lake.transaction(message="load", author="etl", properties={"job": "7"}) as txn:
+        txn.create_namespace("nyc")
+        txn.create_table("nyc.t", ROWS).append(ROWS)
+        txn.create_table("nyc.u", ROWS).append(ROWS.slice(0, 1))
+        txn.create_view("nyc.v", "SELECT 1")
+        assert txn.version is None
+        assert lake.namespaces() == [], "nothing is visible before the commit"
+    assert txn.version == lake.version == 1
+    assert (lake.tables("nyc"), lake.views("nyc")) == (["nyc.t", "nyc.u"], ["nyc.v"])
+    (transaction,) = lake.log()[0].transactions
+    assert (transaction.message, transaction.author, transaction.properties) == ("load", "etl", {"job": "7"})
+    assert (transaction.id, transaction.began_at_version) == (txn.id, 0)
+
+
+def test_a_transaction_reads_its_own_writes_and_its_base_version(lake: tl.Lakehouse, table: tl.Table) -> None:
+    with lake.transaction() as txn:
+        txn.table("nyc.t").delete("id = 1")
+        txn.create_namespace("own")
+        lake.create_namespace("other")
+        assert ids(txn) == [2, 3]
+        assert txn.namespaces() == ["nyc", "own"]
+        assert ids(lake) == [1, 2, 3]
+    assert lake.namespaces() == ["nyc", "other", "own"]
+    assert ids(lake) == [2, 3]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("boom"), KeyboardInterrupt()])
+def test_an_exception_rolls_back_and_reaches_the_caller(
+    lake: tl.Lakehouse, table: tl.Table, error: BaseException
+) -> None:
+    txn = lake.transaction()
+
+    def fail() -> None:
+        with txn:
+            txn.table("nyc.t").append(ROWS)
+            txn.create_namespace("never")
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        fail()
+    assert caught.value is error
+    assert txn.version is None
+    assert (lake.version, lake.namespaces(), ids(lake)) == (1, ["nyc"], [1, 2, 3])
+
+
+def test_rolling_back_removes_the_data_files_that_were_written(tmp_path: Path) -> None:
+    root = str(tmp_path / "lake")
+    lake = tl.create(root, durability="none")
+    with lake.transaction() as txn:
+        txn.create_namespace("nyc")
+        txn.create_table("nyc.t", ROWS).append(ROWS)
+    before = data_files(root)
+    txn = lake.begin()
+    txn.table("nyc.t").append(ROWS)
+    txn.create_table("nyc.new", ROWS).append(ROWS)
+    assert data_files(root) != before
+    txn.rollback()
+    assert data_files(root) == before
+
+
+def test_a_transaction_without_writes_makes_no_version(lake: tl.Lakehouse, table: tl.Table) -> None:
+    with lake.transaction() as txn:
+        assert ids(txn) == [1, 2, 3]
+    assert txn.version == lake.version == 1
+
+
+def test_a_finished_transaction_refuses_everything(lake: tl.Lakehouse, table: tl.Table) -> None:
+    committed, rolled_back = lake.begin(), lake.begin()
+    handle = committed.table("nyc.t")
+    committed.commit()
+    rolled_back.rollback()
+    rolled_back.rollback()
+    for call in (
+        committed.commit,
+        committed.namespaces,
+        rolled_back.commit,
+        lambda: committed.create_namespace("x"),
+        lambda: committed.table("nyc.t"),
+        lambda: handle.append(ROWS),
+    ):
+        with pytest.raises(tl.TransactionClosed):
+            call()
+
+
+def test_a_transaction_committed_inside_its_block_is_not_committed_again(lake: tl.Lakehouse) -> None:
+    with lake.transaction() as txn:
+        txn.create_namespace("a")
+        txn.commit()
+    assert lake.version == 1
+
+
+def test_two_transactions_on_the_same_name_conflict_and_the_loser_is_told_who_won(lake: tl.Lakehouse) -> None:
+    first = lake.begin(message="first", author="ann")
+    second = lake.begin(message="second", author="bob")
+    lake.create_namespace("unrelated")
+    first.create_namespace("nyc")
+    second.create_namespace("nyc")
+    first.commit()
+    with pytest.raises(tl.CommitConflict) as caught:
+        second.commit()
+    assert caught.value.keys == ["namespace nyc"]
+    (winner,) = caught.value.winners
+    assert (winner.version, winner.transaction_id, winner.message, winner.author) == (2, first.id, "first", "ann")
+    assert not second.is_open
+    assert lake.version == 2
+
+
+def test_transactions_on_different_names_both_commit(lake: tl.Lakehouse) -> None:
+    first, second = lake.begin(), lake.begin()
+    first.create_namespace("a")
+    second.create_namespace("b")
+    assert (first.commit(), second.commit()) == (1, 2)
+    assert lake.namespaces() == ["a", "b"]
+
+
+def test_two_appends_to_one_table_both_land(lake: tl.Lakehouse, table: tl.Table) -> None:
+    first, second = lake.begin(), lake.begin()
+    first.table("nyc.t").append({"id": [10], "name": ["x"]})
+    second.table("nyc.t").append({"id": [20], "name": ["y"]})
+    assert (first.commit(), second.commit()) == (2, 3)
+    assert ids(lake) == [1, 2, 3, 10, 20]
+
+
+def test_two_deletes_from_one_table_conflict_and_name_the_table(lake: tl.Lakehouse, table: tl.Table) -> None:
+    first, second = lake.begin(message="first"), lake.begin()
+    first.table("nyc.t").delete("id = 1")
+    second.table("nyc.t").delete("id = 2")
+    first.commit()
+    with pytest.raises(tl.CommitConflict) as caught:
+        second.commit()
+    assert caught.value.keys == ["table nyc.t"]
+    assert [winner.message for winner in caught.value.winners] == ["first"]
+    assert ids(lake) == [2, 3]
+
+
+def test_a_lost_transaction_leaves_no_data_files_behind(tmp_path: Path) -> None:
+    root = str(tmp_path / "lake")
+    lake = tl.create(root, durability="none")
+    with lake.transaction() as txn:
+        txn.create_namespace("nyc")
+        txn.create_table("nyc.t", ROWS).append(ROWS)
+    winner, loser = lake.begin(), lake.begin()
+    winner.table("nyc.t").delete("id = 1")
+    winner.commit()
+    before = data_files(root)
+    loser.table("nyc.t").overwrite(ROWS)
+    with pytest.raises(tl.CommitConflict):
+        loser.commit()
+    assert data_files(root) == before
+
+
+def test_write_skew_passes_under_snapshot_and_fails_under_serializable(lake: tl.Lakehouse) -> None:
+    """Each reads what the other writes: the positive control shows that the stronger level is what stops it."""
+    lake.create_namespace("a", {"on_call": "yes"})
+    lake.create_namespace("b", {"on_call": "yes"})
+    for isolation in ("snapshot", "serializable"):
+        lake.alter_namespace("a", {"on_call": "yes"})
+        lake.alter_namespace("b", {"on_call": "yes"})
+        first, second = lake.begin(isolation=isolation), lake.begin(isolation=isolation)
+        for txn, mine, other in ((first, "a", "b"), (second, "b", "a")):
+            if txn.namespace(other).properties["on_call"] == "yes":
+                txn.alter_namespace(mine, {"on_call": "no"})
+        first.commit()
+        if isolation == "snapshot":
+            second.commit()
+        else:
+            with pytest.raises(tl.CommitConflict) as caught:
+                second.commit()
+            assert "namespace a" in caught.value.keys
+
+
+def test_a_phantom_in_a_listing_fails_under_serializable(lake: tl.Lakehouse) -> None:
+    lake.create_namespace("nyc")
+    txn = lake.begin(isolation="serializable")
+    assert txn.views("nyc") == []
+    txn.create_namespace("no_views_seen")
+    lake.create_view("nyc.v", "SELECT 1")
+    with pytest.raises(tl.CommitConflict):
+        txn.commit()
+
+
+def test_a_namespace_dropped_meanwhile_takes_no_new_table(lake: tl.Lakehouse) -> None:
+    lake.create_namespace("nyc")
+    txn = lake.begin()
+    txn.create_table("nyc.t", ROWS).append(ROWS)
+    lake.drop_namespace("nyc")
+    with pytest.raises((tl.CommitConflict, tl.ObjectNotFound)):
+        txn.commit()
+    assert lake.tables() == []
+
+
+def test_a_dropped_and_recreated_table_is_another_table(lake: tl.Lakehouse, table: tl.Table) -> None:
+    txn = lake.begin()
+    txn.table("nyc.t").append(ROWS)
+    lake.drop_table("nyc.t")
+    lake.create_table("nyc.t", ROWS)
+    with pytest.raises(tl.CommitConflict):
+        txn.commit()
+    assert ids(lake) == []
+
+
+def test_single_statements_on_the_lakehouse_start_again_when_they_lose(lake: tl.Lakehouse, table: tl.Table) -> None:
+    def overwrite(value: int) -> None:
+        for _ in range(3):
+            lake.table("nyc.t").overwrite({"id": [value], "name": ["w"]}, filter=f"id = {value}")
+
+    threads = [threading.Thread(target=overwrite, args=(value,)) for value in (1, 2, 3, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ids(lake) == [1, 2, 3, 4]
+    assert sum(len(entry.transactions) for entry in lake.log(None)) == 1 + 12
+
+
+def test_a_chosen_id_commits_exactly_once(lake: tl.Lakehouse) -> None:
+    with lake.transaction(id="etl-42") as first:
+        first.create_namespace("a")
+    again = lake.begin(id="etl-42")
+    again.create_namespace("b")
+    assert again.commit() == first.version
+    assert lake.namespaces() == ["a"]
+    assert lake.version == 1
+
+
+def test_a_second_handle_sees_what_the_first_committed(root: str, lake: tl.Lakehouse) -> None:
+    other = tl.open(root)
+    lake.create_namespace("a")
+    assert other.namespaces() == ["a"]
+    other.create_namespace("b")
+    assert lake.namespaces() == ["a", "b"]
+
+
+def test_many_threads_commit_without_losing_one(lake: tl.Lakehouse) -> None:
+    def work(worker: int) -> None:
+        for number in range(10):
+            lake.create_namespace(f"w{worker}.n{number}")
+
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert lake.namespaces() == sorted(f"w{worker}.n{number}" for worker in range(4) for number in range(10))
+    committed = [transaction.id for entry in lake.log(None) for transaction in entry.transactions]
+    assert len(committed) == len(set(committed)) == 40
