@@ -8,6 +8,9 @@ import pickle
 import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -122,6 +125,7 @@ def test_a_definition_that_is_not_one_is_corrupt(tmp_path: Path) -> None:
 
 
 def test_a_newer_major_version_is_refused(tmp_path: Path) -> None:
+    from trinitylake import _core
     from trinitylake.definitions import parse_lakehouse_def, serialize
 
     tl.create(str(tmp_path / "lake"), durability="none")
@@ -130,20 +134,53 @@ def test_a_newer_major_version_is_refused(tmp_path: Path) -> None:
     definition.major_version = 1
     os.chmod(file, 0o644)
     file.write_bytes(serialize(definition))
+    root = tmp_path / "lake" / tl.core.root_path(0)
+    node = tl.core.read_node(root.read_bytes())
+    system = {name: value for name, value in node.system.items() if name != "lakehouse_def_inline"}
+    os.chmod(root, 0o644)
+    root.write_bytes(_core.write_node(system, node.table, node.buffer))
     with pytest.raises(tl.UnsupportedVersion, match="1"):
-        tl.open(str(tmp_path / "lake")).namespaces()
+        tl.open(str(tmp_path / "lake"))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_disk_denies_the_write(tmp_path: Path) -> None:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    os.chmod(tmp_path / "lake", 0o555)
+def test_a_directory_without_write_permission_denies_the_write() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        lake = tl.create(f"{folder}/lake", durability="none")
+        lake.create_namespace("a")
+        for path in (Path(folder), *Path(folder).rglob("*")):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        with unprivileged():
+            with pytest.raises(tl.PermissionDenied):
+                lake.create_namespace("b")
+            assert lake.namespaces() == ["a"]
+        for path in (Path(folder), *(path for path in Path(folder).rglob("*") if path.is_dir())):
+            path.chmod(0o755)
+
+
+def test_a_store_that_does_not_answer_is_a_storage_error_worth_another_try() -> None:
+    options = {"endpoint": "http://127.0.0.1:1", "allow_http": "true", "access_key_id": "a", "secret_access_key": "b"}
+    options["max_retries"] = "0"
+    with pytest.raises(tl.StorageError) as caught:
+        tl.open("s3://bucket/lake", storage_options=options)
+    assert caught.value.retryable
+
+
+def test_an_unknown_storage_option_is_refused_by_name() -> None:
+    with pytest.raises(tl.InvalidArgument, match="colour"):
+        tl.open("s3://bucket/lake", storage_options={"colour": "red"})
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """Be nobody for a while, if we are root, whom no permission stops."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
     try:
-        with pytest.raises(tl.PermissionDenied):
-            lake.create_namespace("a")
-        assert lake.namespaces() == []
+        yield
     finally:
-        os.chmod(tmp_path / "lake", 0o755)
+        os.seteuid(0)
 
 
 def test_importing_loads_neither_pyiceberg_nor_the_command_line_nor_a_thread() -> None:

@@ -88,7 +88,12 @@ def test_only_an_external_table_can_be_moved(nyc: tl.Lakehouse) -> None:
 
 
 def properties_of(catalog: SqlCatalog) -> dict[str, str]:
-    return {"type": "sql", "uri": catalog.properties["uri"], "warehouse": catalog.properties["warehouse"]}
+    return {
+        "name": "other",
+        "type": "sql",
+        "uri": catalog.properties["uri"],
+        "warehouse": catalog.properties["warehouse"],
+    }
 
 
 def test_a_federated_table_reads_and_writes_through_the_other_catalog(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:

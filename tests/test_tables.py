@@ -98,7 +98,7 @@ def test_a_scan_feeds_every_arrow_library(flights: tl.Table) -> None:
 def test_duckdb_queries_a_scan(flights: tl.Table) -> None:
     duckdb = pytest.importorskip("duckdb")
     connection = flights.scan().to_duckdb("f")
-    assert connection.sql("SELECT count(*) FROM f WHERE carrier = 'AA'").fetchone() == (2,)
+    assert connection.sql("SELECT count(*) FROM f WHERE carrier = 'AA'").fetchall() == [(2,)]
     flights.append(duckdb.sql("SELECT 9 AS id, 'B6' AS carrier, NULL::TIMESTAMPTZ AS ts"))
     assert ids(flights, filter="carrier = 'B6'") == [9]
 

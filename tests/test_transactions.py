@@ -182,6 +182,39 @@ def test_a_lost_transaction_leaves_no_data_files_behind(tmp_path: Path) -> None:
     assert data_files(root) == before
 
 
+class Interrupted:
+    """A core transaction whose commit ends in an error that does not tell whether it happened."""
+
+    def __init__(self, core: object, error: BaseException) -> None:
+        self._core = core
+        self._error = error
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._core, name)
+
+    def commit(self, **limits: object) -> int:
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [tl.CommitStateUnknown("no reply"), tl.StorageError("reset"), KeyboardInterrupt()])
+def test_nothing_is_deleted_when_it_is_not_known_whether_the_commit_happened(
+    tmp_path: Path, error: BaseException
+) -> None:
+    root = str(tmp_path / "lake")
+    lake = tl.create(root, durability="none")
+    txn = lake.begin()
+    txn.create_namespace("nyc")
+    txn.create_table("nyc.t", ROWS).append(ROWS)
+    before = data_files(root)
+    txn._core = Interrupted(txn._core, error)  # type: ignore[assignment]
+    with pytest.raises(type(error)):
+        txn.commit()
+    assert before
+    assert data_files(root) == before
+    with pytest.raises(tl.TransactionClosed, match="unknown"):
+        txn.commit()
+
+
 def test_write_skew_passes_under_snapshot_and_fails_under_serializable(lake: tl.Lakehouse) -> None:
     """Each reads what the other writes: the positive control shows that the stronger level is what stops it."""
     lake.create_namespace("a", {"on_call": "yes"})
@@ -277,3 +310,36 @@ def test_many_threads_commit_without_losing_one(lake: tl.Lakehouse) -> None:
     assert lake.namespaces() == sorted(f"w{worker}.n{number}" for worker in range(4) for number in range(10))
     committed = [transaction.id for entry in lake.log(None) for transaction in entry.transactions]
     assert len(committed) == len(set(committed)) == 40
+
+
+def test_many_threads_append_to_one_table_and_all_land(lake: tl.Lakehouse, table: tl.Table) -> None:
+    def work(worker: int) -> None:
+        for number in range(5):
+            lake.table("nyc.t").append({"id": [100 * worker + number], "name": ["w"]})
+
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ids(lake) == [1, 2, 3, *(100 * worker + number for worker in range(1, 9) for number in range(5))]
+
+
+def test_transactions_that_changed_the_same_two_tables_do_not_wait_for_each_other_in_a_circle(
+    lake: tl.Lakehouse, table: tl.Table
+) -> None:
+    lake.create_table("nyc.u", ROWS)
+
+    def work(first: str, second: str) -> None:
+        for _ in range(5):
+            with lake.transaction() as txn:
+                txn.table(first).append(ROWS)
+                txn.table(second).append(ROWS)
+
+    threads = [threading.Thread(target=work, args=names) for names in (("nyc.t", "nyc.u"), ("nyc.u", "nyc.t"))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert len(ids(lake, "nyc.t")) == len(ids(lake, "nyc.u")) + 3 == 3 + 10 * 3

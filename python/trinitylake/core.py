@@ -57,7 +57,7 @@ class NodeFile:
 
     Attributes:
         path: the path the file was read from, or "".
-        height: 0 for a leaf, or -1 where the file does not tell.
+        height: 0 for a leaf; None for an inner node whose writer did not record it.
         n_keys: the keys of the node's own table.
         system: the system rows.
         table: the node key table, (key, value, pnode), exactly `order` rows; the first holds the leftmost child.
@@ -65,7 +65,7 @@ class NodeFile:
     """
 
     path: str
-    height: int
+    height: int | None
     n_keys: int
     system: dict[str, str]
     table: pa.RecordBatch = field(repr=False)

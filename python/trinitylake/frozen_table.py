@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from trinitylake.definitions import from_proto, parse_table_def
-from trinitylake.errors import InvalidArgument
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.table import Table as IcebergTable
+
+from trinitylake.definitions import EXTERNAL, from_proto, parse_table_def
+from trinitylake.errors import CorruptFile, InvalidArgument
+from trinitylake.iceberg.io import LakehouseFileIO
+from trinitylake.iceberg.metadata import read_metadata
 from trinitylake.table import Table
+from trinitylake.table_description import metadata_path
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table as IcebergTable
+    from pyiceberg.table.update import TableRequirement, TableUpdate
 
     from trinitylake import _core
-    from trinitylake.definitions import Schema
+    from trinitylake.definitions import Schema, TableDef
 
 
 class FrozenTable(Table):
@@ -34,12 +40,56 @@ class FrozenTable(Table):
 
     def _iceberg(self) -> IcebergTable:
         if self._opened is None:
-            from trinitylake.iceberg.open_table import open_table
-
-            self._opened = open_table(self._storage, self.name, self._definition)
+            if self.type == "managed":
+                self._opened = self._open_managed()
+            else:
+                self._opened = open_elsewhere(self._definition)
         return self._opened
+
+    def _open_managed(self) -> IcebergTable:
+        io = LakehouseFileIO(self._storage)
+        path = metadata_path(self._definition, self.name)
+        uri = io.uri_of(path)
+        try:
+            metadata = read_metadata(io, uri, path)
+        except FileNotFoundError as error:
+            raise CorruptFile(f"{path}: the metadata file of table {self.name} is missing", path=path) from error
+        identifier = (*self._namespace.split("."), self._name)
+        return ReadOnlyIcebergTable(identifier, metadata, uri, io, ReadOnlyCatalog("read-only"))
 
     def _writing(self) -> AbstractContextManager[IcebergTable]:
         raise InvalidArgument(
             f"table {self.name} is read-only here: it belongs to version {self._version}; write in a transaction"
         )
+
+
+class ReadOnlyIcebergTable(IcebergTable):
+    """A PyIceberg table that refuses to begin a transaction."""
+
+    def transaction(self) -> NoReturn:
+        """Raises `InvalidArgument`."""
+        raise InvalidArgument(_READ_ONLY.format(".".join(self._identifier)))
+
+
+class ReadOnlyCatalog(NoopCatalog):
+    """The catalog of read-only tables: what finds another way than `transaction` ends here."""
+
+    def commit_table(
+        self, table: IcebergTable, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> NoReturn:
+        """Raises `InvalidArgument`."""
+        raise InvalidArgument(_READ_ONLY.format(".".join(table.name())))
+
+
+_READ_ONLY = "table {} is read-only here: write through a transaction, or through the table itself and not `.iceberg`"
+
+
+def open_elsewhere(definition: TableDef) -> IcebergTable:
+    """The PyIceberg table of an external or federated table (format §9)."""
+    if definition.table_type == EXTERNAL:
+        from trinitylake.iceberg.external import load_external
+
+        return load_external(definition)
+    from trinitylake.iceberg.federated import open_federated
+
+    return open_federated(definition)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 
 from trinitylake import _core
-from trinitylake.errors import CommitConflict, InvalidArgument, ObjectAlreadyExists
+from trinitylake.errors import CommitConflict, InvalidArgument, NotALakehouse, ObjectAlreadyExists
 from trinitylake.log import Diff, LogEntry, diff_of, log_entry, millis_of
 from trinitylake.settings import FormatSettings, Isolation, check_isolation, default_isolation, new_lakehouse_def
 from trinitylake.statements import Statements
@@ -81,7 +81,11 @@ def open(
         NotALakehouse: there is none at `uri`.
         UnsupportedVersion: it was written by a newer major version of the format.
     """
-    return Lakehouse(_core.Lakehouse.open(_core.Storage(uri, storage_options, durability), cache_size_bytes))
+    storage = _core.Storage(uri, storage_options, durability)
+    try:
+        return Lakehouse(_core.Lakehouse.open(storage, cache_size_bytes))
+    except NotALakehouse as error:
+        raise NotALakehouse(f"{storage.root}: {error}") from None
 
 
 class Lakehouse(Statements):
@@ -151,7 +155,7 @@ class Lakehouse(Statements):
         """
         base = self._core.latest()
         return Transaction(
-            self._storage,
+            self._core,
             self._core.begin(
                 isolation=self._default_isolation(base) if isolation is None else check_isolation(isolation),
                 id=id,
@@ -181,10 +185,12 @@ class Lakehouse(Statements):
         """
         return self._core.rollback(version, message, author)
 
-    def expire(self, *, before: int | datetime, dry_run: bool = False) -> list[int]:
-        """Remove versions older than `before` that retention allows to go; returns their numbers.
+    def expire(self, *, before: int | datetime | None = None, dry_run: bool = False) -> list[int]:
+        """Delete old versions; returns their numbers, ascending.
 
-        With `dry_run` nothing is removed. Files that only they reached are for `vacuum`.
+        Without `before`, those that retention no longer keeps (`maximum_version_age_millis`,
+        `minimum_versions_to_keep`); else all older than that version or moment. With `dry_run` nothing is deleted.
+        Files that only they reached are for `vacuum`.
         """
         if isinstance(before, datetime):
             before = self._core.version_at(millis_of(before)).number

@@ -8,7 +8,7 @@ transforms are Iceberg's; plurals, as Spark has them (`months`, `days`), are acc
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pyiceberg.exceptions import ValidationError
@@ -28,7 +28,7 @@ from pyiceberg.transforms import (
 
 from trinitylake.errors import InvalidArgument
 
-_CALENDAR: dict[str, type[Transform[Any, Any]]] = {
+_CALENDAR: dict[str, Callable[[], Transform[Any, Any]]] = {
     "identity": IdentityTransform,
     "year": YearTransform,
     "month": MonthTransform,

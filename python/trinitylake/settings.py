@@ -84,8 +84,9 @@ def apply_settings(definition: LakehouseDef, settings: FormatSettings | Settings
         if name == "default_isolation":
             definition.default_isolation = ISOLATIONS.index(check_isolation(value))  # type: ignore[assignment]
             continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise InvalidArgument(f"{name} must be a number of at least 0, got {value!r}")
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            # 0 in the file means that nobody chose a value.
+            raise InvalidArgument(f"{name} must be a whole number of at least 1, got {value!r}")
         try:
             setattr(definition, name, value)
         except ValueError as error:

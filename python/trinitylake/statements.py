@@ -199,7 +199,8 @@ class Statements(Reader):
         removed = list(remove_properties)
 
         def statement(transaction: Transaction) -> None:
-            transaction._tables.alter(namespace, name, properties or {}, removed, metadata_location)
+            table = transaction._tables.open(namespace, name, transaction._read("table", namespace, name))
+            transaction._tables.alter(table, properties or {}, removed, metadata_location)
 
         self._execute(statement)
 

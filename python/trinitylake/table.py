@@ -111,7 +111,7 @@ class Table(ABC):
     @property
     def primary_key(self) -> list[str]:
         """The columns that identify a row, which `upsert` matches on; not enforced by other writes."""
-        return list(self._definition.primary_keys)
+        return list(self.schema.primary_key)
 
     @property
     def properties(self) -> dict[str, str]:
@@ -127,6 +127,10 @@ class Table(ABC):
     def metadata_location(self) -> str:
         """The URI of the Iceberg metadata file."""
         return self._iceberg().metadata_location
+
+    def refresh(self) -> None:
+        """Read the latest version from now on. A table of a transaction or of a frozen version stays as it is."""
+        return
 
     def snapshots(self) -> list[Snapshot]:
         """Iceberg snapshots still in the table's metadata, oldest first."""

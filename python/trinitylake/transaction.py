@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -35,8 +35,8 @@ class Transaction(Statements):
     As a context manager it commits when the block ends and rolls back when an exception leaves it.
     """
 
-    def __init__(self, storage: _core.Storage, core: _core.Transaction) -> None:
-        self._storage = storage
+    def __init__(self, lakehouse: _core.Lakehouse, core: _core.Transaction) -> None:
+        self._lakehouse = lakehouse
         self._core = core
         self._lakehouse_definition = core.base.definition
         self._staged: StagedTables | None = None
@@ -80,23 +80,25 @@ class Transaction(Statements):
             TransactionExpired: the transaction was open for too long.
         """
         self._open_core()
-        try:
-            if self._staged is not None:
-                self._staged.write()
-        except BaseException:
-            self.rollback()
-            raise
-        try:
-            self._version = self._commit_core(timeout_seconds)
-        except _CERTAINLY_LOST:
-            self.rollback()
-            raise
-        except BaseException:  # an interrupt too: the root may be written, so nothing is deleted
-            self._closed = "ended in an unknown state"
-            raise
+        with ExitStack() as turn:
+            try:
+                if self._staged is not None:
+                    turn.enter_context(self._staged.turn())
+                    self._staged.write()
+            except BaseException:
+                self.rollback()
+                raise
+            try:
+                self._version = self._commit_core(timeout_seconds)
+            except _CERTAINLY_LOST:
+                self.rollback()
+                raise
+            except BaseException:  # an interrupt too: the root may be written, so nothing is deleted
+                self._closed = "ended in an unknown state"
+                raise
         self._closed = "was committed"
         if self._staged is not None:
-            self._staged.discard_dropped()
+            self._staged.discard_superseded()
         return self._version
 
     def rollback(self) -> None:
@@ -145,7 +147,7 @@ class Transaction(Statements):
         if self._staged is None:
             from trinitylake.staged_tables import StagedTables
 
-            self._staged = StagedTables(self._storage, self._open_core)
+            self._staged = StagedTables(self._lakehouse, self._open_core)
         return self._staged
 
     def _commit_core(self, timeout_seconds: float | None) -> int:
@@ -154,5 +156,4 @@ class Transaction(Statements):
             outcome = self._core.commit(timeout_seconds=timeout_seconds)
             if isinstance(outcome, int):
                 return outcome
-            for clash in outcome:
-                self._core.reapply(clash, self._tables.reapply(clash))
+            self._tables.reapply(outcome)

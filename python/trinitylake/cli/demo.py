@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = {"flights": ["month"]}
 KEYS = {"airlines": "carrier", "airports": "faa", "planes": "tailnum"}
+PANEL_MAX_WIDTH = 110
 #: AirTran flew under its own code until it became part of Southwest.
 MERGED, SURVIVOR = "FL", "WN"
 
@@ -123,7 +124,7 @@ class Story:
                 step.check("before the commit no other reader sees any of it", self.lake.namespaces(), [])
             step.check("one version for five tables", (transaction.version, self.lake.version), (1, 1))
             step.check("every published row is there", self.counts(self.lake), demo_data.ROWS)
-        picture = grid("table", "rows")
+        picture = grid("table", "rows", numbers=["rows"])
         for name, count in step.facts.items():
             picture.add_row(f"nyc.{name}", f"{count:,}")
         total = sum(step.facts.values())
@@ -148,12 +149,13 @@ class Story:
             step.check("every flight has an airline", sum(by_airline["carrier_count"].to_pylist()), len(flights))
             step.check("sixteen airlines flew", len(by_airline), demo_data.ROWS["airlines"])
             step.check("the join agrees with the rows", _counts_by(flights, "carrier")["UA"], 58_665)
-            january = now.table("nyc.flights").scan(filter="month = 1").count()
-            step.check("a filter reads one partition", january, _counts_by(flights, "month")[1])
+            january = now.table("nyc.flights").scan(filter="month = 1")
+            step.check("a filter finds the rows of its month", january.count(), _counts_by(flights, "month")[1])
+            step.check("and reads one file of twelve", len(list(january.iceberg.plan_files())), 1)
             weather = now.table("nyc.weather").scan(columns=["origin", "time_hour", "wind_speed"]).to_arrow()
             wind = _mean_delay_by_wind(flights, weather)
             step.check("delay grows with the wind", sorted(wind.values()), list(wind.values()))
-        picture = grid("airline", "flights", "mean delay")
+        picture = grid("airline", "flights", "mean delay", numbers=["flights", "mean delay"])
         for row in by_airline.slice(0, 5).to_pylist():
             picture.add_row(row["name"], f"{row['carrier_count']:,}", f"{row['arr_delay_mean']:.1f} min")
         winds = ", ".join(f"{name} {delay:.1f} min" for name, delay in wind.items())
@@ -268,7 +270,9 @@ class Story:
         step = self.steps[-1]
         checks = Text("\n").join(Text.assemble(("✓ ", "green"), check) for check in step.checks)
         title = f"{len(self.steps)}. {step.title}"
-        self.out.print(Panel(Group(*parts, checks), title=title, title_align="left", subtitle=f"{step.seconds:.2f} s"))
+        subtitle = f"{step.seconds:.2f} s"
+        width = min(self.out.width, PANEL_MAX_WIDTH)
+        self.out.print(Panel(Group(*parts, checks), title=title, title_align="left", subtitle=subtitle, width=width))
 
     def summary(self) -> RenderableType:
         """The version log and where to go on."""

@@ -88,9 +88,10 @@ def rollback(
 
 def log_picture(entries: list[LogEntry]) -> Grid:
     """The version log as a table."""
-    picture = grid("version", "created", "author", "message")
+    picture = grid("", "version", "created", "author", "message", numbers=["version"])
     for entry in entries:
         picture.add_row(
+            Text("↺", "yellow") if entry.rollback_from is not None else Text("●", "green"),
             Text(str(entry.version), "bold cyan"),
             time_text(entry.created_at),
             Text(entry.author),

@@ -25,7 +25,7 @@ def stats(root: Root, options: Options = None, as_json: Json = False) -> None:
 def tree(
     root: Root,
     version: Annotated[int | None, typer.Option("--version", help="A version; the latest without it.")] = None,
-    max_children: Annotated[int, typer.Option(min=1, help="Children to draw below one node.")] = 20,
+    max_children: Annotated[int, typer.Option(min=1, help="Children to draw below one node.")] = 8,
     options: Options = None,
     as_json: Json = False,
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Container
 from datetime import datetime
 from typing import Any
 
@@ -71,11 +72,11 @@ def exit_code(error: TrinityLakeError) -> int:
             return 1
 
 
-def grid(*headers: str) -> Grid:
-    """An empty table with these headers, without lines."""
+def grid(*headers: str, numbers: Container[str] = ()) -> Grid:
+    """An empty table with these headers, without lines; the columns in `numbers` are aligned to the right."""
     table = Grid(box=None, pad_edge=False, header_style="bold")
     for header in headers:
-        table.add_column(header, overflow="fold")
+        table.add_column(header, overflow="fold", justify="right" if header in numbers else "left")
     return table
 
 

@@ -64,7 +64,7 @@ def new_table_def(
     return proto.TableDef(
         id=id or new_id(),
         schema=stored,
-        table_type=proto.TableType.Value(table_type.upper()),
+        table_type=table_type.upper(),
         table_format=proto.ICEBERG,
         format_properties=_text_properties(format_properties),
         properties=_text_properties(properties),
@@ -121,7 +121,8 @@ def parse_namespace_def(data: bytes, path: str = "") -> proto.NamespaceDef:
 def parse_table_def(data: bytes, path: str = "") -> proto.TableDef:
     """Read a table definition. Raises `CorruptFile`, or `UnsupportedVersion` for an unknown kind of table."""
     definition = _with_id(_parse(proto.TableDef, data, path), path)
-    if definition.table_type not in proto.TableType.values() or definition.table_format not in proto.TableFormat.values():
+    known_type = definition.table_type in proto.TableType.values()
+    if not known_type or definition.table_format not in proto.TableFormat.values():
         raise UnsupportedVersion(
             f"{_where(path, 'table definition')}: table type {definition.table_type} in format "
             f"{definition.table_format} is unknown to this library"

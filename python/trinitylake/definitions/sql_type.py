@@ -76,7 +76,9 @@ ALIASES = {
 MAX_DEPTH = 32
 MAX_TEXT_LENGTH = 65536
 
-_TOKEN = re.compile(r'\s*(?:(?P<number>\d+)|(?P<quoted>"(?:[^"]|"")+"|`(?:[^`]|``)+`)|(?P<word>\w+)|(?P<mark>[(),:<>\[\]]))')
+_TOKEN = re.compile(
+    r'\s*(?:(?P<number>\d+)|(?P<quoted>"(?:[^"]|"")+"|`(?:[^`]|``)+`)|(?P<word>\w+)|(?P<mark>[(),:<>\[\]]))'
+)
 _CLOSING = {"(": ")", "<": ">"}
 _FIRST_WORDS = {alias.split()[0] for alias in ALIASES if " " in alias}
 
@@ -100,7 +102,7 @@ class _Parser:
         while offset < end:
             match = _TOKEN.match(text, offset)
             if match is None:
-                raise InvalidArgument(f"cannot read the type {text!r} at position {offset}: {text[offset:offset + 1]!r}")
+                raise InvalidArgument(f"cannot read the type {text!r} at position {offset}: {text[offset]!r}")
             group = str(match.lastgroup)
             self.tokens.append((group, match[group], match.start(group)))
             offset = match.end()
@@ -151,7 +153,7 @@ class _Parser:
         arguments = []
         while True:
             group, word, _ = self.next()
-            if group != "number" or len(word) > 9:
+            if group != "number" or len(word) > 10:
                 self.fail(f"expected a number, found {word!r}", self.position - 1)
             arguments.append(int(word))
             if not self.accept(","):
@@ -182,7 +184,9 @@ class _Parser:
                 self.fail(f"{kind}(0) is not supported: a length is at least 1")
             return Type(kind, length=arguments[0] if arguments else 0)
         except InvalidArgument as error:
-            raise InvalidArgument(f"{error} (in {self.text!r})" if self.text not in str(error) else str(error)) from None
+            if self.text in str(error):
+                raise
+            raise InvalidArgument(f"{error} (in {self.text!r})") from None
 
     def read_list(self, depth: int) -> Type:
         closing = self.open()

@@ -50,6 +50,7 @@ KINDS = (
 )
 MAX_DECIMAL_PRECISION = 38
 MAX_FRACTION_DIGITS = 9
+MAX_LENGTH = (1 << 31) - 1
 DEFAULT_FRACTION_DIGITS = 6
 
 _WITH_LENGTH = ("char", "varchar", "fixed", "binary")
@@ -87,6 +88,8 @@ class Type:
     def _fault(self) -> str:
         if self.length < 0 or (self.length and self.kind not in _WITH_LENGTH):
             return f"{self.kind} has no length"
+        if self.length > MAX_LENGTH:
+            return f"a length is at most {MAX_LENGTH}"
         if self.kind == "fixed" and not self.length:
             return "fixed needs a length in bytes, such as fixed(16)"
         if self.kind == "decimal":

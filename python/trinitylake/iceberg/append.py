@@ -11,9 +11,8 @@ The manifest of the new files is never part of a merge, so an append can be redo
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pyiceberg.io import FileIO
@@ -23,55 +22,30 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
-    read_manifest_list,
+    ManifestWriter,
 )
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import TableProperties
-from pyiceberg.table.snapshots import Operation, SnapshotSummaryCollector, Summary, update_snapshot_summaries
-from pyiceberg.table.update import UpdatesAndRequirements
-from pyiceberg.table.update.snapshot import _FastAppendFiles, _ManifestMergeManager
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import (
+    Operation,
+    Snapshot,
+    SnapshotSummaryCollector,
+    Summary,
+    update_snapshot_summaries,
+)
+from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate, UpdatesAndRequirements
+from pyiceberg.table.update.snapshot import _FastAppendFiles, _ManifestMergeManager, _new_manifest_list_file_name
 from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
+from trinitylake.iceberg.manifest import EntryWriter, manifest_lists, read_entries, write_list
+
 if TYPE_CHECKING:
-    from pyiceberg.table import Transaction
+    from trinitylake.iceberg.transaction import StagedTransaction
 
 #: Manifests of about the same size that are merged into one.
 FAN_IN = 10
-MANIFEST_LIST_CACHE_MAX_MANIFESTS = 50_000
-
-
-class ManifestListCache:
-    """The manifests of manifest lists by URI, the least recently used dropped first. Such a file never changes."""
-
-    def __init__(self, max_manifests: int = MANIFEST_LIST_CACHE_MAX_MANIFESTS) -> None:
-        self._lists: OrderedDict[str, tuple[ManifestFile, ...]] = OrderedDict()
-        self._manifests = 0
-        self._max_manifests = max_manifests
-        self._lock = threading.Lock()
-
-    def read(self, io: FileIO, uri: str) -> tuple[ManifestFile, ...]:
-        """The manifests of a list, from memory or from its file."""
-        with self._lock:
-            if (manifests := self._lists.get(uri)) is not None:
-                self._lists.move_to_end(uri)
-                return manifests
-        manifests = tuple(read_manifest_list(io.new_input(uri)))
-        self.put(uri, manifests)
-        return manifests
-
-    def put(self, uri: str, manifests: tuple[ManifestFile, ...]) -> None:
-        """Remember a list, with all sequence numbers assigned."""
-        with self._lock:
-            if uri in self._lists:
-                return
-            self._lists[uri] = manifests
-            self._manifests += len(manifests)
-            while len(self._lists) > 1 and self._manifests > self._max_manifests:
-                _, dropped = self._lists.popitem(last=False)
-                self._manifests -= len(dropped)
-
-
-manifest_lists = ManifestListCache()
 
 
 class AppendFiles(_FastAppendFiles):
@@ -79,7 +53,7 @@ class AppendFiles(_FastAppendFiles):
 
     def __init__(
         self,
-        transaction: Transaction,
+        transaction: StagedTransaction,
         io: FileIO,
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         branch: str | None = None,
@@ -94,18 +68,67 @@ class AppendFiles(_FastAppendFiles):
         )
         if snapshot_id is not None:
             self._snapshot_id = snapshot_id
+        self._added_files = transaction.added_files
 
-    @property
-    def added_data_files(self) -> Sequence[DataFile]:
-        """The files this append adds."""
-        return self._added_data_files
+    def append_data_file(self, data_file: DataFile) -> AppendFiles:
+        """Add a file. One that does not tell its partition spec was just written with the current one."""
+        if not hasattr(data_file, "_spec_id"):
+            data_file.spec_id = self._transaction.table_metadata.default_spec_id
+        self._added_data_files.append(data_file)
+        return self
+
+    def fetch_manifest_entry(self, manifest: ManifestFile, discard_deleted: bool = True) -> list[ManifestEntry]:
+        """The entries of a manifest."""
+        return read_entries(self._io, manifest, discard_deleted)
+
+    def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
+        """A writer for one more manifest of this commit."""
+        if self._transaction.table_metadata.format_version != 2:
+            return super().new_manifest_writer(spec)
+        return EntryWriter(spec, self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression)
 
     def _commit(self) -> UpdatesAndRequirements:
-        updates, requirements = super()._commit()
-        return updates, requirements
-
-    def _manifests(self) -> list[ManifestFile]:
-        return [*self._added_manifests(), *self._merged(self._existing_manifests())]
+        metadata = self._transaction.table_metadata
+        if metadata.format_version > 2:
+            raise ValueError(f"Cannot write to a table of Iceberg format version {metadata.format_version}")
+        sequence_number = metadata.next_sequence_number()
+        manifests = [*self._added_manifests(), *self._merged(self._existing_manifests())]
+        location = self._transaction._table.location_provider().new_metadata_location(
+            _new_manifest_list_file_name(self._snapshot_id, 0, self.commit_uuid)
+        )
+        self._written_manifest_lists.append(location)
+        assigned = write_list(
+            metadata.format_version,
+            self._io.new_output(location),
+            self._snapshot_id,
+            self._parent_snapshot_id,
+            sequence_number,
+            manifests,
+            self._compression,
+        )
+        manifest_lists.put(location, assigned)
+        self._added_files[self._snapshot_id] = list(self._added_data_files)
+        snapshot = Snapshot.model_validate(
+            {
+                "snapshot-id": self._snapshot_id,
+                "parent-snapshot-id": self._parent_snapshot_id,
+                "manifest-list": location,
+                "sequence-number": sequence_number,
+                "summary": self._summary(self.snapshot_properties),
+                "schema-id": metadata.current_schema_id,
+            }
+        )
+        added = AddSnapshotUpdate(snapshot=snapshot)
+        branch = self._target_branch
+        if branch is None:
+            return (added,), ()
+        head = metadata.refs.get(branch)
+        update = {"ref-name": branch, "type": SnapshotRefType.BRANCH, "snapshot-id": self._snapshot_id}
+        requirement = {"ref": branch, "snapshot-id": head.snapshot_id if head is not None else None}
+        return (
+            (added, SetSnapshotRefUpdate.model_validate(update)),
+            (AssertRefSnapshotId.model_validate(requirement),),
+        )
 
     def _added_manifests(self) -> list[ManifestFile]:
         by_spec: dict[int, list[DataFile]] = defaultdict(list)
@@ -189,15 +212,28 @@ def mergeable(manifests: Iterable[ManifestFile], fan_in: int, target_size_bytes:
         while level <= max(levels):
             members = levels.get(level, [])
             if len(members) + bool(group) >= fan_in:
-                group = group + members
+                fitting = _fitting(group + members, target_size_bytes)
+                if len(fitting) <= len(group):
+                    break
+                group = fitting
                 level = max(level + 1, _level(sum(map(_live_files, group)), fan_in))
             elif group:
                 break
             else:
                 level += 1
-        if group and sum(manifest.manifest_length for manifest in group) <= target_size_bytes:
+        if len(group) > 1:
             groups.append(group)
     return groups
+
+
+def _fitting(manifests: list[ManifestFile], target_size_bytes: int) -> list[ManifestFile]:
+    """The longest head of `manifests` that fits into one of the target size."""
+    size_bytes = 0
+    for position, manifest in enumerate(manifests):
+        size_bytes += manifest.manifest_length
+        if size_bytes > target_size_bytes:
+            return manifests[:position]
+    return manifests
 
 
 def _live_files(manifest: ManifestFile) -> int:

@@ -306,7 +306,7 @@ class RangeReader(io.RawIOBase):
         if wanted == 0:
             return b""
         start = self._position - self._buffer_start
-        if not (0 <= start and start + wanted <= len(self._buffer)):
+        if start < 0 or start + wanted > len(self._buffer):
             length = min(max(wanted, READ_AHEAD_SIZE_BYTES), left)
             self._buffer = self._storage.get_range(self._path, self._position, length)
             self._buffer_start = self._position
@@ -339,4 +339,3 @@ def canonical_uri(location: str) -> str:
             rest = rest[2:]
         return "file://" + rest if rest.startswith("/") and not rest.startswith("//") else location
     return f"{_SCHEMES.get(scheme, scheme)}:{rest}"
-

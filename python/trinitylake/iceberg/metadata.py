@@ -14,16 +14,20 @@ from __future__ import annotations
 import re
 import threading
 import uuid
+import zlib
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from operator import is_
 
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import TableProperties
-from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
+from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
 from pyiceberg.table.update import TableUpdate, _apply_table_update, _TableMetadataUpdateContext
+from pyiceberg.typedef import IcebergBaseModel
 from pyiceberg.utils.datetime import datetime_to_millis
 from pyiceberg.utils.properties import property_as_int
 
@@ -93,10 +97,39 @@ def read_metadata(io: FileIO, uri: str, path: str = "") -> TableMetadata:
         metadata = FromInputFile.table_metadata(file)
     except FileNotFoundError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
-        raise CorruptFile(f"{path or uri}: not Iceberg table metadata: {error}", path=path or uri) from error
+    except (ValidationError, ValueError, KeyError, TypeError, AttributeError, EOFError, zlib.error) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise CorruptFile(f"{path or uri}: not Iceberg table metadata: {reason}", path=path or uri) from error
+    metadata = indexed(encoder.intern(metadata))
     cache.put(uri, metadata)
     return metadata
+
+
+class IndexedMetadata(TableMetadataV2):
+    """Metadata that finds a snapshot by its id without walking through all of them.
+
+    The index is made for a list of snapshots when it is first needed, and never changed.
+    """
+
+    def snapshot_by_id(self, snapshot_id: int) -> Snapshot | None:
+        """The snapshot with that id, or None."""
+        snapshots = self.snapshots
+        index: tuple[list[Snapshot], dict[int, Snapshot]] = self.__dict__.get("_index") or ([], {})
+        if index[0] is not snapshots:
+            # Copied from the version before, whose list this one mostly extends.
+            known, by_id = index
+            grown = len(known) <= len(snapshots) and all(map(is_, known, snapshots))
+            by_id = dict(by_id) if grown else {}
+            by_id.update((snapshot.snapshot_id, snapshot) for snapshot in snapshots[len(known) if grown else 0 :])
+            self.__dict__["_index"] = index = (snapshots, by_id)
+        return index[1].get(snapshot_id)
+
+
+def indexed(metadata: TableMetadata) -> TableMetadata:
+    """The same metadata with fast access to snapshots, as far as its format version allows."""
+    if type(metadata) is not TableMetadataV2:
+        return metadata
+    return IndexedMetadata.model_construct(metadata.model_fields_set, **metadata.__dict__)
 
 
 class MetadataBuilder:
@@ -143,7 +176,7 @@ def with_log_entry(metadata: TableMetadata, previous_uri: str, previous: TableMe
         TableProperties.METADATA_PREVIOUS_VERSIONS_MAX,
         TableProperties.METADATA_PREVIOUS_VERSIONS_MAX_DEFAULT,
     )
-    entry = MetadataLogEntry(metadata_file=previous_uri, timestamp_ms=previous.last_updated_ms)
+    entry = MetadataLogEntry.model_validate({"metadata-file": previous_uri, "timestamp-ms": previous.last_updated_ms})
     log = [*metadata.metadata_log, entry][-max(1, limit or 1) :]
     return metadata.model_copy(update={"metadata_log": log})
 
@@ -156,14 +189,46 @@ def new_file_name(previous_uri: str | None) -> str:
     return f"{sequence:05d}-{uuid.uuid4()}.metadata.json"
 
 
+class _GrowingList:
+    """The JSON text of a list that mostly grows at its end: what was there before is not written again."""
+
+    def __init__(self) -> None:
+        self.items: Sequence[IcebergBaseModel] = ()
+        self._text = ""
+        self._ends: list[int] = []  # of each item in the text
+
+    def render(self, items: Sequence[IcebergBaseModel]) -> str:
+        """The items as JSON, separated by commas."""
+        same = len(self._ends)
+        if len(items) < same or not all(map(is_, self.items, items)):
+            pairs = zip(self.items, items, strict=False)
+            same = next((i for i, (old, new) in enumerate(pairs) if old is not new), min(same, len(items)))
+        ends = self._ends[:same]
+        parts = [self._text[: ends[-1]] if ends else ""]
+        for item in items[same:]:
+            parts.append(("," if ends else "") + item.model_dump_json())
+            ends.append((ends[-1] if ends else 0) + len(parts[-1]))
+        self.items, self._text, self._ends = items, "".join(parts), ends
+        return self._text
+
+
+class _TableText:
+    """What was written of one table last."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.snapshots = _GrowingList()
+        self.snapshot_log = _GrowingList()
+
+
 class MetadataEncoder:
-    """Metadata to JSON. A snapshot never changes, so each is written as text once and then reused.
+    """Metadata to JSON. Snapshots and the log of snapshots never change, so each is written as text once.
 
     Safe to share between threads.
     """
 
     def __init__(self, max_tables: int = CACHE_MAX_TABLES) -> None:
-        self._tables: OrderedDict[uuid.UUID, dict[tuple[object, ...], str]] = OrderedDict()
+        self._tables: OrderedDict[uuid.UUID, _TableText] = OrderedDict()
         self._max_tables = max_tables
         self._lock = threading.Lock()
 
@@ -172,26 +237,35 @@ class MetadataEncoder:
         try:
             if metadata.format_version != 2:
                 return metadata.model_dump_json().encode()
-            rest = metadata.model_dump_json(exclude={"snapshots"})
+            rest = metadata.model_dump_json(exclude={"snapshots", "snapshot_log"})
         except NotImplementedError as error:
             raise InvalidArgument(
                 f"Iceberg format version {metadata.format_version} cannot be written yet: {error}"
             ) from error
-        return f'{{"snapshots":[{",".join(self._snapshots(metadata))}],{rest[1:]}'.encode()
+        text = self._table(metadata.table_uuid)
+        with text.lock:
+            snapshots = text.snapshots.render(metadata.snapshots)
+            snapshot_log = text.snapshot_log.render(metadata.snapshot_log)
+        return f'{{"snapshots":[{snapshots}],"snapshot-log":[{snapshot_log}],{rest[1:]}'.encode()
 
-    def _snapshots(self, metadata: TableMetadata) -> list[str]:
+    def intern(self, metadata: TableMetadata) -> TableMetadata:
+        """The same metadata, made of the snapshots that were encoded before as far as they are equal."""
+        text = self._table(metadata.table_uuid)
+        known = {_snapshot_key(one): one for one in text.snapshots.items if isinstance(one, Snapshot)}
+        logged = {_log_key(one): one for one in text.snapshot_log.items if isinstance(one, SnapshotLogEntry)}
+        if not known:
+            return metadata
+        snapshots = [known.get(_snapshot_key(one), one) for one in metadata.snapshots]
+        snapshot_log = [logged.get(_log_key(one), one) for one in metadata.snapshot_log]
+        return metadata.model_copy(update={"snapshots": snapshots, "snapshot_log": snapshot_log})
+
+    def _table(self, table_uuid: uuid.UUID) -> _TableText:
         with self._lock:
-            known = self._tables.get(metadata.table_uuid, {})
-        texts: dict[tuple[object, ...], str] = {}
-        for snapshot in metadata.snapshots:
-            key = _snapshot_key(snapshot)
-            texts[key] = known.get(key) or snapshot.model_dump_json()
-        with self._lock:
-            self._tables[metadata.table_uuid] = texts
-            self._tables.move_to_end(metadata.table_uuid)
+            text = self._tables.setdefault(table_uuid, _TableText())
+            self._tables.move_to_end(table_uuid)
             while len(self._tables) > self._max_tables:
                 self._tables.popitem(last=False)
-        return list(texts.values())
+            return text
 
 
 encoder = MetadataEncoder()
@@ -204,5 +278,10 @@ def _snapshot_key(snapshot: Snapshot) -> tuple[object, ...]:
         snapshot.parent_snapshot_id,
         snapshot.sequence_number,
         snapshot.timestamp_ms,
+        snapshot.schema_id,
         snapshot.manifest_list,
     )
+
+
+def _log_key(entry: SnapshotLogEntry) -> tuple[int, int]:
+    return entry.snapshot_id, entry.timestamp_ms

@@ -3,6 +3,9 @@
 //! Nothing else in the crate asks the operating system for them (a lint forbids it), so that a test can
 //! decide them and a seed replays a run.
 
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;

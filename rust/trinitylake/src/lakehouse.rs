@@ -1,5 +1,6 @@
 //! A handle on one lakehouse: creates and opens it, knows the latest version it has seen, and caches.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -25,6 +26,9 @@ use crate::version::{Version, read_definition};
 
 /// How long a commit whose outcome is in doubt asks before it gives up.
 pub const DOUBT_MILLIS: u64 = 30_000;
+/// How long a handle may believe that what it knows has not expired. Any version may be made to expire
+/// at once, so its age says nothing.
+const BOUNDARY_CHECK_MILLIS: u64 = 10_000;
 /// Roots that `log` reads at once.
 const LOG_BATCH: u64 = 32;
 
@@ -34,9 +38,21 @@ pub struct Lakehouse {
     environment: Arc<dyn Environment>,
     /// The newest version this handle has seen.
     latest: Mutex<Arc<Version>>,
+    /// On the elapsed clock: when to ask again whether the newest known version has expired.
+    boundary_check_at_millis: AtomicU64,
 }
 
 impl Lakehouse {
+    fn of(nodes: Arc<NodeStore>, environment: Arc<dyn Environment>, latest: Version) -> Arc<Lakehouse> {
+        let check_at = environment.elapsed_millis() + BOUNDARY_CHECK_MILLIS;
+        Arc::new(Lakehouse {
+            nodes,
+            environment,
+            latest: Mutex::new(Arc::new(latest)),
+            boundary_check_at_millis: AtomicU64::new(check_at),
+        })
+    }
+
     /// Creates version 0 of a new lakehouse. `ObjectAlreadyExists` if there is one.
     pub async fn create(
         storage: Arc<dyn Storage>,
@@ -74,7 +90,7 @@ impl Lakehouse {
         discovery::write_hint(storage.as_ref(), 0).await;
         let nodes = Arc::new(NodeStore::new(storage, cache_size_bytes.unwrap_or(CACHE_SIZE_BYTES)));
         let version = Version::new(0, Arc::new(encoded.node), metadata, Arc::new(definition), nodes.clone())?;
-        Ok(Arc::new(Lakehouse { nodes, environment, latest: Mutex::new(Arc::new(version)) }))
+        Ok(Lakehouse::of(nodes, environment, version))
     }
 
     /// Opens the latest version. `NotALakehouse` if there is none.
@@ -86,7 +102,7 @@ impl Lakehouse {
         let (number, bytes) = discovery::latest(storage.as_ref()).await?;
         let nodes = Arc::new(NodeStore::new(storage, cache_size_bytes.unwrap_or(CACHE_SIZE_BYTES)));
         let version = version_of(&nodes, number, bytes, None).await?;
-        Ok(Arc::new(Lakehouse { nodes, environment, latest: Mutex::new(Arc::new(version)) }))
+        Ok(Lakehouse::of(nodes, environment, version))
     }
 
     pub fn storage(&self) -> &Arc<dyn Storage> {
@@ -133,13 +149,17 @@ impl Lakehouse {
         Ok(version)
     }
 
-    /// Could everything this handle knows have expired? Only worth a request once in a long while.
+    /// Could everything this handle knows have expired? Worth a request once in a while.
     async fn storage_has(&self, known: &Version) -> Result<bool> {
-        let age = self.environment.now_millis().saturating_sub(known.metadata.created_at_millis);
-        if age < known.definition.maximum_version_age_millis() {
+        let now = self.environment.elapsed_millis();
+        if now < self.boundary_check_at_millis.load(Ordering::Relaxed) {
             return Ok(true);
         }
-        Ok(known.number >= boundary(self.storage().as_ref()).await?)
+        let is_there = known.number >= boundary(self.storage().as_ref()).await?;
+        if is_there {
+            self.boundary_check_at_millis.store(now + BOUNDARY_CHECK_MILLIS, Ordering::Relaxed);
+        }
+        Ok(is_there)
     }
 
     /// A version by number. `VersionNotFound` if it is in the future, `VersionExpired` if it is gone.
@@ -160,7 +180,9 @@ impl Lakehouse {
     async fn why_missing(&self, number: u64) -> Result<Error> {
         let oldest = boundary(self.storage().as_ref()).await?;
         if number < oldest {
-            return Ok(Error::VersionExpired(format!("version {number} has expired; the oldest kept is {oldest}")));
+            return Ok(Error::VersionExpired(format!(
+                "version {number} has expired; the oldest kept is {oldest}"
+            )));
         }
         let (latest, _) = discovery::latest(self.storage().as_ref()).await?;
         Ok(if number > latest {
@@ -217,7 +239,11 @@ impl Lakehouse {
     }
 
     /// What the root of the version after `previous` records.
-    pub(crate) fn next_metadata(&self, previous: &Version, committed: Vec<CommittedTransaction>) -> RootMetadata {
+    pub(crate) fn next_metadata(
+        &self,
+        previous: &Version,
+        committed: Vec<CommittedTransaction>,
+    ) -> RootMetadata {
         RootMetadata {
             version: previous.number + 1,
             commit_id: self.environment.uuid().to_string(),
@@ -254,7 +280,8 @@ impl Lakehouse {
         }
     }
 
-    /// Creates the root after `previous`, if nobody else has, and tells the others.
+    /// Creates the root after `previous`, if nobody else has, and tells the others. `TransactionExpired`
+    /// if the version had expired before it was written.
     pub(crate) async fn publish(
         &self,
         previous: &Version,
@@ -281,7 +308,11 @@ impl Lakehouse {
         })?;
         if oldest > number {
             storage.delete(&path).await?;
-            return Ok(Published::Lost);
+            self.boundary_check_at_millis.store(0, Ordering::Relaxed);
+            return Err(Error::TransactionExpired(format!(
+                "version {number} was written after versions below {oldest} had expired, so it is void: what was \
+                 committed meanwhile is gone; begin again on the latest version"
+            )));
         }
         let root = Arc::new(encoded.node);
         root.index_buffer();
@@ -293,7 +324,7 @@ impl Lakehouse {
 
 pub(crate) enum Published {
     Committed(Arc<Version>),
-    /// Somebody else has the version, or it expired before it was written.
+    /// Somebody else has the version.
     Lost,
 }
 

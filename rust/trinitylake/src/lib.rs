@@ -6,6 +6,7 @@
 //! `node` (one file of the tree); `tree` (many); `version` (roots over time); `lakehouse` and
 //! `transaction` (who may change what); `register` (many objects at once).
 
+pub mod batch;
 pub mod claim;
 pub mod config;
 pub mod definition;
@@ -21,3 +22,6 @@ pub mod storage;
 pub mod transaction;
 pub mod tree;
 pub mod version;
+
+#[cfg(test)]
+mod fixture;

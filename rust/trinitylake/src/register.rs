@@ -33,7 +33,7 @@ pub async fn register(
         let (keys, locations) = merge_runs((&old_keys, &old_locations), (&keys, &locations), taken)?;
         (keys.as_ref().clone(), locations.as_ref().clone())
     };
-    check_namespaces(&keys, names)?;
+    check_whole(&keys, names)?;
     let environment = lakehouse.environment();
     let root = build(lakehouse.nodes(), environment.as_ref(), &latest.config, &keys, &locations).await?;
     let transaction = CommittedTransaction {
@@ -62,11 +62,14 @@ fn sorted(keys: StringArray, locations: StringArray, names: NameSizes) -> Result
     }
     let mut order: Vec<u32> = (0..keys.len() as u32).collect();
     order.sort_unstable_by(|a, b| keys.value(*a as usize).cmp(keys.value(*b as usize)));
-    if let Some(twice) = order.windows(2).find(|pair| keys.value(pair[0] as usize) == keys.value(pair[1] as usize)) {
+    if let Some(twice) =
+        order.windows(2).find(|pair| keys.value(pair[0] as usize) == keys.value(pair[1] as usize))
+    {
         let name = human_name(names, keys.value(twice[0] as usize));
         return Err(Error::ObjectAlreadyExists(format!("{name} is registered twice")));
     }
-    let pick = |texts: &StringArray| StringArray::from_iter_values(order.iter().map(|i| texts.value(*i as usize)));
+    let pick =
+        |texts: &StringArray| StringArray::from_iter_values(order.iter().map(|i| texts.value(*i as usize)));
     Ok((pick(&keys), pick(&locations)))
 }
 
@@ -78,17 +81,20 @@ async fn existing(latest: &Version) -> Result<(StringArray, StringArray)> {
         locations.extend(batch.locations);
     }
     let joined = |batches: &[StringArray]| {
-        StringArray::from_iter_values(batches.iter().flat_map(|batch| batch.iter().flatten()))
+        // Arrow asks an iterator for its length, which a flattened one does not know.
+        let texts: Vec<&str> = batches.iter().flat_map(|batch| batch.iter().flatten()).collect();
+        StringArray::from_iter_values(texts)
     };
     Ok((joined(&keys), joined(&locations)))
 }
 
-/// Every table and view is in a namespace that exists. Keys ascend, so namespaces come first.
-fn check_namespaces(keys: &StringArray, names: NameSizes) -> Result<()> {
+/// Every table and view is in a namespace that exists, and no view has the name of a table. Keys ascend,
+/// so namespaces come first.
+fn check_whole(keys: &StringArray, names: NameSizes) -> Result<()> {
     let mut namespaces = std::collections::HashSet::new();
     let mut last = "";
     for key in keys.iter().flatten() {
-        let Some((kind, namespace, _)) = names.decode_parts(key) else { continue };
+        let Some((kind, namespace, name)) = names.decode_parts(key) else { continue };
         match kind {
             ObjectKind::Namespace => {
                 namespaces.insert(namespace);
@@ -100,11 +106,35 @@ fn check_namespaces(keys: &StringArray, names: NameSizes) -> Result<()> {
                     )));
                 }
                 last = namespace;
+                // The longest name of a table may be shorter; then none has the name of this view.
+                if kind == ObjectKind::View
+                    && let Ok(table) = names.table_key(namespace, name)
+                    && find(keys, &table)
+                {
+                    return Err(Error::ObjectAlreadyExists(format!(
+                        "{} exists, and a view cannot have the same name",
+                        human_name(names, &table)
+                    )));
+                }
             }
             ObjectKind::TransactionRecord => {}
         }
     }
     Ok(())
+}
+
+/// Is the key among keys that ascend?
+fn find(keys: &StringArray, key: &str) -> bool {
+    let (mut low, mut high) = (0, keys.len());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match keys.value(middle).cmp(key) {
+            std::cmp::Ordering::Less => low = middle + 1,
+            std::cmp::Ordering::Greater => high = middle,
+            std::cmp::Ordering::Equal => return true,
+        }
+    }
+    false
 }
 
 fn human_name(names: NameSizes, key: &str) -> String {

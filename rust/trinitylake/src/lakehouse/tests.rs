@@ -1,1 +1,7 @@
+//! Handles, versions over time, and what crashes leave behind.
 
+mod crash;
+mod discovery;
+mod expiry;
+mod opening;
+mod rollback;

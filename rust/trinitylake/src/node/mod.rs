@@ -133,7 +133,7 @@ impl Node {
     }
 
     fn check(&self, rows: usize) -> Result<(), String> {
-        if self.n_keys + 1 > self.order {
+        if self.n_keys >= self.order {
             return Err(format!("{N_KEYS} is {}, a table of {} rows holds fewer", self.n_keys, self.order));
         }
         let inner = self.children.is_valid(self.table);
@@ -195,6 +195,12 @@ impl Node {
     /// Key and value columns of the key table, without its first row.
     pub fn table_columns(&self) -> (StringArray, StringArray) {
         (self.keys.slice(self.table + 1, self.n_keys), self.values.slice(self.table + 1, self.n_keys))
+    }
+
+    /// Key, value and child columns of all rows of the key table, its first and its empty rows included.
+    pub fn table_rows(&self) -> (StringArray, StringArray, StringArray) {
+        let rows = |column: &StringArray| column.slice(self.table, self.order);
+        (rows(&self.keys), rows(&self.values), rows(&self.children))
     }
 
     pub fn system_rows(&self) -> impl Iterator<Item = (&str, &str)> {

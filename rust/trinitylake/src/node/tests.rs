@@ -1,1 +1,82 @@
+//! Searching one node.
 
+use proptest::prelude::*;
+
+use super::codec::{Compression, encode};
+use super::draft::{Draft, Message, Row};
+use super::*;
+
+fn node(draft: &Draft) -> Node {
+    encode(&[("name", "value".to_string())], draft, 40, Compression::None).unwrap().node
+}
+
+fn row(key: &str) -> Row {
+    Row { key: key.into(), value: format!("row {key}").as_str().into() }
+}
+
+fn message(key: &str, value: Option<&str>) -> Message {
+    Message { key: key.into(), value: value.map(Into::into), txn: "t".into() }
+}
+
+#[test]
+fn the_first_that_speaks_wins() {
+    let draft = Draft {
+        height: 1,
+        rows: ["d", "h"].map(row).to_vec(),
+        children: ["0", "1", "2"].map(Into::into).to_vec(),
+        buffer: vec![
+            message("a", Some("old")),
+            message("a", Some("new")),
+            message("d", None),
+            message("z", None),
+        ],
+    };
+    let node = node(&draft);
+    assert_eq!(node.search("a"), Found::Message(Some("new")));
+    assert_eq!(node.search("d"), Found::Message(None), "a parked delete hides the row");
+    assert_eq!(node.search("h"), Found::Row("row h"));
+    assert_eq!(node.search("b"), Found::Child(0));
+    assert_eq!(node.search("e"), Found::Child(1));
+    assert_eq!(node.search("i"), Found::Child(2));
+    assert_eq!(node.search("z"), Found::Message(None));
+    assert_eq!(node.system("name"), Some("value"));
+    assert_eq!(node.system("other"), None);
+}
+
+#[test]
+fn a_leaf_knows_what_is_absent() {
+    let leaf = node(&Draft { rows: vec![row("b")], ..Draft::default() });
+    assert_eq!(leaf.search("a"), Found::Absent);
+    assert_eq!(leaf.search("b"), Found::Row("row b"));
+    assert_eq!(leaf.search("c"), Found::Absent);
+    assert_eq!(node(&Draft::default()).search("a"), Found::Absent);
+}
+
+proptest! {
+    /// With the index of the buffer and without.
+    #[test]
+    fn the_last_message_of_a_key_is_found(
+        buffer in prop::collection::vec((0u8..12, prop::option::of(0u8..9)), 0..40),
+        indexed in any::<bool>(),
+    ) {
+        let buffer: Vec<Message> = buffer
+            .into_iter()
+            .map(|(key, value)| message(&format!("{key:02}"), value.map(|value| value.to_string()).as_deref()))
+            .collect();
+        let node = node(&Draft { buffer: buffer.clone(), ..Draft::default() });
+        if indexed {
+            node.index_buffer();
+        }
+        for key in 0..12 {
+            let key = format!("{key:02}");
+            let last = buffer.iter().enumerate().rev().find(|(_, message)| *message.key == *key);
+            let expected = last.map(|(i, message)| (i as u32, message.value.is_some()));
+            prop_assert_eq!(node.find_message(&key), expected);
+        }
+        let newest: Vec<MessageRef<'_>> = node.newest_messages().collect();
+        prop_assert!(newest.windows(2).all(|pair| pair[0].key < pair[1].key));
+        let mut kept = draft::coalesce(buffer);
+        kept.sort_by(|a, b| a.key.cmp(&b.key));
+        prop_assert_eq!(newest.into_iter().map(Message::from).collect::<Vec<_>>(), kept);
+    }
+}

@@ -24,6 +24,13 @@ impl Secrets {
         if let Ok(json) = serde_json::from_str::<serde_json::Value>(secret) {
             self.add_strings(&json);
         }
+        // A shared access signature is a query: the signature is what must not show, in either spelling.
+        for pair in secret.split(['?', '&']) {
+            if let Some(signature) = pair.strip_prefix("sig=") {
+                self.add_one(signature);
+                self.add_one(&percent_encoding::percent_decode_str(signature).decode_utf8_lossy());
+            }
+        }
         self.add_one(secret);
     }
 
@@ -120,6 +127,11 @@ impl Request<'_> {
         let answer = Answer::of(error);
         let reason = secrets.redact(&answer.reason(error));
         match error {
+            // First of all: the other answers would be those of the credential service.
+            _ if answer.asked_for_credentials => self.denied(&format!(
+                "no credentials were found in the storage options or the environment, and the machine's own \
+                 credential service did not answer ({reason})"
+            )),
             _ if answer.says_no_bucket() => {
                 self.storage(&format!("the bucket does not exist ({reason})"), false)
             }
@@ -127,25 +139,20 @@ impl Request<'_> {
                 &format!("the bucket lies in another region; set the storage option `region` ({reason})"),
                 false,
             ),
-            Store::NotFound { .. } if matches!(self.verb, "create" | "write" | "list") => {
+            // A creation and a listing cannot miss a file: what is missing is the bucket.
+            _ if answer.status == Some(404) && matches!(self.verb, "create" | "write" | "list") => {
                 self.storage(&format!("the bucket does not exist ({reason})"), false)
             }
             Store::NotFound { .. } => Error::FileNotFound { path: self.path.to_owned() },
             Store::InvalidPath { .. } => Error::InvalidLocation(self.failed(&reason)),
-            Store::PermissionDenied { .. } => self.denied(&format!(
-                "the store denies permission ({reason}); some stores also answer so for a file that is \
-                 missing when the credentials may not list the bucket"
-            )),
-            Store::Unauthenticated { .. } => {
+            _ if answer.says_bad_credentials() || matches!(error, Store::Unauthenticated { .. }) => {
                 self.denied(&format!("the store refuses the credentials ({reason})"))
             }
-            _ if answer.says_bad_credentials() => {
-                self.denied(&format!("the store refuses the credentials ({reason})"))
-            }
-            _ if answer.asked_for_credentials => self.denied(&format!(
-                "no credentials were found in the storage options or the environment, and the machine's own \
-                 credential service did not answer ({reason})"
-            )),
+            _ if answer.status == Some(403) || matches!(error, Store::PermissionDenied { .. }) => self
+                .denied(&format!(
+                    "the store denies permission ({reason}); some stores also answer so for a file that is \
+                     missing when the credentials may not list the bucket"
+                )),
             Store::NotImplemented { .. } | Store::NotSupported { .. } => {
                 self.storage(&format!("the store cannot do that ({reason})"), false)
             }
@@ -214,7 +221,7 @@ impl Answer {
             },
         };
         // A URL in somebody else's words may be a signed one.
-        if let Some(start) = reason.find("http://").or_else(|| reason.find("https://")) {
+        while let Some(start) = reason.find("http://").or_else(|| reason.find("https://")) {
             let end =
                 reason[start..].find([' ', '"', ')', '<']).map_or(reason.len(), |length| start + length);
             reason.replace_range(start..end, "(URL)");
@@ -243,7 +250,7 @@ impl Answer {
 
     fn says_bad_credentials(&self) -> bool {
         self.has_code(&["ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId"])
-            || matches!(self.status, Some(401 | 403))
+            || self.status == Some(401)
     }
 
     fn is_retryable(&self) -> bool {

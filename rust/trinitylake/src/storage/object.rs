@@ -20,7 +20,6 @@ use crate::error::{Error, Result};
 use crate::location::{RootUri, check_path};
 
 /// Files below a prefix of one bucket.
-#[derive(Debug)]
 pub struct ObjectStorage {
     root: RootUri,
     /// Never retries: the only client for [`Storage::put_if_absent`].
@@ -28,6 +27,13 @@ pub struct ObjectStorage {
     /// Retries on its own.
     store: Arc<dyn ObjectStore>,
     secrets: Secrets,
+}
+
+/// The clients would print their credentials.
+impl std::fmt::Debug for ObjectStorage {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("ObjectStorage").field("root", &self.root.as_str()).finish_non_exhaustive()
+    }
 }
 
 impl ObjectStorage {

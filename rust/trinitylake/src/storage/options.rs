@@ -199,6 +199,38 @@ pub(crate) fn resolve(scheme: Scheme, options: &HashMap<String, String>) -> Resu
     Ok(settings)
 }
 
+impl Settings {
+    /// Adds what the environment says and the options do not: `AWS_…`, `GOOGLE_…`, `AZURE_…`.
+    /// Credentials are taken from one place as a whole: a session token of the environment does not fit
+    /// an access key of the options.
+    pub(crate) fn add_environment(
+        &mut self,
+        scheme: Scheme,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) {
+        let has_credentials = self.values.keys().any(|key| is_credential(key));
+        let has_endpoint = self.values.contains_key("aws_endpoint");
+        for (variable, value) in variables {
+            let name = match (scheme, variable.as_str()) {
+                (Scheme::Gcs, "SERVICE_ACCOUNT") => "google_service_account".to_owned(),
+                (Scheme::Azure, "IDENTITY_ENDPOINT") => "azure_msi_endpoint".to_owned(),
+                (Scheme::S3, name) if name.starts_with("AWS_") => name.to_ascii_lowercase(),
+                (Scheme::Gcs, name) if name.starts_with("GOOGLE_") => name.to_ascii_lowercase(),
+                (Scheme::Azure, name) if name.starts_with("AZURE_") => name.to_ascii_lowercase(),
+                _ => continue,
+            };
+            let Some((key, _)) = translate(scheme, &name) else { continue };
+            let ignored = refuse_overrides(&variable, &key).is_err()
+                || (has_credentials && is_credential(&key))
+                // The variable for S3 alone would win over the option.
+                || (has_endpoint && key == "aws_endpoint_url_s3");
+            if !ignored {
+                self.values.entry(key).or_insert(value);
+            }
+        }
+    }
+}
+
 /// The `object_store` name of an option of that store, if it is one.
 fn translate(scheme: Scheme, name: &str) -> Option<(String, Convert)> {
     let (aliases, prefix) = match scheme {
@@ -245,6 +277,24 @@ fn convert_value(option: &str, key: &str, value: &str, convert: Convert) -> Resu
         },
         Same | Https => value.to_owned(),
     })
+}
+
+/// Whether a setting says who the client is.
+fn is_credential(key: &str) -> bool {
+    is_secret(key) && key != "proxy_url"
+        || key.contains("credential")
+        || [
+            "access_key_id",
+            "client_id",
+            "service_account",
+            "token_file",
+            "role_arn",
+            "skip_signature",
+            "_msi_",
+            "_cli",
+        ]
+        .iter()
+        .any(|part| key.contains(part))
 }
 
 /// Whether the value of a setting must never be shown.

@@ -17,7 +17,7 @@ const RACERS: usize = 8;
 
 /// Refuses a store on which a file can be created twice: one after the other, or by several writers at
 /// once. `name` is a fresh name (an id from the environment); the files lie under `_probe/` and are
-/// removed again as far as the store allows. Five rounds of requests.
+/// removed again as far as the store allows. Four rounds of requests.
 pub async fn probe(storage: &dyn Storage, name: &str) -> Result<()> {
     let paths = Paths { sequence: format!("_probe/{name}"), race: format!("_probe/{name}-race") };
     let result = exclude(storage, &paths).await;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
-use object_store::{ClientConfigKey, RetryConfig};
+use object_store::{ClientConfigKey, ObjectStore, RetryConfig};
 
 use super::failure::Secrets;
 use super::object::ObjectStorage;
@@ -16,37 +16,39 @@ use crate::error::{Error, Result};
 use crate::location::{RootUri, Scheme};
 
 /// Two clients on the bucket of the root.
-pub(crate) fn connect(root: &RootUri, settings: Settings) -> Result<ObjectStorage> {
+pub(crate) fn connect(root: &RootUri, mut settings: Settings) -> Result<ObjectStorage> {
+    let variables = std::env::vars_os().filter_map(|(name, value)| {
+        // What is not UTF-8 cannot be a setting.
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    });
+    settings.add_environment(root.scheme(), variables);
     let mut secrets = Secrets::default();
-    for (key, value) in &settings.values {
-        if is_secret(key) {
-            secrets.add(value);
-        }
-    }
-    let built = match root.scheme() {
-        Scheme::S3 => s3(root, &settings, &mut secrets),
-        Scheme::Gcs => gcs(root, &settings, &mut secrets),
-        Scheme::Azure => azure(root, &settings, &mut secrets),
+    settings.values.iter().filter(|(key, _)| is_secret(key)).for_each(|(_, secret)| secrets.add(secret));
+    let clients = match root.scheme() {
+        Scheme::S3 => s3(root, &settings),
+        Scheme::Gcs => gcs(root, &settings),
+        Scheme::Azure => azure(root, &settings),
         Scheme::File | Scheme::Memory => {
             return Err(Error::InvalidLocation(format!("{root} does not lie in a remote store")));
         }
     };
-    let (creator, store) = built.map_err(|error| {
+    let Clients { creator, store } = clients.map_err(|error| {
         let reason = secrets.redact(&error.to_string());
         Error::InvalidArgument(format!("cannot open {root}: {reason}; check the storage options"))
     })?;
     Ok(ObjectStorage::remote(root, creator, store, secrets))
 }
 
-type Clients = (Arc<dyn object_store::ObjectStore>, Arc<dyn object_store::ObjectStore>);
+struct Clients {
+    /// Sends each request once.
+    creator: Arc<dyn ObjectStore>,
+    store: Arc<dyn ObjectStore>,
+}
 
-fn s3(root: &RootUri, settings: &Settings, secrets: &mut Secrets) -> object_store::Result<Clients> {
-    let mut builder = AmazonS3Builder::from_env();
+fn s3(root: &RootUri, settings: &Settings) -> object_store::Result<Clients> {
+    let mut builder = AmazonS3Builder::new();
     for (key, value) in &settings.values {
         builder = builder.with_config(key.parse::<AmazonS3ConfigKey>()?, value);
-    }
-    for key in [AmazonS3ConfigKey::SecretAccessKey, AmazonS3ConfigKey::Token] {
-        secrets.add(&builder.get_config_value(&key).unwrap_or_default());
     }
     // One request per file: some stores that speak S3 do not know the request that deletes many.
     builder = builder
@@ -57,65 +59,55 @@ fn s3(root: &RootUri, settings: &Settings, secrets: &mut Secrets) -> object_stor
     if root.bucket().ends_with("--x-s3") && !settings.values.contains_key("aws_s3_express") {
         builder = builder.with_s3_express(true);
     }
-    let endpoints = [AmazonS3ConfigKey::Endpoint, AmazonS3ConfigKey::S3Endpoint]
-        .map(|key| builder.get_config_value(&key));
-    if wants_http(settings, &endpoints) {
+    if wants_http(settings) {
         builder = builder.with_allow_http(true);
     }
     let store = builder.clone().with_retry(retries(settings)).build()?;
     // The same credentials, fetched with retries: only the creation itself is sent once.
     let creator = builder.with_credentials(store.credentials().clone()).with_retry(no_retries()).build()?;
-    Ok((Arc::new(creator), Arc::new(store)))
+    Ok(Clients { creator: Arc::new(creator), store: Arc::new(store) })
 }
 
-fn gcs(root: &RootUri, settings: &Settings, secrets: &mut Secrets) -> object_store::Result<Clients> {
-    let mut builder = GoogleCloudStorageBuilder::from_env();
+fn gcs(root: &RootUri, settings: &Settings) -> object_store::Result<Clients> {
+    let mut builder = GoogleCloudStorageBuilder::new();
     for (key, value) in &settings.values {
         builder = builder.with_config(key.parse::<GoogleConfigKey>()?, value);
     }
-    for key in [GoogleConfigKey::ServiceAccountKey, GoogleConfigKey::BearerToken] {
-        secrets.add(&builder.get_config_value(&key).unwrap_or_default());
-    }
     builder = builder.with_bucket_name(root.bucket());
-    if wants_http(settings, &[builder.get_config_value(&GoogleConfigKey::BaseUrl)]) {
+    if wants_http(settings) {
         builder = builder.with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true");
     }
     let store = builder.clone().with_retry(retries(settings)).build()?;
     let creator = builder.with_credentials(store.credentials().clone()).with_retry(no_retries()).build()?;
-    Ok((Arc::new(creator), Arc::new(store)))
+    Ok(Clients { creator: Arc::new(creator), store: Arc::new(store) })
 }
 
-fn azure(root: &RootUri, settings: &Settings, secrets: &mut Secrets) -> object_store::Result<Clients> {
-    let mut builder = MicrosoftAzureBuilder::from_env();
+fn azure(root: &RootUri, settings: &Settings) -> object_store::Result<Clients> {
+    let mut builder = MicrosoftAzureBuilder::new();
     for (key, value) in &settings.values {
         builder = builder.with_config(key.parse::<AzureConfigKey>()?, value);
-    }
-    let keys = [
-        AzureConfigKey::AccessKey,
-        AzureConfigKey::ClientSecret,
-        AzureConfigKey::SasKey,
-        AzureConfigKey::Token,
-    ];
-    for key in keys {
-        secrets.add(&builder.get_config_value(&key).unwrap_or_default());
     }
     builder = match root.account_host() {
         // The client knows which hosts are accounts, and how each is addressed.
         Some(host) => builder.with_url(format!("abfss://{}@{host}", root.bucket())),
         None => builder.with_container_name(root.bucket()),
     };
-    if wants_http(settings, &[builder.get_config_value(&AzureConfigKey::Endpoint)]) {
+    if wants_http(settings) {
         builder = builder.with_allow_http(true);
     }
     let store = builder.clone().with_retry(retries(settings)).build()?;
     let creator = builder.with_credentials(store.credentials().clone()).with_retry(no_retries()).build()?;
-    Ok((Arc::new(creator), Arc::new(store)))
+    Ok(Clients { creator: Arc::new(creator), store: Arc::new(store) })
 }
 
 /// An endpoint that is written `http://` is meant so, unless `allow_http` says otherwise.
-fn wants_http(settings: &Settings, endpoints: &[Option<String>]) -> bool {
+fn wants_http(settings: &Settings) -> bool {
+    let endpoints = ["aws_endpoint", "aws_endpoint_url_s3", "google_base_url", "azure_storage_endpoint"];
     !settings.values.contains_key("allow_http")
-        && endpoints.iter().flatten().any(|endpoint| endpoint.starts_with("http://"))
+        && endpoints
+            .iter()
+            .filter_map(|key| settings.values.get(*key))
+            .any(|endpoint| endpoint.starts_with("http://"))
 }
 
 fn retries(settings: &Settings) -> RetryConfig {

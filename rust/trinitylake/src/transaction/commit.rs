@@ -80,7 +80,10 @@ impl Transaction {
     pub fn reapply(&mut self, clash: &Clash, definition: Bytes) -> Result<()> {
         self.check_open()?;
         let Some(position) = self.unresolved.iter().position(|unresolved| unresolved.key == clash.key) else {
-            return Err(Error::InvalidArgument(format!("there is no clash on table {}.{}", clash.namespace, clash.name)));
+            return Err(Error::InvalidArgument(format!(
+                "there is no clash on table {}.{}",
+                clash.namespace, clash.name
+            )));
         };
         let value = self.stage(crate::key::ObjectKind::Table, &clash.namespace, &clash.name, definition);
         let write = Write { base: Some(clash.winner_location.clone()), value, checked: clash.version };
@@ -101,6 +104,9 @@ impl Transaction {
         let mut target = lakehouse.known();
         loop {
             if target.number > self.validated.number {
+                if self.is_recorded(&target).await? {
+                    return self.version_of_record().await.map(Outcome::Committed);
+                }
                 let clashes = self.catch_up(target.number).await?;
                 if !clashes.is_empty() {
                     return Ok(Outcome::Clashes(clashes));
@@ -149,9 +155,14 @@ impl Transaction {
         let lakehouse = self.lakehouse.clone();
         let environment = lakehouse.environment();
         let previous = self.validated.clone();
-        let advance =
-            advance(lakehouse.nodes(), environment.as_ref(), &previous.config, &previous.root, self.messages())
-                .await?;
+        let advance = advance(
+            lakehouse.nodes(),
+            environment.as_ref(),
+            &previous.config,
+            &previous.root,
+            self.messages(),
+        )
+        .await?;
         let now = environment.now_millis().to_string();
         let nodes = advance
             .nodes
@@ -189,9 +200,10 @@ impl Transaction {
     /// Writes the definition files of this transaction, once, in parallel.
     async fn write_definitions(&mut self) -> Result<()> {
         let storage = self.lakehouse.storage().clone();
-        let definition = self.new_definition.iter().map(|(path, definition): &(String, Arc<LakehouseDefinition>)| {
-            (path.clone(), definition.bytes().clone())
-        });
+        let definition =
+            self.new_definition.iter().map(|(path, definition): &(String, Arc<LakehouseDefinition>)| {
+                (path.clone(), definition.bytes().clone())
+            });
         let staged = self.writes.values().filter_map(|write| match &write.value {
             NewValue::Staged { path, bytes, written: false } => Some((path.clone(), bytes.clone())),
             _ => None,
@@ -223,7 +235,8 @@ impl Transaction {
         if self.writes.contains_key(&key) {
             return Ok(None);
         }
-        if self.lakehouse.latest().await?.get(&key).await?.is_some() {
+        let latest = self.lakehouse.latest().await?;
+        if self.is_recorded(&latest).await? {
             return self.version_of_record().await.map(Some);
         }
         let record = proto::DistributedTransactionDef {
@@ -248,12 +261,22 @@ impl Transaction {
         Ok(None)
     }
 
+    /// Was the id that the user chose committed by `version` at the latest?
+    async fn is_recorded(&self, version: &Version) -> Result<bool> {
+        if !self.has_chosen_id {
+            return Ok(false);
+        }
+        let key = self.base.config.names.transaction_key(&self.info.id)?;
+        Ok(version.get(&key).await?.is_some())
+    }
+
     /// The version in which this transaction's id was committed before.
     async fn version_of_record(&self) -> Result<u64> {
         let mut before = None;
         loop {
             let versions = self.lakehouse.log(Some(64), before).await?;
-            let by_id = |version: &&Arc<Version>| version.metadata.committed.iter().any(|txn| txn.id == self.info.id);
+            let by_id =
+                |version: &&Arc<Version>| version.metadata.committed.iter().any(|txn| txn.id == self.info.id);
             if let Some(version) = versions.iter().find(by_id) {
                 return Ok(version.number);
             }

@@ -50,12 +50,7 @@ impl Transaction {
     }
 
     /// Gives a table or view a new name, in the same or another namespace. Its definition file stays.
-    pub async fn rename(
-        &mut self,
-        kind: ObjectKind,
-        from: (&str, &str),
-        to: (&str, &str),
-    ) -> Result<()> {
+    pub async fn rename(&mut self, kind: ObjectKind, from: (&str, &str), to: (&str, &str)) -> Result<()> {
         if !matches!(kind, ObjectKind::Table | ObjectKind::View) {
             return Err(Error::InvalidArgument(format!("a {} cannot be renamed", kind.word())));
         }
@@ -119,7 +114,11 @@ impl Transaction {
         let key = self.base.config.names.key(kind, namespace, name)?;
         match self.peek(&key).await? {
             Some(location) => Ok((key, location)),
-            None => Err(Error::ObjectNotFound(format!("{} does not exist", object(kind, namespace, name)))),
+            None => {
+                // A refusal is an answer too: who acts on it has read.
+                self.footprint.read_key(&key);
+                Err(Error::ObjectNotFound(format!("{} does not exist", object(kind, namespace, name))))
+            }
         }
     }
 
@@ -129,6 +128,7 @@ impl Transaction {
         let names = self.base.config.names;
         let key = names.key(kind, namespace, name)?;
         if self.peek(&key).await?.is_some() {
+            self.footprint.read_key(&key);
             return Err(Error::ObjectAlreadyExists(format!("{} exists", object(kind, namespace, name))));
         }
         let other = match kind {
@@ -138,6 +138,7 @@ impl Transaction {
         };
         let namespace_key = names.namespace_key(namespace)?;
         if self.peek(&namespace_key).await?.is_none() {
+            self.footprint.read_key(&namespace_key);
             return Err(Error::ObjectNotFound(format!(
                 "namespace {namespace} does not exist; create it before its {}s",
                 kind.word()
@@ -147,6 +148,7 @@ impl Transaction {
         // The longest name of the other kind may be shorter; then nothing there can have this name.
         if let Ok(other_key) = names.key(other, namespace, name) {
             if self.peek(&other_key).await?.is_some() {
+                self.footprint.read_key(&other_key);
                 return Err(Error::ObjectAlreadyExists(format!(
                     "{} exists, and a {} cannot have the same name",
                     object(other, namespace, name),
@@ -174,8 +176,11 @@ impl Transaction {
         ];
         for range in ranges {
             if let Some((key, _)) = self.peek_range(&range, Some(1)).await?.first() {
+                self.footprint.read_key(key);
                 let example = names.decode(key).map_or_else(|| key.clone(), |name| name.to_string());
-                return Err(Error::NamespaceNotEmpty(format!("namespace {namespace} is not empty: it has {example}")));
+                return Err(Error::NamespaceNotEmpty(format!(
+                    "namespace {namespace} is not empty: it has {example}"
+                )));
             }
             self.footprint.require(Requirement::Empty(range));
         }

@@ -1,1 +1,7 @@
+//! Transactions side by side: what may commit, what must not, and how it ends.
 
+mod isolation;
+mod races;
+mod register;
+mod statements;
+mod structure;

@@ -12,9 +12,9 @@ use super::node_store::{NodeStore, PARALLEL_REQUESTS, write_new_file};
 use crate::config::TreeConfig;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::node::codec::encode;
-use crate::node::draft::{Draft, Row, Text};
 use crate::node::CREATED_AT_MILLIS;
+use crate::node::codec::encode;
+use crate::node::draft::{Draft, Row, Text, min_keys};
 use crate::path;
 
 /// Seven eighths: room for a few inserts before a leaf splits, and few leaves to read for a listing.
@@ -31,7 +31,9 @@ pub async fn build(
     locations: &StringArray,
 ) -> Result<Draft> {
     if keys.len() != locations.len() || keys.null_count() + locations.null_count() > 0 {
-        return Err(Error::InvalidArgument("a bulk build takes one location for each key and no nulls".into()));
+        return Err(Error::InvalidArgument(
+            "a bulk build takes one location for each key and no nulls".into(),
+        ));
     }
     if let Some(i) = (1..keys.len()).find(|i| keys.value(i - 1) >= keys.value(*i)) {
         return Err(Error::InvalidArgument(format!(
@@ -69,8 +71,12 @@ pub async fn build(
         }
         let written: Vec<Text> = stream::iter(pieces.into_iter().map(|piece| {
             let path: Text = path::node_path(environment.uuid()).into();
-            let encoded =
-                encode(&[(CREATED_AT_MILLIS, now.to_string())], &draft(piece), config.order, config.compression);
+            let encoded = encode(
+                &[(CREATED_AT_MILLIS, now.to_string())],
+                &draft(piece),
+                config.order,
+                config.compression,
+            );
             async move {
                 write_new_file(nodes.storage().as_ref(), &path, encoded?.bytes).await?;
                 Ok::<Text, Error>(path)
@@ -87,7 +93,9 @@ pub async fn build(
 
 /// Rows of each node of a level; one row goes up between two nodes.
 fn level_sizes(rows: usize, order: usize) -> Vec<usize> {
-    let nodes = if rows < order { 1 } else { (rows + 1).div_ceil(fill(order) + 1).max(2) };
+    // At small orders the share of the last nodes could fall below the least.
+    let most = (rows + 1) / (min_keys(order) + 1);
+    let nodes = if rows < order { 1 } else { (rows + 1).div_ceil(fill(order) + 1).clamp(2, most) };
     let keys = rows - (nodes - 1);
     (0..nodes).map(|node| keys / nodes + usize::from(node < keys % nodes)).collect()
 }

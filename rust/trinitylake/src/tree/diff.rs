@@ -78,7 +78,10 @@ impl Frontier {
     }
 
     async fn descend(&mut self, nodes: &NodeStore, candidates: &mut BTreeSet<String>) -> Result<()> {
-        let paths = std::mem::take(&mut self.paths);
+        let mut paths = std::mem::take(&mut self.paths);
+        // A child with two parents is damage; reading it twice on every level would never end.
+        let mut seen = HashSet::new();
+        paths.retain(|path| seen.insert(path.clone()));
         let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
         let loaded = nodes.load_many(&paths, Some(self.height)).await?;
         self.height = self.height.saturating_sub(1);

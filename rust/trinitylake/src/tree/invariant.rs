@@ -2,7 +2,8 @@
 //!
 //! 1. every key below child i lies between key i - 1 and key i of its parent, and so does every message;
 //! 2. all leaves have the same height;
-//! 3. no node has two parents.
+//! 3. no node has two parents;
+//! 4. all key tables have the same number of rows, the order of the lakehouse.
 //!
 //! Tests, `stats`, `tree` and consistency checks walk a tree through here.
 
@@ -41,13 +42,14 @@ pub struct Shape {
 /// Reads a whole tree. Damaged files are errors; broken rules between nodes are problems in the result.
 pub async fn walk(nodes: &NodeStore, root: &Arc<Node>, root_path: &str) -> Result<Shape> {
     let height = nodes.height_of(root).await?;
-    let mut walk = Walk { nodes, seen: HashSet::new(), shape: Shape::default() };
+    let mut walk = Walk { nodes, order: root.order(), seen: HashSet::new(), shape: Shape::default() };
     walk.visit(root.clone(), root_path.to_string(), String::new(), height, None, None).await?;
     Ok(walk.shape)
 }
 
 struct Walk<'a> {
     nodes: &'a NodeStore,
+    order: usize,
     seen: HashSet<String>,
     shape: Shape,
 }
@@ -71,12 +73,19 @@ impl Walk<'_> {
                 self.shape.problems.push(format!("{path}: a leaf at height {height}, or none at height 0"));
                 return Ok(());
             }
+            if node.order() != self.order {
+                let problem =
+                    format!("{path}: its key table has {} rows, the root's {}", node.order(), self.order);
+                self.shape.problems.push(problem);
+            }
             let inside = |key: &str| {
-                above.as_deref().is_none_or(|above| key > above) && below.as_deref().is_none_or(|below| key < below)
+                above.as_deref().is_none_or(|above| key > above)
+                    && below.as_deref().is_none_or(|below| key < below)
             };
             for key in (0..node.n_keys()).map(|i| node.key(i)).chain(node.messages().map(|m| m.key)) {
                 if !inside(key) {
-                    let problem = format!("{path}: key {:?} lies outside of the node's range", key.trim_end());
+                    let problem =
+                        format!("{path}: key {:?} lies outside of the node's range", key.trim_end());
                     self.shape.problems.push(problem);
                 }
             }

@@ -68,12 +68,14 @@ impl NodeStore {
                 node
             }
         };
-        if let (Some(expected), Some(actual)) = (height, node.height())
-            && expected != actual
-        {
-            return Err(Error::corrupt(path, format!("height is {actual}, its parent expects {expected}")));
+        match (height, node.height()) {
+            (Some(expected), Some(actual)) if expected != actual => {
+                Err(Error::corrupt(path, format!("height is {actual}, its parent expects {expected}")))
+            }
+            // Of a writer that does not record heights; without this a cycle has no end.
+            (Some(0), None) => Err(Error::corrupt(path, "has children, its parent expects a leaf")),
+            _ => Ok(node),
         }
-        Ok(node)
     }
 
     /// Loads children of one node in parallel, in order.

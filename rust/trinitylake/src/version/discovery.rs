@@ -47,12 +47,20 @@ pub async fn latest(storage: &dyn Storage) -> Result<(u64, Bytes)> {
         Err(_) => {}
     }
     // Wherever the hint pointed, there is nothing: see what there is.
-    let (zeros, ones) = try_join(storage.list("_0"), storage.list("_1")).await?;
-    let highest = zeros.iter().chain(&ones).filter_map(|file| root_version(&file.path)).max();
-    let Some(highest) = highest else {
+    let Some(highest) = list_roots(storage).await?.last().copied() else {
         return Err(Error::NotALakehouse("there is no root node file: no lakehouse was created here".into()));
     };
     root_of(storage, last_existing(storage, highest).await?).await
+}
+
+/// The versions whose root files are there, ascending.
+pub async fn list_roots(storage: &dyn Storage) -> Result<Vec<u64>> {
+    let (zeros, ones) = try_join(storage.list("_0"), storage.list("_1")).await?;
+    let mut versions: Vec<u64> =
+        zeros.iter().chain(&ones).filter_map(|file| root_version(&file.path)).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    Ok(versions)
 }
 
 async fn root_of(storage: &dyn Storage, version: u64) -> Result<(u64, Bytes)> {
@@ -102,5 +110,6 @@ pub async fn last_existing(storage: &dyn Storage, known: u64) -> Result<u64> {
 }
 
 async fn exist_all(storage: &dyn Storage, versions: &[u64]) -> Result<Vec<bool>> {
-    try_join_all(versions.iter().map(|version| async move { storage.exists(&root_path(*version)).await })).await
+    try_join_all(versions.iter().map(|version| async move { storage.exists(&root_path(*version)).await }))
+        .await
 }

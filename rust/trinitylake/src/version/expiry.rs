@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::boundary;
+use super::{boundary, discovery};
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::path::root_path;
@@ -32,13 +32,15 @@ pub async fn expire(lakehouse: &Lakehouse, before: Option<u64>, dry_run: bool) -
         return Ok(Vec::new());
     }
     let kept: HashSet<&str> = latest.definition.exported_snapshots().values().map(String::as_str).collect();
-    let expired: Vec<u64> =
-        (current..target).filter(|version| !kept.contains(root_path(*version).as_str())).collect();
+    // Also what an earlier expiry that was interrupted, or a writer whose commit was void, left behind.
+    let mut expired = discovery::list_roots(storage.as_ref()).await?;
+    expired.retain(|version| *version < target && !kept.contains(root_path(*version).as_str()));
     if dry_run {
         return Ok(expired);
     }
     boundary::publish(storage.as_ref(), target).await?;
-    stream::iter(expired.iter().map(|version| root_path(*version)))
+    let doomed: Vec<String> = expired.iter().map(|version| root_path(*version)).collect();
+    stream::iter(doomed)
         .map(|path| async move { storage.delete(&path).await })
         .buffer_unordered(PARALLEL_REQUESTS)
         .try_collect::<()>()

@@ -129,7 +129,7 @@ fn to_hexadecimal(bytes: &[u8]) -> Option<String> {
 }
 
 fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
-    if text.len() % 2 != 0 || !text.is_ascii() {
+    if !text.len().is_multiple_of(2) || !text.is_ascii() {
         return None;
     }
     (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).ok()).collect()

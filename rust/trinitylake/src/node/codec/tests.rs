@@ -1,1 +1,415 @@
+//! Files that are read as they were written, and files that nobody honest wrote.
 
+use std::sync::Arc;
+
+use arrow_array::{Array, DictionaryArray, Int64Array, StringArray, types::Int32Type};
+use arrow_schema::{DataType, Field, Schema};
+use proptest::prelude::*;
+
+use super::*;
+use crate::node::CREATED_AT_MILLIS;
+use crate::node::draft::{Message, Row};
+
+const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
+const ORDER: usize = 6;
+
+/// Everything a node says.
+type Dump = (Vec<(String, String)>, usize, u32, Draft);
+
+fn dump(node: &Node) -> Dump {
+    let system = node.system_rows().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+    let height = node.height().unwrap_or(u32::MAX);
+    (system, node.order(), height, Draft::of(node, height))
+}
+
+fn row(key: &str) -> Row {
+    Row { key: key.into(), value: format!("table-{key}.binpb").as_str().into() }
+}
+
+fn message(key: &str, value: Option<&str>) -> Message {
+    Message { key: key.into(), value: value.map(Into::into), txn: "txn".into() }
+}
+
+fn leaf() -> Draft {
+    Draft { rows: ["b", "d", "größer"].map(row).to_vec(), ..Draft::default() }
+}
+
+fn inner() -> Draft {
+    Draft {
+        height: 2,
+        rows: ["f", "m"].map(row).to_vec(),
+        children: ["0/left", "1/middle", "1/right"].map(Into::into).to_vec(),
+        buffer: vec![message("a", Some("first")), message("f", None), message("a", Some("second"))],
+    }
+}
+
+fn system() -> Vec<(&'static str, String)> {
+    vec![(CREATED_AT_MILLIS, "1700000000000".to_string()), ("somebody else's", "row".to_string())]
+}
+
+fn file(draft: &Draft, compression: Compression) -> Bytes {
+    encode(&system(), draft, ORDER, compression).unwrap().bytes
+}
+
+/// A file as another Arrow writer makes it: no checksum.
+fn foreign(batches: &[RecordBatch], compression: Compression) -> Bytes {
+    let options = compression.write_options().unwrap();
+    let schema = batches.first().map_or_else(node_schema, RecordBatch::schema);
+    let mut writer = FileWriter::try_new_with_options(Vec::new(), &schema, options).unwrap();
+    for batch in batches {
+        writer.write(batch).unwrap();
+    }
+    writer.into_inner().unwrap().into()
+}
+
+#[track_caller]
+fn assert_corrupt<T: std::fmt::Debug>(result: Result<T>, message_part: &str) {
+    match result {
+        Err(Error::CorruptFile { path, message }) => {
+            assert_eq!(path, "p");
+            assert!(message.contains(message_part), "{message:?} does not say {message_part:?}");
+        }
+        other => panic!("not a corrupt file: {other:?}"),
+    }
+}
+
+#[test]
+fn nodes_are_read_as_they_were_written() {
+    for compression in COMPRESSIONS {
+        for draft in [Draft::default(), leaf(), inner()] {
+            let encoded = encode(&system(), &draft, ORDER, compression).unwrap();
+            let decoded = decode(encoded.bytes, "p", Some(ORDER)).unwrap();
+            assert_eq!(dump(&decoded), dump(&encoded.node));
+            assert_eq!(Draft::of(&decoded, draft.height), draft);
+            assert_eq!(decoded.system("somebody else's"), Some("row"));
+            assert_eq!(decoded.height(), Some(draft.height));
+        }
+    }
+}
+
+#[test]
+fn compression_is_known_by_name() {
+    assert_eq!(Compression::parse("none").unwrap(), Compression::None);
+    assert_eq!(Compression::parse("lz4").unwrap(), Compression::Lz4);
+    assert_eq!(Compression::parse("zstd").unwrap(), Compression::default());
+    assert!(matches!(Compression::parse("gzip"), Err(Error::InvalidArgument(_))));
+}
+
+#[test]
+fn a_file_of_another_writer_without_checksum_is_readable() {
+    for compression in COMPRESSIONS {
+        let encoded = encode(&system(), &inner(), ORDER, compression).unwrap();
+        let batch = decode_batch(encoded.bytes, "p").unwrap();
+        let decoded = decode(foreign(&[batch], compression), "p", Some(ORDER)).unwrap();
+        assert_eq!(dump(&decoded), dump(&encoded.node));
+    }
+}
+
+#[test]
+fn an_unknown_checksum_algorithm_is_readable() {
+    let batch = decode_batch(file(&leaf(), Compression::None), "p").unwrap();
+    let mut writer = FileWriter::try_new(Vec::new(), batch.schema_ref()).unwrap();
+    writer.write(&batch).unwrap();
+    writer.write_metadata(CHECKSUM, "sha512:00");
+    decode(writer.into_inner().unwrap().into(), "p", Some(ORDER)).unwrap();
+}
+
+/// Mode 33: truncated files.
+#[test]
+fn a_file_cut_at_any_length_is_corrupt() {
+    for compression in COMPRESSIONS {
+        let bytes = file(&inner(), compression);
+        for length in 0..bytes.len() {
+            assert_corrupt(decode(bytes.slice(..length), "p", Some(ORDER)), "");
+        }
+    }
+}
+
+/// Flips every bit from some byte on: each is noticed, or changes nothing of what is read.
+fn flip_bits(bytes: &Bytes, from: usize, order: usize) {
+    let original = dump(&decode(bytes.clone(), "p", Some(order)).unwrap());
+    let mut unnoticed = 0;
+    for bit in from * 8..bytes.len() * 8 {
+        let mut damaged = bytes.to_vec();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        match decode(damaged.into(), "p", Some(order)) {
+            Ok(node) => {
+                unnoticed += 1;
+                assert_eq!(dump(&node), original, "bit {bit}");
+            }
+            Err(error) => assert!(matches!(error, Error::CorruptFile { .. }), "bit {bit}: {error}"),
+        }
+    }
+    let all = (bytes.len() - from) * 8;
+    assert!(unnoticed < all / 2, "{unnoticed} of {all} flipped bits were not noticed");
+}
+
+/// Mode 33: one flipped bit. The footer itself is not under the checksum.
+#[test]
+fn a_bit_flipped_anywhere_is_noticed_or_harmless() {
+    for compression in COMPRESSIONS {
+        for draft in [leaf(), inner()] {
+            flip_bits(&file(&draft, compression), 0, ORDER);
+        }
+    }
+}
+
+/// Mode 33: a footer that points a little beside the record batch. In a node of uniform rows what lies
+/// there looks like rows too.
+#[test]
+fn a_footer_that_points_beside_the_batch_is_noticed() {
+    let rows: Vec<Row> = (0..127).map(|i| row(&format!("{i:04}"))).collect();
+    let draft = Draft { rows, ..Draft::default() };
+    for compression in COMPRESSIONS {
+        let bytes = encode(&system(), &draft, 128, compression).unwrap().bytes;
+        let trailer = bytes.len() - TRAILER_SIZE_BYTES;
+        let footer_size = read_footer_length(bytes[trailer..].try_into().unwrap()).unwrap();
+        flip_bits(&bytes, trailer - footer_size, 128);
+    }
+}
+
+/// Without a checksum nothing can be promised but an answer.
+#[test]
+fn a_byte_changed_in_a_file_without_checksum_never_panics() {
+    for compression in COMPRESSIONS {
+        let batch = decode_batch(file(&inner(), compression), "p").unwrap();
+        let bytes = foreign(&[batch], compression);
+        for offset in 0..bytes.len() {
+            for change in [0x01, 0x10, 0x80, 0xFF] {
+                let mut damaged = bytes.to_vec();
+                damaged[offset] ^= change;
+                match decode(damaged.into(), "p", Some(ORDER)) {
+                    Ok(node) => drop(dump(&node)),
+                    Err(error) => {
+                        assert!(matches!(error, Error::CorruptFile { .. }), "byte {offset}: {error}")
+                    }
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_are_corrupt(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        assert_corrupt(decode(bytes.clone().into(), "p", None), "");
+        // And between the marks that make them look like a file.
+        let framed = [b"ARROW1\0\0".as_slice(), &bytes, b"ARROW1"].concat();
+        assert_corrupt(decode(framed.into(), "p", None), "");
+    }
+
+    #[test]
+    fn any_draft_is_read_as_it_was_written(
+        keys in prop::collection::btree_set(".{0,12}", 0..5usize),
+        messages in prop::collection::vec((".{0,12}", prop::option::of(".{0,20}")), 0..6),
+        is_inner in any::<bool>(),
+        compression in prop::sample::select(COMPRESSIONS.to_vec()),
+    ) {
+        let rows: Vec<Row> = keys.iter().map(|key| row(key)).collect();
+        let children = if is_inner { (0..=rows.len()).map(|i| format!("{i}").as_str().into()).collect() } else { vec![] };
+        let buffer = messages.iter().map(|(key, value)| message(key, value.as_deref())).collect();
+        let draft = Draft { height: is_inner.into(), rows, children, buffer };
+        let decoded = decode(file(&draft, compression), "p", Some(ORDER)).unwrap();
+        prop_assert_eq!(Draft::of(&decoded, draft.height), draft);
+    }
+}
+
+/// Where in the file the buffers of the record batch begin.
+fn buffer_offsets(bytes: &[u8]) -> Vec<usize> {
+    let frame = Frame::check(bytes).unwrap();
+    let body = frame.batch_offset + frame.block.metaDataLength() as usize;
+    let message = root_as_message(&bytes[frame.batch_offset + 8..body]).unwrap();
+    let buffers = message.header_as_record_batch().unwrap().buffers().unwrap();
+    buffers
+        .iter()
+        .filter(|buffer| buffer.length() >= 8)
+        .map(|buffer| body + buffer.offset() as usize)
+        .collect()
+}
+
+/// Mode 34: decompression bombs.
+#[test]
+fn a_buffer_that_says_it_decompresses_to_exabytes_is_refused() {
+    let batch = decode_batch(file(&inner(), Compression::Zstd), "p").unwrap();
+    for compression in [Compression::Lz4, Compression::Zstd] {
+        let bytes = foreign(std::slice::from_ref(&batch), compression);
+        for offset in buffer_offsets(&bytes) {
+            for (size, message) in [
+                (1i64 << 62, "refused"),
+                (i64::MAX, "refused"),
+                (5 << 20, "refused"),
+                (-2, "no uncompressed size"),
+            ] {
+                let mut bomb = bytes.to_vec();
+                bomb[offset..offset + 8].copy_from_slice(&size.to_le_bytes());
+                assert_corrupt(decode(bomb.into(), "p", Some(ORDER)), message);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_has_exactly_one_record_batch() {
+    let batch = decode_batch(file(&leaf(), Compression::None), "p").unwrap();
+    assert_corrupt(decode(foreign(&[], Compression::None), "p", Some(ORDER)), "has 0");
+    assert_corrupt(decode(foreign(&[batch.clone(), batch], Compression::None), "p", Some(ORDER)), "has 2");
+}
+
+fn with_columns(columns: Vec<(&str, ArrayRef)>) -> Bytes {
+    let field = |(name, column): &(&str, ArrayRef)| Field::new(*name, column.data_type().clone(), true);
+    let schema = Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));
+    let columns = columns.into_iter().map(|(_, column)| column).collect();
+    foreign(&[RecordBatch::try_new(schema, columns).unwrap()], Compression::None)
+}
+
+#[test]
+fn columns_of_another_name_number_or_type_are_refused() {
+    let texts = || Arc::new(StringArray::from(vec![Some("n_keys"), None, None])) as ArrayRef;
+    let numbers = || Arc::new(Int64Array::from(vec![1, 2, 3])) as ArrayRef;
+    let right = [("key", texts()), ("value", texts()), ("pnode", texts()), ("txn", texts())];
+
+    let mut renamed = right.to_vec();
+    renamed[2].0 = "child";
+    assert_corrupt(decode(with_columns(renamed), "p", None), "the columns are");
+    let mut swapped = right.to_vec();
+    swapped.swap(0, 1);
+    assert_corrupt(decode(with_columns(swapped), "p", None), "the columns are");
+    assert_corrupt(decode(with_columns(right[..3].to_vec()), "p", None), "the columns are");
+    let mut typed = right.to_vec();
+    typed[1].1 = numbers();
+    assert_corrupt(decode(with_columns(typed), "p", None), "column value is Int64");
+}
+
+#[test]
+fn a_dictionary_is_refused() {
+    let dictionary: DictionaryArray<Int32Type> = [Some("n_keys"), None].into_iter().collect();
+    assert!(matches!(dictionary.data_type(), DataType::Dictionary(..)));
+    let column = Arc::new(dictionary) as ArrayRef;
+    let columns = ["key", "value", "pnode", "txn"].map(|name| (name, column.clone()));
+    assert_corrupt(decode(with_columns(columns.to_vec()), "p", None), "no dictionaries");
+}
+
+type Cells = [Option<&'static str>; 4];
+const NULL_ROW: Cells = [None; 4];
+
+/// Rows as somebody else might lay them out.
+fn rows(rows: &[Cells]) -> RecordBatch {
+    let column = |i: usize| Arc::new(StringArray::from_iter(rows.iter().map(|row| row[i]))) as ArrayRef;
+    RecordBatch::try_new(node_schema(), (0..4).map(column).collect()).unwrap()
+}
+
+fn n_keys(n: &'static str) -> Cells {
+    [Some("n_keys"), Some(n), None, None]
+}
+
+fn key_row(key: &'static str) -> Cells {
+    [Some(key), Some("v"), None, None]
+}
+
+#[track_caller]
+fn assert_refused(cells: &[Cells], message: &str) {
+    assert_corrupt(decode(encode_batch(&rows(cells), Compression::None).unwrap(), "p", Some(4)), message);
+}
+
+#[test]
+fn rows_without_system_rows_beyond_n_keys_are_read() {
+    let cells = [n_keys("1"), NULL_ROW, key_row("a"), NULL_ROW, NULL_ROW];
+    let node = decode(encode_batch(&rows(&cells), Compression::None).unwrap(), "p", Some(4)).unwrap();
+    assert_eq!((node.n_keys(), node.height(), node.order()), (1, Some(0), 4));
+}
+
+#[test]
+fn system_rows_that_are_none_are_refused() {
+    assert_refused(&[], "no key table");
+    assert_refused(&[n_keys("0")], "no key table");
+    assert_refused(&[NULL_ROW, NULL_ROW, NULL_ROW, NULL_ROW], "n_keys is missing");
+    let table = [NULL_ROW; 4];
+    let with = |system: Cells| [&[n_keys("0"), system], table.as_slice()].concat();
+    assert_refused(&with([Some("k"), None, None, None]), "not a system row");
+    assert_refused(&with([None, Some("v"), None, None]), "not a system row");
+    assert_refused(&with([Some("k"), Some("v"), Some("child"), None]), "not a system row");
+    assert_refused(&with([Some("k"), Some("v"), None, Some("txn")]), "not a system row");
+    assert_refused(&with([Some("height"), Some("high"), None, None]), "not a number");
+}
+
+#[test]
+fn key_counts_that_do_not_fit_the_table_are_refused() {
+    let table = |n| [n_keys(n), NULL_ROW, key_row("a"), NULL_ROW, NULL_ROW];
+    for n in ["0", "2", "3"] {
+        assert_refused(&table(n), "contradicts n_keys");
+    }
+    for n in ["4", "1000000", "18446744073709551615"] {
+        assert_refused(&table(n), "holds fewer");
+    }
+    for n in ["18446744073709551616", "-1", "", "one"] {
+        assert_refused(&table(n), "not a number");
+    }
+}
+
+#[test]
+fn keys_that_do_not_ascend_are_refused() {
+    assert_refused(&[n_keys("2"), NULL_ROW, key_row("b"), key_row("a"), NULL_ROW], "do not ascend");
+    assert_refused(&[n_keys("2"), NULL_ROW, key_row("a"), key_row("a"), NULL_ROW], "do not ascend");
+}
+
+#[test]
+fn key_rows_with_a_null_are_refused() {
+    let with = |row: Cells| [n_keys("1"), NULL_ROW, row, NULL_ROW, NULL_ROW];
+    assert_refused(&with([Some("a"), None, None, None]), "contradicts n_keys");
+    assert_refused(&with([None, Some("v"), None, None]), "contradicts n_keys");
+    let gap = [n_keys("1"), NULL_ROW, NULL_ROW, key_row("a"), NULL_ROW];
+    assert_refused(&gap, "contradicts n_keys");
+}
+
+#[test]
+fn children_beside_some_keys_only_are_refused() {
+    let child = Some("child");
+    let no_leftmost = [n_keys("1"), NULL_ROW, [Some("a"), Some("v"), child, None], NULL_ROW, NULL_ROW];
+    assert_refused(&no_leftmost, "a child beside every key or none");
+    let leftmost: Cells = [None, None, child, None];
+    assert_refused(
+        &[n_keys("1"), leftmost, key_row("a"), NULL_ROW, NULL_ROW],
+        "a child beside every key or none",
+    );
+    assert_refused(
+        &[n_keys("0"), leftmost, leftmost, NULL_ROW, NULL_ROW],
+        "a child beside every key or none",
+    );
+}
+
+/// Mode 35: a height that its own node belies.
+#[test]
+fn a_height_that_does_not_fit_the_children_is_refused() {
+    let height = |height| [Some("height"), Some(height), None, None];
+    assert_refused(&[n_keys("0"), height("1"), NULL_ROW, NULL_ROW, NULL_ROW, NULL_ROW], "height is 1");
+    let leftmost: Cells = [None, None, Some("child"), None];
+    assert_refused(&[n_keys("0"), height("0"), leftmost, NULL_ROW, NULL_ROW, NULL_ROW], "height is 0");
+}
+
+#[test]
+fn buffer_rows_that_are_no_messages_are_refused() {
+    let table = [n_keys("0"), NULL_ROW, NULL_ROW, NULL_ROW, NULL_ROW];
+    let good: Cells = [Some("a"), None, None, Some("txn")];
+    let with = |row: Cells| [&table, [good, row, good].as_slice()].concat();
+    assert_refused(&with(NULL_ROW), "not a message");
+    assert_refused(&with([None, Some("v"), None, Some("txn")]), "not a message");
+    assert_refused(&with([Some("a"), Some("v"), Some("child"), Some("txn")]), "not a message");
+}
+
+/// Mode 36: a table that has not the order of the lakehouse.
+#[test]
+fn a_table_of_another_order_is_refused() {
+    let bytes = file(&leaf(), Compression::Zstd);
+    assert_corrupt(decode(bytes.clone(), "p", Some(ORDER + 1)), "the key table has 6 rows");
+    assert_corrupt(decode(bytes, "p", Some(ORDER - 1)), "the key table has 6 rows");
+}
+
+#[test]
+fn a_draft_that_its_reader_would_refuse_is_never_written() {
+    let too_many = Draft { rows: ["a", "b", "c", "d", "e", "f"].map(row).to_vec(), ..Draft::default() };
+    let unordered = Draft { rows: ["b", "a"].map(row).to_vec(), ..Draft::default() };
+    let childless = Draft { children: Vec::new(), ..inner() };
+    for draft in [too_many, unordered, childless] {
+        assert!(matches!(encode(&[], &draft, ORDER, Compression::None), Err(Error::CorruptFile { .. })));
+    }
+}

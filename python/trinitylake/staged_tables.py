@@ -1,0 +1,219 @@
+"""The tables that a transaction has opened or made, and what becomes of their files when it ends.
+
+Data files are written as the statements run; metadata and definitions when the transaction commits. The catalog
+half of a statement is checked by the core first, so a name that is taken costs no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
+from typing import TYPE_CHECKING
+
+from trinitylake import _core
+from trinitylake.definitions import (
+    METADATA_LOCATION,
+    SchemaLike,
+    as_schema,
+    new_id,
+    new_table_def,
+    parse_table_def,
+    serialize,
+    to_iceberg_schema,
+)
+from trinitylake.errors import CommitConflict, InvalidArgument, TrinityLakeError, Winner
+from trinitylake.iceberg.io import LakehouseFileIO
+from trinitylake.iceberg.staging import StagedTable, TableConflict
+from trinitylake.identifier import full_name
+from trinitylake.partitioning import partition_spec, sort_order
+from trinitylake.settings import change_properties
+from trinitylake.table_description import describe, with_primary_key
+from trinitylake.table_turns import turns
+from trinitylake.transaction_table import TransactionTable
+
+if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.table.sorting import SortOrder
+
+
+class StagedTables:
+    """The tables of one transaction, by namespace and name."""
+
+    def __init__(self, lakehouse: _core.Lakehouse, open_core: Callable[[], _core.Transaction]) -> None:
+        self._lakehouse = lakehouse
+        self._storage = lakehouse.storage
+        self._open_core = open_core
+        self._io = LakehouseFileIO(self._storage)
+        self._tables: dict[tuple[str, str], TransactionTable] = {}
+        self._dropped: list[TransactionTable] = []
+        self._metadata_paths: list[str] = []
+
+    def open(self, namespace: str, name: str, definition: bytes) -> TransactionTable:
+        """The table as the transaction sees it; the same handle every time."""
+        key = (namespace, name)
+        if key not in self._tables:
+            self._tables[key] = TransactionTable(
+                self._open_core, self._io, namespace, name, parse_table_def(definition)
+            )
+        return self._tables[key]
+
+    def create(
+        self,
+        namespace: str,
+        name: str,
+        schema: SchemaLike,
+        spec: PartitionSpec | str | Iterable[str] | None,
+        order: SortOrder | str | Iterable[str] | None,
+        properties: Mapping[str, str],
+        primary_key: tuple[str, ...],
+    ) -> None:
+        """Stage a new managed table. Raises as `Statements.create_table` does."""
+        declared = with_primary_key(as_schema(schema), primary_key)
+        iceberg_schema = to_iceberg_schema(declared)
+        definition = new_table_def(new_id())
+        staged = StagedTable.create(
+            (*namespace.split("."), name),
+            definition.id,
+            self._storage.root,
+            _core.table_location(namespace, name, definition.id),
+            iceberg_schema,
+            partition_spec(spec, iceberg_schema),
+            sort_order(order, iceberg_schema),
+            properties,
+            self._io,
+        )
+        describe(definition, staged.metadata, declared)
+        # Without its metadata location, which the commit adds: no definition file is written before that.
+        self._open_core().create("table", namespace, name, serialize(definition))
+        table = TransactionTable(self._open_core, self._io, namespace, name, definition, staged)
+        self._tables[namespace, name] = table
+
+    def create_external(self, namespace: str, name: str, metadata_location: str, properties: Mapping[str, str]) -> None:
+        """Record a table over metadata elsewhere, after a look at it."""
+        from trinitylake.iceberg.external import load_external
+
+        definition = new_table_def(
+            table_type="external", format_properties={METADATA_LOCATION: metadata_location}, properties=properties
+        )
+        describe(definition, load_external(definition).metadata)
+        self._open_core().create("table", namespace, name, serialize(definition))
+
+    def create_federated(
+        self, namespace: str, name: str, catalog: Mapping[str, str], table: str, properties: Mapping[str, str]
+    ) -> None:
+        """Record a table of another catalog, after a look at it."""
+        from trinitylake.iceberg.federated import federated_properties, open_federated
+
+        definition = new_table_def(
+            table_type="federated", format_properties=federated_properties(catalog, table), properties=properties
+        )
+        describe(definition, open_federated(definition).metadata)
+        self._open_core().create("table", namespace, name, serialize(definition))
+
+    def alter(
+        self,
+        table: TransactionTable,
+        properties: Mapping[str, str],
+        removed: Iterable[str],
+        metadata_location: str | None,
+    ) -> None:
+        """Change properties, where the table keeps them: a managed one in Iceberg, another in its definition."""
+        if metadata_location is not None and table.type != "external":
+            raise InvalidArgument(
+                f"only an external table can be moved to other metadata; {table.name} is {table.type}"
+            )
+        if table.type == "managed":
+            change_properties({}, properties, removed)
+            if properties:
+                table.set_properties(dict(properties))
+            table.remove_properties(*removed)
+            return
+        definition = table._definition
+        change_properties(definition.properties, properties, removed)
+        if metadata_location is not None:
+            definition.format_properties[METADATA_LOCATION] = metadata_location
+            table.forget()
+            describe(definition, table.iceberg.metadata)
+        self._open_core().replace("table", table.namespace, table.own_name, serialize(definition))
+
+    def rename(self, namespace: str, name: str, new_namespace: str, new_name: str) -> None:
+        """Follow a rename; handles go on under the new name."""
+        if table := self._tables.pop((namespace, name), None):
+            table.rename(new_namespace, new_name)
+            self._tables[new_namespace, new_name] = table
+
+    def drop(self, namespace: str, name: str) -> None:
+        """Follow a drop; handles refuse to work from now on."""
+        if table := self._tables.pop((namespace, name), None):
+            table.drop()
+            self._dropped.append(table)
+
+    def turn(self) -> AbstractContextManager[None]:
+        """The turn to commit the tables that changed."""
+        return turns.taken(table.id for table in self._changed())
+
+    def write(self) -> None:
+        """Write the metadata of every changed table, and put its definition into the transaction."""
+        changed = self._changed()
+        self._write_metadata(changed)
+        for table in changed:
+            self._open_core().replace("table", table.namespace, table.own_name, table.definition_to_commit())
+
+    def reapply(self, clashes: Iterable[_core.Clash]) -> None:
+        """Redo the changes of these tables on what won. Raises `CommitConflict` for the first that does not fit."""
+        redone = []
+        for clash in clashes:
+            table = self._tables.get((clash.namespace, clash.name))
+            winner = parse_table_def(self._storage.get(clash.winner_location), clash.winner_location)
+            if table is None or table.staged is None or winner.table_type != table._definition.table_type:
+                raise self._conflict(clash, "both changed its definition")
+            if winner.id != table.id:
+                raise self._conflict(clash, "it was dropped and created again")
+            try:
+                table.staged.reapply(winner.format_properties[METADATA_LOCATION])
+            except TableConflict as conflict:
+                raise self._conflict(clash, conflict.requirement) from conflict
+            table.rebase(winner)
+            redone.append((clash, table))
+        self._write_metadata([table for _, table in redone])
+        for clash, table in redone:
+            self._open_core().reapply(clash, table.definition_to_commit())
+
+    def discard_superseded(self) -> None:
+        """After a commit: delete what it made useless, as far as possible."""
+        for table in self._tables.values():
+            if table.staged is not None:
+                self._delete(table.staged.superseded_paths)
+        for table in self._dropped:
+            if table.staged is not None:
+                self._delete(table.staged.written_paths)
+
+    def discard(self) -> None:
+        """After a rollback: delete all files that were written, as far as possible."""
+        for table in [*self._tables.values(), *self._dropped]:
+            if table.staged is not None:
+                self._delete(table.staged.written_paths)
+        self._delete(self._metadata_paths)
+
+    def _changed(self) -> list[TransactionTable]:
+        return [table for table in self._tables.values() if table.staged is not None and table.staged.changed]
+
+    def _write_metadata(self, tables: list[TransactionTable]) -> None:
+        files = [table.staged.finish() for table in tables if table.staged is not None]
+        self._metadata_paths += [path for path, _ in files]
+        self._storage.put_many(files)
+
+    def _delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            with suppress(TrinityLakeError):  # what is left is for vacuum
+                self._storage.delete(path)
+
+    def _conflict(self, clash: _core.Clash, reason: str) -> CommitConflict:
+        name = full_name(clash.namespace, clash.name)
+        won = self._lakehouse.version(clash.version).info
+        winners = [Winner(won.version, one.id, one.message, one.author) for one in won.transactions]
+        return CommitConflict(
+            f"table {name} was changed by version {clash.version}, and this transaction does not fit on it: {reason}",
+            keys=[f"table {name}"],
+            winners=winners,
+        )

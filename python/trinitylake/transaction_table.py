@@ -1,0 +1,129 @@
+"""A table in an open transaction: its writes are seen here at once, and elsewhere after the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from trinitylake.definitions import (
+    METADATA_LOCATION,
+    PREVIOUS_METADATA_LOCATION,
+    Schema,
+    TableDef,
+    from_proto,
+    serialize,
+)
+from trinitylake.errors import InvalidArgument, ObjectNotFound
+from trinitylake.iceberg.staging import StagedTable
+from trinitylake.table import Table
+from trinitylake.table_description import describe, metadata_path
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table as IcebergTable
+    from pyiceberg.table.metadata import TableMetadata
+
+    from trinitylake import _core
+    from trinitylake.iceberg.io import LakehouseFileIO
+
+
+class TransactionTable(Table):
+    """A table from `txn.table(...)` or `txn.create_table(...)`.
+
+    A federated table is written at once, in its own catalog: the transaction can neither hide nor undo that.
+
+    Attributes:
+        staged: the state of a managed table that has been looked at; None for one that has not, and for others.
+    """
+
+    def __init__(
+        self,
+        open_core: Callable[[], _core.Transaction],
+        io: LakehouseFileIO,
+        namespace: str,
+        name: str,
+        definition: TableDef,
+        staged: StagedTable | None = None,
+    ) -> None:
+        super().__init__(namespace, name, definition)
+        self._open_core = open_core
+        self._io = io
+        self._elsewhere: IcebergTable | None = None
+        self._is_dropped = False
+        self.staged = staged
+        self._described = _shape(staged.metadata) if staged is not None else None
+
+    def _iceberg(self) -> IcebergTable:
+        self._open_core()
+        if self._is_dropped:
+            raise ObjectNotFound(f"table {self.name} was dropped in this transaction")
+        if self.type != "managed":
+            if self._elsewhere is None:
+                from trinitylake.frozen_table import open_elsewhere
+
+                self._elsewhere = open_elsewhere(self._definition)
+            return self._elsewhere
+        if self.staged is None:
+            identifier = (*self._namespace.split("."), self._name)
+            self.staged = StagedTable.load(identifier, metadata_path(self._definition, self.name), io=self._io)
+            self._described = _shape(self.staged.metadata)
+        return self.staged.table
+
+    @property
+    def schema(self) -> Schema:
+        """The columns, in TrinityLake's types, with the changes of this transaction."""
+        self._iceberg()
+        if self.staged is None:
+            return super().schema
+        self._bring_in_step(self.staged.metadata)
+        return from_proto(self._definition.schema, tuple(self._definition.primary_keys))
+
+    @contextmanager
+    def _writing(self) -> Iterator[IcebergTable]:
+        iceberg = self._iceberg()
+        if self.type == "external":
+            raise InvalidArgument(f"table {self.name} is external, which means read-only here: write where it lives")
+        yield iceberg
+
+    @property
+    def own_name(self) -> str:
+        """The name without its namespace."""
+        return self._name
+
+    def rename(self, namespace: str, name: str) -> None:
+        """Go on under another name."""
+        self._namespace, self._name = namespace, name
+
+    def drop(self) -> None:
+        """Refuse to work from now on."""
+        self._is_dropped = True
+
+    def forget(self) -> None:
+        """Read the metadata of a table elsewhere anew when it is next needed."""
+        self._elsewhere = None
+
+    def rebase(self, winner: TableDef) -> None:
+        """Take over the definition that won; `staged` has been redone on its metadata."""
+        self._definition = winner
+        self._described = None
+
+    def definition_to_commit(self) -> bytes:
+        """The definition of a managed table with the metadata file that `staged.finish` named."""
+        assert self.staged is not None
+        self._bring_in_step(self.staged.metadata)
+        locations = self._definition.format_properties
+        locations[METADATA_LOCATION], _ = self.staged.finish()
+        if self.staged.base_metadata_path is not None:
+            locations[PREVIOUS_METADATA_LOCATION] = self.staged.base_metadata_path
+        return serialize(self._definition)
+
+    def _bring_in_step(self, metadata: TableMetadata) -> None:
+        shape = _shape(metadata)
+        if self._described != shape:
+            describe(self._definition, metadata)
+            self._described = shape
+
+
+def _shape(metadata: TableMetadata) -> tuple[int, int]:
+    """What a definition tells of metadata, as ids: equal shapes of one table need no new description."""
+    return metadata.current_schema_id, metadata.default_sort_order_id

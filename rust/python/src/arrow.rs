@@ -1,0 +1,51 @@
+//! Arrow in and out, through the PyCapsule interface.
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use pyo3::prelude::*;
+use pyo3_arrow::{PyArray, PyRecordBatch};
+use trinitylake::error::Error;
+
+use crate::errors::to_python;
+
+pub fn failure(error: ArrowError) -> PyErr {
+    to_python(Error::InvalidArgument(error.to_string()))
+}
+
+/// Any Arrow string column.
+pub fn strings(array: &PyArray) -> PyResult<StringArray> {
+    strings_of(array.array())
+}
+
+pub fn strings_of(array: &ArrayRef) -> PyResult<StringArray> {
+    match array.data_type() {
+        DataType::Utf8 => Ok(array.as_string::<i32>().clone()),
+        DataType::LargeUtf8 => Ok(array.as_string::<i64>().iter().collect()),
+        DataType::Utf8View => Ok(array.as_string_view().iter().collect()),
+        DataType::Null => Ok(StringArray::new_null(array.len())),
+        other => Err(to_python(Error::InvalidArgument(format!("expected a column of strings, got {other}")))),
+    }
+}
+
+pub fn string_schema(columns: &[&str]) -> SchemaRef {
+    Arc::new(Schema::new(
+        columns.iter().map(|column| Field::new(*column, DataType::Utf8, true)).collect::<Vec<_>>(),
+    ))
+}
+
+/// A pyarrow record batch of columns with names.
+pub fn batch<'py>(py: Python<'py>, columns: Vec<(&str, ArrayRef)>) -> PyResult<Bound<'py, PyAny>> {
+    let fields: Vec<Field> =
+        columns.iter().map(|(name, array)| Field::new(*name, array.data_type().clone(), true)).collect();
+    let arrays = columns.into_iter().map(|(_, array)| array).collect();
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).map_err(failure)?;
+    PyRecordBatch::new(batch).into_pyarrow(py)
+}
+
+/// A pyarrow array.
+pub fn array(py: Python<'_>, array: ArrayRef) -> PyResult<Bound<'_, PyAny>> {
+    py.import("pyarrow")?.call_method1("array", (PyArray::from_array_ref(array),))
+}

@@ -1,0 +1,143 @@
+//! A handle on one lakehouse.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::Array;
+use arrow_array::builder::StringBuilder;
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3_arrow::input::AnyRecordBatch;
+use trinitylake::definition::LakehouseDefinition;
+use trinitylake::environment::SystemEnvironment;
+use trinitylake::error::Error;
+use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
+use trinitylake::register::register;
+use trinitylake::transaction::{Isolation, TransactionOptions};
+use trinitylake::version::expiry;
+use trinitylake::version::time_travel;
+
+use crate::arrow;
+use crate::errors::to_python;
+use crate::runtime::{run, run_quick, run_to_end};
+use crate::storage::Storage;
+use crate::transaction::Transaction;
+use crate::version::{Version, VersionInfo, parse_kind};
+
+#[pyclass(frozen, module = "trinitylake._core")]
+pub struct Lakehouse {
+    inner: Arc<CoreLakehouse>,
+    storage: Py<Storage>,
+}
+
+#[pymethods]
+impl Lakehouse {
+    #[staticmethod]
+    #[pyo3(signature = (storage, definition, cache_size_bytes=None))]
+    fn create(
+        py: Python<'_>,
+        storage: Py<Storage>,
+        definition: &[u8],
+        cache_size_bytes: Option<u64>,
+    ) -> PyResult<Lakehouse> {
+        let definition = LakehouseDefinition::decode(Bytes::copy_from_slice(definition), "(new lakehouse)")
+            .map_err(to_python)?;
+        let files = storage.get().shared();
+        let created = CoreLakehouse::create(files, SystemEnvironment::shared(), definition, cache_size_bytes);
+        Ok(Lakehouse { inner: run(py, created)?, storage })
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (storage, cache_size_bytes=None))]
+    fn open(py: Python<'_>, storage: Py<Storage>, cache_size_bytes: Option<u64>) -> PyResult<Lakehouse> {
+        let files = storage.get().shared();
+        let opened = CoreLakehouse::open(files, SystemEnvironment::shared(), cache_size_bytes);
+        Ok(Lakehouse { inner: run(py, opened)?, storage })
+    }
+
+    #[getter]
+    fn storage(&self, py: Python<'_>) -> Py<Storage> {
+        self.storage.clone_ref(py)
+    }
+
+    fn latest(&self, py: Python<'_>) -> PyResult<Version> {
+        Ok(Version { inner: run_quick(py, self.inner.latest())? })
+    }
+
+    fn version(&self, py: Python<'_>, number: u64) -> PyResult<Version> {
+        Ok(Version { inner: run_quick(py, self.inner.version(number))? })
+    }
+
+    fn version_at(&self, py: Python<'_>, timestamp_millis: u64) -> PyResult<Version> {
+        Ok(Version { inner: run(py, time_travel::version_at(&self.inner, timestamp_millis))? })
+    }
+
+    #[pyo3(signature = (limit=None, before=None))]
+    fn log(&self, py: Python<'_>, limit: Option<usize>, before: Option<u64>) -> PyResult<Vec<VersionInfo>> {
+        let versions = run(py, self.inner.log(limit, before))?;
+        Ok(versions.iter().map(|version| Version::info_of(version)).collect())
+    }
+
+    #[pyo3(signature = (isolation="snapshot", id=None, message="", author="", properties=None, base=None))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    fn begin(
+        &self,
+        py: Python<'_>,
+        isolation: &str,
+        id: Option<String>,
+        message: &str,
+        author: &str,
+        properties: Option<BTreeMap<String, String>>,
+        base: Option<&Version>,
+    ) -> PyResult<Transaction> {
+        let options = TransactionOptions {
+            isolation: Isolation::parse(isolation).map_err(to_python)?,
+            id,
+            message: message.to_string(),
+            author: author.to_string(),
+            properties: properties.unwrap_or_default(),
+        };
+        let base = match base {
+            Some(version) => version.inner.clone(),
+            None => run_quick(py, self.inner.latest())?,
+        };
+        Ok(Transaction::new(self.inner.begin(base, options).map_err(to_python)?))
+    }
+
+    #[pyo3(signature = (number, message="", author=""))]
+    fn rollback(&self, py: Python<'_>, number: u64, message: &str, author: &str) -> PyResult<u64> {
+        Ok(run_to_end(py, self.inner.rollback(number, message, author))?.number)
+    }
+
+    #[pyo3(signature = (before=None, dry_run=false))]
+    fn expire(&self, py: Python<'_>, before: Option<u64>, dry_run: bool) -> PyResult<Vec<u64>> {
+        run(py, expiry::expire(&self.inner, before, dry_run))
+    }
+
+    #[pyo3(signature = (objects, message="", author=""))]
+    fn register(&self, py: Python<'_>, objects: AnyRecordBatch, message: &str, author: &str) -> PyResult<u64> {
+        let names = run_quick(py, self.inner.latest())?.config.names;
+        let mut keys = StringBuilder::new();
+        let mut locations = StringBuilder::new();
+        for batch in objects.into_reader()? {
+            let batch = batch.map_err(arrow::failure)?;
+            let column = |name: &str| match batch.column_by_name(name) {
+                Some(column) => arrow::strings_of(column),
+                None => Err(to_python(Error::InvalidArgument(format!("the column {name:?} is missing")))),
+            };
+            let (kinds, namespaces, objects, places) =
+                (column("kind")?, column("namespace")?, column("name")?, column("location")?);
+            for row in 0..batch.num_rows() {
+                if kinds.is_null(row) || namespaces.is_null(row) || places.is_null(row) {
+                    return Err(to_python(Error::InvalidArgument(format!("row {row} has a null"))));
+                }
+                let name = if objects.is_null(row) { "" } else { objects.value(row) };
+                let key = names.key(parse_kind(kinds.value(row))?, namespaces.value(row), name);
+                keys.append_value(key.map_err(to_python)?);
+                locations.append_value(places.value(row));
+            }
+        }
+        let (keys, locations) = (keys.finish(), locations.finish());
+        Ok(run_to_end(py, register(&self.inner, keys, locations, message, author))?.number)
+    }
+}

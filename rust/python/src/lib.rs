@@ -1,0 +1,27 @@
+//! The module `trinitylake._core`: converts, calls, converts back. Rules live in the core crate.
+
+mod arrow;
+mod errors;
+mod lakehouse;
+mod names;
+mod node_file;
+mod runtime;
+mod storage;
+mod transaction;
+mod version;
+
+use pyo3::prelude::*;
+
+#[pymodule(gil_used = true)]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<storage::Storage>()?;
+    module.add_class::<lakehouse::Lakehouse>()?;
+    module.add_class::<version::Version>()?;
+    module.add_class::<version::VersionInfo>()?;
+    module.add_class::<version::TransactionInfo>()?;
+    module.add_class::<transaction::Transaction>()?;
+    module.add_class::<transaction::Clash>()?;
+    module.add_class::<node_file::NodeFile>()?;
+    names::add_functions(module)?;
+    node_file::add_functions(module)
+}

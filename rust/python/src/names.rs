@@ -1,0 +1,106 @@
+//! Paths, keys and names, over Arrow columns.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3_arrow::{PyArray, PyRecordBatch};
+use trinitylake::batch;
+use trinitylake::environment::SystemEnvironment;
+use trinitylake::key::NameSizes;
+use trinitylake::location::{self, RootUri};
+use trinitylake::{key, path};
+
+use crate::arrow;
+use crate::errors::to_python;
+use crate::version::parse_kind;
+
+fn name_sizes((namespace, table, view): (usize, usize, usize)) -> NameSizes {
+    NameSizes { namespace, table, view }
+}
+
+#[pyfunction]
+fn optimize_paths<'py>(py: Python<'py>, paths: PyArray) -> PyResult<Bound<'py, PyAny>> {
+    let paths = arrow::strings(&paths)?;
+    let optimized = py.detach(|| batch::optimize_paths(&paths)).map_err(to_python)?;
+    arrow::array(py, Arc::new(optimized))
+}
+
+#[pyfunction]
+fn optimize_path(path: &str) -> String {
+    path::optimize(path)
+}
+
+#[pyfunction]
+fn root_path(version: u64) -> String {
+    path::root_path(version)
+}
+
+#[pyfunction]
+fn root_version(path: &str) -> Option<u64> {
+    path::root_version(path)
+}
+
+#[pyfunction]
+#[pyo3(signature = (kind, namespace, name, max_size_bytes=200))]
+fn definition_path(kind: &str, namespace: &str, name: &str, max_size_bytes: usize) -> PyResult<String> {
+    let id = SystemEnvironment::shared().uuid();
+    Ok(path::definition_path(parse_kind(kind)?, namespace, name, id, max_size_bytes))
+}
+
+#[pyfunction]
+fn table_location(namespace: &str, name: &str, id: &str) -> String {
+    path::table_location(namespace, name, id)
+}
+
+#[pyfunction]
+fn encode_keys<'py>(
+    py: Python<'py>,
+    kind: &str,
+    namespaces: PyArray,
+    names: Option<PyArray>,
+    sizes: (usize, usize, usize),
+) -> PyResult<Bound<'py, PyAny>> {
+    let kind = parse_kind(kind)?;
+    let namespaces = arrow::strings(&namespaces)?;
+    let names = names.as_ref().map(arrow::strings).transpose()?;
+    let keys = py
+        .detach(|| batch::encode_keys(kind, &namespaces, names.as_ref(), name_sizes(sizes)))
+        .map_err(to_python)?;
+    arrow::array(py, Arc::new(keys))
+}
+
+#[pyfunction]
+fn decode_keys<'py>(py: Python<'py>, keys: PyArray, sizes: (usize, usize, usize)) -> PyResult<Bound<'py, PyAny>> {
+    let keys = arrow::strings(&keys)?;
+    let decoded = py.detach(|| batch::decode_keys(&keys, name_sizes(sizes))).map_err(to_python)?;
+    PyRecordBatch::new(decoded).into_pyarrow(py)
+}
+
+#[pyfunction]
+fn check_name(name: &str, max_size_bytes: usize) -> PyResult<()> {
+    key::check_name("object", name, max_size_bytes).map_err(to_python)
+}
+
+#[pyfunction]
+fn normalize_root(uri: &str) -> PyResult<String> {
+    Ok(RootUri::parse(uri).map_err(to_python)?.as_str().to_string())
+}
+
+#[pyfunction]
+fn check_location(location: &str) -> PyResult<()> {
+    location::check_location(location).map_err(to_python)
+}
+
+pub fn add_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(optimize_paths, module)?)?;
+    module.add_function(wrap_pyfunction!(optimize_path, module)?)?;
+    module.add_function(wrap_pyfunction!(root_path, module)?)?;
+    module.add_function(wrap_pyfunction!(root_version, module)?)?;
+    module.add_function(wrap_pyfunction!(definition_path, module)?)?;
+    module.add_function(wrap_pyfunction!(table_location, module)?)?;
+    module.add_function(wrap_pyfunction!(encode_keys, module)?)?;
+    module.add_function(wrap_pyfunction!(decode_keys, module)?)?;
+    module.add_function(wrap_pyfunction!(check_name, module)?)?;
+    module.add_function(wrap_pyfunction!(normalize_root, module)?)?;
+    module.add_function(wrap_pyfunction!(check_location, module)?)
+}

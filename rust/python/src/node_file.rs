@@ -1,0 +1,171 @@
+//! Node files for people who build on the format: read, search, write, merge buffers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::{Array, RecordBatch, StringArray};
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use pyo3_arrow::{PyRecordBatch, input::AnyRecordBatch};
+use trinitylake::error::Error;
+use trinitylake::node::codec::{Compression, decode, encode_batch};
+use trinitylake::node::draft::{Message, coalesce};
+use trinitylake::node::{Found, HEIGHT, N_KEYS, Node, node_schema};
+
+use crate::arrow;
+use crate::errors::to_python;
+
+#[pyclass(frozen, module = "trinitylake._core")]
+pub struct NodeFile {
+    #[pyo3(get)]
+    path: String,
+    node: Node,
+}
+
+fn invalid(message: impl Into<String>) -> PyErr {
+    to_python(Error::InvalidArgument(message.into()))
+}
+
+#[pymethods]
+impl NodeFile {
+    /// Leaf = 0; None for an inner node whose writer did not record it.
+    #[getter]
+    fn height(&self) -> Option<u32> {
+        self.node.height()
+    }
+
+    #[getter]
+    fn n_keys(&self) -> usize {
+        self.node.n_keys()
+    }
+
+    #[getter]
+    fn order(&self) -> usize {
+        self.node.order()
+    }
+
+    #[getter]
+    fn system(&self) -> BTreeMap<&str, &str> {
+        self.node.system_rows().collect()
+    }
+
+    #[getter]
+    fn table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let rows = self.node.table_rows();
+        arrow::batch(
+            py,
+            vec![("key", Arc::new(rows.0)), ("value", Arc::new(rows.1)), ("pnode", Arc::new(rows.2))],
+        )
+    }
+
+    #[getter]
+    fn buffer<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let messages = self.node.messages().map(Message::from).collect();
+        messages_batch(py, messages)
+    }
+
+    /// What the node knows of a key: ("message", value or None), ("row", value), ("child", path) or
+    /// ("absent", None).
+    fn search(&self, key: &str) -> (&'static str, Option<&str>) {
+        match self.node.search(key) {
+            Found::Message(value) => ("message", value),
+            Found::Row(value) => ("row", Some(value)),
+            Found::Child(i) => ("child", Some(self.node.child(i))),
+            Found::Absent => ("absent", None),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        let node = &self.node;
+        let height = node.height().map_or("unknown".to_string(), |height| height.to_string());
+        format!("NodeFile(height={height}, n_keys={}, n_messages={})", node.n_keys(), node.n_messages())
+    }
+}
+
+fn messages_batch(py: Python<'_>, messages: Vec<Message>) -> PyResult<Bound<'_, PyAny>> {
+    let keys = StringArray::from_iter_values(messages.iter().map(|message| &*message.key));
+    let values: StringArray = messages.iter().map(|message| message.value.as_deref()).collect();
+    let txns = StringArray::from_iter_values(messages.iter().map(|message| &*message.txn));
+    arrow::batch(py, vec![("key", Arc::new(keys)), ("value", Arc::new(values)), ("txn", Arc::new(txns))])
+}
+
+fn texts(batch: &RecordBatch, name: &str) -> PyResult<StringArray> {
+    let column = batch.column_by_name(name).ok_or_else(|| invalid(format!("the column {name:?} is missing")))?;
+    arrow::strings_of(column)
+}
+
+#[pyfunction]
+#[pyo3(signature = (data, path=""))]
+fn read_node(py: Python<'_>, data: &Bound<'_, PyBytes>, path: &str) -> PyResult<NodeFile> {
+    let bytes = Bytes::copy_from_slice(data.as_bytes());
+    let node = py.detach(|| decode(bytes, path, None)).map_err(to_python)?;
+    Ok(NodeFile { path: path.to_string(), node })
+}
+
+/// Lays rows out as a node file. `table` has N rows, the first without key and value.
+#[pyfunction]
+#[pyo3(signature = (system, table, buffer, compression="zstd"))]
+fn write_node<'py>(
+    py: Python<'py>,
+    system: BTreeMap<String, String>,
+    table: PyRecordBatch,
+    buffer: PyRecordBatch,
+    compression: &str,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let (table, buffer) = (table.into_inner(), buffer.into_inner());
+    let table = [texts(&table, "key")?, texts(&table, "value")?, texts(&table, "pnode")?];
+    let buffer = [texts(&buffer, "key")?, texts(&buffer, "value")?, texts(&buffer, "txn")?];
+    let mut system = system;
+    let n_keys = table[0].len() - table[0].null_count();
+    system.entry(N_KEYS.into()).or_insert_with(|| n_keys.to_string());
+    let is_leaf = table[2].null_count() == table[2].len();
+    if is_leaf {
+        system.entry(HEIGHT.into()).or_insert_with(|| "0".into());
+    }
+    let nothing = |rows: usize| std::iter::repeat_n(None, rows);
+    let (names, numbers) = (system.keys(), system.values());
+    let key: StringArray =
+        names.map(|text| Some(text.as_str())).chain(table[0].iter()).chain(buffer[0].iter()).collect();
+    let value: StringArray =
+        numbers.map(|text| Some(text.as_str())).chain(table[1].iter()).chain(buffer[1].iter()).collect();
+    let child: StringArray =
+        nothing(system.len()).chain(table[2].iter()).chain(nothing(buffer[0].len())).collect();
+    let txn: StringArray = nothing(system.len() + table[0].len()).chain(buffer[2].iter()).collect();
+    let columns = [key, value, child, txn].map(|column| Arc::new(column) as _).to_vec();
+    let batch = RecordBatch::try_new(node_schema(), columns).map_err(arrow::failure)?;
+    Node::from_batch(&batch, "(new node)", Some(table[0].len())).map_err(to_python)?;
+    let bytes = encode_batch(&batch, Compression::parse(compression).map_err(to_python)?).map_err(to_python)?;
+    Ok(PyBytes::new(py, &bytes))
+}
+
+/// One row per key, by key, from write buffers, the newest last.
+#[pyfunction]
+fn merge_messages(py: Python<'_>, buffers: Vec<AnyRecordBatch>) -> PyResult<Bound<'_, PyAny>> {
+    let mut messages = Vec::new();
+    for buffer in buffers {
+        for batch in buffer.into_reader()? {
+            let batch = batch.map_err(arrow::failure)?;
+            let (keys, values, txns) = (texts(&batch, "key")?, texts(&batch, "value")?, texts(&batch, "txn")?);
+            for row in 0..batch.num_rows() {
+                if keys.is_null(row) || txns.is_null(row) {
+                    return Err(invalid(format!("row {row} is no message: key and txn are not null")));
+                }
+                messages.push(Message {
+                    key: keys.value(row).into(),
+                    value: values.is_valid(row).then(|| values.value(row).into()),
+                    txn: txns.value(row).into(),
+                });
+            }
+        }
+    }
+    let mut merged = coalesce(messages);
+    merged.sort_by(|a, b| a.key.cmp(&b.key));
+    messages_batch(py, merged)
+}
+
+pub fn add_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(read_node, module)?)?;
+    module.add_function(wrap_pyfunction!(write_node, module)?)?;
+    module.add_function(wrap_pyfunction!(merge_messages, module)?)
+}

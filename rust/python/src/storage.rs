@@ -1,0 +1,177 @@
+//! Files below a root, for the Python layers that keep files of their own: Iceberg metadata and data.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use trinitylake::error::{Error, Result};
+use trinitylake::location::RootUri;
+use trinitylake::storage::{
+    CountingStorage, Durability, FileInfo, PutOutcome, Storage as CoreStorage, open,
+};
+
+use crate::errors::to_python;
+use crate::runtime::run;
+
+/// Files of one request that are under way at once.
+const PARALLEL_REQUESTS: usize = 32;
+
+#[pyclass(frozen, module = "trinitylake._core")]
+pub struct Storage {
+    root: RootUri,
+    counting: Arc<CountingStorage>,
+}
+
+impl Storage {
+    pub fn shared(&self) -> Arc<dyn CoreStorage> {
+        self.counting.clone()
+    }
+}
+
+#[pymethods]
+impl Storage {
+    #[new]
+    #[pyo3(signature = (root, options=None, durability=None))]
+    fn new(root: &str, options: Option<HashMap<String, String>>, durability: Option<&str>) -> PyResult<Self> {
+        let root = RootUri::parse(root).map_err(to_python)?;
+        let durability = durability.map_or(Ok(Durability::default()), Durability::from_str).map_err(to_python)?;
+        let storage = PerProcess::open(root.clone(), options.unwrap_or_default(), durability).map_err(to_python)?;
+        Ok(Storage { root, counting: Arc::new(CountingStorage::new(Arc::new(storage))) })
+    }
+
+    #[getter]
+    fn root(&self) -> &str {
+        self.root.as_str()
+    }
+
+    fn get<'py>(&self, py: Python<'py>, path: &str) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = run(py, self.counting.get(path))?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    fn get_range<'py>(
+        &self,
+        py: Python<'py>,
+        path: &str,
+        offset: u64,
+        length: u64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = run(py, self.counting.get_range(path, offset..offset.saturating_add(length)))?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    fn size(&self, py: Python<'_>, path: &str) -> PyResult<u64> {
+        Ok(run(py, self.counting.head(path))?.size_bytes)
+    }
+
+    fn exists(&self, py: Python<'_>, path: &str) -> PyResult<bool> {
+        run(py, self.counting.exists(path))
+    }
+
+    fn put(&self, py: Python<'_>, path: &str, data: &[u8]) -> PyResult<()> {
+        let bytes = Bytes::copy_from_slice(data);
+        run(py, put_new(self.counting.as_ref(), path, bytes))
+    }
+
+    fn put_many(&self, py: Python<'_>, files: Vec<(String, Vec<u8>)>) -> PyResult<()> {
+        use futures::{StreamExt, TryStreamExt, stream};
+        let storage = self.counting.as_ref();
+        run(
+            py,
+            stream::iter(files)
+                .map(|(path, data)| async move { put_new(storage, &path, Bytes::from(data)).await })
+                .buffer_unordered(PARALLEL_REQUESTS)
+                .try_collect::<()>(),
+        )
+    }
+
+    fn list(&self, py: Python<'_>, prefix: &str) -> PyResult<Vec<(String, u64, u64)>> {
+        let files = run(py, self.counting.list(prefix))?;
+        Ok(files.into_iter().map(|file| (file.path, file.size_bytes, file.modified_millis)).collect())
+    }
+
+    fn delete(&self, py: Python<'_>, path: &str) -> PyResult<()> {
+        run(py, self.counting.delete(path))
+    }
+
+    fn counters(&self) -> HashMap<&'static str, u64> {
+        self.counting.counters().entries().into_iter().collect()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Storage({:?})", self.root.as_str())
+    }
+}
+
+async fn put_new(storage: &dyn CoreStorage, path: &str, bytes: Bytes) -> Result<()> {
+    match storage.put_if_absent(path, bytes).await? {
+        PutOutcome::Created => Ok(()),
+        PutOutcome::AlreadyExists => Err(Error::ObjectAlreadyExists(format!("{path}: the file exists"))),
+    }
+}
+
+/// Reopens the store in a forked child: connections of the parent must not be used by two processes.
+#[derive(Debug)]
+struct PerProcess {
+    root: RootUri,
+    options: HashMap<String, String>,
+    durability: Durability,
+    current: Mutex<(u32, Arc<dyn CoreStorage>)>,
+}
+
+impl PerProcess {
+    fn open(root: RootUri, options: HashMap<String, String>, durability: Durability) -> Result<Self> {
+        let storage = open(&root, &options, durability)?;
+        Ok(PerProcess { root, options, durability, current: Mutex::new((std::process::id(), storage)) })
+    }
+
+    fn get_storage(&self) -> Result<Arc<dyn CoreStorage>> {
+        let process = std::process::id();
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.0 != process {
+            let reopened = open(&self.root, &self.options, self.durability)?;
+            // Dropping the parent's would close its connections: they are left to the end of the process.
+            std::mem::forget(std::mem::replace(&mut *current, (process, reopened)));
+        }
+        Ok(current.1.clone())
+    }
+}
+
+#[async_trait::async_trait]
+impl CoreStorage for PerProcess {
+    async fn get(&self, path: &str) -> Result<Bytes> {
+        self.get_storage()?.get(path).await
+    }
+
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        self.get_storage()?.get_range(path, range).await
+    }
+
+    async fn head(&self, path: &str) -> Result<FileInfo> {
+        self.get_storage()?.head(path).await
+    }
+
+    async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
+        self.get_storage()?.put_if_absent(path, bytes).await
+    }
+
+    async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.get_storage()?.put_hint(path, bytes).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        self.get_storage()?.list(prefix).await
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        self.get_storage()?.delete(path).await
+    }
+
+    async fn exists(&self, path: &str) -> Result<bool> {
+        self.get_storage()?.exists(path).await
+    }
+}

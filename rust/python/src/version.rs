@@ -1,0 +1,350 @@
+//! A frozen version: look-ups, listings, scans, differences.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::builder::StringBuilder;
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader, StringArray, UInt64Array};
+use arrow_schema::{ArrowError, SchemaRef};
+use futures::{StreamExt, TryStreamExt, stream};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use pyo3_arrow::{PyArray, PyRecordBatchReader};
+use trinitylake::error::Error;
+use trinitylake::key::{KeyRange, NameSizes, ObjectKind};
+use trinitylake::path::root_version;
+use trinitylake::tree::scan::{Scan, ScanBatch};
+use trinitylake::tree::search::get_many;
+use trinitylake::version::Version as CoreVersion;
+use trinitylake::version::metadata::CommittedTransaction;
+
+use crate::arrow;
+use crate::errors::to_python;
+use crate::runtime::{run, run_quick, runtime};
+
+const PARALLEL_READS: usize = 32;
+
+pub fn parse_kind(kind: &str) -> PyResult<ObjectKind> {
+    match kind {
+        "namespace" => Ok(ObjectKind::Namespace),
+        "table" => Ok(ObjectKind::Table),
+        "view" => Ok(ObjectKind::View),
+        other => Err(to_python(Error::InvalidArgument(format!(
+            "{other:?} is not one of \"namespace\", \"table\", \"view\""
+        )))),
+    }
+}
+
+/// The keys that a listing covers.
+pub fn listing_range(names: NameSizes, kind: ObjectKind, namespace: Option<&str>) -> PyResult<KeyRange> {
+    match kind {
+        ObjectKind::Namespace => names.namespaces_below(namespace),
+        _ => names.objects_in(kind, namespace),
+    }
+    .map_err(to_python)
+}
+
+/// Namespace, name and location of listed keys.
+pub struct Listing {
+    names: NameSizes,
+    namespace: StringBuilder,
+    name: StringBuilder,
+    location: StringBuilder,
+}
+
+impl Listing {
+    pub fn new(names: NameSizes) -> Self {
+        let column = StringBuilder::new;
+        Listing { names, namespace: column(), name: column(), location: column() }
+    }
+
+    pub fn push(&mut self, key: &str, location: &str) {
+        // Keys of another shape are another reader's; they are no objects of this lakehouse.
+        if let Some((_, namespace, name)) = self.names.decode_parts(key) {
+            self.namespace.append_value(namespace);
+            self.name.append_value(name);
+            self.location.append_value(location);
+        }
+    }
+
+    pub fn finish<'py>(mut self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        arrow::batch(
+            py,
+            vec![
+                ("namespace", Arc::new(self.namespace.finish())),
+                ("name", Arc::new(self.name.finish())),
+                ("location", Arc::new(self.location.finish())),
+            ],
+        )
+    }
+}
+
+#[pyclass(frozen, get_all, module = "trinitylake._core")]
+pub struct TransactionInfo {
+    id: String,
+    isolation: String,
+    message: String,
+    author: String,
+    began_at_version: u64,
+    properties: BTreeMap<String, String>,
+}
+
+impl From<&CommittedTransaction> for TransactionInfo {
+    fn from(committed: &CommittedTransaction) -> Self {
+        let CommittedTransaction { id, isolation, message, author, began_at_version, properties } =
+            committed.clone();
+        TransactionInfo { id, isolation, message, author, began_at_version, properties }
+    }
+}
+
+#[pyclass(frozen, module = "trinitylake._core")]
+pub struct VersionInfo {
+    #[pyo3(get)]
+    version: u64,
+    #[pyo3(get)]
+    created_at_millis: u64,
+    #[pyo3(get)]
+    rollback_from: Option<u64>,
+    committed: Vec<CommittedTransaction>,
+}
+
+#[pymethods]
+impl VersionInfo {
+    #[getter]
+    fn transactions(&self) -> Vec<TransactionInfo> {
+        self.committed.iter().map(TransactionInfo::from).collect()
+    }
+}
+
+#[pyclass(frozen, module = "trinitylake._core")]
+pub struct Version {
+    pub inner: Arc<CoreVersion>,
+}
+
+impl Version {
+    pub fn info_of(version: &CoreVersion) -> VersionInfo {
+        VersionInfo {
+            version: version.number,
+            created_at_millis: version.metadata.created_at_millis,
+            rollback_from: version.metadata.rollback_from_root.as_deref().and_then(root_version),
+            committed: version.metadata.committed.clone(),
+        }
+    }
+}
+
+#[pymethods]
+impl Version {
+    #[getter]
+    fn number(&self) -> u64 {
+        self.inner.number
+    }
+
+    #[getter]
+    fn info(&self) -> VersionInfo {
+        Version::info_of(&self.inner)
+    }
+
+    #[getter]
+    fn definition<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.inner.definition.bytes())
+    }
+
+    #[pyo3(signature = (kind, namespace, name=""))]
+    fn locate(&self, py: Python<'_>, kind: &str, namespace: &str, name: &str) -> PyResult<Option<String>> {
+        run_quick(py, self.inner.locate(parse_kind(kind)?, namespace, name))
+    }
+
+    #[pyo3(signature = (kind, namespace, name=""))]
+    fn exists(&self, py: Python<'_>, kind: &str, namespace: &str, name: &str) -> PyResult<bool> {
+        Ok(self.locate(py, kind, namespace, name)?.is_some())
+    }
+
+    fn locate_keys<'py>(&self, py: Python<'py>, keys: PyArray) -> PyResult<Bound<'py, PyAny>> {
+        let keys = arrow::strings(&keys)?;
+        let found = run(py, async {
+            let found = get_many(self.inner.nodes(), &self.inner.root, &keys).await?;
+            let mut locations = StringBuilder::with_capacity(found.len(), found.len() * 96);
+            for location in &found {
+                locations.append_option(location.as_ref().map(|location| location.as_str()));
+            }
+            Ok(locations.finish())
+        })?;
+        arrow::array(py, Arc::new(found))
+    }
+
+    #[pyo3(signature = (kind, namespace, name=""))]
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let kind = parse_kind(kind)?;
+        let bytes = run(py, async {
+            match self.inner.locate(kind, namespace, name).await? {
+                Some(location) => self.inner.read_definition(&location).await.map(Some),
+                None => Ok(None),
+            }
+        })?;
+        Ok(bytes.map(|bytes| PyBytes::new(py, &bytes)))
+    }
+
+    fn read_many<'py>(
+        &self,
+        py: Python<'py>,
+        kind: &str,
+        names: Vec<(String, String)>,
+    ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
+        let kind = parse_kind(kind)?;
+        let version = &self.inner;
+        let definitions: Vec<_> = run(
+            py,
+            stream::iter(names)
+                .map(|(namespace, name)| async move {
+                    match version.locate(kind, &namespace, &name).await? {
+                        Some(location) => version.read_definition(&location).await.map(Some),
+                        None => Ok(None),
+                    }
+                })
+                .buffered(PARALLEL_READS)
+                .try_collect(),
+        )?;
+        Ok(definitions.into_iter().map(|bytes| bytes.map(|bytes| PyBytes::new(py, &bytes))).collect())
+    }
+
+    #[pyo3(signature = (kind, namespace=None, limit=None))]
+    fn list<'py>(
+        &self,
+        py: Python<'py>,
+        kind: &str,
+        namespace: Option<&str>,
+        limit: Option<usize>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let names = self.inner.config.names;
+        let range = listing_range(names, parse_kind(kind)?, namespace)?;
+        let listing = run(py, async {
+            let mut listing = Listing::new(names);
+            let mut scan = self.inner.scan(range, limit, true);
+            while let Some(batch) = scan.next_batch().await? {
+                let locations = batch.locations.iter().flatten();
+                for (key, location) in batch.keys.iter().zip(locations) {
+                    listing.push(key.unwrap_or_default(), location.unwrap_or_default());
+                }
+            }
+            Ok(listing)
+        })?;
+        listing.finish(py)
+    }
+
+    #[pyo3(signature = (prefix="", columns=None))]
+    fn scan<'py>(
+        &self,
+        py: Python<'py>,
+        prefix: &str,
+        columns: Option<Vec<String>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let with_locations = match columns.as_deref() {
+            None => true,
+            Some([key]) if key == "key" => false,
+            Some([key, location]) if key == "key" && location == "location" => true,
+            Some(other) => {
+                return Err(to_python(Error::InvalidArgument(format!(
+                    "a scan has the columns [\"key\"] or [\"key\", \"location\"], not {other:?}"
+                ))));
+            }
+        };
+        let range = if prefix.is_empty() { KeyRange::all() } else { KeyRange::prefix(prefix) };
+        let scan = self.inner.scan(range, None, with_locations);
+        let schema = arrow::string_schema(if with_locations { &["key", "location"] } else { &["key"] });
+        PyRecordBatchReader::new(Box::new(ScanReader { scan, schema })).into_pyarrow(py)
+    }
+
+    fn diff<'py>(&self, py: Python<'py>, newer: &Version) -> PyResult<Bound<'py, PyAny>> {
+        let differences = run(py, self.inner.diff(&newer.inner))?;
+        let names = self.inner.config.names;
+        let mut columns: [StringBuilder; 5] = Default::default();
+        for difference in differences {
+            let Some((kind, namespace, name)) = names.decode_parts(&difference.key) else { continue };
+            if kind == ObjectKind::TransactionRecord {
+                continue;
+            }
+            let texts = [
+                Some(kind.word()),
+                Some(namespace),
+                Some(name),
+                difference.before.as_deref(),
+                difference.after.as_deref(),
+            ];
+            for (column, text) in columns.iter_mut().zip(texts) {
+                column.append_option(text);
+            }
+        }
+        let names = ["kind", "namespace", "name", "before", "after"];
+        let arrays = columns.iter_mut().map(|column| Arc::new(column.finish()) as ArrayRef);
+        arrow::batch(py, names.into_iter().zip(arrays).collect())
+    }
+
+    fn nodes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let shape = run(py, self.inner.shape())?;
+        if let Some(problem) = shape.problems.first() {
+            let (path, message) = problem.split_once(": ").unwrap_or(("(tree)", problem));
+            return Err(to_python(Error::corrupt(path, message)));
+        }
+        let texts = |pick: fn(&trinitylake::tree::invariant::NodeShape) -> Option<&str>| -> ArrayRef {
+            Arc::new(shape.nodes.iter().map(pick).collect::<StringArray>())
+        };
+        let numbers = |pick: fn(&trinitylake::tree::invariant::NodeShape) -> u64| -> ArrayRef {
+            Arc::new(UInt64Array::from_iter_values(shape.nodes.iter().map(pick)))
+        };
+        arrow::batch(
+            py,
+            vec![
+                ("path", texts(|node| Some(&node.path))),
+                ("parent", texts(|node| Some(node.parent.as_str()).filter(|parent| !parent.is_empty()))),
+                ("height", numbers(|node| node.height.into())),
+                ("n_keys", numbers(|node| node.n_keys as u64)),
+                ("n_messages", numbers(|node| node.n_messages as u64)),
+                ("size_bytes", numbers(|node| node.size_bytes as u64)),
+                ("first_key", texts(|node| node.first_key.as_deref())),
+                ("last_key", texts(|node| node.last_key.as_deref())),
+            ],
+        )
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Version({})", self.inner.number)
+    }
+}
+
+/// A scan as an Arrow stream. Whoever pulls does so without the GIL, as Arrow's C stream asks.
+struct ScanReader {
+    scan: Scan,
+    schema: SchemaRef,
+}
+
+impl Iterator for ScanReader {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let runtime = match runtime() {
+            Ok(runtime) => runtime,
+            Err(error) => return Some(Err(ArrowError::ExternalError(Box::new(error)))),
+        };
+        match runtime.block_on(self.scan.next_batch()) {
+            Ok(None) => None,
+            Ok(Some(ScanBatch { keys, locations })) => {
+                let columns =
+                    [Some(keys), locations].into_iter().flatten().map(|column| Arc::new(column) as ArrayRef);
+                Some(RecordBatch::try_new(self.schema.clone(), columns.collect()))
+            }
+            Err(error) => Some(Err(ArrowError::ExternalError(Box::new(error)))),
+        }
+    }
+}
+
+impl RecordBatchReader for ScanReader {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+}

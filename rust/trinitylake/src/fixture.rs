@@ -1,0 +1,253 @@
+//! What the tests of several modules begin with: files in memory, and a small lakehouse on them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+
+use crate::definition::{LakehouseDefinition, proto};
+use crate::environment::testing::TestEnvironment;
+use crate::error::{Error, Result};
+use crate::key::ObjectKind;
+use crate::lakehouse::Lakehouse;
+use crate::path::root_version;
+use crate::storage::{FileInfo, PutOutcome, Storage};
+use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
+use crate::version::Version;
+
+/// A store in memory that is gone when it is dropped, and may be copied as it stands.
+#[derive(Debug, Default)]
+pub struct MemoryFiles {
+    files: Mutex<BTreeMap<String, Bytes>>,
+}
+
+impl MemoryFiles {
+    pub fn shared() -> Arc<MemoryFiles> {
+        Arc::new(MemoryFiles::default())
+    }
+
+    /// The same files in a store of their own.
+    pub fn copy(&self) -> Arc<MemoryFiles> {
+        Arc::new(MemoryFiles { files: Mutex::new(self.files().clone()) })
+    }
+
+    pub fn paths(&self) -> Vec<String> {
+        self.files().keys().cloned().collect()
+    }
+
+    pub fn has(&self, path: &str) -> bool {
+        self.files().contains_key(path)
+    }
+
+    /// Puts a file there, whatever was there before.
+    pub fn overwrite(&self, path: &str, bytes: impl Into<Bytes>) {
+        self.files().insert(path.to_string(), bytes.into());
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<String, Bytes>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Storage for MemoryFiles {
+    async fn get(&self, path: &str) -> Result<Bytes> {
+        let missing = || Error::FileNotFound { path: path.to_string() };
+        self.files().get(path).cloned().ok_or_else(missing)
+    }
+
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        Ok(self.get(path).await?.slice(range.start as usize..range.end as usize))
+    }
+
+    async fn head(&self, path: &str) -> Result<FileInfo> {
+        let size_bytes = self.get(path).await?.len() as u64;
+        Ok(FileInfo { path: path.to_string(), size_bytes, modified_millis: 0 })
+    }
+
+    async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
+        let mut files = self.files();
+        if files.contains_key(path) {
+            return Ok(PutOutcome::AlreadyExists);
+        }
+        files.insert(path.to_string(), bytes);
+        Ok(PutOutcome::Created)
+    }
+
+    async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.overwrite(path, bytes);
+        Ok(())
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        let files = self.files();
+        let below = files.iter().filter(|(path, _)| path.starts_with(prefix));
+        let info = |(path, bytes): (&String, &Bytes)| FileInfo {
+            path: path.clone(),
+            size_bytes: bytes.len() as u64,
+            modified_millis: 0,
+        };
+        Ok(below.map(info).collect())
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        self.files().remove(path);
+        Ok(())
+    }
+
+    async fn exists(&self, path: &str) -> Result<bool> {
+        Ok(self.has(path))
+    }
+}
+
+pub type Job = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>;
+
+/// Lets somebody else act at the worst moment: right before a root is created through this store, one
+/// waiting job runs to its end.
+pub struct Intruder {
+    pub files: Arc<MemoryFiles>,
+    jobs: Mutex<VecDeque<Job>>,
+}
+
+impl std::fmt::Debug for Intruder {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Intruder").finish_non_exhaustive()
+    }
+}
+
+impl Intruder {
+    pub fn new(files: &Arc<MemoryFiles>) -> Arc<Intruder> {
+        Arc::new(Intruder { files: files.clone(), jobs: Mutex::default() })
+    }
+
+    pub fn add<F: Future<Output = ()> + Send + 'static>(&self, job: impl FnOnce() -> F + Send + 'static) {
+        self.jobs().push_back(Box::new(|| Box::pin(job())));
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.jobs().len()
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, VecDeque<Job>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Storage for Intruder {
+    async fn get(&self, path: &str) -> Result<Bytes> {
+        self.files.get(path).await
+    }
+
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        self.files.get_range(path, range).await
+    }
+
+    async fn head(&self, path: &str) -> Result<FileInfo> {
+        self.files.head(path).await
+    }
+
+    async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
+        let job = root_version(path).and_then(|_| self.jobs().pop_front());
+        if let Some(job) = job {
+            job().await;
+        }
+        self.files.put_if_absent(path, bytes).await
+    }
+
+    async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.files.put_hint(path, bytes).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        self.files.list(prefix).await
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        self.files.delete(path).await
+    }
+
+    async fn exists(&self, path: &str) -> Result<bool> {
+        self.files.exists(path).await
+    }
+}
+
+/// A lakehouse of small nodes, so that a few commits make a tree of several levels.
+pub fn small_definition() -> LakehouseDefinition {
+    let properties = [("root.buffer-size-bytes", "600"), ("inner.buffer-size-bytes", "400")];
+    LakehouseDefinition::encode(proto::LakehouseDef {
+        name: "lake".into(),
+        order: 4,
+        namespace_name_max_size_bytes: 20,
+        table_name_max_size_bytes: 20,
+        view_name_max_size_bytes: 20,
+        properties: properties.map(|(name, value)| (name.to_string(), value.to_string())).into(),
+        ..Default::default()
+    })
+}
+
+pub async fn create(storage: Arc<dyn Storage>, environment: &Arc<TestEnvironment>) -> Arc<Lakehouse> {
+    Lakehouse::create(storage, environment.clone(), small_definition(), None).await.unwrap()
+}
+
+pub async fn open(storage: Arc<dyn Storage>, environment: &Arc<TestEnvironment>) -> Arc<Lakehouse> {
+    Lakehouse::open(storage, environment.clone(), None).await.unwrap()
+}
+
+/// A transaction on the latest version.
+pub async fn begin(lakehouse: &Arc<Lakehouse>, isolation: Isolation) -> Transaction {
+    let options = TransactionOptions { isolation, ..TransactionOptions::default() };
+    lakehouse.begin(lakehouse.latest().await.unwrap(), options).unwrap()
+}
+
+/// Commits, where a clash on a table would be a mistake of the test.
+pub async fn commit(transaction: &mut Transaction) -> Result<u64> {
+    match transaction.commit(CommitLimits::default()).await? {
+        Outcome::Committed(version) => Ok(version),
+        Outcome::Clashes(clashes) => panic!("unexpected clashes: {clashes:?}"),
+    }
+}
+
+pub async fn add_namespace(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Result<u64> {
+    let mut transaction = begin(lakehouse, Isolation::Snapshot).await;
+    transaction.create(ObjectKind::Namespace, namespace, "", text(namespace)).await?;
+    commit(&mut transaction).await
+}
+
+pub async fn add_table(lakehouse: &Arc<Lakehouse>, namespace: &str, table: &str) -> Result<u64> {
+    let mut transaction = begin(lakehouse, Isolation::Snapshot).await;
+    transaction.create(ObjectKind::Table, namespace, table, text(table)).await?;
+    commit(&mut transaction).await
+}
+
+/// Stands for a definition: the core passes their bytes through.
+pub fn text(content: &str) -> Bytes {
+    Bytes::from(content.to_string())
+}
+
+/// All keys and locations of a version.
+pub async fn contents(version: &Version) -> BTreeMap<String, String> {
+    let mut scan = version.scan(crate::key::KeyRange::all(), None, true);
+    let mut contents = BTreeMap::new();
+    while let Some(batch) = scan.next_batch().await.unwrap() {
+        let locations = batch.locations.unwrap();
+        let rows = batch.keys.iter().flatten().zip(locations.iter().flatten());
+        contents.extend(rows.map(|(key, location)| (key.to_string(), location.to_string())));
+    }
+    contents
+}
+
+/// Names of all objects, as in messages.
+pub async fn names(version: &Version) -> Vec<String> {
+    let name = |key: &String| version.config.names.decode(key).unwrap().to_string();
+    contents(version).await.keys().map(name).collect()
+}
+
+/// No rule of the tree is broken.
+pub async fn assert_whole(version: &Version) {
+    let shape = version.shape().await.unwrap();
+    assert!(shape.problems.is_empty(), "version {}: {:?}", version.number, shape.problems);
+}

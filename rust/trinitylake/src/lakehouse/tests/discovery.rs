@@ -1,0 +1,190 @@
+//! The latest version is found whatever the hint says.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::environment::testing::TestEnvironment;
+use crate::error::{Error, Result};
+use crate::fixture::{MemoryFiles, add_namespace, create, open, small_definition};
+use crate::node::codec::encode;
+use crate::node::draft::Draft;
+use crate::path::{LATEST_HINT_PATH, boundary_path, root_path, root_version};
+use crate::storage::{CountingStorage, FileInfo, PutOutcome, Storage};
+use crate::version::discovery;
+use crate::version::expiry::expire;
+use crate::version::metadata::RootMetadata;
+
+const LATEST: u64 = 12;
+
+/// A lakehouse of versions 0 to 12, the first ones expired or not.
+async fn lake(expire_before: Option<u64>) -> Arc<MemoryFiles> {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    for i in 0..LATEST {
+        add_namespace(&lakehouse, &format!("n{i}")).await.unwrap();
+    }
+    if expire_before.is_some() {
+        expire(&lakehouse, expire_before, false).await.unwrap();
+    }
+    files
+}
+
+async fn assert_found(hint: Option<&'static [u8]>) {
+    for expire_before in [None, Some(1), Some(8), Some(LATEST)] {
+        let files = lake(expire_before).await;
+        match hint {
+            Some(hint) => files.overwrite(LATEST_HINT_PATH, hint),
+            None => files.delete(LATEST_HINT_PATH).await.unwrap(),
+        }
+        let environment = TestEnvironment::seeded(2);
+        let lakehouse = open(files, &environment).await;
+        assert_eq!(lakehouse.known().number, LATEST, "hint {hint:?}, expired before {expire_before:?}");
+        assert_eq!(add_namespace(&lakehouse, "more").await.unwrap(), LATEST + 1);
+    }
+}
+
+/// The hint is written after the commit, without a guarantee: a reader found it minutes old.
+#[tokio::test]
+async fn mode_6_stale_hint() {
+    assert_found(Some(b"0")).await;
+    assert_found(Some(b"5")).await;
+    assert_found(Some(b"11")).await;
+}
+
+/// A backup restored without its last files, hint included: it points at a version that is not there.
+#[tokio::test]
+async fn mode_7_hint_ahead() {
+    assert_found(Some(b"13")).await;
+    assert_found(Some(b"999999")).await;
+    assert_found(Some(b"18446744073709551615")).await;
+}
+
+#[tokio::test]
+async fn mode_8_corrupt_or_empty_hint() {
+    for hint in
+        [b"".as_slice(), b"\xFF\xFE", b"latest", b"-1", b"1e3", b"99999999999999999999", &[b'1'; 4096]]
+    {
+        assert_found(Some(hint)).await;
+    }
+    assert_found(Some(b" 12\n")).await;
+}
+
+/// Without a hint a reader asked for version 0, did not find it, since it had expired, and said that the
+/// lakehouse is empty.
+#[tokio::test]
+async fn mode_9_missing_hint_with_version_0_expired() {
+    assert_found(None).await;
+}
+
+/// The root of a version, as small as it can be.
+fn root(version: u64) -> Bytes {
+    let definition = small_definition();
+    let metadata = RootMetadata {
+        version,
+        commit_id: "commit".into(),
+        lakehouse_definition: "_lakehouse_def_x.binpb".into(),
+        inline_definition: Some(definition.bytes().to_vec()),
+        ..RootMetadata::default()
+    };
+    let encoded =
+        encode(&metadata.system_rows().unwrap(), &Draft::default(), definition.order(), Default::default());
+    encoded.unwrap().bytes
+}
+
+/// A store with the roots of a great many versions, made when they are asked for.
+#[derive(Debug)]
+struct LongHistory {
+    latest: u64,
+    hint: u64,
+}
+
+#[async_trait]
+impl Storage for LongHistory {
+    async fn get(&self, path: &str) -> Result<Bytes> {
+        match root_version(path) {
+            Some(version) if version <= self.latest => Ok(root(version)),
+            _ if path == LATEST_HINT_PATH => Ok(self.hint.to_string().into()),
+            _ => Err(Error::FileNotFound { path: path.into() }),
+        }
+    }
+
+    async fn get_range(&self, _: &str, _: Range<u64>) -> Result<Bytes> {
+        panic!("nobody reads ranges here")
+    }
+
+    async fn head(&self, _: &str) -> Result<FileInfo> {
+        panic!("nobody asks for sizes here")
+    }
+
+    async fn put_if_absent(&self, _: &str, _: Bytes) -> Result<PutOutcome> {
+        panic!("nobody writes here")
+    }
+
+    async fn put_hint(&self, _: &str, _: Bytes) -> Result<()> {
+        panic!("nobody writes here")
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        assert_eq!(prefix, "_expired/", "a million roots must not be listed");
+        Ok(Vec::new())
+    }
+
+    async fn delete(&self, _: &str) -> Result<()> {
+        panic!("nobody deletes here")
+    }
+
+    async fn exists(&self, path: &str) -> Result<bool> {
+        Ok(root_version(path).is_some_and(|version| version <= self.latest))
+    }
+}
+
+/// A job that had slept for a year walked from its hint one version at a time.
+#[tokio::test]
+async fn mode_12_a_million_versions_behind_takes_four_reads_and_a_gallop() {
+    for (hint, behind) in
+        [(0, 1_000_000), (77, 999_983), (1 << 33, 1 << 20), (5, 1), (5, 0), (0, 6), (0, 7), (0, 64)]
+    {
+        let latest = hint + behind;
+        let storage = CountingStorage::new(Arc::new(LongHistory { latest, hint }));
+        let (found, bytes) = discovery::latest(&storage).await.unwrap();
+        assert_eq!((found, bytes), (latest, root(latest)));
+        let counters = storage.counters();
+        assert!(counters.get <= 4, "{behind} behind: {} reads", counters.get);
+        assert!(counters.exists <= 90, "{behind} behind: {} probes", counters.exists);
+    }
+}
+
+#[tokio::test]
+async fn galloping_ends_at_every_distance() {
+    for behind in (0..300).chain([4095, 4096, 4097]) {
+        let storage = LongHistory { latest: 10 + behind, hint: 10 };
+        assert_eq!(discovery::last_existing(&storage, 10).await.unwrap(), 10 + behind);
+    }
+}
+
+/// Mode 13: version numbers beyond 32 bits.
+#[tokio::test]
+async fn mode_13_versions_beyond_32_bits_are_committed_and_found() {
+    let number = (1 << 32) - 1;
+    let files = MemoryFiles::shared();
+    files.overwrite(&boundary_path(number), "");
+    files.overwrite(&root_path(number), root(number));
+    let environment = TestEnvironment::seeded(1);
+    let lakehouse = open(files.clone(), &environment).await;
+    for i in 1..=3 {
+        assert_eq!(add_namespace(&lakehouse, &format!("n{i}")).await.unwrap(), number + i);
+    }
+    files.delete(LATEST_HINT_PATH).await.unwrap();
+    assert_eq!(open(files, &environment).await.known().number, number + 3);
+}
+
+/// Revision 000 of the format named roots `.ipc`.
+#[tokio::test]
+async fn a_lakehouse_of_the_older_revision_opens() {
+    let files = MemoryFiles::shared();
+    files.overwrite(&root_path(0).replace(".arrow", ".ipc"), root(0));
+    assert_eq!(open(files, &TestEnvironment::seeded(1)).await.known().number, 0);
+}

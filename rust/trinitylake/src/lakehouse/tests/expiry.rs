@@ -1,0 +1,216 @@
+//! Letting versions go, and those who did not notice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::definition::{LakehouseDefinition, proto};
+use crate::environment::Environment;
+use crate::environment::testing::{START_MILLIS, TestEnvironment};
+use crate::error::Error;
+use crate::fixture::{MemoryFiles, add_namespace, assert_whole, begin, commit, create, names, open, text};
+use crate::key::ObjectKind;
+use crate::lakehouse::Lakehouse;
+use crate::path::{LATEST_HINT_PATH, boundary_path, root_path, root_version};
+use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
+use crate::transaction::Isolation;
+use crate::version::expiry::expire;
+use crate::version::time_travel::version_at;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+async fn grow(lakehouse: &Arc<Lakehouse>, commits: u64) {
+    let from = lakehouse.latest().await.unwrap().number;
+    for i in from..from + commits {
+        add_namespace(lakehouse, &format!("n{i}")).await.unwrap();
+    }
+}
+
+fn roots(files: &MemoryFiles) -> Vec<u64> {
+    let mut roots: Vec<u64> = files.paths().iter().filter_map(|path| root_version(path)).collect();
+    roots.sort_unstable();
+    roots
+}
+
+#[tokio::test]
+async fn expired_versions_are_gone_and_the_others_stay() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    grow(&lakehouse, 10).await;
+    assert_eq!(expire(&lakehouse, Some(4), true).await.unwrap(), [0, 1, 2, 3]);
+    assert_eq!(roots(&files).len(), 11, "a dry run deletes nothing");
+    assert_eq!(expire(&lakehouse, Some(4), false).await.unwrap(), [0, 1, 2, 3]);
+    assert_eq!(roots(&files), (4..=10).collect::<Vec<_>>());
+    assert_eq!(expire(&lakehouse, Some(7), false).await.unwrap(), [4, 5, 6]);
+    assert_eq!(
+        expire(&lakehouse, Some(5), false).await.unwrap(),
+        Vec::<u64>::new(),
+        "the boundary never falls"
+    );
+    assert!(files.has(&boundary_path(7)) && !files.has(&boundary_path(4)));
+
+    let fresh = open(files, &environment).await;
+    for expired in 0..7 {
+        assert!(matches!(fresh.version(expired).await, Err(Error::VersionExpired(_))), "version {expired}");
+    }
+    for kept in 7..=10 {
+        let version = fresh.version(kept).await.unwrap();
+        assert_eq!(names(&version).await.len() as u64, kept);
+        assert_whole(&version).await;
+    }
+    let log: Vec<u64> = fresh.log(None, None).await.unwrap().iter().map(|version| version.number).collect();
+    assert_eq!(log, [10, 9, 8, 7]);
+    let error = version_at(&fresh, START_MILLIS).await.unwrap_err();
+    assert!(matches!(error, Error::VersionExpired(_)), "{error}");
+}
+
+#[tokio::test]
+async fn the_latest_version_never_expires() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    grow(&lakehouse, 3).await;
+    assert!(matches!(expire(&lakehouse, Some(4), false).await, Err(Error::InvalidArgument(_))));
+    assert_eq!(expire(&lakehouse, Some(3), false).await.unwrap(), [0, 1, 2]);
+    assert_eq!(open(files, &environment).await.known().number, 3);
+}
+
+async fn lake_with(
+    files: Arc<MemoryFiles>,
+    environment: &Arc<TestEnvironment>,
+    settings: proto::LakehouseDef,
+) -> Arc<Lakehouse> {
+    let definition = LakehouseDefinition::encode(settings);
+    Lakehouse::create(files, environment.clone(), definition, None).await.unwrap()
+}
+
+#[tokio::test]
+async fn retention_keeps_what_is_young_or_among_the_last() {
+    let environment = TestEnvironment::seeded(1);
+    let settings = proto::LakehouseDef { minimum_versions_to_keep: 4, ..Default::default() };
+    let lakehouse = lake_with(MemoryFiles::shared(), &environment, settings).await;
+    for i in 0..9 {
+        environment.advance(DAY);
+        add_namespace(&lakehouse, &format!("n{i}")).await.unwrap();
+    }
+    // Versions 0 to 9 are 9 to 0 days old; seven days are kept by default.
+    assert_eq!(expire(&lakehouse, None, false).await.unwrap(), [0, 1]);
+    environment.advance(30 * DAY);
+    assert_eq!(expire(&lakehouse, None, false).await.unwrap(), [2, 3, 4, 5]);
+    assert!(expire(&lakehouse, None, false).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn an_override_keeps_its_version_and_those_after_it() {
+    let environment = TestEnvironment::seeded(1);
+    let settings = proto::LakehouseDef {
+        maximum_version_age_millis_overrides: [(3, 100 * DAY.as_millis() as u64), (1, 1000)].into(),
+        ..Default::default()
+    };
+    let lakehouse = lake_with(MemoryFiles::shared(), &environment, settings).await;
+    grow(&lakehouse, 9).await;
+    environment.advance(30 * DAY);
+    assert_eq!(expire(&lakehouse, None, false).await.unwrap(), [0, 1, 2]);
+    environment.advance(100 * DAY);
+    assert_eq!(expire(&lakehouse, None, false).await.unwrap(), [3, 4, 5, 6]);
+}
+
+#[tokio::test]
+async fn the_root_of_an_exported_snapshot_is_kept() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let settings =
+        proto::LakehouseDef { exported_snapshots: [("s".into(), root_path(2))].into(), ..Default::default() };
+    let lakehouse = lake_with(files.clone(), &environment, settings).await;
+    grow(&lakehouse, 5).await;
+    assert_eq!(expire(&lakehouse, Some(4), false).await.unwrap(), [0, 1, 3]);
+    assert_eq!(roots(&files), [2, 4, 5]);
+    // A hint that old must not make the kept root the latest version.
+    files.overwrite(LATEST_HINT_PATH, "2");
+    assert_eq!(open(files, &environment).await.known().number, 5);
+}
+
+/// Mode 22: the collector died between two deletions. What it left would have stayed for ever, since the
+/// next one began at the boundary.
+#[tokio::test]
+async fn mode_22_what_an_interrupted_expiry_left_goes_with_the_next() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    grow(&lakehouse, 10).await;
+    let fault = Fault::new(Trigger::on(Verb::Delete, 2), Action::DieBefore);
+    let faulty = Arc::new(FaultyStorage::new(files.clone(), [fault]));
+    let dying = open(faulty.clone(), &environment).await;
+    expire(&dying, Some(6), false).await.unwrap_err();
+    assert_eq!(faulty.unfired(), []);
+    assert!(roots(&files).iter().any(|root| *root < 6), "the crash came too late");
+    expire(&lakehouse, Some(7), false).await.unwrap();
+    assert_eq!(roots(&files), [7, 8, 9, 10]);
+}
+
+/// A writer planned version 2, and its machine slept. Others committed up to 10 and expired what was
+/// below; the slot was free again. The writer woke, created version 2, was told "created", and answered
+/// its user that all is well. The known data loss of logs on object stores.
+#[tokio::test]
+async fn mode_4_stalled_writer_that_creates_an_expired_root_is_void() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let awake = create(files.clone(), &environment).await;
+    grow(&awake, 1).await;
+    let asleep = open(files.clone(), &environment).await;
+    let mut stalled = begin(&asleep, Isolation::Snapshot).await;
+    stalled.create(ObjectKind::Namespace, "late", "", text("late")).await.unwrap();
+    grow(&awake, 9).await;
+    expire(&awake, Some(10), false).await.unwrap();
+
+    let error = commit(&mut stalled).await.unwrap_err();
+    assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
+    assert_eq!(roots(&files), [10], "the void root is still there");
+    assert!(!names(&awake.latest().await.unwrap()).await.contains(&"namespace late".to_string()));
+
+    // The sleeper is awake now.
+    assert_eq!(asleep.latest().await.unwrap().number, 10);
+    assert_eq!(add_namespace(&asleep, "late").await.unwrap(), 11);
+}
+
+/// The same for a rollback, which also depends on all that was committed meanwhile.
+#[tokio::test]
+async fn mode_4_rollback_by_a_stalled_handle_is_void() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let awake = create(files.clone(), &environment).await;
+    let asleep = open(files.clone(), &environment).await;
+    grow(&awake, 9).await;
+    expire(&awake, Some(8), false).await.unwrap();
+    let error = asleep.rollback(0, "", "").await.unwrap_err();
+    assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
+    assert_eq!(roots(&files), [8, 9]);
+}
+
+/// A transaction that finds some of the versions it has to be held against expired.
+#[tokio::test]
+async fn a_transaction_that_missed_expired_versions_has_expired() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let awake = create(files.clone(), &environment).await;
+    let asleep = open(files.clone(), &environment).await;
+    let mut stalled = begin(&asleep, Isolation::Snapshot).await;
+    stalled.create(ObjectKind::Namespace, "late", "", text("late")).await.unwrap();
+    grow(&awake, 9).await;
+    expire(&awake, Some(8), false).await.unwrap();
+    asleep.version(9).await.unwrap();
+    environment.advance(Duration::from_secs(60));
+    assert_eq!(asleep.latest().await.unwrap().number, 9);
+    let error = commit(&mut stalled).await.unwrap_err();
+    assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
+    assert_eq!(roots(&files), [8, 9]);
+}
+
+/// A reader knew version 1; others expired everything below 10. "Is there a version 2?" — "No." So it
+/// went on with version 1 for a week, until that was old enough to be doubted.
+#[tokio::test]
+async fn a_handle_that_was_overtaken_by_expiry_finds_the_latest_within_seconds() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let writer = create(files.clone(), &environment).await;
+    let reader = open(files.clone(), &environment).await;
+    grow(&writer, 10).await;
+    expire(&writer, Some(10), false).await.unwrap();
+    let start = environment.elapsed_millis();
+    while reader.latest().await.unwrap().number < 10 {
+        environment.advance(Duration::from_secs(1));
+        assert!(environment.elapsed_millis() - start < 15_000, "still at the expired version");
+    }
+}

@@ -1,0 +1,190 @@
+//! Creating and opening, and versions by number and time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::definition::{LakehouseDefinition, proto};
+use crate::environment::Environment;
+use crate::environment::testing::{START_MILLIS, TestEnvironment};
+use crate::error::Error;
+use crate::fixture::{MemoryFiles, add_namespace, contents, create, names, open, small_definition};
+use crate::lakehouse::Lakehouse;
+use crate::node::codec::{decode, encode};
+use crate::node::draft::Draft;
+use crate::path::root_path;
+use crate::storage::{CountingStorage, Storage};
+use crate::version::time_travel::version_at;
+
+#[tokio::test]
+async fn a_new_lakehouse_is_empty_and_opens_again() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let created = create(files.clone(), &environment).await;
+    let opened = open(files.clone(), &environment).await;
+    for lakehouse in [&created, &opened] {
+        let version = lakehouse.latest().await.unwrap();
+        assert_eq!((version.number, version.definition.name()), (0, "lake"));
+        assert!(contents(&version).await.is_empty());
+    }
+    assert_eq!(created.known().metadata, opened.known().metadata);
+}
+
+#[tokio::test]
+async fn a_second_creation_is_refused_and_leaves_nothing_behind() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    create(files.clone(), &environment).await;
+    let before = files.paths();
+    let again = Lakehouse::create(files.clone(), environment, small_definition(), None).await;
+    assert!(matches!(again, Err(Error::ObjectAlreadyExists(_))));
+    assert_eq!(files.paths(), before);
+}
+
+#[tokio::test]
+async fn of_many_who_create_at_once_one_wins() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let creators =
+        (0..16).map(|_| Lakehouse::create(files.clone(), environment.clone(), small_definition(), None));
+    let created = futures::future::join_all(creators).await;
+    assert_eq!(created.iter().filter(|result| result.is_ok()).count(), 1);
+    assert!(
+        created
+            .iter()
+            .flat_map(|result| result.as_ref().err())
+            .all(|error| { matches!(error, Error::ObjectAlreadyExists(_)) })
+    );
+    open(files, &environment).await;
+}
+
+#[tokio::test]
+async fn nothing_is_no_lakehouse() {
+    let files = MemoryFiles::shared();
+    files.overwrite("data.parquet", "something else");
+    let opened = Lakehouse::open(files, TestEnvironment::seeded(1), None).await;
+    assert!(matches!(opened, Err(Error::NotALakehouse(_))));
+}
+
+#[tokio::test]
+async fn settings_out_of_range_are_refused() {
+    let refused = [
+        proto::LakehouseDef { order: 2, ..Default::default() },
+        proto::LakehouseDef { namespace_name_max_size_bytes: 2000, ..Default::default() },
+        proto::LakehouseDef { file_path_max_size_bytes: 50, ..Default::default() },
+        proto::LakehouseDef {
+            properties: [("root.buffer-size-bytes".into(), "much".into())].into(),
+            ..Default::default()
+        },
+    ];
+    for definition in refused {
+        let files = MemoryFiles::shared();
+        let definition = LakehouseDefinition::encode(definition);
+        let created = Lakehouse::create(files.clone(), TestEnvironment::seeded(1), definition, None).await;
+        assert!(matches!(created, Err(Error::InvalidArgument(_))));
+        assert!(files.paths().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_handle_follows_the_commits_of_another_and_asks_once_if_there_are_none() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let writer = create(files.clone(), &environment).await;
+    let counting = Arc::new(CountingStorage::new(files.clone()));
+    let reader = open(counting.clone(), &environment).await;
+    let before = counting.counters();
+    assert_eq!(reader.latest().await.unwrap().number, 0);
+    assert_eq!(counting.counters().since(&before).requests(), 1);
+    for i in 0..70 {
+        add_namespace(&writer, &format!("n{i}")).await.unwrap();
+    }
+    assert_eq!(reader.latest().await.unwrap().number, 70);
+    assert_eq!(names(&reader.known()).await.len(), 70);
+}
+
+/// Mode 14: the clock of one writer is a day behind. Time travel bisects creation times, so they must
+/// rise with the version whatever the clocks say.
+#[tokio::test]
+async fn mode_14_clock_skew_of_a_day_leaves_creation_times_rising() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    let day_behind = TestEnvironment::seeded(2);
+    day_behind.set_now_millis(START_MILLIS - 24 * 60 * 60 * 1000);
+    let other = open(files, &day_behind).await;
+    for i in 0..10 {
+        environment.advance(Duration::from_millis(5));
+        add_namespace(if i % 2 == 0 { &lakehouse } else { &other }, &format!("n{i}")).await.unwrap();
+    }
+    let log = lakehouse.log(None, None).await.unwrap();
+    assert_eq!(log.len(), 11);
+    assert!(log.windows(2).all(|pair| {
+        pair[0].metadata.created_at_millis > pair[1].metadata.created_at_millis
+            && pair[0].number == pair[1].number + 1
+    }));
+}
+
+#[tokio::test]
+async fn time_travel_finds_the_version_of_every_moment() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files, &environment).await;
+    for i in 0..20 {
+        environment.advance(Duration::from_millis(10 * (1 + i % 3)));
+        add_namespace(&lakehouse, &format!("n{i}")).await.unwrap();
+    }
+    let log = lakehouse.log(None, None).await.unwrap();
+    for moment in START_MILLIS..=environment.now_millis() + 5 {
+        let expected = log.iter().find(|version| version.metadata.created_at_millis <= moment).unwrap();
+        assert_eq!(version_at(&lakehouse, moment).await.unwrap().number, expected.number, "{moment}");
+    }
+    let error = version_at(&lakehouse, START_MILLIS - 1).await.unwrap_err();
+    assert!(matches!(error, Error::VersionNotFound(_)), "{error}");
+}
+
+#[tokio::test]
+async fn the_log_is_newest_first_and_paged() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files, &environment).await;
+    for i in 0..40 {
+        add_namespace(&lakehouse, &format!("n{i}")).await.unwrap();
+    }
+    let numbers = async |limit, before| -> Vec<u64> {
+        lakehouse.log(limit, before).await.unwrap().iter().map(|version| version.number).collect()
+    };
+    assert_eq!(numbers(None, None).await, (0..=40).rev().collect::<Vec<_>>());
+    assert_eq!(numbers(Some(3), None).await, [40, 39, 38]);
+    assert_eq!(numbers(Some(3), Some(2)).await, [1, 0]);
+    assert_eq!(numbers(Some(1), Some(1000)).await, [40]);
+    assert!(numbers(None, Some(0)).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_version_of_the_future_does_not_exist() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files, &environment).await;
+    assert!(matches!(lakehouse.version(1).await, Err(Error::VersionNotFound(_))));
+}
+
+/// Mode 36: a root that was copied or renamed, or written with another order.
+#[tokio::test]
+async fn mode_36_a_root_of_another_version_or_order_is_corrupt() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    create(files.clone(), &environment).await;
+    let root = files.get(&root_path(0)).await.unwrap();
+    files.overwrite(&root_path(1), root.clone());
+    let opened = Lakehouse::open(files.clone(), environment.clone(), None).await;
+    assert!(
+        matches!(opened, Err(Error::CorruptFile { ref path, .. }) if *path == root_path(1)),
+        "{opened:?}"
+    );
+
+    files.delete(&root_path(1)).await.unwrap();
+    let node = decode(root, "root", None).unwrap();
+    let system: Vec<(&str, String)> = node
+        .system_rows()
+        .filter(|(key, _)| !["n_keys", "height"].contains(key))
+        .map(|(key, value)| (key, value.to_string()))
+        .collect();
+    let other_order = encode(&system, &Draft::default(), 7, Default::default()).unwrap();
+    files.overwrite(&root_path(0), other_order.bytes);
+    let opened = Lakehouse::open(files, environment, None).await;
+    assert!(
+        matches!(opened, Err(Error::CorruptFile { ref message, .. }) if message.contains("order")),
+        "{opened:?}"
+    );
+}

@@ -1,0 +1,270 @@
+//! Writers who meet: all of them get in, or are told clearly that they did not.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::environment::Environment;
+use crate::environment::testing::TestEnvironment;
+use crate::error::{Error, Result};
+use crate::fixture::{
+    Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open, text,
+};
+use crate::key::ObjectKind::{Namespace, Table};
+use crate::lakehouse::Lakehouse;
+use crate::path::root_path;
+use crate::storage::faulty::{Action, FaultyStorage, Verb};
+use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn disjoint_commits_of_many_tasks_all_land() {
+    const TASKS: usize = 8;
+    const COMMITS: usize = 50;
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    // Half of the tasks share a handle, the others have their own.
+    let mut tasks = Vec::new();
+    for task in 0..TASKS {
+        let handle = if task % 2 == 0 { lakehouse.clone() } else { open(files.clone(), &environment).await };
+        tasks.push(tokio::spawn(async move {
+            let mut versions = Vec::new();
+            for i in 0..COMMITS {
+                versions.push(add_namespace(&handle, &format!("task{task}.{i}")).await.unwrap());
+            }
+            versions
+        }));
+    }
+    let mut versions = HashSet::new();
+    for task in tasks {
+        for version in task.await.unwrap() {
+            assert!(versions.insert(version), "version {version} was given to two transactions");
+        }
+    }
+    let latest = open(files, &environment).await.latest().await.unwrap();
+    assert_eq!(latest.number as usize, TASKS * COMMITS, "one version for each commit");
+    assert_eq!(names(&latest).await.len(), TASKS * COMMITS);
+    assert_whole(&latest).await;
+}
+
+/// Both sides changed the tree for long: everything of both is there.
+#[tokio::test]
+async fn a_rebase_over_many_versions_keeps_the_changes_of_both_sides() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    add_namespace(&lakehouse, "old").await.unwrap();
+    let mut long = begin(&lakehouse, Isolation::Snapshot).await;
+    for i in 0..40 {
+        long.create(Table, "old", &format!("t{i:02}"), text("t")).await.unwrap();
+    }
+    let rival = open(files, &environment).await;
+    for i in 0..120 {
+        add_namespace(&rival, &format!("n{i:03}")).await.unwrap();
+    }
+    for i in 0..60 {
+        let mut transaction = begin(&rival, Isolation::Snapshot).await;
+        transaction.drop_object(Namespace, &format!("n{i:03}"), "").await.unwrap();
+        commit(&mut transaction).await.unwrap();
+    }
+    assert_eq!(commit(&mut long).await.unwrap(), 182);
+    let latest = rival.latest().await.unwrap();
+    assert_eq!(names(&latest).await.len(), 1 + 40 + 60);
+    assert_whole(&latest).await;
+}
+
+/// A lake, a handle through a store in which others may act at the worst moment, and theirs.
+async fn intruded() -> (Arc<Intruder>, Arc<Lakehouse>, Arc<Lakehouse>, Arc<TestEnvironment>) {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let rival = create(files.clone(), &environment).await;
+    let intruder = Intruder::new(&files);
+    let lakehouse = open(intruder.clone(), &environment).await;
+    (intruder, lakehouse, rival, environment)
+}
+
+fn intrude(intruder: &Intruder, rival: &Arc<Lakehouse>, namespace: String) {
+    let rival = rival.clone();
+    intruder.add(move || async move {
+        add_namespace(&rival, &namespace).await.unwrap();
+    });
+}
+
+/// Rebasers that always come second tried for ever, and nobody knew why the job hung.
+#[tokio::test]
+async fn mode_26_livelock_is_bounded_and_says_so() {
+    let (intruder, lakehouse, rival, environment) = intruded().await;
+    for i in 0..100 {
+        intrude(&intruder, &rival, format!("n{i}"));
+    }
+    let mut unlucky = begin(&lakehouse, Isolation::Snapshot).await;
+    unlucky.create(Namespace, "unlucky", "", text("")).await.unwrap();
+    let limits = CommitLimits { max_attempts: 7, timeout_millis: 120_000 };
+    let error = unlucky.commit(limits).await.unwrap_err();
+    assert!(
+        matches!(&error, Error::CommitConflict { message, .. } if message.contains("7 attempts")),
+        "{error}"
+    );
+    assert_eq!(intruder.waiting(), 93);
+
+    let mut out_of_time = begin(&lakehouse, Isolation::Snapshot).await;
+    out_of_time.create(Namespace, "unlucky", "", text("")).await.unwrap();
+    let limits = CommitLimits { max_attempts: u32::MAX, timeout_millis: 200 };
+    let start = environment.elapsed_millis();
+    let error = out_of_time.commit(limits).await.unwrap_err();
+    assert!(
+        matches!(&error, Error::CommitConflict { message, .. } if message.contains("attempts")),
+        "{error}"
+    );
+    assert!(environment.elapsed_millis() - start < 1000);
+    assert!(!names(&rival.latest().await.unwrap()).await.contains(&"namespace unlucky".into()));
+}
+
+#[tokio::test]
+async fn a_commit_that_comes_second_a_few_times_lands() {
+    let (intruder, lakehouse, rival, _) = intruded().await;
+    for i in 0..20 {
+        intrude(&intruder, &rival, format!("n{i:02}"));
+    }
+    assert_eq!(add_namespace(&lakehouse, "patient").await.unwrap(), 21);
+    assert_eq!(names(&rival.latest().await.unwrap()).await.len(), 21);
+}
+
+/// The conflict arises only while the root is being written.
+#[tokio::test]
+async fn a_conflict_that_appears_at_the_last_moment_is_found() {
+    let (intruder, lakehouse, rival, _) = intruded().await;
+    intrude(&intruder, &rival, "same".into());
+    let result = add_namespace(&lakehouse, "same").await;
+    assert!(matches!(result, Err(Error::CommitConflict { .. })), "{result:?}");
+    assert_eq!(names(&rival.latest().await.unwrap()).await, ["namespace same"]);
+}
+
+fn with_id(lakehouse: &Arc<Lakehouse>, id: &str) -> Transaction {
+    let options = TransactionOptions { id: Some(id.into()), ..TransactionOptions::default() };
+    lakehouse.begin(lakehouse.known(), options).unwrap()
+}
+
+async fn run_job(lakehouse: &Arc<Lakehouse>, table: &str) -> Result<u64> {
+    let mut transaction = with_id(lakehouse, "job-1");
+    transaction.create(Namespace, table, "", text("")).await?;
+    commit(&mut transaction).await
+}
+
+/// A scheduler ran a job again that had committed: every row was loaded twice.
+#[tokio::test]
+async fn mode_15_equal_transaction_ids_commit_once() {
+    let (intruder, lakehouse, rival, environment) = intruded().await;
+    assert_eq!(run_job(&rival, "first").await.unwrap(), 1);
+    for i in 0..100 {
+        add_namespace(&rival, &format!("n{i:02}")).await.unwrap();
+    }
+    // By a handle that has not seen it, and by one that has.
+    assert_eq!(run_job(&lakehouse, "second").await.unwrap(), 1);
+    assert_eq!(run_job(&rival, "third").await.unwrap(), 1);
+    let fresh = open(intruder.files.clone(), &environment).await;
+    assert_eq!(run_job(&fresh, "fourth").await.unwrap(), 1);
+    assert_eq!(rival.latest().await.unwrap().number, 101);
+}
+
+/// The same, both at once: the second finds the first between its look and its root.
+#[tokio::test]
+async fn mode_15_equal_transaction_ids_at_once_commit_once() {
+    let (intruder, lakehouse, rival, _) = intruded().await;
+    let other = rival.clone();
+    intruder.add(move || async move {
+        assert_eq!(run_job(&other, "first").await.unwrap(), 1);
+    });
+    assert_eq!(run_job(&lakehouse, "second").await.unwrap(), 1);
+    let names = names(&rival.latest().await.unwrap()).await;
+    assert_eq!(names, ["namespace first", "transaction job-1"]);
+}
+
+#[tokio::test]
+async fn mode_15_a_commit_in_doubt_is_settled_by_its_id() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    create(files.clone(), &environment).await;
+    // The first root arrives and from then on nothing is heard of the store.
+    let mut silent = false;
+    let policy = move |operation: &crate::storage::faulty::Operation| {
+        silent |= operation.verb == Verb::PutIfAbsent && operation.path == root_path(1);
+        silent.then_some(Action::FailAfter)
+    };
+    let storage = Arc::new(FaultyStorage::with_policy(files.clone(), Box::new(policy)));
+    let lakehouse = open(storage.clone(), &environment).await;
+    let error = run_job(&lakehouse, "once").await.unwrap_err();
+    assert!(matches!(error, Error::CommitStateUnknown(_)), "{error}");
+    assert!(
+        storage.log().iter().all(|operation| operation.verb != Verb::Delete),
+        "in doubt nothing is deleted"
+    );
+
+    let later = open(files, &environment).await;
+    assert_eq!(run_job(&later, "again").await.unwrap(), 1);
+    assert_eq!(later.latest().await.unwrap().number, 1);
+}
+
+/// The store is gone from the moment the root is sent; it may hold the commit or not.
+#[tokio::test]
+async fn a_store_that_answers_with_errors_leaves_the_commit_unknown() {
+    for arrives in [Action::FailBefore, Action::FailAfter] {
+        let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+        create(files.clone(), &environment).await;
+        let policy = move |operation: &crate::storage::faulty::Operation| {
+            (operation.path == root_path(1) && operation.verb != Verb::Exists).then_some(arrives)
+        };
+        let lakehouse =
+            open(Arc::new(FaultyStorage::with_policy(files.clone(), Box::new(policy))), &environment).await;
+        let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
+        transaction.create(Namespace, "a", "", text("")).await.unwrap();
+        let error = commit(&mut transaction).await.unwrap_err();
+        assert!(matches!(error, Error::CommitStateUnknown(_)), "{error}");
+        assert!(environment.elapsed_millis() >= 120_000, "gave up before the deadline");
+        assert_eq!(files.has(&root_path(1)), arrives == Action::FailAfter);
+        assert!(transaction.committed_version().is_none());
+    }
+}
+
+/// Definition files are written once, however often their transaction tries again.
+#[tokio::test]
+async fn definitions_are_written_once_over_many_attempts() {
+    let (intruder, lakehouse, rival, _) = intruded().await;
+    for i in 0..10 {
+        intrude(&intruder, &rival, format!("n{i}"));
+    }
+    add_namespace(&lakehouse, "mine").await.unwrap();
+    let written = intruder.files.paths().iter().filter(|path| path.contains("-namespace-mine-")).count();
+    assert_eq!(written, 1);
+}
+
+#[tokio::test]
+async fn every_version_tells_exactly_what_it_changed() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    add_namespace(&lakehouse, "a").await.unwrap();
+    for i in 0..40 {
+        add_table(&lakehouse, "a", &format!("t{i:02}")).await.unwrap();
+        if i % 3 == 2 {
+            let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
+            transaction.drop_object(Table, "a", &format!("t{:02}", i - 1)).await.unwrap();
+            transaction.replace(Table, "a", &format!("t{i:02}"), text("new")).await.unwrap();
+            commit(&mut transaction).await.unwrap();
+        }
+    }
+    lakehouse.rollback(20, "", "").await.unwrap();
+    let cold = open(files, &environment).await;
+    let mut versions = cold.log(None, None).await.unwrap();
+    versions.reverse();
+    for pair in versions.windows(2) {
+        let told: HashSet<String> =
+            pair[1].changes(&pair[0]).await.unwrap().iter().map(|change| change.key.clone()).collect();
+        let changed: HashSet<String> =
+            pair[0].diff(&pair[1]).await.unwrap().into_iter().map(|difference| difference.key).collect();
+        assert_eq!(told, changed, "version {}", pair[1].number);
+    }
+}
+
+#[tokio::test]
+async fn a_commit_without_time_still_tries_once() {
+    let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
+    let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
+    transaction.create(Namespace, "a", "", text("")).await.unwrap();
+    let outcome = transaction.commit(CommitLimits { max_attempts: 0, timeout_millis: 0 }).await.unwrap();
+    assert_eq!(outcome, Outcome::Committed(1));
+}

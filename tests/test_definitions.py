@@ -1,0 +1,207 @@
+"""Definition files: what is built is read back, what is damaged is refused, what is unknown survives."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+from google.protobuf.message import Message
+
+from trinitylake import definitions
+from trinitylake.definitions import (
+    Column,
+    LakehouseDef,
+    NamespaceDef,
+    Schema,
+    TableDef,
+    ViewDef,
+    files,
+    new_namespace_def,
+    new_table_def,
+    new_view_def,
+    parse_distributed_transaction_def,
+    parse_lakehouse_def,
+    parse_namespace_def,
+    parse_table_def,
+    parse_view_def,
+    serialize,
+    trinitylake_pb2,
+)
+from trinitylake.errors import CorruptFile, InvalidArgument, UnsupportedVersion
+
+ROOT = Path(__file__).resolve().parent.parent
+SCHEMA = Schema(
+    [Column("id", "bigint", nullable=False, id=1), Column("name", "varchar(20)", doc="as given", id=2)], "id"
+)
+
+
+def test_a_namespace_is_read_back() -> None:
+    definition = new_namespace_def(properties={"owner": "ops"})
+    assert parse_namespace_def(serialize(definition)) == definition
+    assert uuid.UUID(definition.id).version == 4
+    assert new_namespace_def().id != definition.id
+    assert new_namespace_def(definition.id).id == definition.id
+
+
+def test_a_table_is_read_back() -> None:
+    definition = new_table_def(
+        schema=SCHEMA,
+        format_properties={"metadata_location": "ns/t/metadata/0.metadata.json"},
+        properties={"owner": "ops"},
+        sort_keys=[definitions.SortKey(column="id", descending=True)],
+        unique_columns=["name"],
+    )
+    assert definition.table_type == definitions.MANAGED
+    assert list(definition.primary_keys) == ["id"]
+    read = parse_table_def(serialize(definition))
+    assert read == definition
+    assert definitions.from_proto(read.schema, tuple(read.primary_keys)) == SCHEMA
+    assert new_table_def(table_type="external").table_type == definitions.EXTERNAL
+
+
+def test_a_view_is_read_back() -> None:
+    definition = new_view_def({"spark": "SELECT 1", "trino": "SELECT 1"}, schema=SCHEMA, default_namespace="nyc")
+    assert parse_view_def(serialize(definition)) == definition
+    assert [one.dialect for one in definition.representations] == ["spark", "trino"]
+
+
+@pytest.mark.parametrize("representations", [{}, {"spark": " "}, {"": "SELECT 1"}])
+def test_a_view_without_a_query_is_refused(representations: dict[str, str]) -> None:
+    with pytest.raises(InvalidArgument):
+        new_view_def(representations)
+
+
+def test_equal_definitions_have_equal_bytes() -> None:
+    one = new_namespace_def(str(uuid.UUID(int=1)), {"a": "1", "b": "2", "c": "3"})
+    other = new_namespace_def(str(uuid.UUID(int=1)), {"c": "3", "b": "2", "a": "1"})
+    assert serialize(one) == serialize(other)
+
+
+@pytest.mark.parametrize(
+    ("parse", "definition"),
+    [
+        (parse_lakehouse_def, LakehouseDef(name="lake", order=128)),
+        (parse_namespace_def, new_namespace_def(properties={"a": "b"})),
+        (parse_table_def, new_table_def(schema=SCHEMA)),
+        (parse_view_def, new_view_def({"spark": "SELECT 1"})),
+        (parse_distributed_transaction_def, definitions.DistributedTransactionDef(id="etl-42")),
+    ],
+    ids=["lakehouse", "namespace", "table", "view", "transaction"],
+)
+def test_fields_of_a_later_library_survive_a_rewrite(parse: object, definition: Message) -> None:
+    unknown = b"\xfa\x3e\x05later"  # field 1007, five bytes
+    assert callable(parse)
+    read = parse(serialize(definition) + unknown, "d.binpb")
+    for field in ("properties", "representations"):
+        if field == "properties" and hasattr(read, field):
+            read.properties["changed"] = "yes"
+    assert unknown in serialize(read)
+
+
+def test_every_cut_and_every_flipped_byte_is_read_or_refused() -> None:
+    data = serialize(new_table_def(schema=SCHEMA, properties={"owner": "ops"}))
+    damaged = [data[:length] for length in range(len(data))]
+    for position in range(len(data)):
+        for bit in (1, 128):
+            damaged.append(data[:position] + bytes([data[position] ^ bit]) + data[position + 1 :])
+    refused = 0
+    for one in damaged:
+        try:
+            definitions.from_proto(parse_table_def(one, "t.binpb").schema, path="t.binpb")
+        except (CorruptFile, UnsupportedVersion):
+            refused += 1
+    assert refused > len(data) / 2
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00", b"\xff" * 10, b"PAR1", b"\x0a\x03abc"])
+@pytest.mark.parametrize("parse", [parse_namespace_def, parse_table_def, parse_view_def])
+def test_what_is_not_a_definition_is_corrupt(parse: object, data: bytes) -> None:
+    assert callable(parse)
+    with pytest.raises(CorruptFile, match=r"a/b\.binpb") as caught:
+        parse(data, "a/b.binpb")
+    assert caught.value.path == "a/b.binpb"
+
+
+def test_a_file_over_the_limit_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_SIZE_BYTES", 100)
+    definition = new_namespace_def(properties={"a": "x" * 200})
+    with pytest.raises(CorruptFile, match="limit of 100"):
+        parse_namespace_def(definition.SerializeToString())
+    with pytest.raises(InvalidArgument, match="limit of 100"):
+        serialize(definition)
+
+
+def field(number: int, data: bytes) -> bytes:
+    """A length-delimited protobuf field."""
+    length, size = b"", len(data)
+    while size > 127:
+        length, size = length + bytes([size & 127 | 128]), size >> 7
+    return bytes([number << 3 | 2]) + length + bytes([size]) + data
+
+
+def test_a_schema_nested_too_deep_is_refused() -> None:
+    data = TableDef(id=str(uuid.uuid4())).SerializeToString()
+    for levels, readable in ((20, True), (500, False)):
+        column = trinitylake_pb2.Column(name="leaf", type="INT4").SerializeToString()
+        for _ in range(levels):
+            column = b"\x12\x01l\x18\x12" + field(9, column)
+        table = data + field(2, field(1, column))
+        if readable:
+            assert len(definitions.from_proto(parse_table_def(table).schema).columns) == 1
+        else:
+            with pytest.raises(CorruptFile):
+                parse_table_def(table, "deep.binpb")
+
+
+def test_a_newer_format_is_refused() -> None:
+    with pytest.raises(UnsupportedVersion, match="format version 1"):
+        parse_lakehouse_def(serialize(LakehouseDef(name="lake", major_version=1)))
+    with pytest.raises(UnsupportedVersion):
+        parse_table_def(serialize(TableDef(id=str(uuid.uuid4()), table_type=9)))  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedVersion, match="type number 99"):
+        definitions.from_proto(trinitylake_pb2.Schema(columns=[trinitylake_pb2.Column(name="x", type=99)]))  # type: ignore[arg-type]
+
+
+def test_properties_are_text() -> None:
+    for properties in ({"a": 1}, {1: "a"}, {"": "a"}):
+        with pytest.raises(InvalidArgument, match="text"):
+            new_namespace_def(properties=properties)  # type: ignore[arg-type]
+
+
+def test_public_field_numbers_stand() -> None:
+    """Numbers that are public may never change: files written years ago have them."""
+
+    def numbers(message: type[Message]) -> dict[str, int]:
+        return {field.name: field.number for field in message.DESCRIPTOR.fields}
+
+    assert numbers(NamespaceDef) == {"id": 1, "properties": 2}
+    assert numbers(ViewDef) == {
+        "id": 1,
+        "schema": 2,
+        "representations": 3,
+        "default_namespace": 4,
+        "properties": 5,
+    }
+    table = numbers(TableDef)
+    assert (table["schema"], table["table_type"], table["format_properties"], table["properties"]) == (2, 8, 10, 11)
+    assert 7 not in table.values()
+    lakehouse = numbers(LakehouseDef)
+    assert (lakehouse["order"], lakehouse["exported_snapshots"], lakehouse["default_isolation"]) == (3, 12, 15)
+    column = numbers(trinitylake_pb2.Column)
+    assert (column["struct_fields"], column["list_element"], column["scale"]) == (6, 9, 12)
+
+
+def test_generated_code_is_in_step_with_the_proto_file() -> None:
+    pytest.importorskip("grpc_tools")
+    script = ROOT / "scripts" / "generate_definitions.py"
+    done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_definitions_loads_neither_pyiceberg_nor_pyarrow() -> None:
+    code = "import sys, trinitylake.definitions; print([m for m in ('pyiceberg', 'pyarrow') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,146 @@
+"""External and federated tables: read where they lie, never a secret or code from what is stored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from trinitylake.definitions import new_table_def
+from trinitylake.errors import CorruptFile, InvalidArgument, InvalidLocation, ObjectNotFound
+from trinitylake.iceberg.external import load_external
+from trinitylake.iceberg.federated import CATALOG_PROPERTY, TABLE_PROPERTY, federated_properties, open_federated
+
+ROWS = pa.table({"id": [1, 2, 3]})
+
+
+@pytest.fixture
+def properties(tmp_path: Path) -> dict[str, str]:
+    """Of another catalog, with the table `sales.orders` of three rows."""
+    (tmp_path / "warehouse").mkdir()
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
+    catalog = SqlCatalog("other", **properties)
+    catalog.create_namespace("sales")
+    catalog.create_table("sales.orders", ROWS.schema).append(ROWS)
+    catalog.close()
+    return properties
+
+
+def location_of(properties: dict[str, str]) -> str:
+    return SqlCatalog("other", **properties).load_table("sales.orders").metadata_location
+
+
+def test_every_write_to_an_external_table_is_refused(properties: dict[str, str]) -> None:
+    table = load_external(location_of(properties))
+    assert table.scan().to_arrow().num_rows == 3
+    assert table.refresh() is table
+    for write in (
+        lambda: table.append(ROWS),
+        lambda: table.overwrite(ROWS),
+        lambda: table.delete("id = 1"),
+        lambda: table.upsert(ROWS, join_cols=["id"]),
+        lambda: table.add_files(["file:///x.parquet"]),
+        lambda: table.transaction(),
+        lambda: table.update_schema(),
+        lambda: table.update_spec(),
+        lambda: table.update_sort_order(),
+        lambda: table.update_statistics(),
+        lambda: table.manage_snapshots(),
+        lambda: table.maintenance.expire_snapshots(),
+        lambda: table.catalog.commit_table(table, (), ()),
+    ):
+        with pytest.raises(InvalidArgument, match="external and read-only"):
+            write()
+
+
+def test_external_metadata_is_found_through_a_definition(properties: dict[str, str]) -> None:
+    location = location_of(properties)
+    definition = new_table_def(table_type="external", format_properties={"metadata_location": location})
+    assert load_external(definition).metadata_location == location
+
+
+def test_external_metadata_cannot_name_code_to_load(properties: dict[str, str], tmp_path: Path) -> None:
+    text = json.loads(Path(location_of(properties).removeprefix("file://")).read_text())
+    text["properties"]["py-io-impl"] = "trinitylake.no_such_module.Evil"
+    planted = tmp_path / "00009-planted.metadata.json"
+    planted.write_text(json.dumps(text))
+    assert load_external(planted.as_uri()).scan().to_arrow().num_rows == 3
+
+
+def test_what_is_not_external_metadata_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.metadata.json").write_text("{}")
+    with pytest.raises(CorruptFile):
+        load_external(f"file://{tmp_path}/x.metadata.json")
+    for uri in (
+        f"file://{tmp_path}/none.metadata.json",
+        f"file://{tmp_path}",
+        "file:///etc/passwd",
+        "http://169.254.169.254/x.metadata.json",
+        "x.metadata.json",
+        "",
+    ):
+        with pytest.raises(InvalidLocation):
+            load_external(uri)
+
+
+def test_a_federated_table_is_opened_from_what_was_stored(properties: dict[str, str]) -> None:
+    assert federated_properties(properties, "sales.orders")[CATALOG_PROPERTY] == "federated"
+    stored = federated_properties({"name": "other", **properties}, "sales.orders")
+    assert stored == {**properties, CATALOG_PROPERTY: "other", TABLE_PROPERTY: "sales.orders"}
+    definition = new_table_def(table_type="federated", format_properties=stored)
+    open_federated(definition).append(ROWS)
+    assert open_federated(stored).scan().to_arrow().num_rows == 6
+    with pytest.raises(ObjectNotFound, match=r"sales\.none"):
+        open_federated({**stored, TABLE_PROPERTY: "sales.none"})
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "s3.secret-access-key",
+        "s3.access-key-id",
+        "s3.session-token",
+        "client.secret-access-key",
+        "credential",
+        "token",
+        "oauth.token",
+        "password",
+        "adls.account-key",
+        "adls.client-secret",
+        "gcs.oauth2.token",
+        "header.Authorization",
+        "API_KEY",
+    ],
+)
+def test_a_secret_is_never_stored(key: str) -> None:
+    with pytest.raises(InvalidArgument, match="run time") as caught:
+        federated_properties({"type": "rest", key: "hunter2"}, "a.b")
+    assert "hunter2" not in str(caught.value)
+    assert key in str(caught.value)
+    with pytest.raises(InvalidArgument):
+        open_federated({"type": "rest", key: "hunter2", TABLE_PROPERTY: "a.b"})
+
+
+def test_a_password_within_a_uri_is_a_secret_too() -> None:
+    with pytest.raises(InvalidArgument, match="'uri'") as caught:
+        federated_properties({"type": "sql", "uri": "postgresql+psycopg2://me:hunter2@host/db"}, "a.b")
+    assert "hunter2" not in str(caught.value)
+    assert federated_properties({"type": "sql", "uri": "postgresql://host:5432/db@x"}, "a.b")
+
+
+def test_properties_that_load_code_or_are_reserved_are_refused() -> None:
+    for key in ("py-catalog-impl", "py-io-impl", "auth.type", "trinitylake.table"):
+        with pytest.raises(InvalidArgument):
+            federated_properties({key: "x"}, "a.b")
+    for table in ("", ".", "a..b"):
+        with pytest.raises(InvalidArgument):
+            federated_properties({"type": "rest"}, table)
+
+
+def test_what_is_given_at_run_time_is_used_and_not_stored(properties: dict[str, str]) -> None:
+    stored = federated_properties({"name": "other"}, "sales.orders")
+    assert stored == {CATALOG_PROPERTY: "other", TABLE_PROPERTY: "sales.orders"}
+    assert open_federated(stored, properties).scan().to_arrow().num_rows == 3

@@ -1,0 +1,264 @@
+"""PyIceberg's file access over the storage of a lakehouse: the same bytes, and never a step outside of the root."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iceberg_storage import STORES, RemoteStorage, Store, make_store
+from trinitylake.errors import InvalidLocation
+from trinitylake.iceberg import io as io_module
+from trinitylake.iceberg.io import LakehouseFileIO, RangeReader, canonical_uri
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return make_store(request.param, tmp_path)
+
+
+@pytest.fixture
+def file_io(store: Store) -> LakehouseFileIO:
+    return LakehouseFileIO(store)
+
+
+def write(file_io: LakehouseFileIO, path: str, data: bytes, overwrite: bool = False) -> None:
+    with file_io.new_output(file_io.uri_of(path)).create(overwrite=overwrite) as stream:
+        stream.write(data)
+
+
+def read(file_io: LakehouseFileIO, path: str) -> bytes:
+    with file_io.new_input(file_io.uri_of(path)).open() as stream:
+        return bytes(stream.read())
+
+
+NAMES = ["ns/t/data/a.parquet", "t/metadata/b.avro", "x/p=a%2Fb c/é#?.parquet", "+&'();=@[]~$,!.bin"]
+
+
+@pytest.mark.parametrize("path", NAMES)
+def test_what_is_written_is_read(file_io: LakehouseFileIO, store: Store, path: str) -> None:
+    write(file_io, path, b"data of " + path.encode())
+    assert read(file_io, path) == store.get(path) == b"data of " + path.encode()
+    file = file_io.new_input(file_io.uri_of(path))
+    assert (len(file), file.exists()) == (len(store.get(path)), True)
+    file_io.delete(file)
+    assert not file.exists()
+
+
+def test_a_missing_file_is_a_file_not_found_error(file_io: LakehouseFileIO) -> None:
+    for suffix in ("avro", "parquet"):
+        file = file_io.new_input(file_io.uri_of(f"missing.{suffix}"))
+        assert not file.exists()
+        with pytest.raises(FileNotFoundError):
+            file.open()
+        with pytest.raises(FileNotFoundError):
+            len(file)
+
+
+def test_a_file_is_written_once(file_io: LakehouseFileIO, store: Store) -> None:
+    write(file_io, "a.avro", b"one")
+    with pytest.raises(FileExistsError):
+        file_io.new_output(file_io.uri_of("a.avro")).create()
+    write(file_io, "a.avro", b"two", overwrite=True)
+    assert read(file_io, "a.avro") == b"two", "its own file may be replaced"
+    other = file_io.scoped()
+    with pytest.raises(FileExistsError):
+        write(other, "a.avro", b"three", overwrite=True)
+    assert other.written_paths == [], "so that a rollback does not delete the file of another"
+    assert read(file_io, "a.avro") == b"two"
+
+
+def test_a_stream_that_failed_or_was_forgotten_leaves_no_file(file_io: LakehouseFileIO, store: Store) -> None:
+    def fail() -> None:
+        with file_io.new_output(file_io.uri_of("a.parquet")).create() as stream:
+            stream.write(b"half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    stream = file_io.new_output(file_io.uri_of("b.parquet")).create()
+    stream.write(b"half")
+    del stream
+    assert store.list("") == []
+    assert file_io.written_paths == []
+
+
+def test_written_files_are_remembered_until_they_are_deleted(file_io: LakehouseFileIO) -> None:
+    for path in ("a", "b", "c"):
+        write(file_io, path, b"x")
+    file_io.delete(file_io.uri_of("b"))
+    assert file_io.written_paths == ["a", "c"]
+    assert file_io.scoped().written_paths == []
+
+
+def test_a_failed_write_is_remembered_because_it_may_have_happened() -> None:
+    class Failing(RemoteStorage):
+        def put(self, path: str, data: bytes) -> None:
+            super().put(path, data)
+            raise TimeoutError("no reply")
+
+    file_io = LakehouseFileIO(Failing())
+    with pytest.raises(TimeoutError):
+        write(file_io, "a", b"x")
+    assert file_io.written_paths == ["a"]
+
+
+OUTSIDE = ["", "other/x", "lakes/x", "lake", "lake/", "lake/../x", "lake/./x", "lake//x", "lake/a/../../x", "lake/a/.."]
+
+
+@pytest.mark.parametrize("tail", OUTSIDE)
+@pytest.mark.parametrize("root", ["s3://bucket/lake/", "file:///tmp/lake/", "memory://one/lake/"])
+def test_nothing_outside_of_the_root_is_touched(root: str, tail: str) -> None:
+    store = RemoteStorage(root)
+    file_io = LakehouseFileIO(store)
+    location = root.removesuffix("lake/") + tail
+    for use in (file_io.new_input, file_io.new_output, file_io.delete, file_io.path_of):
+        with pytest.raises(InvalidLocation):
+            use(location)
+    assert store.requests == {}
+
+
+def test_other_stores_are_outside() -> None:
+    file_io = LakehouseFileIO(RemoteStorage("s3://bucket/lake/"))
+    for location in (
+        "s3://bucket2/lake/x",
+        "gs://bucket/lake/x",
+        "/bucket/lake/x",
+        "lake/x",
+        "x",
+        "http://bucket/lake/x",
+    ):
+        with pytest.raises(InvalidLocation):
+            file_io.path_of(location)
+
+
+@pytest.mark.parametrize(
+    ("root", "location"),
+    [
+        ("s3://bucket/lake/", "s3a://bucket/lake/a/b"),
+        ("s3://bucket/lake/", "s3n://bucket/lake/a/b"),
+        ("s3a://bucket/lake/", "s3://bucket/lake/a/b"),
+        ("file:///tmp/lake/", "file:/tmp/lake/a/b"),
+        ("file:///tmp/lake/", "/tmp/lake/a/b"),
+        ("file:///tmp/lake/", "file://localhost/tmp/lake/a/b"),
+        ("gs://bucket/lake/", "gs://bucket/lake/a/b"),
+        ("abfss://c@account.dfs.core.windows.net/lake/", "abfs://c@account.dfs.core.windows.net/lake/a/b"),
+    ],
+)
+def test_spellings_of_one_place_are_equal(root: str, location: str) -> None:
+    file_io = LakehouseFileIO(RemoteStorage(root))
+    assert file_io.path_of(location) == "a/b"
+    assert file_io.path_of(file_io.uri_of("a/b")) == "a/b"
+
+
+@given(st.text())
+def test_any_text_is_below_the_root_or_refused(text: str) -> None:
+    file_io = LakehouseFileIO(RemoteStorage("file:///tmp/lake/"))
+    for location in (text, "file:///tmp/lake/" + text):
+        try:
+            path = file_io.path_of(location)
+        except InvalidLocation:
+            continue
+        assert not {"", ".", ".."} & set(path.split("/"))
+        assert canonical_uri(location) == canonical_uri(file_io.uri_of(path))
+
+
+def test_a_link_does_not_lead_out_of_a_local_root(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "secret.avro").write_bytes(b"secret")
+    (tmp_path / "lake" / "link.avro").symlink_to(tmp_path / "secret.avro")
+    (tmp_path / "lake" / "folder").symlink_to(tmp_path)
+    file_io = LakehouseFileIO(make_store("disk", tmp_path / "lake"))
+    for path in ("link.avro", "folder/secret.avro"):
+        with pytest.raises(InvalidLocation, match="leaves the lakehouse"):
+            file_io.new_input(file_io.uri_of(path)).open()
+
+
+def test_a_root_that_is_itself_a_link_works(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    file_io = LakehouseFileIO(make_store("disk", tmp_path / "link"))
+    write(file_io, "a/b.avro", b"x")
+    assert read(file_io, "a/b.avro") == b"x"
+
+
+def test_small_files_cost_one_read_and_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = RemoteStorage()
+    file_io = LakehouseFileIO(store)
+    store.files.update({"a.avro": b"x" * 100, "b.parquet": b"y" * 100})
+    assert read(file_io, "a.avro") == b"x" * 100
+    assert store.requests == {"get": 1}
+    store.requests.clear()
+    assert read(file_io, "b.parquet") == b"y" * 100
+    assert store.requests == {"size": 1, "get": 1}
+
+
+def test_the_size_of_a_file_just_written_costs_nothing() -> None:
+    store = RemoteStorage()
+    output = LakehouseFileIO(store).new_output("s3://bucket/lake/a.parquet")
+    with output.create(overwrite=True) as stream:
+        stream.write(b"12345")
+    assert len(output) == 5
+    assert store.requests == {"put": 1}
+
+
+def test_a_large_parquet_file_is_read_by_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(io_module, "WHOLE_FILE_MAX_SIZE_BYTES", 1000)
+    monkeypatch.setattr(io_module, "READ_AHEAD_SIZE_BYTES", 4096)
+    store = RemoteStorage()
+    table = pa.table({name: pa.array(range(100_000), pa.int64()) for name in "abcd"})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="none", use_dictionary=False)
+    store.files["t.parquet"] = sink.getvalue().to_pybytes()
+    with LakehouseFileIO(store).new_input("s3://bucket/lake/t.parquet").open() as stream:
+        assert pq.read_table(stream, columns=["c"]) == table.select(["c"])
+    assert store.requests["get_range"] < 20
+    assert set(store.requests) <= {"size", "get", "get_range"}
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("read"), st.integers(-1, 80)),
+        st.tuples(st.just("seek"), st.integers(0, 120)),
+        st.tuples(st.just("skip"), st.integers(0, 30)),
+        st.tuples(st.just("back"), st.integers(0, 50)),
+    ),
+    max_size=20,
+)
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=100), STEPS, st.integers(1, 40))
+def test_a_range_reader_reads_as_a_file_does(data: bytes, steps: list[tuple[str, int]], read_ahead: int) -> None:
+    store = RemoteStorage()
+    store.files["f"] = data
+    previous = io_module.READ_AHEAD_SIZE_BYTES
+    io_module.READ_AHEAD_SIZE_BYTES = read_ahead
+    try:
+        expected, actual = io.BytesIO(data), RangeReader(store, "f", len(data))
+        for step, number in steps:
+            if step == "read":
+                assert actual.read(number) == expected.read(number)
+            elif step == "seek":
+                assert actual.seek(number) == expected.seek(number)
+            elif step == "skip":
+                assert actual.seek(number, 1) == expected.seek(number, 1)
+            elif number <= len(data):
+                assert actual.seek(-number, 2) == expected.seek(-number, 2)
+            assert actual.tell() == expected.tell()
+        buffered = io.BufferedReader(RangeReader(store, "f", len(data)))
+        assert buffered.read() == data
+    finally:
+        io_module.READ_AHEAD_SIZE_BYTES = previous
+
+
+def test_properties_are_kept_for_pyiceberg() -> None:
+    properties = {"a": "b"}
+    file_io = LakehouseFileIO(RemoteStorage(), properties)
+    properties["a"] = "changed"
+    assert (file_io.properties, file_io.scoped().properties) == ({"a": "b"}, {"a": "b"})

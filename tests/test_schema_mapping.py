@@ -1,0 +1,389 @@
+"""Schemas keep what they say on every way: declared, stored, Iceberg, Arrow (format §9)."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema as IcebergSchema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UnknownType,
+    UUIDType,
+)
+
+from trinitylake.definitions import (
+    Column,
+    Schema,
+    Type,
+    arrow_schema,
+    as_schema,
+    from_iceberg,
+    from_proto,
+    list_of,
+    map_of,
+    parse_type,
+    struct_of,
+    to_iceberg,
+    to_iceberg_schema,
+    to_proto,
+)
+from trinitylake.definitions import trinitylake_pb2 as proto
+from trinitylake.definitions.sql_type import ALIASES
+from trinitylake.errors import CorruptFile, InvalidArgument
+
+NAMES = st.text(min_size=1, max_size=12).filter(lambda name: name.isprintable())
+UNIQUE_NAMES = st.lists(NAMES, min_size=1, max_size=4, unique=True)
+
+SIMPLE = st.sampled_from(["boolean", "smallint", "int", "bigint", "real", "double", "date", "uuid"]).map(parse_type)
+WITH_LENGTH = st.builds(Type, st.sampled_from(["char", "varchar", "binary"]), length=st.integers(0, (1 << 31) - 1))
+FIXED = st.builds(Type, st.just("fixed"), length=st.integers(1, 1 << 20))
+TIMES = st.builds(Type, st.sampled_from(["time", "timetz", "timestamp", "timestamptz"]), precision=st.integers(1, 9))
+DECIMALS = st.integers(1, 38).flatmap(
+    lambda precision: st.builds(Type, st.just("decimal"), precision=st.just(precision), scale=st.integers(0, precision))
+)
+
+
+def nested(inner: st.SearchStrategy[Type]) -> st.SearchStrategy[Type]:
+    structs = UNIQUE_NAMES.flatmap(
+        lambda names: st.tuples(*[st.builds(Column, st.just(name), inner, st.booleans()) for name in names]).map(
+            lambda fields: struct_of(*fields)
+        )
+    )
+    return st.one_of(st.builds(list_of, inner, st.booleans()), st.builds(map_of, inner, inner, st.booleans()), structs)
+
+
+TYPES = st.recursive(st.one_of(SIMPLE, WITH_LENGTH, FIXED, TIMES, DECIMALS), nested, max_leaves=8)
+COLUMNS = st.builds(
+    Column,
+    NAMES,
+    TYPES,
+    st.booleans(),
+    st.text(max_size=20),
+    id=st.integers(0, (1 << 31) - 1),
+    properties=st.dictionaries(NAMES.filter(lambda key: key not in ("doc", "iceberg-type")), st.text(max_size=9)),
+)
+SCHEMAS = st.lists(COLUMNS, max_size=5, unique_by=lambda column: column.name).map(Schema)
+
+
+@given(SCHEMAS)
+def test_a_declared_schema_is_stored_without_loss(schema: Schema) -> None:
+    stored = to_proto(schema)
+    assert from_proto(proto.Schema.FromString(stored.SerializeToString())) == schema
+
+
+@given(TYPES)
+def test_the_text_of_a_type_is_read_back(type: Type) -> None:
+    assert parse_type(str(type)) == type
+
+
+@settings(deadline=None)
+@given(SCHEMAS)
+def test_iceberg_types_do_not_change_again_once_mapped(schema: Schema) -> None:
+    assume(schema.columns)  # PyIceberg's empty schemas are not equal to each other
+    iceberg = to_iceberg(schema)
+    declared = from_iceberg(iceberg)
+    assert to_iceberg(declared) == iceberg
+    assert from_proto(to_proto(declared)) == declared
+    assert from_iceberg(to_iceberg(declared)) == declared
+    assert [c.nullable for c in declared.columns] == [c.nullable for c in schema.columns]
+    assert [c.doc for c in declared.columns] == [c.doc for c in schema.columns]
+
+
+PRIMITIVES: list[IcebergType] = [
+    BooleanType(),
+    IntegerType(),
+    LongType(),
+    FloatType(),
+    DoubleType(),
+    DecimalType(9, 2),
+    DateType(),
+    TimeType(),
+    TimestampType(),
+    TimestamptzType(),
+    TimestampNanoType(),
+    TimestamptzNanoType(),
+    StringType(),
+    UUIDType(),
+    FixedType(7),
+    BinaryType(),
+    UnknownType(),
+]
+
+
+def test_every_iceberg_type_survives_a_trip_through_a_definition_file() -> None:
+    fields = [NestedField(i + 1, f"c{i}", type, required=False) for i, type in enumerate(PRIMITIVES)]
+    deep = StructType(
+        NestedField(101, "list", ListType(102, UUIDType(), element_required=True), required=True, doc="ids"),
+        NestedField(103, "map", MapType(104, StringType(), 105, DecimalType(38, 10), value_required=False)),
+    )
+    schema = IcebergSchema(
+        *fields,
+        NestedField(100, "deep", deep, required=True),
+        NestedField(200, "key", LongType(), required=True),
+        identifier_field_ids=[200],
+    )
+    declared = from_iceberg(schema)
+    stored = from_proto(to_proto(declared), declared.primary_key)
+    assert to_iceberg(stored) == schema
+    assert to_iceberg(stored).identifier_field_ids == [200]
+    assert stored["deep.list"].doc == "ids"
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("boolean", BooleanType()),
+        ("smallint", IntegerType()),
+        ("integer", IntegerType()),
+        ("bigint", LongType()),
+        ("numeric(10,2)", DecimalType(10, 2)),
+        ("decimal(5)", DecimalType(5, 0)),
+        ("decimal", DecimalType(38, 0)),
+        ("real", FloatType()),
+        ("double precision", DoubleType()),
+        ("char(5)", StringType()),
+        ("varchar(20)", StringType()),
+        ("text", StringType()),
+        ("date", DateType()),
+        ("time", TimeType()),
+        ("time(6)", TimeType()),
+        ("time(3)", LongType()),
+        ("timetz", LongType()),
+        ("timestamp", TimestampType()),
+        ("timestamp(9)", TimestampNanoType()),
+        ("timestamp(3)", LongType()),
+        ("timestamptz", TimestamptzType()),
+        ("timestamp with time zone", TimestamptzType()),
+        ("timestamp(9) with time zone", TimestamptzNanoType()),
+        ("fixed(16)", FixedType(16)),
+        ("bytea", BinaryType()),
+        ("uuid", UUIDType()),
+    ],
+)
+def test_the_type_table_of_the_format(sql: str, expected: IcebergType) -> None:
+    (field,) = to_iceberg(Schema([("c", sql)])).fields
+    assert field.field_type == expected
+
+
+@pytest.mark.parametrize(
+    ("iceberg", "kind", "precision"),
+    [
+        (IntegerType(), "int", 0),
+        (LongType(), "bigint", 0),
+        (StringType(), "varchar", 0),
+        (BinaryType(), "binary", 0),
+        (TimeType(), "time", 6),
+        (TimestampType(), "timestamp", 6),
+        (TimestampNanoType(), "timestamp", 9),
+    ],
+)
+def test_the_type_table_backwards(iceberg: IcebergType, kind: str, precision: int) -> None:
+    (column,) = from_iceberg(IcebergSchema(NestedField(1, "c", iceberg, required=False))).columns
+    assert (column.type.kind, column.type.precision) == (kind, precision)
+
+
+def test_types_are_written_in_sql_or_built() -> None:
+    assert parse_type("array<int>") == list_of("int") == parse_type("int[]") == parse_type(" LIST ( integer ) ")
+    assert parse_type("map<varchar,int>") == map_of("varchar", "int") == parse_type("map(text, int4)")
+    expected = struct_of(Column("a", "int"), Column("b c", "varchar", nullable=False))
+    assert parse_type('row(a int, "b c" varchar not null)') == expected
+    assert parse_type("struct<a: int, `b c`: string NOT NULL>") == expected
+    assert parse_type("array<row(a int, b map<varchar, double precision>)>") == list_of(
+        struct_of(a="int", b=map_of("varchar", "double"))
+    )
+    for alias, kind in ALIASES.items():
+        if kind not in ("list", "map", "struct"):
+            assert parse_type(alias.upper() + ("(7)" if kind == "fixed" else "")).kind in (kind, "fixed")
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("intt", "'intt'"),
+        ("array<strin>", "'strin'"),
+        ("decimal(50,2)", "decimal(50,2)"),
+        ("decimal(5,6)", "scale"),
+        ("varchar(", "too early"),
+        ("varchar(0)", "varchar(0)"),
+        ("varchar(x)", "'x'"),
+        ("int(5)", "takes no argument"),
+        ("row(a)", "expected a type"),
+        ("int)", "unexpected ')'"),
+        ("map<int>", "','"),
+        ("fixed", "fixed(16)"),
+        ("timestamp(10)", "timestamp(10)"),
+        ("timestamp(0)", "timestamp(0)"),
+        ("row(a int, a int)", "'a'"),
+        ("", "too early"),
+        ("int; drop", "';'"),
+        ("array<" * 40 + "int" + ">" * 40, "deeper"),
+        ("x" * 70000, "over the limit"),
+        ("varchar(4294967296)", "4294967296"),
+    ],
+)
+def test_a_type_that_is_not_one_is_named(text: str, word: str) -> None:
+    with pytest.raises(InvalidArgument, match="type") as caught:
+        parse_type(text)
+    assert word in str(caught.value)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_type_or_refused(text: str) -> None:
+    try:
+        parse_type(text)
+    except InvalidArgument:
+        return
+
+
+def test_a_bad_column_is_named() -> None:
+    with pytest.raises(InvalidArgument, match=r"'price'.*'mony'"):
+        Schema({"id": "bigint", "price": "mony"})
+    with pytest.raises(InvalidArgument, match="'id'"):
+        Schema([("id", "int"), ("id", "int")])
+    with pytest.raises(InvalidArgument, match="'nope' is not a column"):
+        Schema({"id": "int"}, "nope")
+    with pytest.raises(InvalidArgument, match="nullable"):
+        Schema({"id": "int"}, "id")
+    with pytest.raises(InvalidArgument, match="name"):
+        Column("", "int")
+
+
+def test_a_schema_tells_itself() -> None:
+    schema = Schema([Column("id", "bigint", nullable=False), ("tags", list_of("text")), ("at", "row(x real, y real)")])
+    assert str(schema) == "(id bigint not null, tags array<varchar>, at row(x real, y real))"
+    assert schema["at.y"].type == Type("real")
+    assert schema.names == ("id", "tags", "at")
+    with pytest.raises(KeyError):
+        schema["at.z"]
+
+
+def test_a_stored_column_that_contradicts_itself_is_corrupt() -> None:
+    for column in (
+        proto.Column(name="x", type="LIST"),
+        proto.Column(name="x", type="MAP", map_key=proto.Column(name="key")),
+        proto.Column(name="x", type="DECIMAL"),
+        proto.Column(name="", type="INT4"),
+        proto.Column(name="x", type="INT4", scale=2),
+    ):
+        with pytest.raises(CorruptFile):
+            from_proto(proto.Schema(columns=[column]), path="t.binpb")
+
+
+def test_a_timestamp_of_a_writer_that_knows_no_precision_is_in_microseconds() -> None:
+    (column,) = from_proto(proto.Schema(columns=[proto.Column(name="x", type="TIMESTAMP")])).columns
+    assert column.type.precision == 6
+
+
+DATA = pa.table(
+    {
+        "u8": pa.array([1], pa.uint8()),
+        "u16": pa.array([1], pa.uint16()),
+        "u32": pa.array([1], pa.uint32()),
+        "u64": pa.array([1], pa.uint64()),
+        "half": pa.array([1.5], pa.float16()),
+        "text": pa.array(["x"]).dictionary_encode(),
+        "view": pa.array(["x"], pa.string_view()),
+        "day": pa.array([datetime.date(2020, 1, 1)], pa.date64()),
+        "ns": pa.array([1000], pa.timestamp("ns")),
+        "zoned": pa.array([1], pa.timestamp("us", "America/New_York")),
+        "clock": pa.array([datetime.time(1)], pa.time32("s")),
+        "money": pa.array([decimal.Decimal("1.5")], pa.decimal128(10, 2)),
+        "pair": pa.array([[1, 2]], pa.list_(pa.int16(), 2)),
+        "map": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
+        "row": pa.array([{"a": 1}], pa.struct([pa.field("a", pa.int32(), nullable=False)])),
+    }
+)
+
+
+def test_schemas_are_read_from_arrow_data() -> None:
+    assert {column.name: str(column.type) for column in as_schema(DATA).columns} == {
+        "u8": "smallint",
+        "u16": "int",
+        "u32": "bigint",
+        "u64": "decimal(20,0)",
+        "half": "real",
+        "text": "varchar",
+        "view": "varchar",
+        "day": "date",
+        "ns": "timestamp",
+        "zoned": "timestamptz",
+        "clock": "time",
+        "money": "decimal(10,2)",
+        "pair": "array<smallint>",
+        "map": "map<varchar,bigint>",
+        "row": "row(a int not null)",
+    }
+    target = schema_to_pyarrow(to_iceberg_schema(DATA), include_field_ids=False)
+    assert DATA.cast(target).num_rows == 1, "nothing is lost on the way into the table"
+
+
+@pytest.mark.parametrize("type", [pa.duration("s"), pa.null(), pa.decimal256(50, 2), pa.month_day_nano_interval()])
+def test_an_arrow_type_without_a_counterpart_is_named_by_its_column(type: pa.DataType) -> None:
+    schema = pa.schema([("fine", pa.int32()), ("outer", pa.struct([("bad", type)]))])
+    with pytest.raises(InvalidArgument, match=r"'outer\.bad'"):
+        as_schema(schema)
+
+
+def test_every_kind_of_source_gives_the_same_schema() -> None:
+    table = pa.table({"id": pa.array([1], pa.int64()), "name": pa.array(["x"])})
+    expected = to_iceberg_schema({"id": "bigint", "name": "varchar"})
+    pandas, polars, duckdb = (pytest.importorskip(name) for name in ("pandas", "polars", "duckdb"))
+    sources = [
+        table,
+        table.schema,
+        table.to_batches()[0],
+        table.to_reader(),
+        expected,
+        Schema.from_iceberg(expected),
+        to_proto(Schema.from_iceberg(expected)),
+        [Column("id", "bigint"), ("name", "text")],
+        pandas.DataFrame({"id": [1], "name": ["x"]}),
+        polars.from_arrow(table),
+        duckdb.sql("SELECT 1::BIGINT AS id, 'x' AS name"),
+    ]
+    for source in sources:
+        assert to_iceberg_schema(source) == expected, type(source)
+
+
+def test_what_has_no_schema_is_refused() -> None:
+    for source in (5, "bigint", object(), [1, 2]):
+        with pytest.raises(InvalidArgument):
+            to_iceberg_schema(source)  # type: ignore[arg-type]
+
+
+def test_a_reader_is_not_consumed() -> None:
+    reader = pa.table({"id": [1, 2]}).to_reader()
+    as_schema(reader)
+    assert reader.read_all().num_rows == 2
+
+
+def test_documentation_and_nullability_come_from_arrow() -> None:
+    schema = pa.schema([pa.field("id", pa.int32(), nullable=False, metadata={"doc": "the number"})])
+    (column,) = as_schema(schema).columns
+    assert (column.nullable, column.doc) == (False, "the number")
+    assert arrow_schema(Schema([column])).field("id").nullable is False
