@@ -2,6 +2,7 @@
 "namespace", "table", "view". Every call releases the GIL while it waits. Errors are the classes of
 `trinitylake.errors`."""
 
+import builtins
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -49,9 +50,11 @@ class Version:
     def definition(self) -> bytes: ...  # LakehouseDef
     def locate(self, kind: Kind, namespace: str, name: str = "") -> str | None: ...  # path of the definition file
     def exists(self, kind: Kind, namespace: str, name: str = "") -> bool: ...
-    def locate_keys(self, keys: Any) -> Any: ...  # Arrow string array of keys -> Arrow string array of locations, null = absent
+    def locate_keys(
+        self, keys: Any
+    ) -> Any: ...  # Arrow string array of keys -> Arrow string array of locations, null = absent
     def read(self, kind: Kind, namespace: str, name: str = "") -> bytes | None: ...
-    def read_many(self, kind: Kind, names: Sequence[tuple[str, str]]) -> list[bytes | None]: ...
+    def read_many(self, kind: Kind, names: Sequence[tuple[str, str]]) -> builtins.list[bytes | None]: ...
     # Arrow record batch (namespace, name, location), sorted. Namespaces: namespace = parent (None = all,
     # "a" = everything below "a."), column `name` is empty. Tables, views: namespace is exact (None = all).
     def list(self, kind: Kind, namespace: str | None = None, limit: int | None = None) -> Any: ...
@@ -67,9 +70,9 @@ class Clash:
 
     namespace: str
     name: str
-    base_location: str      # definition this transaction changed
-    winner_location: str    # definition now in the tree
-    version: int            # version of the winner
+    base_location: str  # definition this transaction changed
+    winner_location: str  # definition now in the tree
+    version: int  # version of the winner
 
 class Transaction:
     """Reads see the base version plus own writes and are recorded (keys, ranges, absences)."""
@@ -93,7 +96,9 @@ class Transaction:
     def rename(self, kind: Kind, namespace: str, name: str, new_namespace: str, new_name: str) -> None: ...
     def set_lakehouse_definition(self, definition: bytes) -> None: ...
     # The committed version, or the clashes on tables to resolve: call `reapply` for each, then commit again.
-    def commit(self, max_attempts: int | None = None, timeout_seconds: float | None = None) -> int | list[Clash]: ...
+    def commit(
+        self, max_attempts: int | None = None, timeout_seconds: float | None = None
+    ) -> int | builtins.list[Clash]: ...
     def reapply(self, clash: Clash, definition: bytes) -> None: ...
     def rollback(self) -> None: ...
 
@@ -104,8 +109,8 @@ class Lakehouse:
     def open(storage: Storage, cache_size_bytes: int | None = None) -> Lakehouse: ...
     @property
     def storage(self) -> Storage: ...
-    def latest(self) -> Version: ...                       # one request when nothing changed
-    def version(self, number: int) -> Version: ...         # VersionNotFound, VersionExpired
+    def latest(self) -> Version: ...  # one request when nothing changed
+    def version(self, number: int) -> Version: ...  # VersionNotFound, VersionExpired
     def version_at(self, timestamp_millis: int) -> Version: ...  # newest version created at or before
     def log(self, limit: int | None = None, before: int | None = None) -> list[VersionInfo]: ...  # newest first
     def begin(
@@ -120,7 +125,8 @@ class Lakehouse:
     def rollback(self, number: int, message: str = "", author: str = "") -> int: ...  # the new version
     # Versions deleted (or, dry, that would be), ascending; `before` None = what retention no longer keeps.
     def expire(self, before: int | None = None, dry_run: bool = False) -> list[int]: ...
-    # One commit that adds many objects whose definition files exist already; Arrow stream (kind, namespace, name, location).
+    # One commit that adds many objects whose definition files exist already.
+    # Arrow stream (kind, namespace, name, location).
     def register(self, objects: Any, message: str = "", author: str = "") -> int: ...
 
 def optimize_paths(paths: Any) -> Any: ...
@@ -130,6 +136,7 @@ def root_version(path: str) -> int | None: ...
 def definition_path(kind: Kind, namespace: str, name: str, max_size_bytes: int = 200) -> str: ...  # fresh, optimized
 def encode_keys(kind: Kind, namespaces: Any, names: Any | None, sizes: tuple[int, int, int]) -> Any: ...
 def decode_keys(keys: Any, sizes: tuple[int, int, int]) -> Any: ...  # record batch (kind, namespace, name)
+
 # Directory of a managed table below the root: "<namespace>/<table>-<8 hex digits of id>", every segment safe.
 def table_location(namespace: str, name: str, id: str) -> str: ...
 def check_name(name: str, max_size_bytes: int) -> None: ...
@@ -142,9 +149,11 @@ class NodeFile:
     n_keys: int
     order: int
     system: dict[str, str]
-    table: Any     # record batch (key, value, pnode), exactly `order` rows
-    buffer: Any    # record batch (key, value, txn)
-    def search(self, key: str) -> tuple[str, str | None]: ...  # ("message" | "row" | "child" | "absent", value or child)
+    table: Any  # record batch (key, value, pnode), exactly `order` rows
+    buffer: Any  # record batch (key, value, txn)
+    def search(
+        self, key: str
+    ) -> tuple[str, str | None]: ...  # ("message" | "row" | "child" | "absent", value or child)
 
 def read_node(data: bytes, path: str = "") -> NodeFile: ...
 def write_node(system: Mapping[str, str], table: Any, buffer: Any, compression: str = "zstd") -> bytes: ...

@@ -25,9 +25,7 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         Error::CommitConflict { keys, winners, .. } => {
             let winners: Vec<(u64, &str, &str, &str)> = winners
                 .iter()
-                .map(|winner| {
-                    (winner.version, &*winner.transaction_id, &*winner.message, &*winner.author)
-                })
+                .map(|winner| (winner.version, &*winner.transaction_id, &*winner.message, &*winner.author))
                 .collect();
             let attributes = PyDict::new(py);
             attributes.set_item("keys", keys)?;
@@ -41,7 +39,9 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         Error::CorruptFile { path, .. } => ("CorruptFile", Some([("path", path)].into_py_dict(py)?)),
         Error::UnsupportedVersion(_) => ("UnsupportedVersion", None),
         Error::FileNotFound { .. } => ("StorageError", Some([("retryable", false)].into_py_dict(py)?)),
-        Error::Storage { retryable, .. } => ("StorageError", Some([("retryable", *retryable)].into_py_dict(py)?)),
+        Error::Storage { retryable, .. } => {
+            ("StorageError", Some([("retryable", *retryable)].into_py_dict(py)?))
+        }
         Error::PermissionDenied(_) => ("PermissionDenied", None),
         Error::NotALakehouse(_) => ("NotALakehouse", None),
     };

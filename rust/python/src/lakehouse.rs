@@ -115,7 +115,13 @@ impl Lakehouse {
     }
 
     #[pyo3(signature = (objects, message="", author=""))]
-    fn register(&self, py: Python<'_>, objects: AnyRecordBatch, message: &str, author: &str) -> PyResult<u64> {
+    fn register(
+        &self,
+        py: Python<'_>,
+        objects: AnyRecordBatch,
+        message: &str,
+        author: &str,
+    ) -> PyResult<u64> {
         let names = run_quick(py, self.inner.latest())?.config.names;
         let mut keys = StringBuilder::new();
         let mut locations = StringBuilder::new();

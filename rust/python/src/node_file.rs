@@ -91,7 +91,8 @@ fn messages_batch(py: Python<'_>, messages: Vec<Message>) -> PyResult<Bound<'_, 
 }
 
 fn texts(batch: &RecordBatch, name: &str) -> PyResult<StringArray> {
-    let column = batch.column_by_name(name).ok_or_else(|| invalid(format!("the column {name:?} is missing")))?;
+    let column =
+        batch.column_by_name(name).ok_or_else(|| invalid(format!("the column {name:?} is missing")))?;
     arrow::strings_of(column)
 }
 
@@ -135,7 +136,8 @@ fn write_node<'py>(
     let columns = [key, value, child, txn].map(|column| Arc::new(column) as _).to_vec();
     let batch = RecordBatch::try_new(node_schema(), columns).map_err(arrow::failure)?;
     Node::from_batch(&batch, "(new node)", Some(table[0].len())).map_err(to_python)?;
-    let bytes = encode_batch(&batch, Compression::parse(compression).map_err(to_python)?).map_err(to_python)?;
+    let bytes =
+        encode_batch(&batch, Compression::parse(compression).map_err(to_python)?).map_err(to_python)?;
     Ok(PyBytes::new(py, &bytes))
 }
 
@@ -146,7 +148,8 @@ fn merge_messages(py: Python<'_>, buffers: Vec<AnyRecordBatch>) -> PyResult<Boun
     for buffer in buffers {
         for batch in buffer.into_reader()? {
             let batch = batch.map_err(arrow::failure)?;
-            let (keys, values, txns) = (texts(&batch, "key")?, texts(&batch, "value")?, texts(&batch, "txn")?);
+            let (keys, values, txns) =
+                (texts(&batch, "key")?, texts(&batch, "value")?, texts(&batch, "txn")?);
             for row in 0..batch.num_rows() {
                 if keys.is_null(row) || txns.is_null(row) {
                     return Err(invalid(format!("row {row} is no message: key and txn are not null")));

@@ -10,9 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use trinitylake::error::{Error, Result};
 use trinitylake::location::RootUri;
-use trinitylake::storage::{
-    CountingStorage, Durability, FileInfo, PutOutcome, Storage as CoreStorage, open,
-};
+use trinitylake::storage::{CountingStorage, Durability, FileInfo, PutOutcome, Storage as CoreStorage, open};
 
 use crate::errors::to_python;
 use crate::runtime::run;
@@ -38,8 +36,10 @@ impl Storage {
     #[pyo3(signature = (root, options=None, durability=None))]
     fn new(root: &str, options: Option<HashMap<String, String>>, durability: Option<&str>) -> PyResult<Self> {
         let root = RootUri::parse(root).map_err(to_python)?;
-        let durability = durability.map_or(Ok(Durability::default()), Durability::from_str).map_err(to_python)?;
-        let storage = PerProcess::open(root.clone(), options.unwrap_or_default(), durability).map_err(to_python)?;
+        let durability =
+            durability.map_or(Ok(Durability::default()), Durability::from_str).map_err(to_python)?;
+        let storage =
+            PerProcess::open(root.clone(), options.unwrap_or_default(), durability).map_err(to_python)?;
         Ok(Storage { root, counting: Arc::new(CountingStorage::new(Arc::new(storage))) })
     }
 

@@ -6,9 +6,7 @@ use bytes::Bytes;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use trinitylake::transaction::{
-    Clash as CoreClash, CommitLimits, Outcome, Transaction as CoreTransaction,
-};
+use trinitylake::transaction::{Clash as CoreClash, CommitLimits, Outcome, Transaction as CoreTransaction};
 
 use crate::errors::to_python;
 use crate::runtime::{run, run_to_end};
@@ -143,12 +141,26 @@ impl Transaction {
         listing.finish(py)
     }
 
-    fn create(&self, py: Python<'_>, kind: &str, namespace: &str, name: &str, definition: &[u8]) -> PyResult<()> {
+    fn create(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        definition: &[u8],
+    ) -> PyResult<()> {
         let (kind, definition) = (parse_kind(kind)?, Bytes::copy_from_slice(definition));
         with!(self, py, run, |transaction| transaction.create(kind, namespace, name, definition))
     }
 
-    fn replace(&self, py: Python<'_>, kind: &str, namespace: &str, name: &str, definition: &[u8]) -> PyResult<()> {
+    fn replace(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        definition: &[u8],
+    ) -> PyResult<()> {
         let (kind, definition) = (parse_kind(kind)?, Bytes::copy_from_slice(definition));
         with!(self, py, run, |transaction| transaction.replace(kind, namespace, name, definition))
     }

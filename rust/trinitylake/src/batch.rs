@@ -37,7 +37,9 @@ pub fn encode_keys(
         (ObjectKind::Namespace, None) => None,
         (ObjectKind::Table, Some(names)) => Some((names, sizes.table)),
         (ObjectKind::View, Some(names)) => Some((names, sizes.view)),
-        _ => return Err(Error::InvalidArgument(format!("these are not the columns of {} keys", kind.word()))),
+        _ => {
+            return Err(Error::InvalidArgument(format!("these are not the columns of {} keys", kind.word())));
+        }
     };
     let key_size = sizes.key_size_bytes(kind);
     let padding = vec![b' '; sizes.namespace.max(sizes.table).max(sizes.view)];
@@ -87,9 +89,9 @@ pub fn decode_keys(keys: &StringArray, sizes: NameSizes) -> Result<RecordBatch> 
             names.append_null();
             continue;
         };
-        let (kind, namespace, name) = sizes
-            .decode_parts(key)
-            .ok_or_else(|| Error::InvalidName(format!("{:?} is not a key of this lakehouse", key.trim_end())))?;
+        let (kind, namespace, name) = sizes.decode_parts(key).ok_or_else(|| {
+            Error::InvalidName(format!("{:?} is not a key of this lakehouse", key.trim_end()))
+        })?;
         kinds.append_value(kind.word());
         namespaces.append_value(namespace);
         names.append_value(name);
@@ -108,7 +110,8 @@ fn column(
     like: &StringArray,
     mut write: impl FnMut(usize, &mut Vec<u8>) -> Result<()>,
 ) -> Result<StringArray> {
-    let too_large = || Error::InvalidArgument("more than 2 GiB of text in one column: split it into batches".into());
+    let too_large =
+        || Error::InvalidArgument("more than 2 GiB of text in one column: split it into batches".into());
     let mut output = Vec::with_capacity(capacity);
     let mut offsets: Vec<i32> = Vec::with_capacity(rows + 1);
     offsets.push(0);
@@ -152,7 +155,8 @@ mod tests {
     fn one_bad_name_is_named() {
         let namespaces = StringArray::from(vec!["n", "n"]);
         let names = StringArray::from(vec!["ok", "not ok"]);
-        let error = encode_keys(ObjectKind::Table, &namespaces, Some(&names), NameSizes::default()).unwrap_err();
+        let error =
+            encode_keys(ObjectKind::Table, &namespaces, Some(&names), NameSizes::default()).unwrap_err();
         assert!(error.to_string().contains("not ok"), "{error}");
     }
 }

@@ -57,7 +57,9 @@ impl TreeConfig {
             match definition.properties().get(property) {
                 None => Ok(default),
                 Some(text) => text.parse().map_err(|_| {
-                    Error::InvalidArgument(format!("lakehouse property {property} is {text:?}, not a number of bytes"))
+                    Error::InvalidArgument(format!(
+                        "lakehouse property {property} is {text:?}, not a number of bytes"
+                    ))
                 }),
             }
         };

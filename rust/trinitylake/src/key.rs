@@ -249,7 +249,9 @@ pub fn check_name(what: &str, name: &str, max_size_bytes: usize) -> Result<()> {
             b' ' => "a space".to_string(),
             other => format!("the control character U+{other:04X}"),
         };
-        return Err(Error::InvalidName(format!("{what} name {name:?} holds {shown}, which names must not hold")));
+        return Err(Error::InvalidName(format!(
+            "{what} name {name:?} holds {shown}, which names must not hold"
+        )));
     }
     Ok(())
 }

@@ -49,8 +49,7 @@ pub fn optimize_into(path: &str, output: &mut Vec<u8>) {
 }
 
 /// Where the 20 digits stand in `0000/0000/0000/00000000-`, most significant first.
-const DIGIT_POSITIONS: [usize; 20] =
-    [0, 1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20, 21, 22];
+const DIGIT_POSITIONS: [usize; 20] = [0, 1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20, 21, 22];
 
 /// Root node file of a version: its binary digits reversed, padded to 32 with zeros at the end, so that
 /// neighbouring versions differ in their first characters.

@@ -61,9 +61,9 @@ impl Compression {
             Compression::None => Ok(options),
             Compression::Lz4 => options.try_with_compression(Some(CompressionType::LZ4_FRAME)),
             // Levels 3 to 9 gain at most three percent on padded keys.
-            Compression::Zstd => options
-                .try_with_compression(Some(CompressionType::ZSTD))?
-                .try_with_compression_level(Some(1)),
+            Compression::Zstd => {
+                options.try_with_compression(Some(CompressionType::ZSTD))?.try_with_compression_level(Some(1))
+            }
         }
     }
 }
@@ -76,7 +76,12 @@ pub struct Encoded {
 }
 
 /// Lays a draft out as a node of `order` rows. `system` are the system rows besides `n_keys` and `height`.
-pub fn encode(system: &[(&str, String)], draft: &Draft, order: usize, compression: Compression) -> Result<Encoded> {
+pub fn encode(
+    system: &[(&str, String)],
+    draft: &Draft,
+    order: usize,
+    compression: Compression,
+) -> Result<Encoded> {
     let batch = lay_out(system, draft, order).map_err(|error| Error::corrupt("(new node)", error))?;
     // A file that its own reader would refuse must never be written.
     let node = Node::from_batch(&batch, "(new node)", Some(order))?;
@@ -170,9 +175,8 @@ pub fn decode_batch(bytes: Bytes, path: &str) -> Result<RecordBatch> {
     let data = buffer.slice_with_length(frame.batch_offset, frame.batch_size);
     // The checks above leave arrow-ipc little to stumble over; should it still, that is a damaged file.
     let decoded = catch_unwind(AssertUnwindSafe(|| -> Result<Option<RecordBatch>, String> {
-        let schema = std::sync::Arc::new(fb_to_schema(
-            frame.footer.schema().ok_or("the footer has no schema")?,
-        ));
+        let schema =
+            std::sync::Arc::new(fb_to_schema(frame.footer.schema().ok_or("the footer has no schema")?));
         FileDecoder::new(schema, frame.footer.version())
             .read_record_batch(&frame.block, &data)
             .map_err(|error| format!("not a valid Arrow record batch: {error}"))
@@ -272,7 +276,9 @@ fn check_buffers(metadata: &[u8], body: &[u8]) -> Result<(), String> {
             .ok()
             .zip(usize::try_from(length).ok())
             .and_then(|(offset, length)| body.get(offset..offset.checked_add(length)?))
-            .ok_or_else(|| format!("a buffer of {length} bytes at {offset} lies outside of the record batch"))?;
+            .ok_or_else(|| {
+                format!("a buffer of {length} bytes at {offset} lies outside of the record batch")
+            })?;
         let size = match content.first_chunk::<8>() {
             Some(prefix) if compressed => match i64::from_le_bytes(*prefix) {
                 -1 => content.len() as u64 - 8,

@@ -56,7 +56,11 @@ impl Draft {
             rows: (0..node.n_keys())
                 .map(|i| Row { key: node.key(i).into(), value: node.value(i).into() })
                 .collect(),
-            children: if inner { (0..=node.n_keys()).map(|i| node.child(i).into()).collect() } else { Vec::new() },
+            children: if inner {
+                (0..=node.n_keys()).map(|i| node.child(i).into()).collect()
+            } else {
+                Vec::new()
+            },
             buffer: node.messages().map(Message::from).collect(),
         }
     }
@@ -116,7 +120,8 @@ impl Draft {
     /// Takes the messages of a child out of the buffer, oldest first.
     pub fn take_messages_of(&mut self, child: usize) -> Vec<Message> {
         let buffer = std::mem::take(&mut self.buffer);
-        let (taken, kept) = buffer.into_iter().partition(|message| self.child_of(&message.key) == Some(child));
+        let (taken, kept) =
+            buffer.into_iter().partition(|message| self.child_of(&message.key) == Some(child));
         self.buffer = kept;
         taken
     }

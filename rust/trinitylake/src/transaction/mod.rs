@@ -67,7 +67,11 @@ enum NewValue {
     /// A definition file that exists: a renamed object keeps its file.
     Existing(String),
     /// A definition file that the commit writes.
-    Staged { path: String, bytes: Bytes, written: bool },
+    Staged {
+        path: String,
+        bytes: Bytes,
+        written: bool,
+    },
     Deleted,
 }
 

@@ -311,4 +311,3 @@ fn is_ascending(draft: &Draft, messages: &[Message]) -> bool {
         None => false,
     }
 }
-

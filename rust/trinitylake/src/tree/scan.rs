@@ -125,7 +125,9 @@ impl Scan {
             let height = child_height(&frame.node);
             // Leaves by the windowful; of inner nodes only the one that is needed next.
             let window = match height {
-                Some(0) => (remaining / min_keys(frame.node.order()).max(1)).saturating_add(1).min(PARALLEL_REQUESTS),
+                Some(0) => {
+                    (remaining / min_keys(frame.node.order()).max(1)).saturating_add(1).min(PARALLEL_REQUESTS)
+                }
                 _ => 1,
             };
             let last = frame.end.div_ceil(2).min(child + window);

@@ -58,7 +58,8 @@ impl RootMetadata {
     pub fn of(root: &Node, version: u64, path: &str) -> Result<RootMetadata> {
         let mut metadata = RootMetadata { version, ..RootMetadata::default() };
         let number = |key: &str, text: &str| -> Result<u64> {
-            text.parse().map_err(|_| Error::corrupt(path, format!("the system row {key} is {text:?}, not a number")))
+            text.parse()
+                .map_err(|_| Error::corrupt(path, format!("the system row {key} is {text:?}, not a number")))
         };
         for (key, value) in root.system_rows() {
             match key {
@@ -84,7 +85,10 @@ impl RootMetadata {
             }
         }
         if metadata.lakehouse_definition.is_empty() {
-            return Err(Error::corrupt(path, format!("not a root node: the system row {LAKEHOUSE_DEF} is missing")));
+            return Err(Error::corrupt(
+                path,
+                format!("not a root node: the system row {LAKEHOUSE_DEF} is missing"),
+            ));
         }
         Ok(metadata)
     }
@@ -97,8 +101,9 @@ impl RootMetadata {
             (VERSION, self.version.to_string()),
             (COMMIT_ID, self.commit_id.clone()),
         ];
-        let committed = serde_json::to_string(&self.committed)
-            .map_err(|error| Error::InvalidArgument(format!("the transactions cannot be recorded: {error}")))?;
+        let committed = serde_json::to_string(&self.committed).map_err(|error| {
+            Error::InvalidArgument(format!("the transactions cannot be recorded: {error}"))
+        })?;
         rows.push((COMMITTED_TXNS, committed));
         let optional = [
             (PREVIOUS_ROOT, self.previous_root.clone()),
@@ -114,7 +119,10 @@ impl RootMetadata {
     pub fn messages_tell_changes(&self) -> bool {
         self.rollback_from_root.is_none()
             && !self.commit_id.is_empty()
-            && self.committed.iter().all(|transaction| !transaction.properties.contains_key(OPERATION_PROPERTY))
+            && self
+                .committed
+                .iter()
+                .all(|transaction| !transaction.properties.contains_key(OPERATION_PROPERTY))
     }
 }
 

@@ -117,7 +117,10 @@ impl Version {
                 .collect()
         } else {
             let differences = previous.diff(self).await?;
-            differences.into_iter().map(|difference| KeyChange { key: difference.key, transaction: 0 }).collect()
+            differences
+                .into_iter()
+                .map(|difference| KeyChange { key: difference.key, transaction: 0 })
+                .collect()
         };
         Ok(self.changes.get_or_init(|| changes).clone())
     }
