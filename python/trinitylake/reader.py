@@ -7,9 +7,11 @@ bytewise. A name that no key can hold raises `InvalidName` everywhere (format §
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
-from trinitylake.errors import ObjectNotFound
+from trinitylake.errors import CorruptFile, ObjectNotFound
 from trinitylake.identifier import Identifier, full_name, namespace_name, split
 from trinitylake.namespace import Namespace
 from trinitylake.view import View
@@ -71,7 +73,8 @@ class Reader(ABC):
         from trinitylake.definitions import parse_namespace_def
 
         name = namespace_name(identifier)
-        definition = parse_namespace_def(self._read("namespace", name))
+        with self._located("namespace", name):
+            definition = parse_namespace_def(self._read("namespace", name))
         return Namespace(name, definition.id, dict(definition.properties))
 
     def tables(self, namespace: Identifier | None = None) -> list[str]:
@@ -85,14 +88,16 @@ class Reader(ABC):
     def table(self, identifier: Identifier) -> Table:
         """A table. Raises `ObjectNotFound`."""
         namespace, name = split(identifier)
-        return self._table(namespace, name, self._read("table", namespace, name))
+        with self._located("table", namespace, name):
+            return self._table(namespace, name, self._read("table", namespace, name))
 
     def view(self, identifier: Identifier) -> View:
         """A view. Raises `ObjectNotFound`."""
         from trinitylake.definitions import parse_view_def
 
         namespace, name = split(identifier)
-        return View(namespace, name, parse_view_def(self._read("view", namespace, name)))
+        with self._located("view", namespace, name):
+            return View(namespace, name, parse_view_def(self._read("view", namespace, name)))
 
     def _names(self, kind: Literal["table", "view"], within: Identifier | None) -> list[str]:
         state = self._state()
@@ -115,3 +120,17 @@ class Reader(ABC):
             hint = f", but there is a {other} of that name" if state.exists(other, namespace, name) else ""
             raise ObjectNotFound(f"{kind} {full_name(namespace, name)} does not exist{hint}")
         return definition
+
+    @contextmanager
+    def _located(self, kind: Kind, namespace: str, name: str = "") -> Iterator[None]:
+        """Tells which file a damaged definition is, which whoever parses its bytes does not know."""
+        try:
+            yield
+        except CorruptFile as error:
+            state = self._state()
+            # What a transaction wrote itself is whole, so a damaged file is one that its base version names.
+            version = cast("_core.Version", getattr(state, "base", state))
+            path = version.locate(kind, namespace, name)
+            if error.path or path is None:
+                raise
+            raise CorruptFile(f"{path}: {error}", path=path) from error

@@ -75,7 +75,8 @@ class Statements(Reader):
         removed = list(remove_properties)
 
         def statement(transaction: Transaction) -> Namespace:
-            definition = parse_namespace_def(transaction._read("namespace", name))
+            with transaction._located("namespace", name):
+                definition = parse_namespace_def(transaction._read("namespace", name))
             change_properties(definition.properties, properties, removed)
             transaction._open_core().replace("namespace", name, "", serialize(definition))
             return Namespace(name, definition.id, dict(definition.properties))
@@ -199,7 +200,8 @@ class Statements(Reader):
         removed = list(remove_properties)
 
         def statement(transaction: Transaction) -> None:
-            table = transaction._tables.open(namespace, name, transaction._read("table", namespace, name))
+            with transaction._located("table", namespace, name):
+                table = transaction._tables.open(namespace, name, transaction._read("table", namespace, name))
             transaction._tables.alter(table, properties or {}, removed, metadata_location)
 
         self._execute(statement)
@@ -286,7 +288,8 @@ class Statements(Reader):
         namespace, name = split(identifier)
 
         def statement(transaction: Transaction) -> View:
-            definition = parse_view_def(transaction._read("view", namespace, name))
+            with transaction._located("view", namespace, name):
+                definition = parse_view_def(transaction._read("view", namespace, name))
             if sql is not None:
                 fresh = new_view_def({dialect: sql} if isinstance(sql, str) else sql)
                 definition.ClearField("representations")

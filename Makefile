@@ -1,0 +1,67 @@
+# Two commands matter: `make demo` and `make test`. Both set up what they need: a virtual environment with the
+# package, built from source, and nothing outside of this folder.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+EXTRAS := demo
+RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto')
+
+.PHONY: demo test test-rust test-python test-wheel lint test-deep bench clean help
+
+help:
+	@echo "make demo           set up, build, and run the main job on real data"
+	@echo "make test           set up, build, lint, and pass every test"
+	@echo "make lint           rustfmt, clippy, ruff, mypy, generated files"
+	@echo "make test-deep      the same tests with many more histories (hours)"
+	@echo "make bench          the benchmarks, with the peers in the same run"
+	@echo "make clean          remove what these commands made"
+
+# The environment; maturin installs the dependencies when it installs the package.
+$(VENV)/.ready:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1' 'maturin>=1.16,<2'
+	touch $@
+
+# The package, editable, with its extension: again when Rust sources or dependencies change.
+$(VENV)/.built: $(VENV)/.ready pyproject.toml $(RUST_SOURCES)
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --quiet \
+		--extras=$(EXTRAS) --group=test --group=lint
+	touch $@
+
+demo: $(VENV)/.built
+	$(BIN)/trinitylake demo
+
+lint: $(VENV)/.built
+	cargo fmt --check
+	cargo clippy --workspace --all-targets --features trinitylake/testing -- -D warnings
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict python/trinitylake
+	$(BIN)/python scripts/generate_definitions.py --check
+
+test-rust:
+	cargo test --package trinitylake --features testing
+
+test-python: $(VENV)/.built
+	$(BIN)/python -m pytest
+
+# The wheel as a stranger gets it: built, installed alone into a new environment, used.
+test-wheel: $(VENV)/.ready
+	rm -rf target/wheel-test
+	$(BIN)/maturin build --release --quiet --out target/wheel-test/dist
+	$(PYTHON) -m venv target/wheel-test/venv
+	target/wheel-test/venv/bin/python -m pip install --quiet target/wheel-test/dist/*.whl
+	cd target/wheel-test && venv/bin/python $(abspath scripts/smoke_test.py)
+
+test: lint test-rust test-python test-wheel
+
+test-deep: export TRINITYLAKE_DEEP := 1
+test-deep: test-rust test-python
+
+bench: $(VENV)/.built
+	$(BIN)/python -m pip install --quiet --group bench
+	$(BIN)/python benches/run.py
+
+clean:
+	rm -rf $(VENV) target .demo

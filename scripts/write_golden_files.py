@@ -1,0 +1,135 @@
+"""Write a new generation of golden lakehouses below `tests/golden/`.
+
+    python scripts/write_golden_files.py 2     # writes tests/golden/generation_2/, refuses if it exists
+
+A generation is written once, by the release that introduces a change of what our writer puts on storage, and is
+never written again: the tests read all of them for ever.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+import trinitylake as tl  # noqa: E402
+from golden import archive  # noqa: E402
+from trinitylake import _core, core  # noqa: E402
+
+ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "city": ["Zürich", "New York", "東京"]})
+
+#: Lakehouse to its settings and the number of namespaces that make its tree grow.
+LAKEHOUSES: dict[str, tuple[dict[str, Any], int]] = {
+    "order_3": ({"order": 3, "properties": {"root.buffer-size-bytes": "900", "inner.buffer-size-bytes": "900"}}, 24),
+    "order_128": ({"properties": {"owner": "golden"}}, 640),
+}
+
+
+def write_history(lake: tl.Lakehouse, names: int) -> None:
+    """At least 25 versions with everything that the format has."""
+    chosen = random.Random(1)
+    spare = [f"space{number:04d}" for number in range(names)]
+    with lake.transaction(message="set up", author="golden", properties={"job": "1"}) as txn:
+        txn.create_namespace("nyc", {"owner": "ops", "Größe": "東京"})
+        txn.create_namespace("nyc.inner")
+        txn.create_namespace("名前空間")
+        txn.create_table("nyc.cities", ROWS.schema).append(ROWS)
+        txn.create_view("nyc.big", {"spark": "SELECT * FROM cities", "trino": "SELECT id FROM cities"})
+    per_version = len(spare) // 8
+    for first in range(0, len(spare), per_version):
+        with lake.transaction(message=f"spaces from {first}") as txn:
+            for name in spare[first : first + per_version]:
+                txn.create_namespace(name, {"number": name[-4:]})
+    lake.table("nyc.cities").append({"id": [4], "city": ["Nairobi"]})
+    with lake.transaction(id="golden-load-1", message="exactly once", isolation="serializable") as txn:
+        txn.create_table("nyc.inner.codes", {"code": "varchar(3)", "rank": "int"}, primary_key="code")
+        txn.create_view("nyc.inner.top", "SELECT 1", dialect="duckdb")
+    lake.alter({"stage": "golden"}, name="golden lakehouse")
+    lake.alter_namespace("nyc", {"owner": "research"}, remove_properties=["Größe"])
+    lake.rename_table("nyc.cities", "nyc.inner.places")
+    lake.rename_view("nyc.big", "nyc.large")
+    before = lake.version
+    lake.drop_namespace("名前空間")
+    with lake.transaction(message="bad load") as txn:
+        for name in chosen.sample(spare, per_version):
+            txn.drop_namespace(name)
+    lake.rollback(before, message="the load was bad", author="golden")
+    rest = list(spare)
+    chosen.shuffle(rest)
+    for _ in range(6):
+        with lake.transaction(message="delete") as txn:
+            for name in [rest.pop() for _ in range(max(2, per_version // 2))]:
+                txn.drop_namespace(name)
+    lake.table("nyc.inner.places").delete("id = 2")
+    lake.replace_view("nyc.large", "SELECT city FROM places")
+    lake.drop_table("nyc.inner.codes")
+    lake.drop_namespace("名前空間")
+    lake.create_namespace("名前空間", {"again": "yes"})
+
+
+def check_features(lake: tl.Lakehouse) -> None:
+    """Stops if the history did not reach what it is for."""
+    trees = [lake.at(version=version).nodes().to_pylist() for version in range(lake.version + 1)]
+    highest = [tree[0]["height"] for tree in trees]
+    parked = 0
+    for tree in trees:
+        for row in tree:
+            if row["height"]:
+                node = core.read_node(lake._storage.get(row["path"]))
+                keys = set(node.table.column("key").to_pylist()) - {None}
+                messages = node.buffer.to_pylist()
+                parked += sum(message["value"] is None and message["key"] in keys for message in messages)
+    features = {
+        "25 versions": lake.version >= 25,
+        "splits": max(highest) >= 1 and max(map(len, trees)) > 3,
+        "parked deletes": parked > 0,
+        "a rollback": any(entry.rollback_from is not None for entry in lake.log(None)),
+        "a chosen id": any(one.id == "golden-load-1" for entry in lake.log(None) for one in entry.transactions),
+    }
+    if missing := [name for name, there in features.items() if not there]:
+        raise SystemExit(f"{lake.name}: the history lacks {', '.join(missing)} (heights {highest}, parked {parked})")
+
+
+def write_lakehouse(name: str) -> dict[str, bytes]:
+    """Write one lakehouse in memory, at a root of its own: its archive and its expectation."""
+    settings, names = LAKEHOUSES[name]
+    root = f"memory://golden-{uuid.uuid4()}"
+    lake = tl.create(root, name=name, **settings)
+    write_history(lake, names)
+    check_features(lake)
+    description = {"root": root, **archive.describe(lake), "rows": archive.describe_rows(lake)}
+    storage = _core.Storage(root)
+    files = {path: storage.get(path) for path, _, _ in storage.list("")}
+    print(f"{name}: {lake.version + 1} versions, {len(files)} files")
+    return {
+        f"{name}.tar.gz": archive.pack(files),
+        f"{name}.json.gz": gzip.compress(json.dumps(description, ensure_ascii=False).encode(), mtime=0),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("generation", type=int, help="the number of the new generation")
+    folder = archive.FOLDER / f"generation_{parser.parse_args().generation}"
+    if folder.exists():
+        print(f"{folder} exists: a generation is written once", file=sys.stderr)
+        return 1
+    files = {file: data for name in LAKEHOUSES for file, data in write_lakehouse(name).items()}
+    folder.mkdir()
+    for file, data in files.items():
+        (folder / file).write_bytes(data)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""What earlier releases wrote is read as they wrote it, and what is damaged in it is found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trinitylake as tl
+from golden import archive
+from trinitylake import _core, core
+
+NAMES = archive.names()
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "write_golden_files.py"
+
+
+@cache
+def in_memory(name: str) -> tl.Lakehouse:
+    """Read-only, at the root that its tables' metadata was written for."""
+    return archive.put_in_memory(name, archive.expectation(name)["root"])
+
+
+def copy(name: str, files: dict[str, bytes]) -> str:
+    """The root of a copy of its own with these files."""
+    root = f"memory://{uuid.uuid4()}"
+    _core.Storage(root).put_many(list(files.items()))
+    return root
+
+
+def newest_nodes(name: str) -> list[str]:
+    """The node files of the latest version, the root first."""
+    return [node["path"] for node in archive.expectation(name)["versions"][-1]["nodes"]]
+
+
+def read_everything(root: str) -> dict[str, Any]:
+    return archive.describe(tl.open(root))
+
+
+def without(expected: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in expected.items() if key not in keys}
+
+
+def test_the_first_generation_is_there() -> None:
+    assert {"generation_1/order_3", "generation_1/order_128"} <= set(NAMES)
+    assert sum(file.stat().st_size for file in archive.FOLDER.rglob("*.gz")) < 1.5e6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_version_reads_as_it_was_written(name: str) -> None:
+    expected = archive.expectation(name)
+    found = archive.describe(in_memory(name))
+    assert [version["version"] for version in found["versions"]] == list(range(expected["latest"] + 1))
+    for version, expected_version in zip(found["versions"], expected["versions"], strict=True):
+        assert version == expected_version, version["version"]
+    assert found == without(expected, "root", "rows")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_rows_of_every_table_in_every_version_read_as_they_were_written(name: str) -> None:
+    expected = archive.expectation(name)["rows"]
+    assert archive.describe_rows(in_memory(name)) == expected
+    assert any(rows for tables in expected.values() for rows in tables.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_copy_on_disk_reads_the_same_and_takes_new_commits(name: str, tmp_path: Path) -> None:
+    expected = archive.expectation(name)
+    lake = tl.open(str(archive.unpack_into(name, tmp_path)), durability="none")
+    assert archive.describe(lake) == without(expected, "root", "rows")
+    before = lake.at().namespaces()
+    with lake.transaction() as txn:
+        txn.create_namespace("written_today")
+        txn.drop_namespace("nyc", cascade=True)
+    assert lake.version == expected["latest"] + 1
+    assert lake.namespaces() == sorted({*before, "written_today"} - {"nyc", "nyc.inner"})
+    assert lake.rollback(expected["latest"]) == expected["latest"] + 2
+    assert lake.namespaces() == before
+    with lake.transaction(id="golden-load-1") as again:
+        again.create_namespace("twice")
+    (first,) = [
+        version["version"]
+        for version in expected["versions"]
+        if "golden-load-1" in [one["id"] for one in version["transactions"]]
+    ]
+    assert again.version == first, "its id is known: the first commit stands"
+    assert lake.version == expected["latest"] + 2
+    assert not lake.exists("twice")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_node_file_reads_alone_and_was_written_for_a_reason(name: str) -> None:
+    files = archive.unpack(name)
+    nodes = {path: core.read_node(data, path) for path, data in files.items() if path.endswith(".arrow")}
+    order = int(name.rpartition("_")[2])
+    reached = {node["path"] for version in archive.expectation(name)["versions"] for node in version["nodes"]}
+    assert set(nodes) == reached
+    parked = 0
+    for node in nodes.values():
+        assert node.table.num_rows == order
+        keys = set(node.table.column("key").to_pylist()[1 : node.n_keys + 1])
+        if node.height:
+            parked += sum(row["value"] is None and row["key"] in keys for row in node.buffer.to_pylist())
+    assert {node.height for node in nodes.values()} >= {0, 1}
+    assert parked, "deletes of inner keys wait in the buffers of inner nodes"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_that_is_cut_short_or_emptied_is_a_corrupt_file(name: str) -> None:
+    files = archive.unpack(name)
+    for path in newest_nodes(name)[:3]:
+        data = files[path]
+        for size in (0, 1, 8, 10, len(data) // 2, len(data) - 10, len(data) - 1):
+            root = copy(name, {**files, path: data[:size]})
+            with pytest.raises(tl.CorruptFile, match=path) as caught:
+                read_everything(root)
+            assert caught.value.path == path
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", ["namespace", "table", "view"])
+def test_a_definition_that_is_missing_or_no_definition_is_a_corrupt_file(name: str, kind: str) -> None:
+    files = archive.unpack(name)
+    path = (
+        in_memory(name)
+        ._core.latest()
+        .locate(kind, *{"namespace": ("nyc",), "table": ("nyc.inner", "places"), "view": ("nyc", "large")}[kind])
+    )
+    assert path is not None
+    read: Callable[[tl.Lakehouse], object] = {
+        "namespace": lambda lake: lake.namespace("nyc"),
+        "table": lambda lake: lake.table("nyc.inner.places"),
+        "view": lambda lake: lake.view("nyc.large"),
+    }[kind]
+    assert read(tl.open(copy(name, files)))
+    for damaged in (b"", b"\xff" * 20, files[path][:-1], b"PAR1" + files[path]):
+        with pytest.raises(tl.CorruptFile) as caught:
+            read(tl.open(copy(name, {**files, path: damaged})))
+        assert caught.value.path == path
+    del files[path]
+    with pytest.raises(tl.CorruptFile) as caught:
+        read(tl.open(copy(name, files)))
+    assert caught.value.path == path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_damaged_leaf_leaves_the_versions_that_do_not_reach_it_readable(name: str) -> None:
+    files = archive.unpack(name)
+    expected = archive.expectation(name)
+    path = newest_nodes(name)[-1]
+    position = len(files[path]) // 2
+    flipped = files[path][:position] + bytes([files[path][position] ^ 0x10]) + files[path][position + 1 :]
+    lake = tl.open(copy(name, {**files, path: flipped}))
+    readable = [
+        version["version"]
+        for version in expected["versions"]
+        if path not in {node["path"] for node in version["nodes"]}
+    ]
+    assert 0 < len(readable) < len(expected["versions"])
+    for version in expected["versions"]:
+        number = version["version"]
+        if number in readable:
+            assert archive.describe_version(lake, number) == version
+        else:
+            with pytest.raises(tl.CorruptFile) as caught:
+                archive.describe_version(lake, number)
+            assert caught.value.path == path
+
+
+def test_a_generation_is_never_written_again() -> None:
+    before = {path: path.read_bytes() for path in archive.FOLDER.rglob("*.gz")}
+    done = subprocess.run([sys.executable, str(SCRIPT), "1"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "written once" in done.stderr
+    assert {path: path.read_bytes() for path in archive.FOLDER.rglob("*.gz")} == before
+
+
+def test_equal_files_make_equal_archives() -> None:
+    name = "generation_1/order_3"
+    assert archive.pack(archive.unpack(name)) == (archive.FOLDER / f"{name}.tar.gz").read_bytes()
