@@ -10,6 +10,8 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -23,8 +25,16 @@ pub trait Environment: Send + Sync + Debug {
     fn uuid(&self) -> Uuid;
     /// A number in `0..bound`; 0 where `bound` is 0.
     fn random_below(&self, bound: u64) -> u64;
-    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+    fn sleep(&self, duration: Duration) -> Task;
+    /// Takes over work that nobody waits for; what is returned is what the caller should still wait for.
+    /// By default all of it, so that a test knows when it is done.
+    fn background(&self, work: Task) -> Task {
+        work
+    }
 }
+
+/// A future that owns all it needs.
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The machine's own clock, the system's random generator, tokio's timer.
 #[derive(Debug)]
@@ -60,7 +70,43 @@ impl Environment for SystemEnvironment {
         if bound == 0 { 0 } else { rand::random_range(0..bound) }
     }
 
-    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    fn sleep(&self, duration: Duration) -> Task {
         Box::pin(tokio::time::sleep(duration))
     }
+
+    /// Work that is done at once, as on a local disk, is done by the caller; else a task goes on with it.
+    fn background(&self, mut work: Task) -> Task {
+        Box::pin(std::future::poll_fn(move |context| {
+            if work.as_mut().poll(context).is_pending() {
+                let rest = std::mem::replace(&mut work, Box::pin(std::future::ready(())));
+                BACKGROUND_TASKS.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(async {
+                    let _done = BackgroundTask;
+                    rest.await;
+                });
+            }
+            Poll::Ready(())
+        }))
+    }
+}
+
+static BACKGROUND_TASKS: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts itself off when it ends, also by a panic.
+struct BackgroundTask;
+
+impl Drop for BackgroundTask {
+    fn drop(&mut self) {
+        BACKGROUND_TASKS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// How much work the environment's tasks still have: for a process that is about to end.
+pub fn background_tasks() -> usize {
+    BACKGROUND_TASKS.load(Ordering::SeqCst)
+}
+
+/// In a forked child, where the tasks of the parent do not run.
+pub fn forget_background_tasks() {
+    BACKGROUND_TASKS.store(0, Ordering::SeqCst);
 }

@@ -1,5 +1,6 @@
 //! A handle on one lakehouse: creates and opens it, knows the latest version it has seen, and caches.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,10 +18,12 @@ use crate::node::draft::Draft;
 use crate::path::{lakehouse_definition_path, root_path};
 use crate::storage::Storage;
 use crate::storage::probe::probe;
+use crate::transaction::group_commit::CommitQueue;
 use crate::transaction::{Transaction, TransactionOptions};
 use crate::tree::node_store::{CACHE_SIZE_BYTES, NodeStore, write_new_file};
 use crate::version::boundary::boundary;
 use crate::version::discovery;
+use crate::version::hint::HintWriter;
 use crate::version::metadata::{CommittedTransaction, OPERATION_PROPERTY, OPERATION_ROLLBACK, RootMetadata};
 use crate::version::{Version, read_definition};
 
@@ -29,6 +32,8 @@ pub const DOUBT_MILLIS: u64 = 30_000;
 /// How long a handle may believe that what it knows has not expired. Any version may be made to expire
 /// at once, so its age says nothing.
 const BOUNDARY_CHECK_MILLIS: u64 = 10_000;
+/// Versions kept beside the latest. Each holds its root, some hundred KiB at most.
+const RECENT_VERSIONS: usize = 32;
 /// Roots that `log` reads at once.
 const LOG_BATCH: u64 = 32;
 
@@ -36,8 +41,9 @@ const LOG_BATCH: u64 = 32;
 pub struct Lakehouse {
     nodes: Arc<NodeStore>,
     environment: Arc<dyn Environment>,
-    /// The newest version this handle has seen.
-    latest: Mutex<Arc<Version>>,
+    recent: Mutex<Recent>,
+    commits: CommitQueue,
+    hint: Arc<HintWriter>,
     /// On the elapsed clock: when to ask again whether the newest known version has expired.
     boundary_check_at_millis: AtomicU64,
 }
@@ -48,7 +54,9 @@ impl Lakehouse {
         Arc::new(Lakehouse {
             nodes,
             environment,
-            latest: Mutex::new(Arc::new(latest)),
+            recent: Mutex::new(Recent::starting_with(latest)),
+            commits: CommitQueue::default(),
+            hint: Arc::default(),
             boundary_check_at_millis: AtomicU64::new(check_at),
         })
     }
@@ -117,21 +125,29 @@ impl Lakehouse {
         &self.environment
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arc<Version>> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Where the transactions of this handle meet.
+    pub(crate) fn commits(&self) -> &CommitQueue {
+        &self.commits
+    }
+
+    fn recent(&self) -> MutexGuard<'_, Recent> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The newest version this handle knows, without asking.
     pub fn known(&self) -> Arc<Version> {
-        self.lock().clone()
+        self.recent().latest.clone()
     }
 
-    /// Remembers a version that was seen, unless a newer one is known.
+    /// Remembers a version that was seen.
     pub(crate) fn learn(&self, version: Arc<Version>) {
-        let mut latest = self.lock();
-        if version.number > latest.number {
-            *latest = version;
-        }
+        self.recent().add(version);
+    }
+
+    /// Forgets versions that were deleted, so that this handle says so as well.
+    pub(crate) fn forget(&self, versions: &[u64]) {
+        self.recent().older.retain(|version| !versions.contains(&version.number));
+        versions.iter().for_each(|version| self.nodes.forget(&root_path(*version)));
     }
 
     /// The latest version: one request if nothing changed.
@@ -165,8 +181,8 @@ impl Lakehouse {
     /// A version by number. `VersionNotFound` if it is in the future, `VersionExpired` if it is gone.
     pub async fn version(&self, number: u64) -> Result<Arc<Version>> {
         let known = self.known();
-        if known.number == number {
-            return Ok(known);
+        if let Some(version) = self.recent().find(number) {
+            return Ok(version);
         }
         let path = root_path(number);
         let root = match self.nodes.load(&path, None).await {
@@ -267,9 +283,9 @@ impl Lakehouse {
         what: &str,
     ) -> Result<Arc<Version>> {
         let deadline = self.environment.elapsed_millis() + DOUBT_MILLIS;
-        match self.publish(latest, metadata, &draft, latest.definition.clone(), deadline).await? {
-            Published::Committed(version) => Ok(version),
-            Published::Lost => Err(Error::CommitConflict {
+        match self.claim_root(latest, metadata, &draft, latest.definition.clone(), deadline).await? {
+            Slot::Won(version) => self.confirm(version).await,
+            Slot::Lost => Err(Error::CommitConflict {
                 message: format!(
                     "version {} was committed while {what} was prepared; look at it, then try again",
                     latest.number + 1
@@ -280,52 +296,101 @@ impl Lakehouse {
         }
     }
 
-    /// Creates the root after `previous`, if nobody else has, and tells the others. `TransactionExpired`
-    /// if the version had expired before it was written.
-    pub(crate) async fn publish(
+    /// Creates the root after `previous`, if nobody else has. It counts once it is confirmed.
+    pub(crate) async fn claim_root(
         &self,
         previous: &Version,
         metadata: RootMetadata,
         draft: &Draft,
         definition: Arc<LakehouseDefinition>,
         deadline_millis: u64,
-    ) -> Result<Published> {
+    ) -> Result<Slot> {
         let number = previous.number + 1;
         let config = &previous.config;
         let encoded = encode(&metadata.system_rows()?, draft, config.order, config.compression)?;
         let path = root_path(number);
         let storage = self.storage().as_ref();
         match claim(storage, self.environment.as_ref(), &path, encoded.bytes, deadline_millis).await? {
-            Claim::Won => {}
-            Claim::Lost(_) => return Ok(Published::Lost),
+            Claim::Won => {
+                let root = Arc::new(encoded.node);
+                root.index_buffer();
+                let version = Version::new(number, root, metadata, definition, self.nodes.clone())?;
+                Ok(Slot::Won(Arc::new(version)))
+            }
+            Claim::Lost(root) => {
+                let winner = version_of(&self.nodes, number, root, Some(&self.known())).await?;
+                self.learn(Arc::new(winner));
+                Ok(Slot::Lost)
+            }
         }
+    }
+
+    /// Tells others about a root that was created here, and makes sure that it was in time:
+    /// `TransactionExpired` if its version had expired before it was written.
+    pub(crate) async fn confirm(&self, version: Arc<Version>) -> Result<Arc<Version>> {
+        let number = version.number;
+        let storage = self.storage();
+        let hint = self.hint.announce(storage.clone(), self.environment.as_ref(), number);
         // The slot may have been expired under a writer that slept: then nobody will ever read it.
-        let (oldest, ()) = join(boundary(storage), discovery::write_hint(storage, number)).await;
+        let (oldest, ()) = join(boundary(storage.as_ref()), hint).await;
         let oldest = oldest.map_err(|error| {
             Error::CommitStateUnknown(format!(
                 "version {number} was written, yet whether it expired meanwhile cannot be read: {error}"
             ))
         })?;
         if oldest > number {
-            storage.delete(&path).await?;
+            storage.delete(&version.root_path).await?;
             self.boundary_check_at_millis.store(0, Ordering::Relaxed);
             return Err(Error::TransactionExpired(format!(
                 "version {number} was written after versions below {oldest} had expired, so it is void: what was \
                  committed meanwhile is gone; begin again on the latest version"
             )));
         }
-        let root = Arc::new(encoded.node);
-        root.index_buffer();
-        let version = Arc::new(Version::new(number, root, metadata, definition, self.nodes.clone())?);
         self.learn(version.clone());
-        Ok(Published::Committed(version))
+        Ok(version)
     }
 }
 
-pub(crate) enum Published {
-    Committed(Arc<Version>),
-    /// Somebody else has the version.
+/// Who has the root of a version.
+pub(crate) enum Slot {
+    Won(Arc<Version>),
     Lost,
+}
+
+/// The versions this handle has seen last: those that commits are validated against.
+#[derive(Debug)]
+struct Recent {
+    latest: Arc<Version>,
+    /// Ascending, `latest` not among them.
+    older: VecDeque<Arc<Version>>,
+}
+
+impl Recent {
+    fn starting_with(version: Version) -> Recent {
+        Recent { latest: Arc::new(version), older: VecDeque::new() }
+    }
+
+    fn find(&self, number: u64) -> Option<Arc<Version>> {
+        if self.latest.number == number {
+            return Some(self.latest.clone());
+        }
+        let position = self.older.binary_search_by_key(&number, |version| version.number).ok()?;
+        Some(self.older[position].clone())
+    }
+
+    fn add(&mut self, version: Arc<Version>) {
+        if version.number > self.latest.number {
+            self.older.push_back(std::mem::replace(&mut self.latest, version));
+        } else if version.number < self.latest.number {
+            match self.older.binary_search_by_key(&version.number, |older| older.number) {
+                Ok(_) => {}
+                Err(position) => self.older.insert(position, version),
+            }
+        }
+        while self.older.len() > RECENT_VERSIONS {
+            self.older.pop_front();
+        }
+    }
 }
 
 async fn version_of(

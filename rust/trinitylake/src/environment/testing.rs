@@ -1,7 +1,5 @@
 //! Time, ids and randomness that a test decides: a seed replays a run.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,7 +8,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use uuid::Uuid;
 
-use super::Environment;
+use super::{Environment, Task};
 
 /// Where the clock of a new test environment stands, in milliseconds since 1970.
 pub const START_MILLIS: u64 = 1_700_000_000_000;
@@ -67,7 +65,7 @@ impl Environment for TestEnvironment {
         if bound == 0 { 0 } else { self.generator().random_range(0..bound) }
     }
 
-    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    fn sleep(&self, duration: Duration) -> Task {
         self.advance(duration);
         // Others get their turn, as they would while one really sleeps.
         Box::pin(futures::future::poll_fn({

@@ -1,24 +1,18 @@
-//! Making a transaction a version (format §8): write, claim the next root, and on a lost race rebase.
+//! Making a transaction a version (format §8): validate, join the next root, and begin again if others were
+//! faster.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::try_join;
-use futures::{StreamExt, TryStreamExt, stream};
 use prost::Message as _;
 
 use super::footprint::Requirement;
+use super::group_commit::{Submission, Verdict, write_files};
 use super::{Clash, NewValue, State, Transaction, Write};
-use crate::definition::{LakehouseDefinition, proto};
+use crate::definition::proto;
 use crate::error::{Error, Result};
-use crate::lakehouse::{DOUBT_MILLIS, Published};
-use crate::node::CREATED_AT_MILLIS;
-use crate::node::codec::{Encoded, encode};
 use crate::node::draft::{Message, Text};
 use crate::path::transaction_path;
-use crate::tree::advance::advance;
-use crate::tree::node_store::{PARALLEL_REQUESTS, write_new_file};
 use crate::version::Version;
 
 /// How long to go on when others keep winning.
@@ -34,16 +28,20 @@ impl Default for CommitLimits {
     }
 }
 
-/// The first pause after a lost race; it doubles up to the second number, and half of it is chance.
-const BACKOFF_MILLIS: u64 = 1;
-const BACKOFF_MAX_MILLIS: u64 = 250;
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Committed(u64),
     /// Tables that the table format must put on their newer definitions: resolve each with
     /// [`Transaction::reapply`], then commit again.
     Clashes(Vec<Clash>),
+}
+
+/// What became of a transaction's validity while others committed.
+enum CaughtUp {
+    Unharmed,
+    Clashes(Vec<Clash>),
+    /// One of the versions is its own: an answer was lost, or its id was committed before.
+    Committed(u64),
 }
 
 impl Transaction {
@@ -97,26 +95,31 @@ impl Transaction {
             return Ok(Outcome::Committed(version));
         }
         let lakehouse = self.lakehouse.clone();
-        let environment = lakehouse.environment().clone();
-        let deadline = environment.elapsed_millis() + limits.timeout_millis;
+        let environment = lakehouse.environment();
+        let deadline = environment.elapsed_millis().saturating_add(limits.timeout_millis);
         let mut attempt = 0;
-        let mut backoff = BACKOFF_MILLIS;
-        let mut target = lakehouse.known();
         loop {
-            if target.number > self.validated.number {
-                if self.is_recorded(&target).await? {
-                    return self.version_of_record().await.map(Outcome::Committed);
-                }
-                let clashes = self.catch_up(target.number).await?;
-                if !clashes.is_empty() {
-                    return Ok(Outcome::Clashes(clashes));
+            if lakehouse.commits().is_busy() {
+                // Written while one waits anyway.
+                write_files(lakehouse.storage().as_ref(), self.unwritten_files()).await?;
+                self.mark_written();
+            }
+            let tip = lakehouse.commits().tip(&lakehouse);
+            if tip.number > self.validated.number {
+                match self.catch_up(tip).await? {
+                    CaughtUp::Committed(version) => return Ok(Outcome::Committed(version)),
+                    CaughtUp::Clashes(clashes) => return Ok(Outcome::Clashes(clashes)),
+                    CaughtUp::Unharmed => {}
                 }
             }
             attempt += 1;
-            match self.attempt(deadline.max(environment.elapsed_millis() + DOUBT_MILLIS)).await? {
-                Published::Committed(version) => return Ok(Outcome::Committed(version.number)),
-                Published::Lost => {}
+            let submission = self.submission();
+            if let Verdict::Committed(version) =
+                lakehouse.commits().commit(&lakehouse, submission, deadline).await?
+            {
+                return Ok(Outcome::Committed(version.number));
             }
+            self.mark_written();
             if attempt >= limits.max_attempts || environment.elapsed_millis() >= deadline {
                 return Err(Error::CommitConflict {
                     message: format!(
@@ -127,17 +130,13 @@ impl Transaction {
                     winners: Vec::new(),
                 });
             }
-            if attempt > 1 {
-                environment.sleep(Duration::from_millis(environment.random_below(backoff))).await;
-                backoff = (backoff * 2).min(BACKOFF_MAX_MILLIS);
-            }
-            target = lakehouse.latest().await?;
         }
     }
 
-    /// Validates against everything up to `number`.
-    async fn catch_up(&mut self, number: u64) -> Result<Vec<Clash>> {
-        let versions = match self.lakehouse.versions(self.validated.number + 1, number).await {
+    /// Validates against everything up to `tip`.
+    async fn catch_up(&mut self, tip: Arc<Version>) -> Result<CaughtUp> {
+        let between = self.lakehouse.versions(self.validated.number + 1, tip.number - 1).await;
+        let mut versions = match between {
             Ok(versions) => versions,
             Err(Error::VersionExpired(message)) => {
                 return Err(Error::TransactionExpired(format!(
@@ -148,41 +147,26 @@ impl Transaction {
             }
             Err(error) => return Err(error),
         };
-        self.validate(&versions).await
+        versions.push(tip);
+        let is_own =
+            |version: &&Arc<Version>| version.metadata.committed.iter().any(|txn| txn.id == self.info.id);
+        if let Some(own) = versions.iter().find(is_own) {
+            return Ok(CaughtUp::Committed(own.number));
+        }
+        let clashes = self.validate(&versions).await?;
+        Ok(if clashes.is_empty() { CaughtUp::Unharmed } else { CaughtUp::Clashes(clashes) })
     }
 
-    async fn attempt(&mut self, doubt_deadline: u64) -> Result<Published> {
-        let lakehouse = self.lakehouse.clone();
-        let environment = lakehouse.environment();
-        let previous = self.validated.clone();
-        let advance = advance(
-            lakehouse.nodes(),
-            environment.as_ref(),
-            &previous.config,
-            &previous.root,
-            self.messages(),
-        )
-        .await?;
-        let now = environment.now_millis().to_string();
-        let nodes = advance
-            .nodes
-            .into_iter()
-            .map(|(path, draft)| {
-                let system = [(CREATED_AT_MILLIS, now.clone())];
-                let config = &previous.config;
-                Ok((path, encode(&system, &draft, config.order, config.compression)?))
-            })
-            .collect::<Result<Vec<(Text, Encoded)>>>()?;
-        try_join(self.write_definitions(), lakehouse.nodes().write(nodes)).await?;
-
-        let mut metadata = lakehouse.next_metadata(&previous, vec![self.info.clone()]);
-        let mut definition = previous.definition.clone();
-        if let Some((path, new_definition)) = &self.new_definition {
-            metadata.lakehouse_definition = path.clone();
-            metadata.inline_definition = Some(new_definition.bytes().to_vec());
-            definition = new_definition.clone();
+    fn submission(&self) -> Submission {
+        Submission {
+            info: self.info.clone(),
+            isolation: self.isolation,
+            footprint: self.footprint.clone(),
+            messages: self.messages(),
+            definition: self.new_definition.clone(),
+            files: self.unwritten_files(),
+            validated: self.validated.number,
         }
-        lakehouse.publish(&previous, metadata, &advance.root, definition, doubt_deadline).await
     }
 
     fn messages(&self) -> Vec<Message> {
@@ -197,32 +181,24 @@ impl Transaction {
             .collect()
     }
 
-    /// Writes the definition files of this transaction, once, in parallel.
-    async fn write_definitions(&mut self) -> Result<()> {
-        let storage = self.lakehouse.storage().clone();
-        let definition =
-            self.new_definition.iter().map(|(path, definition): &(String, Arc<LakehouseDefinition>)| {
-                (path.clone(), definition.bytes().clone())
-            });
+    /// The definition files of this transaction that no attempt has written.
+    fn unwritten_files(&self) -> Vec<(String, Bytes)> {
+        let definition = self.new_definition.iter().filter(|_| !self.is_definition_written);
+        let definition = definition.map(|(path, definition)| (path.clone(), definition.bytes().clone()));
         let staged = self.writes.values().filter_map(|write| match &write.value {
             NewValue::Staged { path, bytes, written: false } => Some((path.clone(), bytes.clone())),
             _ => None,
         });
-        let files: Vec<(String, Bytes)> = definition.chain(staged).collect();
-        stream::iter(files)
-            .map(|(path, bytes)| {
-                let storage = storage.clone();
-                async move { write_new_file(storage.as_ref(), &path, bytes).await }
-            })
-            .buffer_unordered(PARALLEL_REQUESTS)
-            .try_collect::<()>()
-            .await?;
+        definition.chain(staged).collect()
+    }
+
+    fn mark_written(&mut self) {
+        self.is_definition_written = true;
         for write in self.writes.values_mut() {
             if let NewValue::Staged { written, .. } = &mut write.value {
                 *written = true;
             }
         }
-        Ok(())
     }
 
     /// An id that the user chose commits once: its record is a key like any other, required to be absent.
@@ -256,7 +232,7 @@ impl Transaction {
             bytes: Bytes::from(record.encode_to_vec()),
             written: false,
         };
-        self.footprint.require(Requirement::Absent(key.clone()));
+        self.footprint_mut().require(Requirement::Absent(key.clone()));
         self.writes.insert(key, Write { base: None, value, checked: self.base.number });
         Ok(None)
     }

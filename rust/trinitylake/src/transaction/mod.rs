@@ -6,6 +6,7 @@
 pub mod commit;
 pub mod conflict;
 pub mod footprint;
+pub(crate) mod group_commit;
 mod objects;
 
 use std::collections::BTreeMap;
@@ -110,9 +111,10 @@ pub struct Transaction {
     info: CommittedTransaction,
     isolation: Isolation,
     has_chosen_id: bool,
-    footprint: Footprint,
+    footprint: Arc<Footprint>,
     writes: BTreeMap<String, Write>,
     new_definition: Option<(String, Arc<LakehouseDefinition>)>,
+    is_definition_written: bool,
     unresolved: Vec<Clash>,
     state: State,
 }
@@ -148,9 +150,10 @@ impl Transaction {
             info,
             isolation: options.isolation,
             has_chosen_id,
-            footprint: Footprint::default(),
+            footprint: Arc::default(),
             writes: BTreeMap::new(),
             new_definition: None,
+            is_definition_written: false,
             unresolved: Vec::new(),
             state: State::Open,
         })
@@ -187,6 +190,10 @@ impl Transaction {
         }
     }
 
+    fn footprint_mut(&mut self) -> &mut Footprint {
+        Arc::make_mut(&mut self.footprint)
+    }
+
     fn check_open(&self) -> Result<()> {
         match self.state {
             State::Open => Ok(()),
@@ -217,7 +224,7 @@ impl Transaction {
         self.check_open()?;
         let key = self.base.config.names.key(kind, namespace, name)?;
         if !self.writes.contains_key(&key) {
-            self.footprint.read_key(&key);
+            self.footprint_mut().read_key(&key);
         }
         self.peek(&key).await
     }
@@ -235,7 +242,7 @@ impl Transaction {
     /// Keys and locations of a range, own writes included, in key order.
     pub async fn list(&mut self, range: &KeyRange, limit: Option<usize>) -> Result<Vec<(String, String)>> {
         self.check_open()?;
-        self.footprint.read_range(range);
+        self.footprint_mut().read_range(range);
         self.peek_range(range, limit).await
     }
 

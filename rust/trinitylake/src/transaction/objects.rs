@@ -80,6 +80,7 @@ impl Transaction {
             }
         }
         self.new_definition = Some((path, Arc::new(definition)));
+        self.is_definition_written = false;
         Ok(())
     }
 
@@ -94,7 +95,7 @@ impl Transaction {
             // Made and dropped by this transaction: as if it had never been, but it was seen to be absent.
             Some(write) if write.base.is_none() && matches!(value, NewValue::Deleted) => {
                 self.writes.remove(&key);
-                self.footprint.read_key(&key);
+                self.footprint_mut().read_key(&key);
             }
             Some(write) => write.value = value,
             None => {
@@ -116,7 +117,7 @@ impl Transaction {
             Some(location) => Ok((key, location)),
             None => {
                 // A refusal is an answer too: who acts on it has read.
-                self.footprint.read_key(&key);
+                self.footprint_mut().read_key(&key);
                 Err(Error::ObjectNotFound(format!("{} does not exist", object(kind, namespace, name))))
             }
         }
@@ -128,7 +129,7 @@ impl Transaction {
         let names = self.base.config.names;
         let key = names.key(kind, namespace, name)?;
         if self.peek(&key).await?.is_some() {
-            self.footprint.read_key(&key);
+            self.footprint_mut().read_key(&key);
             return Err(Error::ObjectAlreadyExists(format!("{} exists", object(kind, namespace, name))));
         }
         let other = match kind {
@@ -138,7 +139,7 @@ impl Transaction {
         };
         let namespace_key = names.namespace_key(namespace)?;
         if self.peek(&namespace_key).await?.is_none() {
-            self.footprint.read_key(&namespace_key);
+            self.footprint_mut().read_key(&namespace_key);
             return Err(Error::ObjectNotFound(format!(
                 "namespace {namespace} does not exist; create it before its {}s",
                 kind.word()
@@ -148,7 +149,7 @@ impl Transaction {
         // The longest name of the other kind may be shorter; then nothing there can have this name.
         if let Ok(other_key) = names.key(other, namespace, name) {
             if self.peek(&other_key).await?.is_some() {
-                self.footprint.read_key(&other_key);
+                self.footprint_mut().read_key(&other_key);
                 return Err(Error::ObjectAlreadyExists(format!(
                     "{} exists, and a {} cannot have the same name",
                     object(other, namespace, name),
@@ -163,7 +164,7 @@ impl Transaction {
     /// A key this transaction writes itself is watched anyway.
     fn require_unless_written(&mut self, requirement: Requirement, key: &str) {
         if !self.writes.contains_key(key) {
-            self.footprint.require(requirement);
+            self.footprint_mut().require(requirement);
         }
     }
 
@@ -176,13 +177,13 @@ impl Transaction {
         ];
         for range in ranges {
             if let Some((key, _)) = self.peek_range(&range, Some(1)).await?.first() {
-                self.footprint.read_key(key);
+                self.footprint_mut().read_key(key);
                 let example = names.decode(key).map_or_else(|| key.clone(), |name| name.to_string());
                 return Err(Error::NamespaceNotEmpty(format!(
                     "namespace {namespace} is not empty: it has {example}"
                 )));
             }
-            self.footprint.require(Requirement::Empty(range));
+            self.footprint_mut().require(Requirement::Empty(range));
         }
         Ok(())
     }

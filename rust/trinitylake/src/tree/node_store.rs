@@ -56,6 +56,12 @@ impl NodeStore {
         self.inner.get(path).or_else(|| self.leaves.get(path))
     }
 
+    /// For a file that was deleted.
+    pub fn forget(&self, path: &str) {
+        self.inner.remove(path);
+        self.leaves.remove(path);
+    }
+
     /// The node at `path`; `height` is what its parent says about it.
     pub async fn load(&self, path: &str, height: Option<u32>) -> Result<Arc<Node>> {
         let node = match self.cached(path) {

@@ -45,6 +45,7 @@ pub async fn expire(lakehouse: &Lakehouse, before: Option<u64>, dry_run: bool) -
         .buffer_unordered(PARALLEL_REQUESTS)
         .try_collect::<()>()
         .await?;
+    lakehouse.forget(&expired);
     boundary::forget_older(storage.as_ref(), target).await?;
     Ok(expired)
 }

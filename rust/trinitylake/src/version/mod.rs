@@ -6,9 +6,11 @@
 pub mod boundary;
 pub mod discovery;
 pub mod expiry;
+pub mod hint;
 pub mod metadata;
 pub mod time_travel;
 
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -100,28 +102,39 @@ impl Version {
         walk(&self.nodes, &self.root, &self.root_path).await
     }
 
+    /// What this version wrote, if that can be said without a look at the version before.
+    pub fn changes_told(&self) -> Option<Arc<[KeyChange]>> {
+        if let Some(changes) = self.changes.get() {
+            return Some(changes.clone());
+        }
+        self.metadata
+            .messages_tell_changes()
+            .then(|| self.changes.get_or_init(|| self.message_changes()).clone())
+    }
+
+    fn message_changes(&self) -> Arc<[KeyChange]> {
+        let position: HashMap<&str, usize> =
+            self.metadata.committed.iter().enumerate().map(|(index, txn)| (txn.id.as_str(), index)).collect();
+        self.root
+            .messages()
+            .filter_map(|message| {
+                let transaction = *position.get(message.txn)?;
+                Some(KeyChange { key: message.key.to_string(), transaction })
+            })
+            .collect()
+    }
+
     /// What this version wrote. Its transactions' messages are still in the root's buffer; a rollback or
     /// a bulk registration left none, so it is compared with the version before.
     pub async fn changes(&self, previous: &Version) -> Result<Arc<[KeyChange]>> {
-        if let Some(changes) = self.changes.get() {
-            return Ok(changes.clone());
+        if let Some(changes) = self.changes_told() {
+            return Ok(changes);
         }
-        let changes: Arc<[KeyChange]> = if self.metadata.messages_tell_changes() {
-            let committed = &self.metadata.committed;
-            let of = |txn: &str| committed.iter().position(|transaction| transaction.id == txn);
-            self.root
-                .messages()
-                .filter_map(|message| {
-                    of(message.txn).map(|transaction| KeyChange { key: message.key.to_string(), transaction })
-                })
-                .collect()
-        } else {
-            let differences = previous.diff(self).await?;
-            differences
-                .into_iter()
-                .map(|difference| KeyChange { key: difference.key, transaction: 0 })
-                .collect()
-        };
+        let differences = previous.diff(self).await?;
+        let changes = differences
+            .into_iter()
+            .map(|difference| KeyChange { key: difference.key, transaction: 0 })
+            .collect::<Arc<[KeyChange]>>();
         Ok(self.changes.get_or_init(|| changes).clone())
     }
 }

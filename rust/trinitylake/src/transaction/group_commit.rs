@@ -1,0 +1,360 @@
+//! Group commit: transactions of one handle that wait at the same time share one root version.
+//!
+//! There is no thread and no timer for it. A transaction that finds nobody committing leads: it takes
+//! everyone who waits, in order of arrival, holds each against those before it, and creates one root for
+//! all of them. Who arrives meanwhile waits, and one of them leads next, so a lone commit pays nothing and
+//! a crowd pays one root for all.
+//!
+//! Invariants:
+//! - A group only ever holds transactions whose footprints miss everything that was written since they
+//!   were validated, by other versions and by those before them in the group. Who is touched is sent back
+//!   to look for himself ([`Verdict::Again`]): here nothing decides who lost.
+//! - Leadership passes on as soon as the root is created. Whether it was created above the expiry boundary
+//!   is asked while the next group is on its way; an answer is given only after that.
+//! - A leader that is cancelled leaves its group without an answer. They begin again, and find their ids in
+//!   the root if it was created after all.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::channel::oneshot;
+use futures::future::try_join;
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::Isolation;
+use super::footprint::{Footprint, Requirement};
+use crate::definition::LakehouseDefinition;
+use crate::error::{Error, Result};
+use crate::lakehouse::{DOUBT_MILLIS, Lakehouse, Slot};
+use crate::node::CREATED_AT_MILLIS;
+use crate::node::codec::encode;
+use crate::node::draft::{Message, Text};
+use crate::storage::Storage;
+use crate::tree::advance::advance;
+use crate::tree::node_store::{PARALLEL_REQUESTS, write_new_file};
+use crate::version::Version;
+use crate::version::metadata::CommittedTransaction;
+
+/// A pause after lost races is at most this many attempts long: beyond it, waiting only starves.
+const MAX_PAUSE_ATTEMPTS: u64 = 8;
+
+/// All that a root needs to know of one transaction.
+#[derive(Debug)]
+pub(super) struct Submission {
+    pub info: CommittedTransaction,
+    pub isolation: Isolation,
+    pub footprint: Arc<Footprint>,
+    /// At most one for each key.
+    pub messages: Vec<Message>,
+    pub definition: Option<(String, Arc<LakehouseDefinition>)>,
+    /// Definition files that are not written yet.
+    pub files: Vec<(String, Bytes)>,
+    /// The version up to which conflicts were looked for.
+    pub validated: u64,
+}
+
+impl Submission {
+    /// Does this transaction depend on one of these keys?
+    fn is_touched(&self, written: &BTreeSet<Text>) -> bool {
+        let requires = |requirement: &Requirement| match requirement {
+            Requirement::Exists(key) | Requirement::Absent(key) => written.contains(key.as_str()),
+            Requirement::Empty(range) => written.range::<str, _>(range.bounds()).next().is_some(),
+        };
+        let has_read = || {
+            self.footprint.keys.iter().any(|key| written.contains(key.as_str()))
+                || self
+                    .footprint
+                    .ranges
+                    .iter()
+                    .any(|range| written.range::<str, _>(range.bounds()).next().is_some())
+        };
+        !written.is_empty()
+            && (self.messages.iter().any(|message| written.contains(&message.key))
+                || self.footprint.requirements.iter().any(requires)
+                || (self.isolation == Isolation::Serializable && has_read()))
+    }
+
+    fn size_bytes(&self) -> usize {
+        self.messages.iter().map(Message::size_bytes).sum()
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Verdict {
+    Committed(Arc<Version>),
+    /// Something was committed that this transaction must look at first, or was faster.
+    Again,
+}
+
+enum Reply {
+    Verdict(Result<Verdict>),
+    /// The leader is gone: take its place.
+    Lead(Submission),
+}
+
+enum Seat {
+    Lead(Submission),
+    Wait(oneshot::Receiver<Reply>),
+}
+
+struct Member {
+    submission: Submission,
+    reply: oneshot::Sender<Reply>,
+}
+
+#[derive(Default)]
+struct State {
+    is_led: bool,
+    waiting: VecDeque<Member>,
+    /// The newest root that was created here, perhaps not yet held against the boundary.
+    tip: Option<Arc<Version>>,
+}
+
+/// Where the transactions of one handle meet.
+#[derive(Default)]
+pub struct CommitQueue(Mutex<State>);
+
+impl std::fmt::Debug for CommitQueue {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("CommitQueue").finish_non_exhaustive()
+    }
+}
+
+impl CommitQueue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Is a commit under way, so that a new one has to wait?
+    pub(super) fn is_busy(&self) -> bool {
+        self.state().is_led
+    }
+
+    /// The version that the next root follows.
+    pub(super) fn tip(&self, lakehouse: &Lakehouse) -> Arc<Version> {
+        let known = lakehouse.known();
+        match &self.state().tip {
+            Some(tip) if tip.number > known.number => tip.clone(),
+            _ => known,
+        }
+    }
+
+    /// Commits one transaction together with whoever else waits.
+    pub(super) async fn commit(
+        &self,
+        lakehouse: &Lakehouse,
+        submission: Submission,
+        deadline_millis: u64,
+    ) -> Result<Verdict> {
+        let submission = match self.enter(submission) {
+            Seat::Lead(submission) => submission,
+            Seat::Wait(answer) => match answer.await {
+                Ok(Reply::Verdict(verdict)) => return verdict,
+                Ok(Reply::Lead(submission)) => submission,
+                // Whoever led was cancelled.
+                Err(oneshot::Canceled) => return Ok(Verdict::Again),
+            },
+        };
+        self.lead(lakehouse, submission, deadline_millis).await
+    }
+
+    fn enter(&self, submission: Submission) -> Seat {
+        let mut state = self.state();
+        if std::mem::replace(&mut state.is_led, true) {
+            let (reply, answer) = oneshot::channel();
+            state.waiting.push_back(Member { submission, reply });
+            Seat::Wait(answer)
+        } else {
+            Seat::Lead(submission)
+        }
+    }
+
+    async fn lead(&self, lakehouse: &Lakehouse, own: Submission, deadline_millis: u64) -> Result<Verdict> {
+        let leadership = Leadership(self);
+        let previous = self.tip(lakehouse);
+        let (group, replies) = self.gather(own, previous.config.node_max_size_bytes / 2);
+        let claimed = claim_for(lakehouse, &previous, &group, deadline_millis).await;
+        let verdicts = match claimed {
+            Ok(Claimed::Root(version, admitted)) => {
+                self.state().tip = Some(version.clone());
+                drop(leadership);
+                let confirmed = lakehouse.confirm(version).await.map(Verdict::Committed);
+                if confirmed.is_err() {
+                    self.state().tip = None;
+                }
+                verdicts(&admitted, &confirmed)
+            }
+            Ok(Claimed::Nothing) => vec![Ok(Verdict::Again); group.len()],
+            Err(error) => vec![Err(error); group.len()],
+        };
+        let mut verdicts = verdicts.into_iter();
+        let own = verdicts.next().unwrap_or(Ok(Verdict::Again));
+        for (reply, verdict) in replies.into_iter().zip(verdicts) {
+            // Who no longer listens has given up on an answer.
+            let _ = reply.send(Reply::Verdict(verdict));
+        }
+        own
+    }
+
+    /// The leader and those who wait, as many as one root can well hold.
+    fn gather(
+        &self,
+        own: Submission,
+        max_size_bytes: usize,
+    ) -> (Vec<Submission>, Vec<oneshot::Sender<Reply>>) {
+        let mut size_bytes = own.size_bytes();
+        let (mut group, mut replies) = (vec![own], Vec::new());
+        let mut state = self.state();
+        while let Some(member) = state.waiting.pop_front() {
+            size_bytes += member.submission.size_bytes();
+            if size_bytes > max_size_bytes {
+                state.waiting.push_front(member);
+                break;
+            }
+            group.push(member.submission);
+            replies.push(member.reply);
+        }
+        (group, replies)
+    }
+}
+
+/// Held by the one who commits; passed on when dropped, however that comes about.
+struct Leadership<'a>(&'a CommitQueue);
+
+impl Drop for Leadership<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        while let Some(Member { submission, reply }) = state.waiting.pop_front() {
+            if reply.send(Reply::Lead(submission)).is_ok() {
+                return;
+            }
+        }
+        state.is_led = false;
+    }
+}
+
+fn verdicts(admitted: &[bool], confirmed: &Result<Verdict>) -> Vec<Result<Verdict>> {
+    let verdict = |is_in: &bool| if *is_in { confirmed.clone() } else { Ok(Verdict::Again) };
+    admitted.iter().map(verdict).collect()
+}
+
+enum Claimed {
+    /// The root was created, with those of the group that are marked.
+    Root(Arc<Version>, Vec<bool>),
+    /// Nobody was admitted, or another writer was faster.
+    Nothing,
+}
+
+/// Creates the root after `previous` for all of the group that can be in it.
+async fn claim_for(
+    lakehouse: &Lakehouse,
+    previous: &Arc<Version>,
+    group: &[Submission],
+    deadline_millis: u64,
+) -> Result<Claimed> {
+    let environment = lakehouse.environment().as_ref();
+    let started = environment.elapsed_millis();
+    let admitted = admit(lakehouse, previous, group).await?;
+    let members = || group.iter().zip(&admitted).filter_map(|(member, is_in)| is_in.then_some(member));
+    if members().next().is_none() {
+        return Ok(Claimed::Nothing);
+    }
+    let config = &previous.config;
+    let messages = members().flat_map(|member| member.messages.iter().cloned()).collect();
+    let advance = advance(lakehouse.nodes(), environment, config, &previous.root, messages).await?;
+    let now = environment.now_millis().to_string();
+    let nodes = advance
+        .nodes
+        .into_iter()
+        .map(|(path, draft)| {
+            let system = [(CREATED_AT_MILLIS, now.clone())];
+            Ok((path, encode(&system, &draft, config.order, config.compression)?))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    // All of the group's, since whoever was not admitted is told to come again with them written.
+    let files = group.iter().flat_map(|member| member.files.iter().cloned()).collect();
+    try_join(write_files(lakehouse.storage().as_ref(), files), lakehouse.nodes().write(nodes)).await?;
+
+    let mut metadata =
+        lakehouse.next_metadata(previous, members().map(|member| member.info.clone()).collect());
+    let mut definition = previous.definition.clone();
+    if let Some((path, changed)) = members().find_map(|member| member.definition.as_ref()) {
+        metadata.lakehouse_definition = path.clone();
+        metadata.inline_definition = Some(changed.bytes().to_vec());
+        definition = changed.clone();
+    }
+    let deadline = deadline_millis.max(environment.elapsed_millis() + DOUBT_MILLIS);
+    match lakehouse.claim_root(previous, metadata, &advance.root, definition, deadline).await? {
+        Slot::Won(version) => Ok(Claimed::Root(version, admitted)),
+        Slot::Lost => {
+            let latest = lakehouse.latest().await?;
+            // As many versions as others made meanwhile, as many writers there are, about: who waits a
+            // part of a round for each lets most of the requests that would be lost go unmade. The pause
+            // does not grow with bad luck, so nobody starves.
+            let others = latest.number.saturating_sub(previous.number + 1).min(MAX_PAUSE_ATTEMPTS);
+            let round = environment.elapsed_millis() - started;
+            let pause = environment.random_below(round * others + 1);
+            if pause > 0 {
+                environment.sleep(Duration::from_millis(pause)).await;
+            }
+            Ok(Claimed::Nothing)
+        }
+    }
+}
+
+/// Which of the group may be in the root after `previous`: in order, each held against what others wrote
+/// since it was validated and against those admitted before it.
+async fn admit(lakehouse: &Lakehouse, previous: &Arc<Version>, group: &[Submission]) -> Result<Vec<bool>> {
+    let mut written_by_version: HashMap<u64, BTreeSet<Text>> = HashMap::new();
+    let mut written: BTreeSet<Text> = BTreeSet::new();
+    let mut has_definition = false;
+    let mut admitted = Vec::with_capacity(group.len());
+    'group: for member in group {
+        for number in member.validated + 1..=previous.number {
+            let written = match written_by_version.get(&number) {
+                Some(written) => written,
+                // What cannot be read any more is for its own validation to explain.
+                None => match written_in(lakehouse, previous, number).await {
+                    Ok(written) => written_by_version.entry(number).or_insert(written),
+                    Err(Error::VersionExpired(_)) => {
+                        admitted.push(false);
+                        continue 'group;
+                    }
+                    Err(error) => return Err(error),
+                },
+            };
+            if member.definition.is_some() || member.is_touched(written) {
+                admitted.push(false);
+                continue 'group;
+            }
+        }
+        let is_in = !(member.is_touched(&written) || (member.definition.is_some() && has_definition));
+        if is_in {
+            written.extend(member.messages.iter().map(|message| message.key.clone()));
+            has_definition |= member.definition.is_some();
+        }
+        admitted.push(is_in);
+    }
+    Ok(admitted)
+}
+
+/// The keys that a version wrote.
+async fn written_in(lakehouse: &Lakehouse, tip: &Arc<Version>, number: u64) -> Result<BTreeSet<Text>> {
+    let version = if number == tip.number { tip.clone() } else { lakehouse.version(number).await? };
+    let changes = match version.changes_told() {
+        Some(changes) => changes,
+        None => version.changes(lakehouse.version(number - 1).await?.as_ref()).await?,
+    };
+    Ok(changes.iter().map(|change| change.key.as_str().into()).collect())
+}
+
+/// Writes definition files in parallel.
+pub(super) async fn write_files(storage: &dyn Storage, files: Vec<(String, Bytes)>) -> Result<()> {
+    stream::iter(files)
+        .map(|(path, bytes)| async move { write_new_file(storage, &path, bytes).await })
+        .buffer_unordered(PARALLEL_REQUESTS)
+        .try_collect()
+        .await
+}

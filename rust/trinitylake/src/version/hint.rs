@@ -1,0 +1,73 @@
+//! Writing the latest version hint beside the commits.
+//!
+//! Best effort: nobody waits for a store that is slow, and while one write is under way only the newest
+//! version is remembered for the next.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::discovery::write_hint;
+use crate::environment::{Environment, Task};
+use crate::storage::Storage;
+
+#[derive(Debug, Default)]
+pub struct HintWriter(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    is_writing: bool,
+    next: Option<u64>,
+}
+
+impl HintWriter {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sees to it that the hint says `version` or a later one. Returns what the committer should wait for.
+    pub fn announce(
+        self: &Arc<Self>,
+        storage: Arc<dyn Storage>,
+        environment: &dyn Environment,
+        version: u64,
+    ) -> Task {
+        {
+            let mut state = self.state();
+            state.next = state.next.max(Some(version));
+            if std::mem::replace(&mut state.is_writing, true) {
+                return Box::pin(std::future::ready(()));
+            }
+        }
+        let mut writer = Writing { hint: self.clone(), is_done: false };
+        environment.background(Box::pin(async move {
+            while let Some(version) = writer.next() {
+                write_hint(storage.as_ref(), version).await;
+            }
+        }))
+    }
+}
+
+/// The one who writes; lets another one write when it is done or dropped in the middle.
+struct Writing {
+    hint: Arc<HintWriter>,
+    is_done: bool,
+}
+
+impl Writing {
+    fn next(&mut self) -> Option<u64> {
+        let mut state = self.hint.state();
+        let next = state.next.take();
+        if next.is_none() {
+            state.is_writing = false;
+            self.is_done = true;
+        }
+        next
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.hint.state().is_writing = false;
+        }
+    }
+}
