@@ -49,7 +49,7 @@ test-python: $(VENV)/.built
 # The wheel as a stranger gets it: built, installed alone into a new environment, used.
 test-wheel: $(VENV)/.ready
 	rm -rf target/wheel-test
-	$(BIN)/maturin build --release --quiet --out target/wheel-test/dist
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin build --release --quiet --out target/wheel-test/dist
 	$(PYTHON) -m venv target/wheel-test/venv
 	target/wheel-test/venv/bin/python -m pip install --quiet target/wheel-test/dist/*.whl
 	cd target/wheel-test && venv/bin/python $(abspath scripts/smoke_test.py)

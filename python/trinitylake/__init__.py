@@ -13,11 +13,13 @@ Importing this package loads neither PyIceberg nor the command line, starts no t
 
 from __future__ import annotations
 
+import atexit
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from trinitylake import errors
+from trinitylake import _core, errors
 from trinitylake.errors import (
+    CheckFailed,
     CommitConflict,
     CommitStateUnknown,
     CorruptFile,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "CheckFailed",
     "Column",
     "CommitConflict",
     "CommitStateUnknown",
@@ -84,6 +87,9 @@ __all__ = [
     "open",
     "struct_of",
 ]
+
+# Hints that are still being written would be lost, and later readers look longer for the latest version.
+atexit.register(_core.finish_background_tasks, 2.0)
 
 # Loaded when they are first asked for: name -> module.
 _LAZY = {

@@ -3,16 +3,17 @@
 `trinitylake.errors`."""
 
 import builtins
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Self, TypeAlias, final
 
 Kind: TypeAlias = Literal["namespace", "table", "view"]
 Isolation: TypeAlias = Literal["snapshot", "serializable"]
 
+@final
 class Storage:
-    def __init__(
-        self, root: str, options: Mapping[str, str] | None = None, durability: Literal["fsync", "none"] | None = None
-    ) -> None: ...
+    def __new__(
+        cls, root: str, options: Mapping[str, str] | None = None, durability: Literal["fsync", "none"] | None = None
+    ) -> Self: ...
     @property
     def root(self) -> str: ...  # fully qualified, ends in "/"
     def get(self, path: str) -> bytes: ...
@@ -25,6 +26,7 @@ class Storage:
     def delete(self, path: str) -> None: ...
     def counters(self) -> dict[str, int]: ...  # requests and bytes by verb since the handle was made
 
+@final
 class TransactionInfo:
     id: str
     isolation: str
@@ -33,12 +35,14 @@ class TransactionInfo:
     began_at_version: int
     properties: dict[str, str]
 
+@final
 class VersionInfo:
     version: int
     created_at_millis: int
     rollback_from: int | None
     transactions: list[TransactionInfo]
 
+@final
 class Version:
     """The lakehouse as one version left it: frozen, safe to share between threads."""
 
@@ -58,13 +62,16 @@ class Version:
     # Arrow record batch (namespace, name, location), sorted. Namespaces: namespace = parent (None = all,
     # "a" = everything below "a."), column `name` is empty. Tables, views: namespace is exact (None = all).
     def list(self, kind: Kind, namespace: str | None = None, limit: int | None = None) -> Any: ...
-    # Arrow stream (key[, location]) of every object in key order.
-    def scan(self, prefix: str = "", columns: Sequence[str] = ("key", "location")) -> Any: ...
+    # Arrow stream (key, location) of every object in key order; columns=["key"] leaves out the location.
+    def scan(self, prefix: str = "", columns: Sequence[str] | None = None) -> Any: ...
     # Arrow record batch (kind, namespace, name, before, after): before null = added, after null = removed.
     def diff(self, newer: Version) -> Any: ...
+    # What this version changed: the same columns after `transaction`, a position in `info.transactions`.
+    def changes(self, previous: Version) -> Any: ...
     # Arrow record batch (path, parent, height, n_keys, n_messages, size_bytes, first_key, last_key), root first.
     def nodes(self) -> Any: ...
 
+@final
 class Clash:
     """A table written by this transaction and by one that committed first."""
 
@@ -74,6 +81,7 @@ class Clash:
     winner_location: str  # definition now in the tree
     version: int  # version of the winner
 
+@final
 class Transaction:
     """Reads see the base version plus own writes and are recorded (keys, ranges, absences)."""
 
@@ -99,9 +107,40 @@ class Transaction:
     def commit(
         self, max_attempts: int | None = None, timeout_seconds: float | None = None
     ) -> int | builtins.list[Clash]: ...
+    # The same without waiting: `callback(outcome, error)` is called, from another thread, with one of them None.
+    def commit_in_background(
+        self,
+        callback: Callable[[int | builtins.list[Clash] | None, BaseException | None], object],
+        max_attempts: int | None = None,
+        timeout_seconds: float | None = None,
+    ) -> None: ...
     def reapply(self, clash: Clash, definition: bytes) -> None: ...
     def rollback(self) -> None: ...
+    # Saved for another process to resume; the number of times. CommitConflict if another one went on with it.
+    def save(self, attachment: bytes, checks: Sequence[str]) -> int: ...
+    def discard(self) -> None: ...  # rolls a saved transaction back for everybody; raises as `save` does
+    @property
+    def sequence(self) -> int: ...  # how often it was saved
+    @property
+    def committed_version(self) -> int | None: ...
+    @property
+    def attachment(self) -> bytes: ...
+    @property
+    def checks(self) -> builtins.list[str]: ...
 
+@final
+class SavedTransaction:
+    id: str
+    isolation: str
+    message: str
+    author: str
+    properties: dict[str, str]
+    base_version: int
+    began_at_millis: int
+    expire_at_millis: int
+    sequence: int
+
+@final
 class Lakehouse:
     @staticmethod
     def create(storage: Storage, definition: bytes, cache_size_bytes: int | None = None) -> Lakehouse: ...
@@ -122,6 +161,10 @@ class Lakehouse:
         properties: Mapping[str, str] | None = None,
         base: Version | None = None,
     ) -> Transaction: ...
+    def resume(self, id: str) -> Transaction: ...  # ObjectNotFound, TransactionExpired
+    def saved_transactions(self) -> list[SavedTransaction]: ...
+    # ("committed", version), ("not committed", None) or ("unknown", None)
+    def outcome(self, id: str) -> tuple[Literal["committed", "not committed", "unknown"], int | None]: ...
     def rollback(self, number: int, message: str = "", author: str = "") -> int: ...  # the new version
     # Versions deleted (or, dry, that would be), ascending; `before` None = what retention no longer keeps.
     def expire(self, before: int | None = None, dry_run: bool = False) -> list[int]: ...
@@ -129,6 +172,8 @@ class Lakehouse:
     # Arrow stream (kind, namespace, name, location).
     def register(self, objects: Any, message: str = "", author: str = "") -> int: ...
 
+# Waits for hints that are still being written, for the end of a process.
+def finish_background_tasks(timeout_seconds: float) -> None: ...
 def optimize_paths(paths: Any) -> Any: ...
 def optimize_path(path: str) -> str: ...
 def root_path(version: int) -> str: ...
@@ -143,6 +188,7 @@ def check_name(name: str, max_size_bytes: int) -> None: ...
 def normalize_root(uri: str) -> str: ...
 def check_location(location: str) -> None: ...
 
+@final
 class NodeFile:
     path: str
     height: int | None

@@ -101,6 +101,12 @@ class TransactionExpired(TrinityLakeError):
     kind = "transaction_expired"
 
 
+class CheckFailed(TrinityLakeError):
+    """A check that was added to the transaction does not hold. Nothing was committed; mend the data."""
+
+    kind = "check_failed"
+
+
 class TransactionClosed(TrinityLakeError):
     """A transaction was used after it had been committed or rolled back."""
 

@@ -16,22 +16,38 @@ Identifier: TypeAlias = str | tuple[str, ...]
 
 def split(identifier: Identifier) -> tuple[str, str]:
     """The namespace and the own name of a table or view. Raises `InvalidName` if there is only one part."""
-    if type(identifier) is str:
+    check_text(identifier)
+    if isinstance(identifier, str):
         namespace, dot, name = identifier.rpartition(".")
         if dot:
             return namespace, name
-    elif isinstance(identifier, tuple) and len(identifier) > 1:
+    elif len(identifier) > 1:
         return ".".join(identifier[:-1]), identifier[-1]
     raise InvalidName(f'{identifier!r} does not name a table or view: expected "namespace.name"')
 
 
 def namespace_name(identifier: Identifier) -> str:
     """The full name of a namespace."""
+    check_text(identifier)
+    return identifier if isinstance(identifier, str) else ".".join(identifier)
+
+
+def check_text(identifier: Identifier) -> None:
+    """Refuses what is no text, or text that UTF-8 cannot hold. Raises `InvalidName`."""
     if isinstance(identifier, str):
-        return identifier
-    if isinstance(identifier, tuple) and identifier:
-        return ".".join(identifier)
-    raise InvalidName(f"{identifier!r} does not name a namespace")
+        if identifier.isascii():
+            return
+        try:
+            identifier.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidName(
+                f"{identifier!r} is not a name: UTF-8 cannot hold {error.object[error.start]!r}"
+            ) from None
+    elif isinstance(identifier, tuple) and identifier and all(isinstance(part, str) for part in identifier):
+        for part in identifier:
+            check_text(part)
+    else:
+        raise InvalidName(f"{identifier!r} is not a name: expected text, or a tuple of texts")
 
 
 def full_name(namespace: str, name: str) -> str:

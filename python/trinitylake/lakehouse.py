@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 
 from trinitylake import _core
-from trinitylake.errors import CommitConflict, InvalidArgument, NotALakehouse, ObjectAlreadyExists
-from trinitylake.log import Diff, LogEntry, diff_of, log_entry, millis_of
+from trinitylake.errors import CommitConflict, InvalidArgument, InvalidLocation, NotALakehouse, ObjectAlreadyExists
+from trinitylake.log import (
+    Diff,
+    LogEntry,
+    Outcome,
+    SavedTransaction,
+    TransactionChanges,
+    changes_of,
+    diff_of,
+    log_entry,
+    millis_of,
+    time_of,
+)
 from trinitylake.settings import FormatSettings, Isolation, check_isolation, default_isolation, new_lakehouse_def
 from trinitylake.statements import Statements
 from trinitylake.transaction import Transaction
@@ -55,7 +66,7 @@ def create(
     from trinitylake.definitions import serialize
 
     definition = serialize(new_lakehouse_def(name, properties, settings))
-    storage = _core.Storage(uri, storage_options, durability)
+    storage = _storage(uri, storage_options, durability)
     try:
         return Lakehouse(_core.Lakehouse.create(storage, definition))
     except ObjectAlreadyExists:
@@ -81,7 +92,7 @@ def open(
         NotALakehouse: there is none at `uri`.
         UnsupportedVersion: it was written by a newer major version of the format.
     """
-    storage = _core.Storage(uri, storage_options, durability)
+    storage = _storage(uri, storage_options, durability)
     try:
         return Lakehouse(_core.Lakehouse.open(storage, cache_size_bytes))
     except NotALakehouse as error:
@@ -178,6 +189,40 @@ class Lakehouse(Statements):
         """`begin`, to be written in a `with` statement: commits at its end, rolls back on an exception."""
         return self.begin(isolation=isolation, message=message, author=author, id=id, properties=properties)
 
+    # Transactions that outlive their process
+
+    def resume(self, id: str) -> Transaction:
+        """Go on with a transaction that `Transaction.save` handed over, in any process.
+
+        One that has been committed says so: its `commit` answers with the version again.
+
+        Raises:
+            ObjectNotFound: none was saved under that id, or it was rolled back.
+            TransactionExpired: it was saved too long ago.
+        """
+        return Transaction(self._core, self._core.resume(id))
+
+    def transactions(self) -> list[SavedTransaction]:
+        """The saved transactions that can be resumed, by id."""
+        return [
+            SavedTransaction(
+                id=saved.id,
+                isolation=saved.isolation,
+                message=saved.message,
+                author=saved.author,
+                properties=dict(saved.properties),
+                base_version=saved.base_version,
+                began_at=time_of(saved.began_at_millis),
+                expires_at=time_of(saved.expire_at_millis),
+                times_saved=saved.sequence,
+            )
+            for saved in self._core.saved_transactions()
+        ]
+
+    def outcome(self, transaction_id: str) -> Outcome:
+        """What became of a transaction, after a `CommitStateUnknown` or the death of its process."""
+        return Outcome(*self._core.outcome(transaction_id))
+
     def rollback(self, version: int, *, message: str = "", author: str = "") -> int:
         """Make a new version with the content of an older one; returns its number. History stays as it is.
 
@@ -228,6 +273,19 @@ class Lakehouse(Statements):
         newer = self._core.latest() if after is None else self._core.version(after)
         return diff_of(older.number, newer.number, older.diff(newer).to_pylist())
 
+    def changes(self, since: int, until: int | None = None) -> Iterator[TransactionChanges]:
+        """What each transaction changed, in commit order, from the version after `since` to the latest or `until`.
+
+        The feed for whoever follows the lakehouse: go on with the `version` of the last entry that was seen. Versions
+        are read as the iterator advances. Raises `VersionExpired` if `since` is older than what is kept.
+        """
+        last = self._core.latest().number if until is None else until
+        previous = self._core.version(since)
+        for number in range(since + 1, last + 1):
+            version = self._core.version(number)
+            yield from changes_of(version.info, version.changes(previous).to_pylist())
+            previous = version
+
     # What the shared halves need
 
     def _state(self) -> _core.Version:
@@ -260,6 +318,13 @@ class Lakehouse(Statements):
 
     def __repr__(self) -> str:
         return f"Lakehouse({self.uri!r})"
+
+
+def _storage(uri: str, options: Mapping[str, str] | None, durability: Durability | None) -> _core.Storage:
+    try:
+        return _core.Storage(uri, options, durability)
+    except UnicodeEncodeError as error:  # the name of a folder that is not UTF-8, as `os.listdir` gives it
+        raise InvalidLocation(f"{uri!r} is not a valid location: UTF-8 cannot hold it ({error.reason})") from None
 
 
 def _datetime(timestamp: datetime | str) -> datetime:

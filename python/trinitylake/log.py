@@ -132,3 +132,65 @@ def diff_of(before: int, after: int, rows: Iterable[dict[str, Any]]) -> Diff:
     for changes in (result.added, result.removed, result.changed):
         changes.sort()
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionChanges:
+    """What one transaction changed: an entry of `lake.changes()`.
+
+    `position` orders the transactions of one version. `rollback_from` is set for a rollback: then `diff` tells what
+    going back changed.
+    """
+
+    version: int
+    position: int
+    created_at: datetime
+    rollback_from: int | None
+    transaction: CommittedTransaction
+    diff: Diff
+
+
+def changes_of(info: VersionInfo, rows: Iterable[dict[str, Any]]) -> list[TransactionChanges]:
+    """Sort the core's rows (transaction, kind, namespace, name, before, after) by transaction."""
+    entry = log_entry(info)
+    by_transaction: list[list[dict[str, Any]]] = [[] for _ in entry.transactions]
+    for row in rows:
+        if row["transaction"] is not None:
+            by_transaction[row["transaction"]].append(row)
+    return [
+        TransactionChanges(
+            version=entry.version,
+            position=position,
+            created_at=entry.created_at,
+            rollback_from=entry.rollback_from,
+            transaction=transaction,
+            diff=diff_of(entry.version - 1, entry.version, by_transaction[position]),
+        )
+        for position, transaction in enumerate(entry.transactions)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTransaction:
+    """A transaction that waits to be resumed, from `lake.transactions()`."""
+
+    id: str
+    isolation: str
+    message: str
+    author: str
+    properties: dict[str, str] = field(repr=False)
+    base_version: int
+    began_at: datetime
+    expires_at: datetime
+    times_saved: int
+
+
+class Outcome(NamedTuple):
+    """What became of a transaction.
+
+    `status` is "committed", with its `version`; "not committed": it is not in the log, though a writer that still
+    runs may yet commit it; or "unknown": whatever could tell has expired.
+    """
+
+    status: str
+    version: int | None

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from trinitylake.errors import CorruptFile, ObjectNotFound
-from trinitylake.identifier import Identifier, full_name, namespace_name, split
+from trinitylake.identifier import Identifier, check_text, full_name, namespace_name, split
 from trinitylake.namespace import Namespace
 from trinitylake.view import View
 
@@ -44,7 +44,8 @@ class Reader(ABC):
     def kind(self, identifier: Identifier) -> Kind | None:
         """What has that name: "table", "view", "namespace", or None if nothing has."""
         state = self._state()
-        if type(identifier) is str:
+        check_text(identifier)
+        if isinstance(identifier, str):
             namespace, _, name = identifier.rpartition(".")
         else:
             namespace, name = ".".join(identifier[:-1]), identifier[-1]

@@ -6,6 +6,7 @@ half of a statement is checked by the core first, so a name that is taken costs 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from trinitylake.definitions import (
     serialize,
     to_iceberg_schema,
 )
-from trinitylake.errors import CommitConflict, InvalidArgument, TrinityLakeError, Winner
+from trinitylake.errors import CommitConflict, CorruptFile, InvalidArgument, TrinityLakeError, Winner
 from trinitylake.iceberg.io import LakehouseFileIO
 from trinitylake.iceberg.staging import StagedTable, TableConflict
 from trinitylake.identifier import full_name
@@ -159,6 +160,33 @@ class StagedTables:
         for table in changed:
             self._open_core().replace("table", table.namespace, table.own_name, table.definition_to_commit())
 
+    def saved(self) -> bytes:
+        """The staged changes of all tables, for `resume`. To be called after `write`."""
+        tables = [
+            {"namespace": table.namespace, "name": table.own_name, "staged": table.staged.saved()}
+            for table in self._changed()
+            if table.staged is not None
+        ]
+        return json.dumps({"tables": tables, "metadata-paths": self._metadata_paths}).encode()
+
+    def resume(self, saved: bytes) -> None:
+        """Take over what `saved` told of, perhaps in another process. Raises `CorruptFile`."""
+        core = self._open_core()
+        try:
+            state = json.loads(saved)
+            self._metadata_paths = list(state["metadata-paths"])
+            for one in state["tables"]:
+                namespace, name = one["namespace"], one["name"]
+                definition = parse_table_def(core.read("table", namespace, name) or b"")
+                staged = StagedTable.resume((*namespace.split("."), name), one["staged"], self._io)
+                self._tables[namespace, name] = TransactionTable(
+                    self._open_core, self._io, namespace, name, definition, staged
+                )
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptFile(
+                f"saved transaction {core.id}: what it keeps of its tables is damaged: {error}"
+            ) from error
+
     def reapply(self, clashes: Iterable[_core.Clash]) -> None:
         """Redo the changes of these tables on what won. Raises `CommitConflict` for the first that does not fit."""
         redone = []
@@ -199,7 +227,8 @@ class StagedTables:
         return [table for table in self._tables.values() if table.staged is not None and table.staged.changed]
 
     def _write_metadata(self, tables: list[TransactionTable]) -> None:
-        files = [table.staged.finish() for table in tables if table.staged is not None]
+        finished = [table.staged.finish() for table in tables if table.staged is not None]
+        files = [(path, data) for path, data in finished if path not in self._metadata_paths]  # not those of a save
         self._metadata_paths += [path for path, _ in files]
         self._storage.put_many(files)
 

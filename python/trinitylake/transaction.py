@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from trinitylake.blocking import run_blocking
+from trinitylake.checks import Check, Checks
 from trinitylake.errors import (
+    CheckFailed,
     CommitConflict,
     NamespaceNotEmpty,
     ObjectAlreadyExists,
@@ -26,7 +30,14 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 #: What `commit` raises only when it is certain that nothing was committed, so that staged files may go.
-_CERTAINLY_LOST = (CommitConflict, TransactionExpired, ObjectNotFound, ObjectAlreadyExists, NamespaceNotEmpty)
+_CERTAINLY_LOST = (
+    CheckFailed,
+    CommitConflict,
+    TransactionExpired,
+    ObjectNotFound,
+    ObjectAlreadyExists,
+    NamespaceNotEmpty,
+)
 
 
 class Transaction(Statements):
@@ -40,8 +51,11 @@ class Transaction(Statements):
         self._core = core
         self._lakehouse_definition = core.base.definition
         self._staged: StagedTables | None = None
+        self._checks = Checks(core.checks)
         self._closed = ""
-        self._version: int | None = None
+        self._version: int | None = core.committed_version
+        if core.sequence and self._version is None and core.attachment:
+            self._tables.resume(core.attachment)
 
     @property
     def id(self) -> str:
@@ -68,48 +82,110 @@ class Transaction(Statements):
         """Whether the transaction has been neither committed nor rolled back."""
         return not self._closed
 
-    def commit(self, *, timeout_seconds: float | None = None) -> int:
+    def commit(self, *, timeout_seconds: float | None = None, max_attempts: int | None = None) -> int:
         """Make everything visible at once; returns the version.
 
-        After an error the transaction is closed. Its files are removed if it is certain that nothing was
-        committed, and left to `vacuum` otherwise.
+        Transactions that commit through one `Lakehouse` at the same time share a version. After an error the
+        transaction is closed. Its files are removed if it is certain that nothing was committed, and left to
+        `vacuum` otherwise.
+
+        Args:
+            timeout_seconds: how long to go on when other writers are always faster; 120 if not given.
+            max_attempts: how often to try then; 200 if not given.
 
         Raises:
-            CommitConflict: another transaction committed first and touched the same things.
-            CommitStateUnknown: the storage did not tell whether the commit happened; look at the log.
+            CommitConflict: another transaction committed first and touched the same things, or a check failed.
+            CommitStateUnknown: the storage did not tell whether the commit happened; ask `lake.outcome(txn.id)`.
             TransactionExpired: the transaction was open for too long.
         """
-        self._open_core()
-        with ExitStack() as turn:
+        core = self._open_core()
+        with self._prepared():
             try:
-                if self._staged is not None:
-                    turn.enter_context(self._staged.turn())
-                    self._staged.write()
-            except BaseException:
-                self.rollback()
+                while True:
+                    outcome = core.commit(max_attempts=max_attempts, timeout_seconds=timeout_seconds)
+                    if isinstance(outcome, int):
+                        break
+                    self._tables.reapply(outcome)
+                    self._checks.run(self)
+            except BaseException as error:
+                self._failed(error)
                 raise
-            try:
-                self._version = self._commit_core(timeout_seconds)
-            except _CERTAINLY_LOST:
-                self.rollback()
-                raise
-            except BaseException:  # an interrupt too: the root may be written, so nothing is deleted
-                self._closed = "ended in an unknown state"
-                raise
-        self._closed = "was committed"
-        if self._staged is not None:
-            self._staged.discard_superseded()
-        return self._version
+        return self._committed(outcome)
+
+    async def commit_async(self, *, timeout_seconds: float | None = None, max_attempts: int | None = None) -> int:
+        """`commit` for asyncio: any number of tasks wait for theirs without a thread each.
+
+        The commit goes on when the task that waits for it is cancelled; `lake.outcome(txn.id)` tells how it ended.
+        """
+        core = self._open_core()
+        if self._staged is not None or self._checks:  # PyIceberg blocks
+            return await run_blocking(self.commit, timeout_seconds=timeout_seconds, max_attempts=max_attempts)
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[int] = loop.create_future()
+
+        def settle(outcome: int | list[_core.Clash] | None, error: BaseException | None) -> None:
+            if error is None and not isinstance(outcome, int):
+                error = CommitConflict("a table was changed by another transaction")
+            if done.cancelled():
+                return
+            if error is not None:
+                done.set_exception(error)
+            elif isinstance(outcome, int):
+                done.set_result(outcome)
+
+        core.commit_in_background(
+            lambda outcome, error: loop.call_soon_threadsafe(settle, outcome, error), max_attempts, timeout_seconds
+        )
+        try:
+            return self._committed(await done)
+        except BaseException as error:
+            self._failed(error)
+            raise
 
     def rollback(self) -> None:
-        """Give up: nothing becomes visible, and the data files that were written are deleted as far as possible."""
+        """Give up: nothing becomes visible, and the data files that were written are deleted as far as possible.
+
+        A transaction that was saved is rolled back for everybody; `CommitConflict` if somebody else went on with it.
+        """
         if self._closed:
             return
         self._closed = "was rolled back"
+        if self._core.sequence:
+            self._core.discard()
         if self._staged is not None:
             self._staged.discard()
         with suppress(TrinityLakeError):  # what could not be removed is for vacuum
             self._core.rollback()
+
+    def save(self) -> None:
+        """Hand over: write the state of the transaction, so that `lake.resume(txn.id)` goes on with it elsewhere.
+
+        It may be saved again, here or there. Whoever comes second to save or commit the same state is told. It can be
+        resumed until the `txn_ttl_millis` of the lakehouse have passed (format §8).
+
+        Raises:
+            CommitConflict: somebody else who resumed it saved, committed or rolled it back.
+        """
+        core = self._open_core()
+        attachment = b""
+        if self._staged is not None:
+            self._staged.write()
+            attachment = self._staged.saved()
+        core.save(attachment, self._checks.names())
+
+    def add_check(self, check: str | Check) -> None:
+        """Something that must hold when the transaction commits, such as "no flight without an airport".
+
+        Checks see the transaction's own writes. They run before the commit, and again after a table was redone on a
+        newer version. If one fails nothing is committed.
+
+        Args:
+            check: SQL for DuckDB over tables named as here, true if the first value of its result is; or the name
+                of a function, `package.module:function`, called with the transaction; or a function, which a saved
+                transaction cannot keep.
+        """
+        self._open_core()
+        self._checks.add(check)
 
     def __enter__(self) -> Self:
         self._open_core()
@@ -150,10 +226,30 @@ class Transaction(Statements):
             self._staged = StagedTables(self._lakehouse, self._open_core)
         return self._staged
 
-    def _commit_core(self, timeout_seconds: float | None) -> int:
-        """Commit, and re-apply changed tables on what won against them until nothing is in the way."""
-        while True:
-            outcome = self._core.commit(timeout_seconds=timeout_seconds)
-            if isinstance(outcome, int):
-                return outcome
-            self._tables.reapply(outcome)
+    @contextmanager
+    def _prepared(self) -> Iterator[None]:
+        """Checked and written as far as can be before the core commits, with the turn of the tables that changed."""
+        with ExitStack() as turn:
+            try:
+                self._checks.run(self)
+                if self._staged is not None:
+                    turn.enter_context(self._staged.turn())
+                    self._staged.write()
+            except BaseException:
+                self.rollback()
+                raise
+            yield
+
+    def _committed(self, version: int) -> int:
+        self._version = version
+        self._closed = "was committed"
+        if self._staged is not None:
+            self._staged.discard_superseded()
+        return version
+
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, _CERTAINLY_LOST):
+            with suppress(CommitConflict):  # somebody else went on with a saved transaction: its files are theirs
+                self.rollback()
+        else:  # an interrupt too: the root may be written, so nothing is deleted
+            self._closed = "ended in an unknown state"

@@ -80,9 +80,19 @@ def read_node(data: bytes, order: int) -> NodeRows:
     return node
 
 
+def read_system_rows(data: bytes) -> dict[str, str]:
+    """The rows above the first one with neither key nor value, where they end whatever the order is."""
+    batch = _record_batch(data)
+    system = {}
+    for key, value in zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True):
+        if key is None and value is None:
+            break
+        system[key] = value
+    return system
+
+
 def _check_table(node: NodeRows, order: int) -> None:
     n_keys = int(node.system["n_keys"])
-    require(int(node.system["created_at_millis"]) >= 0 if "created_at_millis" in node.system else True, "a time")
     require(n_keys <= order - 1, f"n_keys is at most N - 1, not {n_keys}")
     require(node.table[0][:2] == (None, None), "the first row of the key table has neither key nor value")
     filled, rest = node.table[1 : n_keys + 1], node.table[n_keys + 1 :]

@@ -34,8 +34,11 @@ app = typer.Typer(
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def command(function: Command) -> Command:
-    """Register a command; an error of ours ends it with a message and an exit code instead of a traceback."""
+def command(function: Command, group: typer.Typer = app) -> Command:
+    """Register a command, of the application or of a group of commands.
+
+    An error of ours ends it with a message and an exit code instead of a traceback.
+    """
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -45,7 +48,7 @@ def command(function: Command) -> Command:
             emit_error(error, bool(kwargs.get("as_json")))
             raise typer.Exit(exit_code(error)) from None
 
-    app.command(name=function.__name__.rstrip("_"))(run)
+    group.command(name=function.__name__.rstrip("_"))(run)
     return function
 
 
@@ -75,4 +78,4 @@ def _version(
 
 
 # Commands register themselves.
-from trinitylake.cli import catalog, demo, history, inspect  # noqa: E402, F401
+from trinitylake.cli import catalog, demo, history, inspect, saved_transactions  # noqa: E402, F401

@@ -44,6 +44,12 @@ class DataType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     STRUCT: _ClassVar[DataType]
     MAP: _ClassVar[DataType]
     LIST: _ClassVar[DataType]
+
+class DistributedTransactionState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    OPEN: _ClassVar[DistributedTransactionState]
+    RECORD: _ClassVar[DistributedTransactionState]
+    ROLLED_BACK: _ClassVar[DistributedTransactionState]
 SNAPSHOT: IsolationLevel
 SERIALIZABLE: IsolationLevel
 MANAGED: TableType
@@ -69,6 +75,9 @@ BINARY: DataType
 STRUCT: DataType
 MAP: DataType
 LIST: DataType
+OPEN: DistributedTransactionState
+RECORD: DistributedTransactionState
+ROLLED_BACK: DistributedTransactionState
 
 class LakehouseDef(_message.Message):
     __slots__ = ("name", "major_version", "order", "namespace_name_max_size_bytes", "table_name_max_size_bytes", "file_path_max_size_bytes", "node_file_max_size_bytes", "properties", "maximum_version_age_millis", "minimum_versions_to_keep", "maximum_version_age_millis_overrides", "exported_snapshots", "view_name_max_size_bytes", "txn_ttl_millis", "default_isolation")
@@ -259,7 +268,14 @@ class SQLRepresentation(_message.Message):
     def __init__(self, dialect: _Optional[str] = ..., sql: _Optional[str] = ...) -> None: ...
 
 class DistributedTransactionDef(_message.Message):
-    __slots__ = ("id", "isolation", "beginning_root", "running_root", "began_at_millis", "expire_at_millis", "footprint", "commit_message", "checks")
+    __slots__ = ("id", "isolation", "beginning_root", "running_root", "began_at_millis", "expire_at_millis", "footprint", "commit_message", "checks", "author", "properties", "state", "attachment")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     ID_FIELD_NUMBER: _ClassVar[int]
     ISOLATION_FIELD_NUMBER: _ClassVar[int]
     BEGINNING_ROOT_FIELD_NUMBER: _ClassVar[int]
@@ -269,6 +285,10 @@ class DistributedTransactionDef(_message.Message):
     FOOTPRINT_FIELD_NUMBER: _ClassVar[int]
     COMMIT_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     CHECKS_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ATTACHMENT_FIELD_NUMBER: _ClassVar[int]
     id: str
     isolation: IsolationLevel
     beginning_root: str
@@ -278,4 +298,50 @@ class DistributedTransactionDef(_message.Message):
     footprint: bytes
     commit_message: str
     checks: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[str] = ..., isolation: _Optional[_Union[IsolationLevel, str]] = ..., beginning_root: _Optional[str] = ..., running_root: _Optional[str] = ..., began_at_millis: _Optional[int] = ..., expire_at_millis: _Optional[int] = ..., footprint: _Optional[bytes] = ..., commit_message: _Optional[str] = ..., checks: _Optional[_Iterable[str]] = ...) -> None: ...
+    author: str
+    properties: _containers.ScalarMap[str, str]
+    state: DistributedTransactionState
+    attachment: bytes
+    def __init__(self, id: _Optional[str] = ..., isolation: _Optional[_Union[IsolationLevel, str]] = ..., beginning_root: _Optional[str] = ..., running_root: _Optional[str] = ..., began_at_millis: _Optional[int] = ..., expire_at_millis: _Optional[int] = ..., footprint: _Optional[bytes] = ..., commit_message: _Optional[str] = ..., checks: _Optional[_Iterable[str]] = ..., author: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[DistributedTransactionState, str]] = ..., attachment: _Optional[bytes] = ...) -> None: ...
+
+class Footprint(_message.Message):
+    __slots__ = ("base_version", "validated_version", "keys_read", "ranges_read", "keys_required", "keys_required_absent", "ranges_required_empty", "writes", "lakehouse_definition")
+    class Range(_message.Message):
+        __slots__ = ("start", "end")
+        START_FIELD_NUMBER: _ClassVar[int]
+        END_FIELD_NUMBER: _ClassVar[int]
+        start: str
+        end: str
+        def __init__(self, start: _Optional[str] = ..., end: _Optional[str] = ...) -> None: ...
+    class Write(_message.Message):
+        __slots__ = ("key", "base", "location", "is_own_definition", "checked_version")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        BASE_FIELD_NUMBER: _ClassVar[int]
+        LOCATION_FIELD_NUMBER: _ClassVar[int]
+        IS_OWN_DEFINITION_FIELD_NUMBER: _ClassVar[int]
+        CHECKED_VERSION_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        base: str
+        location: str
+        is_own_definition: bool
+        checked_version: int
+        def __init__(self, key: _Optional[str] = ..., base: _Optional[str] = ..., location: _Optional[str] = ..., is_own_definition: _Optional[bool] = ..., checked_version: _Optional[int] = ...) -> None: ...
+    BASE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    VALIDATED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    KEYS_READ_FIELD_NUMBER: _ClassVar[int]
+    RANGES_READ_FIELD_NUMBER: _ClassVar[int]
+    KEYS_REQUIRED_FIELD_NUMBER: _ClassVar[int]
+    KEYS_REQUIRED_ABSENT_FIELD_NUMBER: _ClassVar[int]
+    RANGES_REQUIRED_EMPTY_FIELD_NUMBER: _ClassVar[int]
+    WRITES_FIELD_NUMBER: _ClassVar[int]
+    LAKEHOUSE_DEFINITION_FIELD_NUMBER: _ClassVar[int]
+    base_version: int
+    validated_version: int
+    keys_read: _containers.RepeatedScalarFieldContainer[str]
+    ranges_read: _containers.RepeatedCompositeFieldContainer[Footprint.Range]
+    keys_required: _containers.RepeatedScalarFieldContainer[str]
+    keys_required_absent: _containers.RepeatedScalarFieldContainer[str]
+    ranges_required_empty: _containers.RepeatedCompositeFieldContainer[Footprint.Range]
+    writes: _containers.RepeatedCompositeFieldContainer[Footprint.Write]
+    lakehouse_definition: str
+    def __init__(self, base_version: _Optional[int] = ..., validated_version: _Optional[int] = ..., keys_read: _Optional[_Iterable[str]] = ..., ranges_read: _Optional[_Iterable[_Union[Footprint.Range, _Mapping]]] = ..., keys_required: _Optional[_Iterable[str]] = ..., keys_required_absent: _Optional[_Iterable[str]] = ..., ranges_required_empty: _Optional[_Iterable[_Union[Footprint.Range, _Mapping]]] = ..., writes: _Optional[_Iterable[_Union[Footprint.Write, _Mapping]]] = ..., lakehouse_definition: _Optional[str] = ...) -> None: ...

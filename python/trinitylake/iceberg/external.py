@@ -19,7 +19,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from trinitylake.definitions.files import METADATA_LOCATION
 from trinitylake.definitions.trinitylake_pb2 import TableDef
-from trinitylake.errors import InvalidArgument, InvalidLocation
+from trinitylake.errors import InvalidArgument, InvalidLocation, PermissionDenied, StorageError
 from trinitylake.iceberg.metadata import read_metadata
 
 
@@ -78,8 +78,9 @@ def load_external(
         identifier: the name that the table shows.
 
     Raises:
-        InvalidLocation: for something that is not the URI of a metadata file, or if nothing is there.
+        InvalidLocation: for something that is not the URI of a metadata file (§2), or if nothing is there.
         CorruptFile: if it is not Iceberg metadata.
+        StorageError, PermissionDenied: if it cannot be read.
     """
     uri = source if isinstance(source, str) else source.format_properties[METADATA_LOCATION]
     scheme = urlsplit(uri).scheme
@@ -88,11 +89,17 @@ def load_external(
         raise InvalidLocation(f"{uri!r} is not a location that can be read: expected one of {known}")
     if not uri.endswith(".metadata.json"):
         raise InvalidLocation(f"{uri!r} is not an Iceberg metadata file: its name ends in .metadata.json")
+    if step := next((segment for segment in uri.split("/") if segment in (".", "..")), None):
+        raise InvalidLocation(f"{uri!r} is not a qualified location: it has the segment {step!r}")
     io = load_file_io(dict(properties or {}), uri)
     try:
         metadata = read_metadata(io, uri)
     except FileNotFoundError as error:
         raise InvalidLocation(f"{uri!r}: there is no such metadata file") from error
+    except PermissionError as error:
+        raise PermissionDenied(f"{uri!r} may not be read: {error}") from error
+    except OSError as error:
+        raise StorageError(f"{uri!r} cannot be read: {error}", retryable=True) from error
     return ExternalTable(identifier, metadata, uri, io, ExternalCatalog("external"))
 
 

@@ -21,7 +21,7 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStrea
 from trinitylake.errors import InvalidLocation, ObjectAlreadyExists
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 #: Files up to this size are fetched by one request; larger ones by ranges.
 WHOLE_FILE_MAX_SIZE_BYTES = 1 << 20
@@ -74,6 +74,11 @@ class LakehouseFileIO(FileIO):
         """The files that were written through this object and not deleted again, in order."""
         with self._lock:
             return list(self._written)
+
+    def remember_written(self, paths: Iterable[str]) -> None:
+        """Take over the record of files that another process wrote for the same transaction."""
+        with self._lock:
+            self._written.update(dict.fromkeys(paths))
 
     def path_of(self, location: str) -> str:
         """The path below the root of an absolute URI; the inverse of `uri_of`.

@@ -13,14 +13,14 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.table import CommitTableResponse, Table
-from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
@@ -39,6 +39,7 @@ from trinitylake.iceberg.metadata import (
 )
 from trinitylake.iceberg.rebase import Rebase, StagedCommit, TableConflict
 from trinitylake.iceberg.rules import check_properties, check_update
+from trinitylake.iceberg.saved import commits_from_json, commits_to_json
 from trinitylake.iceberg.transaction import StagedIcebergTable, depends_on
 
 if TYPE_CHECKING:
@@ -137,6 +138,40 @@ class StagedTable:
         own_io = _scoped(io)
         metadata = read_metadata(own_io, own_io.uri_of(metadata_location_path), metadata_location_path)
         return cls(identifier, metadata, metadata_location_path, own_io)
+
+    def saved(self) -> dict[str, Any]:
+        """The staged changes as JSON, for `resume`. Their files must stay."""
+        with self._lock:
+            path, _ = self.finish()
+            base = None if self._base_metadata_path is not None else encoder.encode(self._base).decode()
+            return {
+                "base-metadata-path": self._base_metadata_path,
+                "base-metadata": base,
+                "commits": commits_to_json(self._commits),
+                "written": self.written_paths,
+                "superseded": [*self._superseded, path],
+            }
+
+    @classmethod
+    def resume(
+        cls, identifier: tuple[str, ...], saved: Mapping[str, Any], io: LakehouseFileIO | Storage
+    ) -> StagedTable:
+        """A table as `saved` left it, perhaps in another process."""
+        own_io = _scoped(io)
+        path = saved["base-metadata-path"]
+        if path is None:
+            base = indexed(TableMetadataUtil.parse_raw(saved["base-metadata"]))
+        else:
+            base = read_metadata(own_io, own_io.uri_of(path), path)
+        table = cls(identifier, base, path, own_io)
+        own_io.remember_written(saved["written"])
+        metadata = base
+        for commit in commits_from_json(saved["commits"]):
+            metadata = apply_updates(metadata, commit.updates)
+            table._commits.append(commit)
+        table._superseded = list(saved["superseded"])
+        table._set_metadata(metadata)
+        return table
 
     @property
     def created(self) -> bool:

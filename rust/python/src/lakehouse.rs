@@ -13,7 +13,8 @@ use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::Error;
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
 use trinitylake::register::register;
-use trinitylake::transaction::{Isolation, TransactionOptions};
+use trinitylake::transaction::distributed::{self, Fate};
+use trinitylake::transaction::{Isolation, Transaction as CoreTransaction, TransactionOptions};
 use trinitylake::version::expiry;
 use trinitylake::version::time_travel;
 
@@ -21,7 +22,7 @@ use crate::arrow;
 use crate::errors::to_python;
 use crate::runtime::{run, run_quick, run_to_end};
 use crate::storage::Storage;
-use crate::transaction::Transaction;
+use crate::transaction::{SavedTransaction, Transaction};
 use crate::version::{Version, VersionInfo, parse_kind};
 
 #[pyclass(frozen, module = "trinitylake._core")]
@@ -61,7 +62,7 @@ impl Lakehouse {
     }
 
     fn latest(&self, py: Python<'_>) -> PyResult<Version> {
-        Ok(Version { inner: run_quick(py, self.inner.latest())? })
+        Ok(Version { inner: run(py, self.inner.latest())? })
     }
 
     fn version(&self, py: Python<'_>, number: u64) -> PyResult<Version> {
@@ -102,6 +103,22 @@ impl Lakehouse {
             None => run_quick(py, self.inner.latest())?,
         };
         Ok(Transaction::new(self.inner.begin(base, options).map_err(to_python)?))
+    }
+
+    fn resume(&self, py: Python<'_>, id: &str) -> PyResult<Transaction> {
+        Ok(Transaction::new(run(py, CoreTransaction::resume(&self.inner, id))?))
+    }
+
+    fn saved_transactions(&self, py: Python<'_>) -> PyResult<Vec<SavedTransaction>> {
+        Ok(run(py, distributed::saved(&self.inner))?.into_iter().map(SavedTransaction::from).collect())
+    }
+
+    fn outcome(&self, py: Python<'_>, id: &str) -> PyResult<(&'static str, Option<u64>)> {
+        Ok(match run(py, distributed::fate(&self.inner, id))? {
+            Fate::Committed(version) => ("committed", Some(version)),
+            Fate::NotCommitted => ("not committed", None),
+            Fate::Unknown => ("unknown", None),
+        })
     }
 
     #[pyo3(signature = (number, message="", author=""))]

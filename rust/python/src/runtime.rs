@@ -12,6 +12,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Runtime};
+use trinitylake::environment::{background_tasks, forget_background_tasks};
 use trinitylake::error::Result;
 
 use crate::errors::to_python;
@@ -36,6 +37,9 @@ pub fn runtime() -> PyResult<&'static Runtime> {
         .build()
         .map_err(|error| PyOSError::new_err(format!("cannot start threads for storage requests: {error}")))?;
     let runtime: &'static Runtime = Box::leak(Box::new(runtime));
+    if current.is_some() {
+        forget_background_tasks();
+    }
     *current = Some((process, runtime));
     Ok(runtime)
 }
@@ -61,6 +65,21 @@ pub fn run<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T>> + Se
 pub fn run_to_end<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T>> + Send) -> PyResult<T> {
     let runtime = runtime()?;
     py.detach(|| runtime.block_on(future)).map_err(to_python)
+}
+
+/// Waits for what goes on beside the calls: hints that are being written. For the end of the process.
+#[pyfunction]
+pub fn finish_background_tasks(py: Python<'_>, timeout_seconds: f64) {
+    let owner = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner).map(|(owner, _)| owner);
+    let limit = Duration::from_secs_f64(timeout_seconds.max(0.0));
+    let pause = Duration::from_millis(1);
+    py.detach(|| {
+        let mut waited = Duration::ZERO;
+        while owner == Some(std::process::id()) && background_tasks() > 0 && waited < limit {
+            std::thread::sleep(pause);
+            waited += pause;
+        }
+    });
 }
 
 /// Like [`run`], for look-ups that the cache mostly answers: those do not pay for releasing the GIL.

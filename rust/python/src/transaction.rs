@@ -1,15 +1,19 @@
 //! One transaction. Threads that share it take turns.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use tokio::sync::Mutex;
+use trinitylake::error::Result as CoreResult;
+use trinitylake::transaction::distributed::SavedTransaction as CoreSaved;
 use trinitylake::transaction::{Clash as CoreClash, CommitLimits, Outcome, Transaction as CoreTransaction};
 
 use crate::errors::to_python;
-use crate::runtime::{run, run_to_end};
+use crate::runtime::{run, run_to_end, runtime};
 use crate::version::{Listing, Version, listing_range, parse_kind};
 
 #[pyclass(frozen, module = "trinitylake._core")]
@@ -45,9 +49,39 @@ impl Clash {
     }
 }
 
+/// A transaction that was saved and waits to be resumed.
+#[pyclass(frozen, get_all, module = "trinitylake._core")]
+pub struct SavedTransaction {
+    id: String,
+    isolation: &'static str,
+    message: String,
+    author: String,
+    properties: BTreeMap<String, String>,
+    base_version: u64,
+    began_at_millis: u64,
+    expire_at_millis: u64,
+    sequence: u64,
+}
+
+impl From<CoreSaved> for SavedTransaction {
+    fn from(saved: CoreSaved) -> Self {
+        SavedTransaction {
+            id: saved.id,
+            isolation: saved.isolation.word(),
+            message: saved.message,
+            author: saved.author,
+            properties: saved.properties,
+            base_version: saved.base_version,
+            began_at_millis: saved.began_at_millis,
+            expire_at_millis: saved.expire_at_millis,
+            sequence: saved.sequence,
+        }
+    }
+}
+
 #[pyclass(frozen, module = "trinitylake._core")]
 pub struct Transaction {
-    inner: Mutex<CoreTransaction>,
+    inner: Arc<Mutex<CoreTransaction>>,
     id: String,
     isolation: &'static str,
     base: Arc<trinitylake::version::Version>,
@@ -59,27 +93,42 @@ impl Transaction {
             id: transaction.id().to_string(),
             isolation: transaction.isolation().word(),
             base: transaction.base().clone(),
-            inner: Mutex::new(transaction),
+            inner: Arc::new(Mutex::new(transaction)),
         }
     }
 
-    /// Only to be called without the GIL: the thread that holds the lock may wait for it.
-    fn lock(&self) -> MutexGuard<'_, CoreTransaction> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Looks at or changes the transaction, without the GIL: whoever holds the lock may wait for it.
+    fn locked<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut CoreTransaction) -> T + Send) -> T {
+        py.detach(|| act(&mut self.inner.blocking_lock()))
     }
 }
 
-/// The lock is held across awaits, by futures that never leave the thread that blocks on them; a
-/// `std::sync::MutexGuard` says it could not be sent, so the future is made inside of the closure.
 macro_rules! with {
-    ($self:ident, $py:ident, $run:ident, |$transaction:ident| $future:expr) => {{
-        let shared = $self;
-        $py.detach(|| {
-            let mut guard = shared.lock();
+    ($self:ident, $py:ident, $run:ident, |$transaction:ident| $future:expr) => {
+        $run($py, async {
+            let mut guard = $self.inner.lock().await;
             let $transaction: &mut CoreTransaction = &mut guard;
-            Python::attach(|py| $run(py, $future))
+            $future.await
         })
-    }};
+    };
+}
+
+fn limits(max_attempts: Option<u32>, timeout_seconds: Option<f64>) -> CommitLimits {
+    let default = CommitLimits::default();
+    let millis = |seconds: f64| (seconds.max(0.0) * 1000.0) as u64;
+    CommitLimits {
+        max_attempts: max_attempts.unwrap_or(default.max_attempts),
+        timeout_millis: timeout_seconds.map_or(default.timeout_millis, millis),
+    }
+}
+
+fn outcome_to_python(py: Python<'_>, outcome: Outcome) -> PyResult<Py<PyAny>> {
+    match outcome {
+        Outcome::Committed(version) => version.into_py_any(py),
+        Outcome::Clashes(clashes) => {
+            clashes.into_iter().map(|inner| Clash { inner }).collect::<Vec<_>>().into_py_any(py)
+        }
+    }
 }
 
 #[pymethods]
@@ -101,7 +150,7 @@ impl Transaction {
 
     #[getter]
     fn has_writes(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.lock().has_writes())
+        self.locked(py, |transaction| transaction.has_writes())
     }
 
     #[pyo3(signature = (kind, namespace, name=""))]
@@ -187,7 +236,7 @@ impl Transaction {
 
     fn set_lakehouse_definition(&self, py: Python<'_>, definition: &[u8]) -> PyResult<()> {
         let definition = Bytes::copy_from_slice(definition);
-        py.detach(|| self.lock().set_lakehouse_definition(definition)).map_err(to_python)
+        self.locked(py, |transaction| transaction.set_lakehouse_definition(definition)).map_err(to_python)
     }
 
     /// The committed version, or the clashes to resolve. Not interrupted by signals: a commit that stops
@@ -199,26 +248,73 @@ impl Transaction {
         max_attempts: Option<u32>,
         timeout_seconds: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        let default = CommitLimits::default();
-        let limits = CommitLimits {
-            max_attempts: max_attempts.unwrap_or(default.max_attempts),
-            timeout_millis: timeout_seconds
-                .map_or(default.timeout_millis, |seconds| (seconds.max(0.0) * 1000.0) as u64),
-        };
-        match with!(self, py, run_to_end, |transaction| transaction.commit(limits))? {
-            Outcome::Committed(version) => version.into_py_any(py),
-            Outcome::Clashes(clashes) => {
-                clashes.into_iter().map(|inner| Clash { inner }).collect::<Vec<_>>().into_py_any(py)
-            }
-        }
+        let limits = limits(max_attempts, timeout_seconds);
+        let outcome = with!(self, py, run_to_end, |transaction| transaction.commit(limits))?;
+        outcome_to_python(py, outcome)
+    }
+
+    /// Like `commit`, without waiting: `callback(outcome, error)` is called from another thread.
+    #[pyo3(signature = (callback, max_attempts=None, timeout_seconds=None))]
+    fn commit_in_background(
+        &self,
+        callback: Py<PyAny>,
+        max_attempts: Option<u32>,
+        timeout_seconds: Option<f64>,
+    ) -> PyResult<()> {
+        let (inner, limits) = (self.inner.clone(), limits(max_attempts, timeout_seconds));
+        runtime()?.spawn(async move {
+            let result: CoreResult<Outcome> = inner.lock().await.commit(limits).await;
+            Python::attach(|py| {
+                let answer =
+                    match result.map_err(to_python).and_then(|outcome| outcome_to_python(py, outcome)) {
+                        Ok(outcome) => callback.call1(py, (outcome, py.None())),
+                        Err(error) => callback.call1(py, (py.None(), error.into_value(py))),
+                    };
+                if let Err(error) = answer {
+                    error.write_unraisable(py, None);
+                }
+            });
+        });
+        Ok(())
     }
 
     fn reapply(&self, py: Python<'_>, clash: &Clash, definition: &[u8]) -> PyResult<()> {
         let definition = Bytes::copy_from_slice(definition);
-        py.detach(|| self.lock().reapply(&clash.inner, definition)).map_err(to_python)
+        self.locked(py, |transaction| transaction.reapply(&clash.inner, definition)).map_err(to_python)
     }
 
     fn rollback(&self, py: Python<'_>) {
-        py.detach(|| self.lock().rollback());
+        self.locked(py, CoreTransaction::rollback);
+    }
+
+    #[getter]
+    fn committed_version(&self, py: Python<'_>) -> Option<u64> {
+        self.locked(py, |transaction| transaction.committed_version())
+    }
+
+    /// How often it was saved.
+    #[getter]
+    fn sequence(&self, py: Python<'_>) -> u64 {
+        self.locked(py, |transaction| transaction.sequence())
+    }
+
+    #[getter]
+    fn attachment<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.locked(py, |transaction| transaction.attachment.clone()))
+    }
+
+    #[getter]
+    fn checks(&self, py: Python<'_>) -> Vec<String> {
+        self.locked(py, |transaction| transaction.checks.clone())
+    }
+
+    fn save(&self, py: Python<'_>, attachment: &[u8], checks: Vec<String>) -> PyResult<u64> {
+        let attachment = Bytes::copy_from_slice(attachment);
+        self.locked(py, |transaction| (transaction.attachment, transaction.checks) = (attachment, checks));
+        with!(self, py, run_to_end, |transaction| transaction.save())
+    }
+
+    fn discard(&self, py: Python<'_>) -> PyResult<()> {
+        with!(self, py, run_to_end, |transaction| transaction.discard())
     }
 }

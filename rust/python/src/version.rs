@@ -1,9 +1,9 @@
 //! A frozen version: look-ups, listings, scans, differences.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use arrow_array::builder::StringBuilder;
+use arrow_array::builder::{StringBuilder, UInt64Builder};
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader, StringArray, UInt64Array};
 use arrow_schema::{ArrowError, SchemaRef};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -13,6 +13,7 @@ use pyo3_arrow::{PyArray, PyRecordBatchReader};
 use trinitylake::error::Error;
 use trinitylake::key::{KeyRange, NameSizes, ObjectKind};
 use trinitylake::path::root_version;
+use trinitylake::tree::diff::Difference;
 use trinitylake::tree::scan::{Scan, ScanBatch};
 use trinitylake::tree::search::get_many;
 use trinitylake::version::Version as CoreVersion;
@@ -262,27 +263,17 @@ impl Version {
 
     fn diff<'py>(&self, py: Python<'py>, newer: &Version) -> PyResult<Bound<'py, PyAny>> {
         let differences = run(py, self.inner.diff(&newer.inner))?;
-        let names = self.inner.config.names;
-        let mut columns: [StringBuilder; 5] = Default::default();
-        for difference in differences {
-            let Some((kind, namespace, name)) = names.decode_parts(&difference.key) else { continue };
-            if kind == ObjectKind::TransactionRecord {
-                continue;
-            }
-            let texts = [
-                Some(kind.word()),
-                Some(namespace),
-                Some(name),
-                difference.before.as_deref(),
-                difference.after.as_deref(),
-            ];
-            for (column, text) in columns.iter_mut().zip(texts) {
-                column.append_option(text);
-            }
-        }
-        let names = ["kind", "namespace", "name", "before", "after"];
-        let arrays = columns.iter_mut().map(|column| Arc::new(column.finish()) as ArrayRef);
-        arrow::batch(py, names.into_iter().zip(arrays).collect())
+        difference_batch(py, self.inner.config.names, differences, None)
+    }
+
+    /// What this version changed, as `diff` from the one before, and which of its transactions did.
+    fn changes<'py>(&self, py: Python<'py>, previous: &Version) -> PyResult<Bound<'py, PyAny>> {
+        let (differences, changes) = run(py, async {
+            let differences = previous.inner.diff(&self.inner).await?;
+            Ok((differences, self.inner.changes(&previous.inner).await?))
+        })?;
+        let by_key = changes.iter().map(|change| (change.key.as_str(), change.transaction)).collect();
+        difference_batch(py, self.inner.config.names, differences, Some(by_key))
     }
 
     fn nodes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -315,6 +306,43 @@ impl Version {
     fn __repr__(&self) -> String {
         format!("Version({})", self.inner.number)
     }
+}
+
+/// Differences as Arrow, with the transaction of each if that is given. Records of transactions are not shown.
+fn difference_batch<'py>(
+    py: Python<'py>,
+    names: NameSizes,
+    differences: Vec<Difference>,
+    transactions: Option<HashMap<&str, usize>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let mut columns: [StringBuilder; 5] = Default::default();
+    let mut numbers = UInt64Builder::new();
+    for difference in differences {
+        let Some((kind, namespace, name)) = names.decode_parts(&difference.key) else { continue };
+        if kind == ObjectKind::TransactionRecord {
+            continue;
+        }
+        let texts = [
+            Some(kind.word()),
+            Some(namespace),
+            Some(name),
+            difference.before.as_deref(),
+            difference.after.as_deref(),
+        ];
+        for (column, text) in columns.iter_mut().zip(texts) {
+            column.append_option(text);
+        }
+        if let Some(transactions) = &transactions {
+            numbers.append_option(transactions.get(difference.key.as_str()).map(|number| *number as u64));
+        }
+    }
+    let names = ["kind", "namespace", "name", "before", "after"];
+    let arrays = columns.iter_mut().map(|column| Arc::new(column.finish()) as ArrayRef);
+    let mut fields: Vec<(&str, ArrayRef)> = names.into_iter().zip(arrays).collect();
+    if transactions.is_some() {
+        fields.insert(0, ("transaction", Arc::new(numbers.finish())));
+    }
+    arrow::batch(py, fields)
 }
 
 /// A scan as an Arrow stream. Whoever pulls does so without the GIL, as Arrow's C stream asks.

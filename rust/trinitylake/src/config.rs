@@ -18,6 +18,8 @@ pub const PROPERTY_INNER_BUFFER_SIZE_BYTES: &str = "inner.buffer-size-bytes";
 /// The root is rewritten by every commit; a larger buffer costs bytes each time and saves few node
 /// writes. Bytes per commit are least near 130 messages.
 const ROOT_BUFFER_SIZE_BYTES: usize = 64 << 10;
+/// Commits like the last one that the root's buffer has room for, where groups make them large.
+const COMMITS_IN_ROOT_BUFFER: usize = 10;
 const INNER_BUFFER_SIZE_BYTES: usize = 64 << 10;
 /// An inner node passes messages on to this many children per commit, unless over its hard cap: bounds
 /// the nodes one commit writes.
@@ -33,6 +35,8 @@ pub struct TreeConfig {
     pub file_path_max_size_bytes: usize,
     pub node_max_size_bytes: usize,
     pub root_buffer_size_bytes: usize,
+    /// The cap of the root's buffer was chosen by the user, and does not follow the size of commits.
+    pub root_buffer_is_fixed: bool,
     pub inner_buffer_size_bytes: usize,
     pub compression: Compression,
 }
@@ -45,6 +49,7 @@ impl Default for TreeConfig {
             file_path_max_size_bytes: 200,
             node_max_size_bytes: 1 << 20,
             root_buffer_size_bytes: ROOT_BUFFER_SIZE_BYTES,
+            root_buffer_is_fixed: false,
             inner_buffer_size_bytes: INNER_BUFFER_SIZE_BYTES,
             compression: Compression::Zstd,
         }
@@ -71,6 +76,7 @@ impl TreeConfig {
             node_max_size_bytes,
             root_buffer_size_bytes: buffer_size(PROPERTY_ROOT_BUFFER_SIZE_BYTES, ROOT_BUFFER_SIZE_BYTES)?
                 .min(node_max_size_bytes),
+            root_buffer_is_fixed: definition.properties().contains_key(PROPERTY_ROOT_BUFFER_SIZE_BYTES),
             inner_buffer_size_bytes: buffer_size(PROPERTY_INNER_BUFFER_SIZE_BYTES, INNER_BUFFER_SIZE_BYTES)?
                 .min(node_max_size_bytes),
             compression: match definition.properties().get(PROPERTY_NODE_COMPRESSION) {
@@ -80,6 +86,16 @@ impl TreeConfig {
         };
         config.check()?;
         Ok(config)
+    }
+
+    /// What the root's buffer may hold after a commit of so many bytes. A buffer of only a few commits would
+    /// be flushed by each of them, so it grows with them, up to the size of a node.
+    pub fn root_buffer_cap_bytes(&self, commit_size_bytes: usize) -> usize {
+        if self.root_buffer_is_fixed {
+            return self.root_buffer_size_bytes;
+        }
+        let grown = commit_size_bytes.saturating_mul(COMMITS_IN_ROOT_BUFFER).min(self.node_max_size_bytes);
+        self.root_buffer_size_bytes.max(grown)
     }
 
     fn check(&self) -> Result<()> {

@@ -100,6 +100,14 @@ impl LakehouseDefinition {
         }
     }
 
+    /// How long a saved transaction may wait to be resumed.
+    pub fn transaction_ttl_millis(&self) -> u64 {
+        match self.message.txn_ttl_millis {
+            0 => 24 * 60 * 60 * 1000,
+            age => age,
+        }
+    }
+
     /// Version to milliseconds that it is kept.
     pub fn maximum_version_age_overrides(&self) -> &BTreeMap<u64, u64> {
         &self.message.maximum_version_age_millis_overrides

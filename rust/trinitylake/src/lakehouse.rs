@@ -208,6 +208,11 @@ impl Lakehouse {
         })
     }
 
+    /// The oldest version that has not expired.
+    pub async fn oldest_version(&self) -> Result<u64> {
+        boundary(self.storage().as_ref()).await
+    }
+
     /// Versions `from..=to`, read in parallel.
     pub async fn versions(&self, from: u64, to: u64) -> Result<Vec<Arc<Version>>> {
         try_join_all((from..=to).map(|number| self.version(number))).await

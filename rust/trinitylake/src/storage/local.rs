@@ -14,7 +14,7 @@
 //!   can have (not UTF-8, control characters).
 
 use std::collections::HashSet;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -33,6 +33,9 @@ use crate::location::{RootUri, check_path};
 
 /// Folders that a handle remembers as checked; a set that is full starts anew.
 const MAX_KNOWN_FOLDERS: usize = 65_536;
+
+/// Up to here, writing without waiting for the disk is as quick as asking another thread to.
+const SMALL_FILE_SIZE_BYTES: usize = 64 << 10;
 
 /// Files below one folder.
 #[derive(Clone, Debug)]
@@ -64,7 +67,8 @@ impl LocalStorage {
         }))
     }
 
-    /// Runs file work where it may block.
+    /// Runs file work where it may block: what waits for the disk. The rest is over sooner than a thread
+    /// of the pool would have it, and is done by the caller.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Folder) -> Result<T> + Send + 'static,
@@ -82,6 +86,9 @@ impl LocalStorage {
 #[async_trait]
 impl Storage for LocalStorage {
     async fn get(&self, path: &str) -> Result<Bytes> {
+        if let Some(bytes) = self.0.get_cached(path)? {
+            return Ok(bytes);
+        }
         let path = path.to_owned();
         self.blocking(move |folder| folder.get(&path)).await
     }
@@ -92,21 +99,26 @@ impl Storage for LocalStorage {
     }
 
     async fn head(&self, path: &str) -> Result<FileInfo> {
-        let path = path.to_owned();
-        self.blocking(move |folder| folder.head(&path)).await
+        self.0.head(path)
     }
 
     async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
+        if self.0.durability == Durability::None && bytes.len() <= SMALL_FILE_SIZE_BYTES {
+            return self.0.put_if_absent(path, &bytes);
+        }
         let path = path.to_owned();
         self.blocking(move |folder| folder.put_if_absent(&path, &bytes)).await
     }
 
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
-        let path = path.to_owned();
-        self.blocking(move |folder| folder.put_hint(&path, &bytes)).await
+        self.0.put_hint(path, &bytes)
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        let (folder, _) = split_prefix(prefix)?;
+        if is_absent_folder(&self.0.path.join(folder)) {
+            return Ok(Vec::new());
+        }
         let prefix = prefix.to_owned();
         self.blocking(move |folder| folder.list(&prefix)).await
     }
@@ -132,6 +144,13 @@ impl Folder {
         Ok(bytes.into())
     }
 
+    /// The file, if all of it is in memory.
+    fn get_cached(&self, path: &str) -> Result<Option<Bytes>> {
+        let (file, metadata) = self.look_up(path, "read")?;
+        let cached = File::open(&file).and_then(|file| read_cached(&file, metadata.len()));
+        Ok(cached.map_err(|error| self.failure("read", path, &error))?.map(Bytes::from))
+    }
+
     fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
         let (file, metadata) = self.look_up(path, "read")?;
         let range = checked_range(path, range, metadata.len())?;
@@ -148,11 +167,21 @@ impl Folder {
     }
 
     fn put_if_absent(&self, path: &str, bytes: &[u8]) -> Result<PutOutcome> {
-        if self.prepare(path, self.durability)?.symlink_metadata().is_ok() {
+        let failure = |error: io::Error| self.failure("create", path, &error);
+        let (file, unsynced) = self.prepare(path)?;
+        if file.symlink_metadata().is_ok() {
             return Ok(PutOutcome::AlreadyExists);
         }
-        let failure = |error: io::Error| self.failure("create", path, &error);
-        let (file, staged) = self.stage(path, bytes, self.durability)?;
+        let (staged, unsynced) = match Staged::write(&file, bytes, self.durability) {
+            Ok(staged) => (staged, unsynced),
+            // Somebody removed a folder that this handle knew: make it again.
+            Err(error) if is_absent(&error) => {
+                self.forget_folders();
+                let (_, unsynced) = self.prepare(path)?;
+                (Staged::write(&file, bytes, self.durability).map_err(failure)?, unsynced)
+            }
+            Err(error) => return Err(failure(error)),
+        };
         let outcome = match fs::hard_link(&staged.path, &file) {
             Ok(()) => PutOutcome::Created,
             // A network file system may repeat a link whose reply was lost and then report its own work
@@ -172,13 +201,23 @@ impl Folder {
         drop(staged);
         if outcome == PutOutcome::Created && self.durability == Durability::Fsync {
             sync_parent(&file).map_err(failure)?;
+            self.sync_folders(parent(path), &unsynced).map_err(failure)?;
         }
         Ok(outcome)
     }
 
+    /// In place: who reads a torn hint ignores it, and a rename would cost more than the whole commit.
     fn put_hint(&self, path: &str, bytes: &[u8]) -> Result<()> {
-        let (file, staged) = self.stage(path, bytes, Durability::None)?;
-        fs::rename(&staged.path, &file).map_err(|error| self.failure("write", path, &error))
+        let (file, _) = self.prepare(path)?;
+        let written = match overwrite(&file, bytes) {
+            Err(error) if is_absent(&error) => {
+                self.forget_folders();
+                self.prepare(path)?;
+                overwrite(&file, bytes)
+            }
+            written => written,
+        };
+        written.map_err(|error| self.failure("write", path, &error))
     }
 
     fn delete(&self, path: &str) -> Result<()> {
@@ -266,24 +305,9 @@ impl Folder {
         Ok((file, metadata))
     }
 
-    /// Writes the bytes next to where they belong.
-    fn stage(&self, path: &str, bytes: &[u8], durability: Durability) -> Result<(PathBuf, Staged)> {
-        let file = self.prepare(path, durability)?;
-        let staged = match Staged::write(&file, bytes, durability) {
-            // Somebody removed a folder that this handle knew: make it again.
-            Err(error) if is_absent(&error) => {
-                self.forget(&self.contained);
-                self.forget(&self.durable);
-                self.prepare(path, durability)?;
-                Staged::write(&file, bytes, durability)
-            }
-            staged => staged,
-        };
-        Ok((file, staged.map_err(|error| self.failure("create", path, &error))?))
-    }
-
-    /// Makes the folders of a file that is to be written, and says where the file goes.
-    fn prepare(&self, path: &str, durability: Durability) -> Result<PathBuf> {
+    /// Makes the folders of a file that is to be written. Says where the file goes, and which folders have
+    /// entries that are not known to be on disk.
+    fn prepare(&self, path: &str) -> Result<(PathBuf, Vec<PathBuf>)> {
         check_path(path)?;
         let (folder, name) = (parent(path), path.rsplit('/').next().unwrap_or(path));
         if is_staging_name(name) {
@@ -291,15 +315,21 @@ impl Folder {
                 "`{path}` cannot be written: names that end in `#` and digits mark unfinished files"
             )));
         }
-        self.check_existing_ancestor(folder)?;
-        match durability {
-            Durability::Fsync => self.make_durable(folder),
-            Durability::None if self.is_known(&self.contained, folder) => Ok(()),
-            Durability::None => fs::create_dir_all(self.path.join(folder)),
+        let mut unsynced = Vec::new();
+        let known = match self.durability {
+            Durability::Fsync => &self.durable,
+            Durability::None => &self.contained,
+        };
+        if !self.is_known(known, folder) {
+            self.check_existing_ancestor(folder)?;
+            match self.durability {
+                Durability::Fsync => self.make_folders(folder, &mut unsynced),
+                Durability::None => fs::create_dir_all(self.path.join(folder)),
+            }
+            .map_err(|error| self.failure("create", path, &error))?;
+            self.check_contained(folder, "create")?;
         }
-        .map_err(|error| self.failure("create", path, &error))?;
-        self.check_contained(folder, "create")?;
-        Ok(self.path.join(path))
+        Ok((self.path.join(path), unsynced))
     }
 
     /// No folder is made behind a link that leads out: checks the deepest folder that exists.
@@ -311,38 +341,58 @@ impl Folder {
         }
     }
 
-    /// Creates a folder and the folders above it, and syncs the entry of each in its parent.
-    fn make_durable(&self, folder: &str) -> io::Result<()> {
+    /// Creates a folder and the folders above it, and names the parents of all whose entries are not known
+    /// to be on disk, deepest first.
+    fn make_folders(&self, folder: &str, unsynced: &mut Vec<PathBuf>) -> io::Result<()> {
         if self.is_known(&self.durable, folder) {
             return Ok(());
         }
         let full = self.path.join(folder);
         if folder.is_empty() {
             // The folders above the root are the user's, but those that we create must last as well.
-            let mut missing = full.ancestors().take_while(|ancestor| !ancestor.exists()).collect::<Vec<_>>();
-            fs::create_dir_all(&full)?;
-            missing.reverse();
-            missing.into_iter().try_for_each(sync_parent)?;
-        } else {
-            self.make_durable(parent(folder))?;
-            match fs::create_dir(&full) {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
-            }
-            sync_parent(&full)?;
+            let missing = full.ancestors().take_while(|ancestor| !ancestor.exists());
+            unsynced.extend(missing.filter_map(Path::parent).map(Path::to_path_buf));
+            return fs::create_dir_all(&full);
         }
-        self.remember(&self.durable, folder);
-        Ok(())
+        let above = unsynced.len();
+        self.make_folders(parent(folder), unsynced)?;
+        unsynced.insert(above, full.parent().unwrap_or(&full).to_path_buf());
+        match fs::create_dir(&full) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(()),
+        }
     }
 
-    /// Refuses a folder that a symbolic link takes out of the root.
+    /// Syncs the entries of folders, all at once and after the file: the first sync that follows a change
+    /// makes a file system write it all, and the others find little to do.
+    fn sync_folders(&self, folder: &str, unsynced: &[PathBuf]) -> io::Result<()> {
+        if unsynced.is_empty() {
+            return Ok(());
+        }
+        unsynced.iter().try_for_each(|parent| File::open(parent)?.sync_all())?;
+        let mut folder = folder;
+        loop {
+            self.remember(&self.durable, folder);
+            if folder.is_empty() {
+                return Ok(());
+            }
+            folder = parent(folder);
+        }
+    }
+
+    /// Refuses a folder that a symbolic link takes out of the root. Below a folder that is contained, a real
+    /// folder is; only a link needs to be followed.
     fn check_contained(&self, folder: &str, verb: &'static str) -> Result<()> {
         if self.is_known(&self.contained, folder) {
             return Ok(());
         }
-        let real =
-            self.path.join(folder).canonicalize().map_err(|error| self.failure(verb, folder, &error))?;
-        if !real.starts_with(self.real_root(verb)?) {
+        let full = self.path.join(folder);
+        let failure = |error: io::Error| self.failure(verb, folder, &error);
+        let is_link = folder.is_empty() || {
+            self.check_contained(parent(folder), verb)?;
+            full.symlink_metadata().map_err(failure)?.is_symlink()
+        };
+        if is_link && !full.canonicalize().map_err(failure)?.starts_with(self.real_root(verb)?) {
             return Err(self.leads_out(folder));
         }
         self.remember(&self.contained, folder);
@@ -376,13 +426,57 @@ impl Folder {
         folders.insert(folder.to_owned());
     }
 
-    fn forget(&self, folders: &Mutex<HashSet<String>>) {
-        folders.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    fn forget_folders(&self) {
+        for folders in [&self.contained, &self.durable] {
+            folders.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
     }
 
     fn failure(&self, verb: &'static str, path: &str, error: &io::Error) -> Error {
         Request { verb, uri: &self.root.join(path), path }.local_failure(error)
     }
+}
+
+/// Reads a file if that needs no disk.
+#[cfg(target_os = "linux")]
+fn read_cached(file: &File, size_bytes: u64) -> io::Result<Option<Vec<u8>>> {
+    use rustix::io::{Errno, ReadWriteFlags, preadv2};
+    let mut bytes = vec![0; size_bytes as usize];
+    let mut read = 0;
+    while read < bytes.len() {
+        let rest = &mut [io::IoSliceMut::new(&mut bytes[read..])];
+        match preadv2(file, rest, read as u64, ReadWriteFlags::NOWAIT) {
+            // Shorter than it was: whoever reads it properly will say so.
+            Ok(0) => return Ok(None),
+            Ok(n) => read += n,
+            Err(Errno::INTR) => {}
+            // Not in memory, or a file system that cannot tell.
+            Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Some(bytes))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn read_cached(_: &File, _: u64) -> io::Result<Option<Vec<u8>>> {
+    Ok(None)
+}
+
+fn overwrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if path.symlink_metadata().is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    file.write_all_at(bytes, 0)?;
+    if file.metadata()?.len() != bytes.len() as u64 {
+        file.set_len(bytes.len() as u64)?;
+    }
+    Ok(())
+}
+
+fn is_absent_folder(folder: &Path) -> bool {
+    matches!(folder.symlink_metadata(), Err(error) if is_absent(&error))
 }
 
 fn is_absent(error: &io::Error) -> bool {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message as _;
 
+use super::distributed::{FIRST_RECORD_SEQUENCE, find_in_log};
 use super::footprint::Requirement;
 use super::group_commit::{Submission, Verdict, write_files};
 use super::{Clash, NewValue, State, Transaction, Write};
@@ -45,8 +46,12 @@ enum CaughtUp {
 }
 
 impl Transaction {
-    /// Commits, or says what stands in the way. A transaction without writes commits to its base.
+    /// Commits, or says what stands in the way. A transaction without writes commits to its base; one that
+    /// is committed says so again.
     pub async fn commit(&mut self, limits: CommitLimits) -> Result<Outcome> {
+        if let State::Committed(version) = self.state {
+            return Ok(Outcome::Committed(version));
+        }
         self.check_open()?;
         if let Some(clash) = self.unresolved.first() {
             return Err(Error::InvalidArgument(format!(
@@ -86,6 +91,7 @@ impl Transaction {
         let value = self.stage(crate::key::ObjectKind::Table, &clash.namespace, &clash.name, definition);
         let write = Write { base: Some(clash.winner_location.clone()), value, checked: clash.version };
         self.writes.insert(clash.key.clone(), write);
+        self.is_changed_since_save = true;
         self.unresolved.remove(position);
         Ok(())
     }
@@ -151,6 +157,12 @@ impl Transaction {
         let is_own =
             |version: &&Arc<Version>| version.metadata.committed.iter().any(|txn| txn.id == self.info.id);
         if let Some(own) = versions.iter().find(is_own) {
+            let key = self.base.config.names.transaction_key(&self.info.id);
+            if let (true, Ok(key)) = (self.sequence > 0, key)
+                && let Some(record) = own.get(&key).await?
+            {
+                return self.first_commit(&record).await.map(CaughtUp::Committed);
+            }
             return Ok(CaughtUp::Committed(own.number));
         }
         let clashes = self.validate(&versions).await?;
@@ -169,7 +181,7 @@ impl Transaction {
         }
     }
 
-    fn messages(&self) -> Vec<Message> {
+    pub(super) fn messages(&self) -> Vec<Message> {
         let txn: Text = self.info.id.as_str().into();
         self.writes
             .iter()
@@ -182,7 +194,7 @@ impl Transaction {
     }
 
     /// The definition files of this transaction that no attempt has written.
-    fn unwritten_files(&self) -> Vec<(String, Bytes)> {
+    pub(super) fn unwritten_files(&self) -> Vec<(String, Bytes)> {
         let definition = self.new_definition.iter().filter(|_| !self.is_definition_written);
         let definition = definition.map(|(path, definition)| (path.clone(), definition.bytes().clone()));
         let staged = self.writes.values().filter_map(|write| match &write.value {
@@ -192,7 +204,7 @@ impl Transaction {
         definition.chain(staged).collect()
     }
 
-    fn mark_written(&mut self) {
+    pub(super) fn mark_written(&mut self) {
         self.is_definition_written = true;
         for write in self.writes.values_mut() {
             if let NewValue::Staged { written, .. } = &mut write.value {
@@ -212,59 +224,53 @@ impl Transaction {
             return Ok(None);
         }
         let latest = self.lakehouse.latest().await?;
-        if self.is_recorded(&latest).await? {
-            return self.version_of_record().await.map(Some);
+        if let Some(record) = latest.get(&key).await? {
+            return self.first_commit(&record).await.map(Some);
         }
-        let record = proto::DistributedTransactionDef {
-            id: self.info.id.clone(),
-            isolation: match self.isolation {
-                super::Isolation::Snapshot => proto::IsolationLevel::Snapshot.into(),
-                super::Isolation::Serializable => proto::IsolationLevel::Serializable.into(),
-            },
-            beginning_root: self.base.root_path.clone(),
-            commit_message: self.info.message.clone(),
-            ..Default::default()
-        };
-        let id = self.lakehouse.environment().uuid();
-        let sequence = id.as_u64_pair().0;
-        let value = NewValue::Staged {
-            path: transaction_path(&self.info.id, sequence),
-            bytes: Bytes::from(record.encode_to_vec()),
-            written: false,
+        let value = if self.sequence > 0 {
+            // Nobody else can go on with this state from here.
+            self.save().await?;
+            NewValue::Existing(transaction_path(&self.info.id, self.sequence))
+        } else {
+            self.new_record()
         };
         self.footprint_mut().require(Requirement::Absent(key.clone()));
         self.writes.insert(key, Write { base: None, value, checked: self.base.number });
         Ok(None)
     }
 
-    /// Was the id that the user chose committed by `version` at the latest?
-    async fn is_recorded(&self, version: &Version) -> Result<bool> {
-        if !self.has_chosen_id {
-            return Ok(false);
+    fn new_record(&self) -> NewValue {
+        let record = proto::DistributedTransactionDef {
+            id: self.info.id.clone(),
+            isolation: self.isolation.to_proto().into(),
+            beginning_root: self.base.root_path.clone(),
+            commit_message: self.info.message.clone(),
+            state: proto::DistributedTransactionState::Record.into(),
+            ..Default::default()
+        };
+        let sequence = FIRST_RECORD_SEQUENCE | self.lakehouse.environment().uuid().as_u64_pair().0;
+        NewValue::Staged {
+            path: transaction_path(&self.info.id, sequence),
+            bytes: Bytes::from(record.encode_to_vec()),
+            written: false,
         }
-        let key = self.base.config.names.transaction_key(&self.info.id)?;
-        Ok(version.get(&key).await?.is_some())
     }
 
-    /// The version in which this transaction's id was committed before.
-    async fn version_of_record(&self) -> Result<u64> {
-        let mut before = None;
-        loop {
-            let versions = self.lakehouse.log(Some(64), before).await?;
-            let by_id =
-                |version: &&Arc<Version>| version.metadata.committed.iter().any(|txn| txn.id == self.info.id);
-            if let Some(version) = versions.iter().find(by_id) {
-                return Ok(version.number);
+    /// This id was committed, with that record. The version, if it was this transaction: a saved one may
+    /// have been resumed and changed elsewhere.
+    async fn first_commit(&self, record: &str) -> Result<u64> {
+        if self.sequence > 0 {
+            let own = transaction_path(&self.info.id, self.sequence);
+            if self.is_changed_since_save || record != own {
+                return Err(self.went_on_elsewhere("committed"));
             }
-            match versions.last() {
-                Some(oldest) if oldest.number > 0 => before = Some(oldest.number),
-                _ => {
-                    return Err(Error::VersionExpired(format!(
-                        "transaction {} was committed before, in a version that has expired",
-                        self.info.id
-                    )));
-                }
-            }
+        }
+        match find_in_log(&self.lakehouse, &self.info.id).await? {
+            Some(version) => Ok(version),
+            None => Err(Error::VersionExpired(format!(
+                "transaction {} was committed before, in a version that has expired",
+                self.info.id
+            ))),
         }
     }
 }

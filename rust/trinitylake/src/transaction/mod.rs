@@ -5,6 +5,7 @@
 
 pub mod commit;
 pub mod conflict;
+pub mod distributed;
 pub mod footprint;
 pub(crate) mod group_commit;
 mod objects;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::definition::LakehouseDefinition;
+use crate::definition::proto::IsolationLevel;
 use crate::error::{Error, Result};
 use crate::key::{KeyRange, ObjectKind, check_transaction_id};
 use crate::lakehouse::Lakehouse;
@@ -48,6 +50,22 @@ impl Isolation {
         match self {
             Isolation::Snapshot => "snapshot",
             Isolation::Serializable => "serializable",
+        }
+    }
+}
+
+impl Isolation {
+    pub(crate) fn to_proto(self) -> IsolationLevel {
+        match self {
+            Isolation::Snapshot => IsolationLevel::Snapshot,
+            Isolation::Serializable => IsolationLevel::Serializable,
+        }
+    }
+
+    pub(crate) fn of_proto(level: IsolationLevel) -> Isolation {
+        match level {
+            IsolationLevel::Snapshot => Isolation::Snapshot,
+            IsolationLevel::Serializable => Isolation::Serializable,
         }
     }
 }
@@ -117,6 +135,14 @@ pub struct Transaction {
     is_definition_written: bool,
     unresolved: Vec<Clash>,
     state: State,
+    /// How often it was saved.
+    sequence: u64,
+    began_at_millis: Option<u64>,
+    is_changed_since_save: bool,
+    /// What must hold when it commits, for the layer above to check.
+    pub checks: Vec<String>,
+    /// What the layer above keeps with a saved transaction.
+    pub attachment: Bytes,
 }
 
 impl Transaction {
@@ -143,12 +169,22 @@ impl Transaction {
             began_at_version: base.number,
             properties: options.properties,
         };
-        Ok(Transaction {
+        Ok(Transaction::new(lakehouse, base, info, options.isolation, has_chosen_id))
+    }
+
+    fn new(
+        lakehouse: Arc<Lakehouse>,
+        base: Arc<Version>,
+        info: CommittedTransaction,
+        isolation: Isolation,
+        has_chosen_id: bool,
+    ) -> Transaction {
+        Transaction {
             lakehouse,
             validated: base.clone(),
             base,
             info,
-            isolation: options.isolation,
+            isolation,
             has_chosen_id,
             footprint: Arc::default(),
             writes: BTreeMap::new(),
@@ -156,7 +192,12 @@ impl Transaction {
             is_definition_written: false,
             unresolved: Vec::new(),
             state: State::Open,
-        })
+            sequence: 0,
+            began_at_millis: None,
+            is_changed_since_save: false,
+            checks: Vec::new(),
+            attachment: Bytes::new(),
+        }
     }
 
     pub fn id(&self) -> &str {
@@ -180,6 +221,11 @@ impl Transaction {
             State::Committed(version) => Some(version),
             State::Open | State::Closed => None,
         }
+    }
+
+    /// How often it was saved.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
     }
 
     /// Gives up. What was written to storage is nobody's and left to garbage collection.

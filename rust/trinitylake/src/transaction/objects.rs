@@ -81,6 +81,7 @@ impl Transaction {
         }
         self.new_definition = Some((path, Arc::new(definition)));
         self.is_definition_written = false;
+        self.is_changed_since_save = true;
         Ok(())
     }
 
@@ -91,6 +92,7 @@ impl Transaction {
     }
 
     fn write(&mut self, key: String, current: Option<String>, value: NewValue) {
+        self.is_changed_since_save = true;
         match self.writes.get_mut(&key) {
             // Made and dropped by this transaction: as if it had never been, but it was seen to be absent.
             Some(write) if write.base.is_none() && matches!(value, NewValue::Deleted) => {

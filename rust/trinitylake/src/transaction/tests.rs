@@ -1,5 +1,6 @@
 //! Transactions side by side: what may commit, what must not, and how it ends.
 
+mod distributed;
 mod groups;
 mod isolation;
 mod races;

@@ -38,7 +38,7 @@ pub async fn advance(
     settle(&mut root);
 
     let tail_size: usize = changes.iter().map(Message::size_bytes).sum();
-    let cap = config.root_buffer_size_bytes;
+    let cap = config.root_buffer_cap_bytes(tail_size);
     while root.buffer_size_bytes() + tail_size > cap && !root.children.is_empty() {
         let Some(child) = root.heaviest_child() else { break };
         flush.flush_child(&mut root, child).await?;

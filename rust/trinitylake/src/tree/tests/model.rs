@@ -44,6 +44,7 @@ pub fn config(order: usize, root_cap: usize, inner_cap: usize, node_max: usize) 
     TreeConfig {
         order,
         root_buffer_size_bytes: root_cap,
+        root_buffer_is_fixed: true,
         inner_buffer_size_bytes: inner_cap,
         node_max_size_bytes: node_max,
         compression: Compression::None,

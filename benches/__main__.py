@@ -1,0 +1,81 @@
+"""`python -m benches [names] [--quick] [--json FILE]`: runs benchmarks and reports each beside its peer or limit."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from benches.python import (
+    bench_bulk,
+    bench_commit,
+    bench_format,
+    bench_lookup,
+    bench_open,
+    bench_process,
+    bench_rows,
+)
+from benches.python.measure import Bench, Figure, as_json
+from benches.python.report import cells, machine, print_report
+
+BENCHMARKS: dict[str, Callable[[Bench], None]] = {
+    **bench_commit.BENCHMARKS,
+    **bench_open.BENCHMARKS,
+    **bench_lookup.BENCHMARKS,
+    **bench_bulk.BENCHMARKS,
+    **bench_rows.BENCHMARKS,
+    **bench_format.BENCHMARKS,
+    **bench_process.BENCHMARKS,
+}
+
+
+def main(
+    names: Annotated[
+        list[str] | None, typer.Argument(help=f"Of {', '.join(BENCHMARKS)}; all if none is given.")
+    ] = None,
+    quick: Annotated[bool, typer.Option(help="Small: to see that it runs, not how fast.")] = False,
+    json: Annotated[str, typer.Option(help="Also write the report as JSON to this file; - for standard output.")] = "",
+    folder: Annotated[Path | None, typer.Option(help="On the disk to measure; a temporary folder by default.")] = None,
+) -> None:
+    """Run benchmarks. The exit code is 1 if one could not be run; a goal that was missed is a result."""
+    unknown = [name for name in names or () if name not in BENCHMARKS]
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(unknown)}: not one of {', '.join(BENCHMARKS)}")
+    progress = Console(stderr=True)
+
+    def show(figure: Figure) -> None:
+        progress.print("  " + " | ".join(cell for cell in cells(figure) if cell), highlight=False)
+
+    root = Path(tempfile.mkdtemp(prefix="trinitylake-bench-", dir=folder))
+    bench = Bench(root, quick=quick, on_figure=show)
+    facts = machine(root)
+    failed = False
+    try:
+        for name in names or BENCHMARKS:
+            bench.benchmark = name
+            progress.rule(name)
+            try:
+                BENCHMARKS[name](bench)
+            except Exception:
+                failed = True
+                traceback.print_exc()
+    finally:
+        bench.remove()
+    print_report(bench.figures, facts, progress if json == "-" else Console(width=None if sys.stdout.isatty() else 200))
+    if json:
+        text = as_json(bench.figures, facts)
+        if json == "-":
+            print(text)
+        else:
+            Path(json).write_text(text + "\n")
+    raise typer.Exit(int(failed))
+
+
+if __name__ == "__main__":
+    typer.run(main)

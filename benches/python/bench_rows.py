@@ -1,0 +1,151 @@
+"""Targets 12 and 13: small appends to Iceberg tables: many in a row, from threads, to many tables at once."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+
+import trinitylake as tl
+from benches.python import peers
+from benches.python.measure import Bench, at_least, at_most, in_turn, seconds
+
+WINDOW = 20
+
+
+def _append_times(append: Callable[[pa.Table], object], commits: int) -> list[float]:
+    times = []
+    for number in range(commits):
+        rows = peers.ten_rows(number)
+        times.append(seconds(functools.partial(append, rows)))
+    return times
+
+
+def _windows(times: list[float], window: int) -> tuple[list[float], list[float]]:
+    """The first and the last appends; the very first, which imports and opens, is left out."""
+    return times[1 : window + 1], times[-window:]
+
+
+def append_rows(bench: Bench) -> None:
+    """Ten rows to one table, the first commits and those around the thousandth, beside delta-rs and PyIceberg."""
+    commits = bench.size(1_000, 30)
+    window = bench.size(WINDOW, 5)
+    lake = tl.create(str(bench.folder("appends")), durability="none")
+    lake.create_namespace("n")
+    table = lake.create_table("n.t", peers.SCHEMA)
+    delta = peers.DeltaTable(bench.folder("delta"))
+    catalog = peers.sql_catalog(bench.folder("sql"))
+    catalog.create_namespace("n")
+    sql_table = catalog.create_table("n.t", peers.SCHEMA)
+
+    ours = _append_times(table.append, commits)
+    deltas = _append_times(delta.append, commits)
+    # Its appends grow with the history, to more than a second each: 200 say enough.
+    sqls = _append_times(sql_table.append, bench.size(200, 10))
+    assert lake.table("n.t").scan().count() == commits * peers.ROWS
+    assert delta.count() == commits * peers.ROWS
+    our_first, our_last = _windows(ours, window)
+    delta_first, delta_last = _windows(deltas, window)
+    sql_first, sql_last = _windows(sqls, bench.size(WINDOW, 5))
+    bench.figure(12, "append 10 rows, first commits", our_first, "s", at_most(10e-3))
+    bench.figure(12, f"append 10 rows, commits up to {commits:,}", our_last, "s", at_most(10e-3))
+    bench.speed(12, "append 10 rows, first commits", our_first, "delta-rs", delta_first, at_least(1))
+    bench.speed(12, f"append 10 rows, commits up to {commits:,}", our_last, "delta-rs", delta_last, at_least(1))
+    bench.speed(12, "append 10 rows, first commits", our_first, "SqlCatalog", sql_first, at_least(1))
+    bench.speed(
+        12,
+        f"append 10 rows, commits up to {commits:,}",
+        our_last,
+        f"SqlCatalog, commits up to {len(sqls)}",
+        sql_last,
+        at_least(1),
+    )
+
+
+def append_from_threads(bench: Bench) -> None:
+    """Eight threads append to one table: every row must land."""
+    threads, each = 8, bench.size(50, 5)
+    rates, their_rates, landed, their_failures = [], [], [], []
+    for _ in range(bench.size(3, 2)):
+        lake = tl.create(str(bench.folder("threads")), durability="none")
+        lake.create_namespace("n")
+        lake.create_table("n.t", peers.SCHEMA)
+        handles = [lake.table("n.t") for _ in range(threads)]
+        took, failed = _in_threads([handle.append for handle in handles], each)
+        assert not failed, f"{failed} appends failed"
+        rates.append(threads * each / took)
+        landed.append(float(lake.table("n.t").scan().count() == threads * each * peers.ROWS))
+        delta = peers.DeltaTable(bench.folder("delta"))
+        took, failed = _in_threads([delta.append] * threads, each)
+        their_rates.append((threads * each - failed) / took)
+        their_failures.append(failed / (threads * each))
+    bench.figure(12, "8 threads append to one table", rates, "1/s", at_least(100))
+    bench.figure(12, "8 threads append to one table: runs in which all rows landed", landed, "count", at_least(1))
+    bench.cost(
+        None,
+        "8 threads append to one table",
+        rates,
+        "delta-rs, those that landed",
+        their_rates,
+        unit="1/s",
+        note=f"of delta-rs's appends {statistics.mean(their_failures):.1%} failed",
+    )
+
+
+def _in_threads(appends: list[Callable[[pa.Table], object]], each: int) -> tuple[float, int]:
+    """Seconds until every thread has appended `each` times, and how many of the appends failed."""
+    start = threading.Barrier(len(appends) + 1)
+
+    def work(position: int) -> int:
+        failed = 0
+        start.wait()
+        for number in range(each):
+            try:
+                appends[position](peers.ten_rows(position * each + number))
+            except Exception:
+                failed += 1
+        return failed
+
+    with ThreadPoolExecutor(len(appends)) as pool:
+        workers = [pool.submit(work, position) for position in range(len(appends))]
+        start.wait()
+        failures: list[int] = []
+        took = seconds(lambda: failures.extend(worker.result() for worker in workers))
+    return took, sum(failures)
+
+
+def ten_tables(bench: Bench) -> None:
+    """One transaction that appends to ten tables, beside its own appends and beside DuckLake."""
+    names = [f"t{number}" for number in range(10)]
+    lake = tl.create(str(bench.folder("ten")))
+    lake.create_namespace("n")
+    for name in names:
+        lake.create_table(f"n.{name}", peers.SCHEMA)
+    ducklake = peers.DuckLake(bench.folder("ducklake"))
+    ducklake.create_tables(names)
+    appends: list[float] = []
+
+    def ours(number: int) -> None:
+        rows = peers.ten_rows(number)
+        with lake.transaction() as transaction:
+
+            def append_all() -> None:
+                for name in names:
+                    transaction.table(f"n.{name}").append(rows)
+
+            appends.append(seconds(append_all))
+
+    rounds, repeats = bench.size(10, 2), bench.size(5, 2)
+    times = in_turn(rounds, repeats, ours=ours, ducklake=lambda number: ducklake.append(names, peers.ten_rows(number)))
+    sums = [statistics.median(appends[turn * repeats : (turn + 1) * repeats]) for turn in range(rounds)]
+    assert lake.table("n.t9").scan().count() == rounds * repeats * peers.ROWS
+    what = "a transaction over 10 tables, synced"
+    bench.cost(13, what, times["ours"], "its appends without the commit", sums, at_most(1.3))
+    bench.speed(13, what, times["ours"], "DuckLake", times["ducklake"], at_least(2))
+
+
+BENCHMARKS = {"append": append_rows, "append-threads": append_from_threads, "ten-tables": ten_tables}

@@ -1,0 +1,71 @@
+"""Lakehouses of a wanted size, built in one registration."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+
+import trinitylake as tl
+from benches.python.measure import Bench
+from trinitylake import core
+
+TABLES_PER_NAMESPACE = 10_000
+
+
+def table_names(tables: int) -> tuple[list[str], list[str]]:
+    """Namespace and name of each table, in key order: 10,000 to a namespace, a tenth of that below 100,000 tables."""
+    share = TABLES_PER_NAMESPACE if tables >= 100_000 else max(tables // 10, 1)
+    namespaces = [f"namespace_{i // share:05d}" for i in range(tables)]
+    return namespaces, [f"table_{i % share:07d}" for i in range(tables)]
+
+
+def table_locations(tables: int) -> pa.StringArray:
+    """Locations as a writer would choose them, each with an id of its own."""
+    digits = random.Random(7).randbytes(16 * tables).hex()
+    ids = [digits[start : start + 32] for start in range(0, len(digits), 32)]
+    namespaces, names = table_names(tables)
+    return core.optimize_paths(
+        pa.array(
+            f"table-{name}-{namespace}-{i[:8]}-{i[8:12]}-{i[12:16]}-{i[16:20]}-{i[20:]}.binpb"
+            for namespace, name, i in zip(namespaces, names, ids, strict=True)
+        )
+    )
+
+
+def objects(tables: int) -> pa.Table:
+    """What `register` takes: the namespaces, and that many tables in them. Definition files do not exist."""
+    namespaces, names = table_names(tables)
+    parents = list(dict.fromkeys(namespaces))
+    heads = pa.record_batch(
+        {
+            "kind": pa.repeat("namespace", len(parents)),
+            "namespace": parents,
+            "name": [""] * len(parents),
+            "location": core.optimize_paths(pa.array(f"namespace-{parent}.binpb" for parent in parents)),
+        }
+    )
+    rows = pa.record_batch(
+        {
+            "kind": pa.repeat("table", tables),
+            "namespace": namespaces,
+            "name": names,
+            "location": table_locations(tables),
+        }
+    )
+    return pa.Table.from_batches([heads, rows])
+
+
+def registered(folder: Path, tables: int) -> str:
+    """A lakehouse of that many tables; returns its URI."""
+    lake = tl.create(str(folder), durability="none")
+    lake._core.register(objects(tables))
+    return lake.uri
+
+
+def shared(bench: Bench, tables: int) -> str:
+    """The URI of a lakehouse that benchmarks of one run share, which therefore only read it."""
+    if tables not in bench.shared_lakes:
+        bench.shared_lakes[tables] = registered(bench.folder(f"lake-{tables}"), tables)
+    return bench.shared_lakes[tables]

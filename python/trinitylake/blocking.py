@@ -1,0 +1,33 @@
+"""Blocking work for asyncio, on threads of its own: asyncio's default pool is too small for a crowd of commits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+MAX_THREADS = 64
+
+_executor: ThreadPoolExecutor | None = None
+
+
+async def run_blocking(work: Callable[..., Result], **arguments: Any) -> Result:
+    """Run `work(**arguments)` in a thread and wait for its result."""
+    global _executor
+    if _executor is None:
+        _executor = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="trinitylake-commit")
+    return await asyncio.get_running_loop().run_in_executor(_executor, partial(work, **arguments))
+
+
+def _forget() -> None:
+    """In a forked child, where the threads of the parent do not run."""
+    global _executor
+    _executor = None
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,46 @@
+"""TrinityLake in PySpark: transactions over many tables, full SQL, and a data source that needs neither jar nor server.
+
+    spark = connect("s3://bucket/lake")                        # Spark SQL; the catalog server runs in the driver
+    with transaction(spark) as tx:                             # any number of statements, one commit
+        spark.sql(f"INSERT INTO {tx}.nyc.flights SELECT …")
+
+    spark.read.format("trinitylake").option("root", uri).load("nyc.flights")     # no jar, no server
+
+Needs PySpark 4.1, which the extra `trinitylake[spark]` brings. Importing this package starts no JVM.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if find_spec("pyspark") is None:
+    raise ImportError("trinitylake.spark needs PySpark 4.1: pip install 'trinitylake[spark]'")
+
+if TYPE_CHECKING:
+    from trinitylake.spark import functions
+    from trinitylake.spark.functions import register_functions
+    from trinitylake.spark.source import TrinityLakeDataSource
+
+__all__ = ["TrinityLakeDataSource", "functions", "register_functions"]
+
+# Loaded when they are first asked for: name -> module. A Python worker of Spark needs one or two of them.
+_LAZY = {
+    "TrinityLakeDataSource": "trinitylake.spark.source",
+    "register_functions": "trinitylake.spark.functions",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "functions":
+        return import_module("trinitylake.spark.functions")
+    if name not in _LAZY:
+        raise AttributeError(f"module 'trinitylake.spark' has no attribute {name!r}")
+    value = getattr(import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

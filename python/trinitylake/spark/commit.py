@@ -1,0 +1,88 @@
+"""The one commit of a write: the files that tasks reported, as one lakehouse transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import ALWAYS_TRUE
+from pyspark.sql.datasource import WriterCommitMessage
+
+from trinitylake.errors import CommitConflict
+from trinitylake.iceberg.transaction import StagedTransaction
+from trinitylake.iceberg_errors import translated
+from trinitylake.scan import parse_filter
+from trinitylake.spark.write_tasks import WritePlan
+from trinitylake.transaction import _CERTAINLY_LOST as CERTAINLY_LOST
+from trinitylake.transaction import Transaction
+
+if TYPE_CHECKING:
+    from trinitylake.lakehouse import Lakehouse
+    from trinitylake.table import Table
+
+
+def begin_on(lake: Lakehouse, plan: WritePlan, transaction_id: str, version: int | None = None) -> Transaction:
+    """A transaction on the version that the write was planned on, so that all that came after is checked."""
+    core = lake._core.begin(
+        id=transaction_id,
+        message=plan.options.message or f"Spark write to {plan.table_name}",
+        author=plan.options.author,
+        properties={"engine": "spark", "write-id": plan.write_id},
+        base=lake._core.version(plan.version if version is None else version),
+    )
+    return Transaction(lake._core, core)
+
+
+def stage(
+    transaction: Transaction,
+    plan: WritePlan,
+    files: list[DataFile],
+    overwrite: bool,
+    table_properties: Mapping[str, str] | None = None,
+) -> None:
+    """Add the files to the table as the transaction sees it, after removing the rows they replace.
+
+    Raises:
+        CommitConflict: the table was dropped and created again since the write was planned.
+        InvalidArgument: the filter of an overwrite cannot be read.
+    """
+    table = transaction.table(plan.table_name)
+    if table.id != plan.table_id:
+        raise CommitConflict(
+            f"table {plan.table_name} was dropped and created again while the write was running",
+            keys=[f"table {plan.table_name}"],
+        )
+    _stage_files(table, plan, files, overwrite, dict(table_properties or {}))
+
+
+def _stage_files(
+    table: Table, plan: WritePlan, files: list[DataFile], overwrite: bool, table_properties: dict[str, str]
+) -> None:
+    replaced = ALWAYS_TRUE if plan.options.filter is None else parse_filter(plan.options.filter)
+    snapshot_properties = {"engine": "spark", "write-id": plan.write_id}
+    with table._writing() as iceberg, translated(table.name), iceberg.transaction() as change:
+        assert isinstance(change, StagedTransaction)
+        if overwrite:
+            with change._depending_on("overwrite"):  # also where there is nothing yet that could be removed
+                if iceberg.current_snapshot() is not None:
+                    change.delete(replaced, snapshot_properties)
+        if files:
+            with change._append_snapshot_producer(snapshot_properties) as append:
+                for file in files:
+                    append.append_data_file(file)
+        if table_properties:
+            change.set_properties(table_properties)
+
+
+def commit_or_delete(transaction: Transaction, plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Commit, and delete the files that are not part of the table afterwards, if that is known.
+
+    Raises as `Transaction.commit` does.
+    """
+    try:
+        transaction.commit()
+    except CERTAINLY_LOST:
+        plan.delete_all_but([])
+        raise
+    plan.delete_all_but(messages)

@@ -1,0 +1,130 @@
+"""Spark's filters as Iceberg expressions.
+
+A filter is taken over only if Iceberg answers it exactly as Spark does, nulls included; the others stay with Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.expressions import (
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    NotEqualTo,
+    NotNull,
+    StartsWith,
+)
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+from pyspark.sql import datasource as spark
+
+_COMPARISONS: dict[type[spark.Filter], Any] = {
+    spark.EqualTo: EqualTo,
+    spark.GreaterThan: GreaterThan,
+    spark.GreaterThanOrEqual: GreaterThanOrEqual,
+    spark.LessThan: LessThan,
+    spark.LessThanOrEqual: LessThanOrEqual,
+}
+#: Types whose order and equality are the same on both sides. Floating point is not: Spark has NaN = NaN.
+_COMPARABLE = (
+    BooleanType,
+    IntegerType,
+    LongType,
+    DecimalType,
+    StringType,
+    DateType,
+    TimestampType,
+    TimestamptzType,
+)
+
+
+def translate(filter: spark.Filter, schema: Schema) -> BooleanExpression | None:
+    """One filter as an expression on the columns of `schema`; None if it has to stay with Spark."""
+    expression = _translate(filter, schema)
+    if expression is None:
+        return None
+    try:
+        bind(schema, expression, case_sensitive=True)
+    except (ValueError, TypeError, ValidationError):  # a value that Iceberg cannot make one of the column's type
+        return None
+    return expression
+
+
+def push(filters: Iterable[spark.Filter], schema: Schema) -> tuple[BooleanExpression | None, list[spark.Filter]]:
+    """All filters that can be taken over as one expression (None if there is none), and those that stay with Spark."""
+    pushed: BooleanExpression | None = None
+    kept = []
+    for filter in filters:
+        expression = translate(filter, schema)
+        if expression is None:
+            kept.append(filter)
+        else:
+            pushed = expression if pushed is None else And(pushed, expression)
+    return pushed, kept
+
+
+def _translate(filter: spark.Filter, schema: Schema) -> BooleanExpression | None:
+    if isinstance(filter, spark.Not):
+        return _negated(filter.child, schema)
+    attribute = getattr(filter, "attribute", ())
+    field = _field(attribute[0], schema) if len(attribute) == 1 else None
+    if field is None or not field.field_type.is_primitive:
+        return None
+    name = field.name
+    if isinstance(filter, spark.IsNull):
+        return IsNull(name)
+    if isinstance(filter, spark.IsNotNull):
+        return NotNull(name)
+    if not isinstance(field.field_type, _COMPARABLE):
+        return None
+    if isinstance(filter, spark.In):
+        # A null in the list makes Spark's answer null where nothing matches: not true, as here.
+        return In(name, [value for value in filter.value if value is not None])
+    value = getattr(filter, "value", None)
+    if isinstance(filter, spark.StringStartsWith):
+        return StartsWith(name, value) if isinstance(field.field_type, StringType) else None
+    if isinstance(filter, spark.EqualNullSafe):
+        return IsNull(name) if value is None else EqualTo(name, value)
+    comparison = _COMPARISONS.get(type(filter))
+    if comparison is None or value is None:
+        return None
+    expression: BooleanExpression = comparison(name, value)
+    return expression
+
+
+def _negated(filter: spark.Filter, schema: Schema) -> BooleanExpression | None:
+    """Null compared with anything is null, so `NOT (a = 1)` does not hold for a null, in Spark's SQL."""
+    if not isinstance(filter, spark.IsNull | spark.IsNotNull | spark.EqualTo):
+        return None
+    positive = _translate(filter, schema)
+    if positive is None or not isinstance(filter, spark.EqualTo):
+        return None if positive is None else ~positive
+    name = schema.find_field(filter.attribute[0], case_sensitive=False).name
+    return And(NotNull(name), NotEqualTo(name, filter.value))
+
+
+def _field(name: str, schema: Schema) -> NestedField | None:
+    try:
+        return schema.find_field(name, case_sensitive=False)
+    except ValueError:
+        return None

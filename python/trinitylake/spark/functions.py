@@ -1,0 +1,183 @@
+"""The format's own functions for Spark: paths, keys and buckets, computed by the core on whole Arrow columns.
+
+    from trinitylake.spark import functions as tlf
+
+    frame.select(tlf.optimize_path("path"), tlf.table_key("namespace", "name"))
+
+`register_functions(spark)` makes the same functions known to SQL. Each takes and returns columns; a null gives a
+null. They hold no handle and open no connection, so they run in any Python worker. Section numbers are those of
+`docs/format.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as sql
+from pyspark.sql.functions import arrow_udf
+
+from trinitylake import core
+from trinitylake.core import HasKeySizes, KeySizes
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+
+ColumnOrName: TypeAlias = "Column | str"
+
+#: What `decode_key` returns.
+DECODED_KEY = "struct<kind: string, namespace: string, name: string>"
+
+
+def optimize_path(path: ColumnOrName) -> Column:
+    """Spread a file path over the prefixes of an object store (§3): string to string."""
+    return _udf(_optimize_path, "string")(path)
+
+
+def root_path(version: ColumnOrName) -> Column:
+    """The file name of the root node of a version (§3): bigint to string."""
+    return _udf(_root_path, "string")(version)
+
+
+def root_version(path: ColumnOrName) -> Column:
+    """The inverse of `root_path`: string to bigint, null for what is not the name of a root node."""
+    return _udf(_root_version, "bigint")(path)
+
+
+def namespace_key(namespace: ColumnOrName, config: HasKeySizes | None = None) -> Column:
+    """The key of a namespace (§4). `config` is a `KeySizes` or the definition of a lakehouse."""
+    return _udf(partial(_key, "namespace", _sizes(config)), "string")(namespace)
+
+
+def table_key(namespace: ColumnOrName, table: ColumnOrName, config: HasKeySizes | None = None) -> Column:
+    """The key of a table (§4). A name that no key can hold fails the query with `InvalidName`."""
+    return _udf(partial(_key, "table", _sizes(config)), "string")(namespace, table)
+
+
+def view_key(namespace: ColumnOrName, view: ColumnOrName, config: HasKeySizes | None = None) -> Column:
+    """The key of a view (§4); see `table_key`."""
+    return _udf(partial(_key, "view", _sizes(config)), "string")(namespace, view)
+
+
+def decode_key(key: ColumnOrName, config: HasKeySizes | None = None) -> Column:
+    """The inverse of the key functions: a struct of kind, namespace and name (empty for a namespace)."""
+    return _udf(partial(_decode_key, _sizes(config)), DECODED_KEY)(key)
+
+
+def bucket_of(value: ColumnOrName, buckets: int | Column) -> Column:
+    """The bucket, from 0, that Iceberg's partition transform `bucket[n]` puts a value in.
+
+    `buckets` is a number, or a column that holds the same number in every row. Takes every type that Iceberg can
+    put into buckets: integers, decimals, dates, timestamps, strings and binary.
+    """
+    return _udf(_bucket_of, "int")(value, sql.lit(buckets) if isinstance(buckets, int) else buckets)
+
+
+def register_functions(spark: SparkSession, config: HasKeySizes | None = None, prefix: str = "") -> list[str]:
+    """Make the functions of this module known to SQL in one session; returns their names.
+
+    Args:
+        spark: the session.
+        config: what decides the width of keys: a `KeySizes` or `lake.definition`; the format's defaults if not given.
+        prefix: goes before each name, for a session where one of them is taken.
+    """
+    sizes = _sizes(config)
+    functions: dict[str, tuple[Callable[..., pa.Array], str]] = {
+        "optimize_path": (_optimize_path, "string"),
+        "root_path": (_root_path, "string"),
+        "root_version": (_root_version, "bigint"),
+        "namespace_key": (partial(_key, "namespace", sizes), "string"),
+        "table_key": (partial(_key, "table", sizes), "string"),
+        "view_key": (partial(_key, "view", sizes), "string"),
+        "decode_key": (partial(_decode_key, sizes), DECODED_KEY),
+        "bucket_of": (_bucket_of, "int"),
+    }
+    for name, (function, return_type) in functions.items():
+        spark.udf.register(prefix + name, _udf(function, return_type))
+    return [prefix + name for name in functions]
+
+
+def _udf(function: Callable[..., pa.Array], return_type: str) -> Any:
+    """An Arrow UDF of a function that may be partial. Spark tells the kind of a UDF by its type hints."""
+
+    def on_columns(*columns: pa.Array) -> pa.Array:
+        return function(*columns)
+
+    return arrow_udf(on_columns, return_type)
+
+
+def _optimize_path(paths: pa.Array) -> pa.Array:
+    return core.optimize_paths(paths)
+
+
+def _root_path(versions: pa.Array) -> pa.Array:
+    return pa.array(
+        [None if version is None else core.root_path(version) for version in versions.to_pylist()], pa.string()
+    )
+
+
+def _root_version(paths: pa.Array) -> pa.Array:
+    return pa.array([None if path is None else core.root_version(path) for path in paths.to_pylist()], pa.int64())
+
+
+def _key(kind: Literal["namespace", "table", "view"], sizes: KeySizes, *names: pa.Array) -> pa.Array:
+    """Keys of the rows whose names are all there; null for the others, which the core has no key for."""
+    present = pc.is_valid(names[0])
+    for column in names[1:]:
+        present = pc.and_(present, pc.is_valid(column))
+    encode = {
+        "namespace": core.encode_namespace_keys,
+        "table": core.encode_table_keys,
+        "view": core.encode_view_keys,
+    }[kind]
+    if pc.all(present).as_py() is not False:
+        return encode(*names, sizes)
+    return _scatter(encode(*(column.filter(present) for column in names), sizes), present)
+
+
+def _decode_key(sizes: KeySizes, keys: pa.Array) -> pa.Array:
+    present = pc.is_valid(keys)
+    decoded = core.decode_keys(keys.filter(present), sizes)
+    rows = pa.StructArray.from_arrays([column.cast(pa.string()) for column in decoded.columns], decoded.schema.names)
+    return rows if keys.null_count == 0 else _scatter(rows, present)
+
+
+def _bucket_of(values: pa.Array, buckets: pa.Array) -> pa.Array:
+    from pyiceberg_core import transform
+
+    if len(values) == 0:
+        return pa.array([], pa.int32())
+    counts = pc.unique(buckets)
+    if len(counts) != 1 or not counts[0].is_valid or counts[0].as_py() < 1:
+        raise ValueError(f"bucket_of needs one number of buckets, at least 1, got {counts.to_pylist()[:5]}")
+    return transform.bucket(_bucketable(values), counts[0].as_py()).cast(pa.int32())
+
+
+def _bucketable(values: pa.Array) -> pa.Array:
+    """The types that Iceberg has: it hashes all integers as 64 bits."""
+    if pa.types.is_integer(values.type):
+        return values.cast(pa.int64())
+    if pa.types.is_timestamp(values.type) and values.type.tz is not None:
+        return values.cast(pa.timestamp("us", tz="+00:00"))
+    if pa.types.is_decimal(values.type):
+        # The JVM aligns buffers to 8 bytes, Rust reads 16 at a time; concatenating copies into aligned memory.
+        return pa.concat_arrays([values, values.slice(0, 0)])
+    return values
+
+
+def _scatter(values: pa.Array, present: pa.Array) -> pa.Array:
+    """Put values back to the rows they are from: `present` has one True for each of them."""
+    positions = pc.subtract(pc.cumulative_sum(present.cast(pa.int64())), 1)
+    return values.take(pc.if_else(present, positions, None))
+
+
+def _sizes(config: HasKeySizes | None) -> KeySizes:
+    """Plain numbers, so that no lakehouse definition is sent to the executors."""
+    if config is None:
+        return KeySizes()
+    return KeySizes(
+        config.namespace_name_max_size_bytes, config.table_name_max_size_bytes, config.view_name_max_size_bytes
+    )

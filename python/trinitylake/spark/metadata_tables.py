@@ -1,0 +1,126 @@
+"""What there is to know about a lakehouse besides rows, as data frames: its log, objects and changes, a table's files.
+
+spark.read.format("trinitylake").option("root", uri).option("metadata", "log").load()
+spark.read.format("trinitylake").option("root", uri).option("metadata", "files").load("nyc.flights")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import DataType, StructType
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.spark.options import Metadata, Options
+
+if TYPE_CHECKING:
+    from trinitylake.lakehouse import Lakehouse
+
+Row = tuple[Any, ...]
+
+_SCHEMAS: dict[Metadata, str] = {
+    "log": """
+        version bigint, created_at timestamp, rollback_from bigint, message string, author string,
+        transactions array<struct<id: string, isolation: string, message: string, author: string,
+                                  began_at_version: bigint, properties: map<string, string>>>""",
+    "objects": "kind string, namespace string, name string, location string",
+    "changes": "version bigint, created_at timestamp, change string, kind string, name string",
+    "files": """
+        content string, file_path string, file_format string, spec_id int, partition string, record_count bigint,
+        file_size_in_bytes bigint, snapshot_id bigint, sequence_number bigint""",
+}
+_CONTENTS = ("data", "position deletes", "equality deletes")
+
+
+def schema_of(metadata: Metadata) -> StructType:
+    """The columns of a metadata table."""
+    schema = DataType.fromDDL(" ".join(_SCHEMAS[metadata].split()))
+    assert isinstance(schema, StructType)
+    return schema
+
+
+class MetadataReader(DataSourceReader):
+    """Reads one metadata table, in one task, from the version that was the latest when the query was planned."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        assert options.metadata is not None
+        if options.txn is not None:
+            raise InvalidArgument("metadata tables show committed versions: they cannot be read in a transaction")
+        self._metadata = options.metadata
+        self._options = options
+        self._positions = [_position(name, schema_of(options.metadata)) for name in schema.fieldNames()]
+        self._version = options.reading(options.open()).version
+
+    def read(self, partition: InputPartition) -> Iterator[Row]:
+        """All rows of the metadata table."""
+        rows: dict[Metadata, Callable[[Lakehouse], Iterator[Row]]] = {
+            "log": self._log,
+            "objects": self._objects,
+            "changes": self._changes,
+            "files": self._files,
+        }
+        for row in rows[self._metadata](self._options.open()):
+            yield tuple(row[position] for position in self._positions)
+
+    def _log(self, lake: Lakehouse) -> Iterator[Row]:
+        """One row for each version that is kept, the newest first."""
+        for entry in lake.log(None, before=self._version + 1):
+            transactions = [
+                (one.id, one.isolation, one.message, one.author, one.began_at_version, one.properties)
+                for one in entry.transactions
+            ]
+            yield entry.version, entry.created_at, entry.rollback_from, entry.message, entry.author, transactions
+
+    def _objects(self, lake: Lakehouse) -> Iterator[Row]:
+        """One row for each namespace, table and view. The location is that of the definition file."""
+        version = lake.at(version=self._version)._version
+        for kind in ("namespace", "table", "view"):
+            for row in version.list(kind).to_pylist():
+                yield kind, row["namespace"], row["name"], row["location"]
+
+    def _changes(self, lake: Lakehouse) -> Iterator[Row]:
+        """One row for each object that a version added, removed or changed; versions in ascending order."""
+        since = self._options.since
+        entries = [
+            entry for entry in lake.log(None, before=self._version + 1) if since is None or entry.version > since
+        ]
+        for entry in reversed(entries):
+            if entry.version == 0 or (since is None and entry is entries[-1]):
+                continue  # the first version that is kept has nothing to be compared with
+            diff = lake.diff(entry.version - 1, entry.version)
+            for change, objects in (("added", diff.added), ("removed", diff.removed), ("changed", diff.changed)):
+                for one in objects:
+                    yield entry.version, entry.created_at, change, one.kind, one.name
+
+    def _files(self, lake: Lakehouse) -> Iterator[Row]:
+        """One row for each data and delete file of a table."""
+        from trinitylake.iceberg.manifest import read_entries
+
+        iceberg = lake.at(version=self._version).table(self._options.table_name).iceberg
+        snapshot = iceberg.current_snapshot()
+        if snapshot is None:
+            return
+        specs, schema = iceberg.specs(), iceberg.schema()
+        for manifest in snapshot.manifests(iceberg.io):
+            for entry in read_entries(iceberg.io, manifest):
+                file = entry.data_file
+                yield (
+                    _CONTENTS[file.content.value],
+                    file.file_path,
+                    file.file_format.value,
+                    manifest.partition_spec_id,
+                    specs[manifest.partition_spec_id].partition_to_path(file.partition, schema),
+                    file.record_count,
+                    file.file_size_in_bytes,
+                    entry.snapshot_id,
+                    entry.sequence_number,
+                )
+
+
+def _position(name: str, schema: StructType) -> int:
+    for position, known in enumerate(schema.fieldNames()):
+        if known.lower() == name.lower():
+            return position
+    raise InvalidArgument(f"the metadata table has no column {name!r}; it has {', '.join(schema.fieldNames())}")

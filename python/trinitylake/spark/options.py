@@ -1,0 +1,146 @@
+"""The options of `format("trinitylake")`, checked and typed. Spark hands them over as text with lower-case names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, cast
+
+from trinitylake.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from trinitylake.lakehouse import Lakehouse
+    from trinitylake.table import Table
+    from trinitylake.view_at import ViewAt
+
+Metadata = Literal["log", "objects", "files", "changes"]
+METADATA: tuple[Metadata, ...] = ("log", "objects", "files", "changes")
+
+#: What goes before the name of a storage option, such as `storage.aws_region`.
+STORAGE_PREFIX = "storage."
+#: What Spark itself puts among the options of a reader, a writer or a stream.
+_OF_SPARK = {"path", "checkpointlocation", "queryname", "serialization.format"}
+
+#: How many bytes of data files one read task takes, if no option says otherwise.
+SPLIT_SIZE_BYTES = 128 << 20
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything that can be said in `option(...)`; the fields are the names of the options.
+
+    Attributes:
+        root: the URI of the lakehouse; the environment variable TRINITYLAKE_ROOT if not given.
+        table: the full name of the table; usually the argument of `load` and `save`.
+        storage: storage options, given as `storage.<name>`. Sent to the executors, never written anywhere.
+        durability: "fsync" or "none", for a lakehouse on local disk.
+        version: read this version.
+        timestamp: read the newest version at this time (ISO 8601).
+        txn: the id of a saved transaction to take part in.
+        filter: rows to read, or for an overwrite the rows to replace.
+        metadata: read one of the metadata tables instead of rows.
+        since: a stream and the metadata table "changes": only what came after this version.
+        split_size_bytes: the size of data files that one read task takes.
+        max_versions_per_trigger, max_files_per_trigger: how much one micro-batch of a stream takes at most.
+        ignore_changes: a stream goes on where rows were removed or replaced, instead of failing there.
+        message, author: kept in the log of the lakehouse.
+    """
+
+    root: str
+    table: str = ""
+    storage: dict[str, str] = field(default_factory=dict, repr=False)
+    durability: Literal["fsync", "none"] | None = None
+    version: int | None = None
+    timestamp: str | None = None
+    txn: str | None = None
+    filter: str | None = None
+    metadata: Metadata | None = None
+    since: int | None = None
+    split_size_bytes: int = SPLIT_SIZE_BYTES
+    max_versions_per_trigger: int | None = None
+    max_files_per_trigger: int | None = None
+    ignore_changes: bool = False
+    message: str = ""
+    author: str = ""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> Options:
+        """Read Spark's options. Raises `InvalidArgument` for one that is unknown, malformed or contradicts another."""
+        given = {name.lower(): value for name, value in options.items()}
+        storage = {
+            name[len(STORAGE_PREFIX) :]: given.pop(name) for name in list(given) if name.startswith(STORAGE_PREFIX)
+        }
+        path = given.get("path", "")
+        given = {name.replace("_", ""): value for name, value in given.items() if name not in _OF_SPARK}
+        table = given.pop("table", "") or path
+        root = given.pop("root", "") or os.environ.get("TRINITYLAKE_ROOT", "")
+        if not root:
+            raise InvalidArgument('no lakehouse: set option("root", "<uri>") or TRINITYLAKE_ROOT')
+        parsed = cls(
+            root=root,
+            table=table,
+            storage=storage,
+            durability=cast(
+                'Literal["fsync", "none"] | None', _choice("durability", given.pop("durability", None), "fsync", "none")
+            ),
+            version=_number("version", given.pop("version", None), 0),
+            timestamp=given.pop("timestamp", None),
+            txn=given.pop("txn", None),
+            filter=given.pop("filter", None),
+            metadata=cast("Metadata | None", _choice("metadata", given.pop("metadata", None), *METADATA)),
+            since=_number("since", given.pop("since", None), 0),
+            split_size_bytes=_number("split_size_bytes", given.pop("splitsizebytes", None), 1) or SPLIT_SIZE_BYTES,
+            max_versions_per_trigger=_number("max_versions_per_trigger", given.pop("maxversionspertrigger", None), 1),
+            max_files_per_trigger=_number("max_files_per_trigger", given.pop("maxfilespertrigger", None), 1),
+            ignore_changes=_choice("ignore_changes", given.pop("ignorechanges", None), "true", "false") == "true",
+            message=given.pop("message", ""),
+            author=given.pop("author", ""),
+        )
+        if given:
+            raise InvalidArgument(f"unknown option {', '.join(sorted(given))}: see docs/spark.md for those there are")
+        if len([one for one in (parsed.version, parsed.timestamp, parsed.txn) if one is not None]) > 1:
+            raise InvalidArgument("give only one of the options version, timestamp and txn")
+        return parsed
+
+    @property
+    def table_name(self) -> str:
+        """The table. Raises `InvalidArgument` if none was named."""
+        if not self.table:
+            raise InvalidArgument('no table: write load("namespace.table") or save("namespace.table")')
+        return self.table
+
+    def open(self) -> Lakehouse:
+        """Open the lakehouse; in every process anew."""
+        import trinitylake
+
+        return trinitylake.open(self.root, storage_options=self.storage or None, durability=self.durability)
+
+    def reading(self, lake: Lakehouse) -> ViewAt:
+        """The version to be read. Raises `VersionNotFound` and `VersionExpired`."""
+        return lake.at(version=self.version, timestamp=self.timestamp)
+
+    def open_table(self) -> Table:
+        """The table to be read. Raises `ObjectNotFound`."""
+        lake = self.open()
+        if self.txn is not None:
+            return lake.resume(self.txn).table(self.table_name)
+        return self.reading(lake).table(self.table_name)
+
+
+def _number(name: str, value: str | None, least: int) -> int | None:
+    if value is None:
+        return None
+    try:
+        number = int(value)
+    except ValueError:
+        raise InvalidArgument(f"option {name} must be a whole number, got {value!r}") from None
+    if number < least:
+        raise InvalidArgument(f"option {name} must be at least {least}, got {number}")
+    return number
+
+
+def _choice(name: str, value: str | None, *choices: str) -> str | None:
+    if value is None or value.lower() in choices:
+        return value if value is None else value.lower()
+    raise InvalidArgument(f"option {name} must be one of {', '.join(choices)}, got {value!r}")

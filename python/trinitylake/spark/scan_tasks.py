@@ -1,0 +1,146 @@
+"""Reading data files on executors: what a task is sent, and the Arrow batches it gives back.
+
+The driver plans a scan once; a task gets its files and the few parts of the table's metadata that reading them
+takes, so that its size does not grow with the table's history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.schema import Schema
+from pyiceberg.table import DataScan, FileScanTask
+from pyiceberg.table.metadata import TableMetadata
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.spark.options import Options
+from trinitylake.spark.types import arrow_schema_of, to_spark_batch
+
+if TYPE_CHECKING:
+    from trinitylake.iceberg.io import LakehouseFileIO
+
+#: What opening one more file costs, as a size: many small files make fewer tasks than their bytes alone would.
+OPEN_FILE_COST_BYTES = 4 << 20
+
+
+class ScanPartition(InputPartition):
+    """The files that one task reads."""
+
+    def __init__(self, tasks: Sequence[FileScanTask]) -> None:
+        super().__init__(len(tasks))
+        self.tasks = list(tasks)
+
+
+@dataclass
+class ScanPlan:
+    """How the files of one table state are read, for every task alike.
+
+    Attributes:
+        options: to open the storage with.
+        metadata: the table's metadata without its history.
+        columns: names of the columns, in the order in which Spark wants them.
+        filter: rows that do not match are left out.
+        schema: what Spark expects.
+        is_managed: whether the files are below the root of the lakehouse, and read through its storage.
+        io_properties: for the file access of a table elsewhere.
+    """
+
+    options: Options
+    metadata: TableMetadata
+    columns: list[str]
+    filter: BooleanExpression
+    schema: StructType
+    is_managed: bool
+    io_properties: dict[str, str]
+
+    @classmethod
+    def of(
+        cls, options: Options, scan: DataScan, schema: StructType, is_managed: bool, filter: BooleanExpression
+    ) -> ScanPlan:
+        """The plan of a scan. Raises `InvalidArgument` for a column that the table does not have."""
+        projection = scan.projection()
+        columns = [_column(field.name, projection) for field in schema.fields]
+        return cls(
+            options=options,
+            metadata=without_history(scan.table_metadata),
+            columns=columns,
+            filter=filter,
+            schema=schema,
+            is_managed=is_managed,
+            io_properties={} if is_managed else dict(scan.io.properties),
+        )
+
+    def read(self, tasks: Sequence[FileScanTask]) -> Iterator[pa.RecordBatch]:
+        """The rows of these files, as Spark takes them, one batch at a time."""
+        from pyiceberg.io.pyarrow import ArrowScan
+
+        from trinitylake.spark.position_deletes import read_position_deletes
+
+        target = arrow_schema_of(self.schema)
+        io = self._io()
+        projected = _select(self.metadata.schema(), self.columns)
+        scan = ArrowScan(self.metadata, io, projected, self.filter)
+        deletes = read_position_deletes(io, tasks)
+        for batch in scan._record_batches_from_scan_tasks_and_deletes(tasks, deletes):
+            yield to_spark_batch(batch.rename_columns(self._spark_names(batch.schema.names)), target)
+
+    def _spark_names(self, names: list[str]) -> list[str]:
+        spark_name = dict(zip(self.columns, self.schema.fieldNames(), strict=True))
+        return [spark_name[name] for name in names]
+
+    def _io(self) -> Any:
+        if not self.is_managed:
+            from pyiceberg.io import load_file_io
+
+            return load_file_io(self.io_properties, self.metadata.location)
+        return storage_io(self.options)
+
+
+def storage_io(options: Options) -> LakehouseFileIO:
+    """The file access of the lakehouse, without reading any version of it."""
+    from trinitylake import _core
+    from trinitylake.iceberg.io import LakehouseFileIO
+
+    return LakehouseFileIO(_core.Storage(options.root, options.storage or None, options.durability))
+
+
+def pack(tasks: Iterable[FileScanTask], split_size_bytes: int) -> list[ScanPartition]:
+    """Put files together until a task has about `split_size_bytes`, the largest first so that tasks come out even."""
+    ordered = sorted(tasks, key=lambda task: (-task.file.file_size_in_bytes, task.file.file_path))
+    bins: list[tuple[int, list[FileScanTask]]] = []
+    for task in ordered:
+        cost = max(task.file.file_size_in_bytes, OPEN_FILE_COST_BYTES)
+        if bins and bins[-1][0] + cost <= split_size_bytes:
+            bins[-1] = (bins[-1][0] + cost, [*bins[-1][1], task])
+        else:
+            bins.append((cost, [task]))
+    return [ScanPartition(members) for _, members in bins]
+
+
+def _column(name: str, schema: Schema) -> str:
+    try:
+        return schema.find_field(name, case_sensitive=False).name
+    except ValueError:
+        names = ", ".join(field.name for field in schema.fields)
+        raise InvalidArgument(f"the table has no column {name!r}; it has {names}") from None
+
+
+def _select(schema: Schema, columns: Sequence[str]) -> Schema:
+    return schema.select(*columns) if columns else Schema()
+
+
+def without_history(metadata: TableMetadata) -> TableMetadata:
+    """Schemas, specs and properties; the copy shares them with the original, which caches hold."""
+    return metadata.model_copy(
+        update={"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "current_snapshot_id": None}
+    )
+
+
+#: For readers that take everything.
+ALL_ROWS: BooleanExpression = AlwaysTrue()

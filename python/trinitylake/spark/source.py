@@ -1,0 +1,66 @@
+"""`format("trinitylake")`: tables of a lakehouse as a Spark data source, without a jar and without a server.
+
+Spark makes an object of this class wherever it needs one: in processes beside the driver that plan, read and commit,
+so nothing is shared between calls but the options (`options.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from trinitylake.spark.options import Options
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
+
+
+class TrinityLakeDataSource(DataSource):
+    """Reads and writes tables, in batches and as streams. Registered by itself where TrinityLake is installed."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `format(...)`."""
+        return "trinitylake"
+
+    def schema(self) -> StructType:
+        """The columns of the table or metadata table; some of them, if `.schema(...)` named those."""
+        options = Options.parse(self.options)
+        if options.metadata is not None:
+            from trinitylake.spark.metadata_tables import schema_of
+
+            return schema_of(options.metadata)
+        from trinitylake.spark.types import spark_schema
+
+        return spark_schema(options.open_table().iceberg.schema())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For `spark.read`."""
+        options = Options.parse(self.options)
+        if options.metadata is not None:
+            from trinitylake.spark.metadata_tables import MetadataReader
+
+            return MetadataReader(options, schema)
+        from trinitylake.spark.batch_read import BatchReader
+
+        return BatchReader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For `frame.write` in the modes append and overwrite."""
+        from trinitylake.spark.batch_write import BatchWriter
+
+        return BatchWriter(Options.parse(self.options), overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For `spark.readStream`."""
+        from trinitylake.spark.stream_read import StreamReader
+
+        return StreamReader(Options.parse(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """For `frame.writeStream`."""
+        from trinitylake.spark.stream_write import StreamWriter
+
+        return StreamWriter(Options.parse(self.options), overwrite)

@@ -1,0 +1,112 @@
+"""Reading a table as a stream: first all of it, or what came after a version, then what each new version adds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.table import FileScanTask
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.scan import parse_filter
+from trinitylake.spark.options import Options
+from trinitylake.spark.scan_tasks import ALL_ROWS, ScanPartition, ScanPlan, pack
+from trinitylake.spark.stream_position import Position, TableHistory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class StreamPartition(ScanPartition):
+    """The files of one task together with the plan: the reader on the executor has seen neither."""
+
+    def __init__(self, tasks: Sequence[FileScanTask], plan: ScanPlan) -> None:
+        super().__init__(tasks)
+        self.plan = plan
+
+
+class StreamReader(DataSourceStreamReader):
+    """The source of one streaming query. Lives in a process beside the driver as long as the query runs."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        if options.metadata is not None or options.txn is not None:
+            raise InvalidArgument("a stream reads the rows of a table: the options metadata and txn are for batches")
+        if options.since is not None and (options.version is not None or options.timestamp is not None):
+            raise InvalidArgument(
+                "since starts behind a version, version and timestamp start with all its rows: give one"
+            )
+        self._options = options
+        self._schema = schema
+        self._filter: BooleanExpression = ALL_ROWS if options.filter is None else parse_filter(options.filter)
+        self._position: Position | None = None
+
+    @cached_property
+    def _history(self) -> TableHistory:
+        return TableHistory(self._options)
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint starts."""
+        since = self._options.since
+        self._position = self._history.now() if since is None else self._history.after(since)
+        return self._position.to_offset()
+
+    def latestOffset(self) -> dict[str, Any]:
+        """How far the next micro-batch goes: to the latest version, or as far as the admission limits let it."""
+        if self._position is None:
+            self.initialOffset()
+        assert self._position is not None
+        return self._admitted(self._position).to_offset()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The files between two offsets. Spark also calls this to tell where a restarted query stands."""
+        first, last = Position.from_offset(start), Position.from_offset(end)
+        self._position = last
+        tasks = self._tasks(first, last) if first != last else []
+        if not tasks:
+            return []
+        table = self._history.table()
+        scan = table.scan(filter=self._filter).iceberg
+        plan = ScanPlan.of(self._options, scan, self._schema, table.type == "managed", self._filter)
+        return [StreamPartition(one.tasks, plan) for one in pack(tasks, self._options.split_size_bytes)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task's files. Runs on an executor."""
+        assert isinstance(partition, StreamPartition)
+        return partition.plan.read(partition.tasks)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to do: what was read is not kept here."""
+
+    def stop(self) -> None:
+        """Nothing to do: no connection is open."""
+
+    def _admitted(self, start: Position) -> Position:
+        versions, files = self._options.max_versions_per_trigger, self._options.max_files_per_trigger
+        position = start
+        for step in self._history.steps(start):
+            taken = start.files if step.version == start.version else 0
+            left = len(step.tasks) - taken
+            if files is not None and left > files:
+                return Position(step.version, position.snapshot, taken + files, start.whole and position is start)
+            position = step.end
+            if files is not None:
+                files -= left
+            if versions is not None:
+                versions -= 1
+            if versions == 0 or files == 0:
+                break
+        return position
+
+    def _tasks(self, first: Position, last: Position) -> list[FileScanTask]:
+        tasks: list[FileScanTask] = []
+        for step in self._history.steps(first):
+            if step.version > last.version:
+                break
+            begin = first.files if step.version == first.version else 0
+            end = last.files if step.version == last.version else None
+            tasks += step.tasks[begin:end]
+        return tasks

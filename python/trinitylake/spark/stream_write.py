@@ -1,0 +1,107 @@
+"""Writing a stream: each micro-batch is one lakehouse transaction, applied once however often Spark runs it.
+
+The number of the last batch of a query is kept as a property of the table, set by the commit that adds the rows. A
+batch that Spark runs again after a restart finds it and adds nothing; two drivers that run the same batch at once
+meet in the commit, where one of them loses and then finds it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from trinitylake.errors import CommitConflict, InvalidArgument, StorageError
+from trinitylake.spark.commit import begin_on, stage
+from trinitylake.spark.options import Options
+from trinitylake.spark.write_tasks import WritePlan, WrittenFiles, files_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Table property: the last batch of the query whose id follows.
+LAST_BATCH = "trinitylake.spark.last-batch."
+#: How often a batch is committed anew when a driver that runs it too was faster.
+ATTEMPTS = 3
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """The sink of one streaming query. With output mode "complete" each batch replaces all rows."""
+
+    def __init__(self, options: Options, overwrite: bool) -> None:
+        if options.version is not None or options.timestamp is not None or options.metadata is not None:
+            raise InvalidArgument("the options version, timestamp and metadata are for reading")
+        if options.txn is not None:
+            raise InvalidArgument("a stream cannot take part in a transaction: each of its batches is one")
+        self._options = options
+        self._overwrite = overwrite
+
+    @cached_property
+    def _plan(self) -> WritePlan:
+        """Made for each batch anew, beside the driver, and sent to the tasks, which send it on to the commit."""
+        state = self._options.open().at()
+        return WritePlan.of(self._options, state.table(self._options.table_name), state.version)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Plan before the writer is sent to tasks, so that all of them write into one folder."""
+        _ = self._plan
+        return self.__dict__
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the rows of one task. Runs on an executor."""
+        written = self._plan.write(iterator)
+        written.plan = self._plan
+        return written
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Make the files of one batch part of the table, unless they are already.
+
+        Raises:
+            CommitConflict: another writer changed the table in a way that this batch does not fit on.
+            CommitStateUnknown: it is not known whether the commit happened. The restarted query finds out.
+        """
+        if not messages:
+            return
+        reported = [message for message in messages if isinstance(message, WrittenFiles)]
+        if len(reported) < len(messages):
+            self.abort(messages, batchId)
+            raise StorageError(f"a task of batch {batchId} ended without reporting its files")
+        plan, query_id = reported[0].plan, reported[0].query_id
+        assert plan is not None
+        if not query_id:
+            raise InvalidArgument("Spark named no streaming query, so a batch could not be told from its repetition")
+        if files_of(reported) or self._overwrite:
+            self._commit_once(plan, query_id, batchId, reported)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Delete what the tasks wrote, as far as possible. See `BatchWriter.abort` for a commit that failed."""
+        plans = [message.plan for message in messages if isinstance(message, WrittenFiles) and message.plan]
+        commit_was_tried = all(message is not None for message in messages)
+        for plan in plans[:1]:
+            plan.delete_all_but(messages if commit_was_tried else [])
+
+    def _commit_once(self, plan: WritePlan, query_id: str, batch_id: int, messages: list[WrittenFiles]) -> None:
+        """Commit, unless the table says that this batch is in it already."""
+        last_batch = LAST_BATCH + query_id
+        for attempts_left in reversed(range(ATTEMPTS)):
+            lake = plan.options.open()
+            done = lake.table(plan.table_name).properties.get(last_batch)
+            if done is not None and int(done) >= batch_id:
+                plan.delete_all_but([])
+                return
+            # Every batch of mode "complete" stands for the whole result, so it replaces whatever is there now.
+            base = lake.version if self._overwrite else plan.version
+            transaction = begin_on(lake, plan, f"spark-{query_id}-{batch_id}", base)
+            try:
+                stage(transaction, plan, files_of(messages), self._overwrite, {last_batch: str(batch_id)})
+                transaction.commit()
+            except CommitConflict:
+                transaction.rollback()
+                if not attempts_left:
+                    plan.delete_all_but([])
+                    raise
+            else:
+                plan.delete_all_but(messages)
+                return

@@ -1,0 +1,148 @@
+"""Writing data files on executors, and telling those that count from those that do not.
+
+Every write has a folder of its own below the table, `data/<write id>`. A task writes whatever rows it gets into new
+files there and reports them; only files whose report reaches the driver's commit become part of the table, so a
+retried, speculative or killed task adds nothing twice. What lies in the folder beside them is deleted at the end. A
+task that outlives the write may still leave a file: nothing refers to it, and `vacuum` collects it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyspark.sql.datasource import WriterCommitMessage
+
+from trinitylake import rows
+from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.iceberg_errors import translated
+from trinitylake.spark.options import Options
+from trinitylake.spark.scan_tasks import storage_io, without_history
+
+if TYPE_CHECKING:
+    from trinitylake.table import Table
+
+#: How many bytes of Arrow data a task gathers before it writes them. In Parquet they are a fraction of that.
+BUFFER_SIZE_BYTES = 256 << 20
+
+
+@dataclass
+class WrittenFiles(WriterCommitMessage):
+    """What one attempt of one task wrote.
+
+    Attributes:
+        files: with statistics, partition values and partition spec.
+        query_id: the streaming query that the task was part of, or "".
+        plan: what the task went by, where the commit is made by an object that does not know it.
+    """
+
+    files: list[DataFile]
+    query_id: str = ""
+    plan: WritePlan | None = None
+
+
+@dataclass
+class WritePlan:
+    """How rows become files of one table, for every task alike.
+
+    Attributes:
+        options: to open the storage with.
+        table_name: the full name.
+        table_id: of the table that was planned for; another one of the same name is not written to.
+        version: the version of the lakehouse that the write was planned on.
+        metadata: the table's metadata without its history.
+        write_id: random, names the folder.
+    """
+
+    options: Options
+    table_name: str
+    table_id: str
+    version: int
+    metadata: TableMetadata
+    write_id: str
+
+    @classmethod
+    def of(cls, options: Options, table: Table, version: int) -> WritePlan:
+        """The plan for one write. Raises `InvalidArgument` for a table whose files the lakehouse does not own."""
+        if table.type != "managed":
+            raise InvalidArgument(f"table {table.name} is {table.type}: write to it where it lives")
+        return cls(
+            options=options,
+            table_name=table.name,
+            table_id=table.id,
+            version=version,
+            metadata=without_history(table.iceberg.metadata),
+            write_id=uuid.uuid4().hex,
+        )
+
+    @property
+    def folder(self) -> str:
+        """The URI of the folder that takes the files of this write, ending in "/"."""
+        data = self.metadata.properties.get(TableProperties.WRITE_DATA_PATH)
+        return f"{(data or self.metadata.location.rstrip('/') + '/data').rstrip('/')}/{self.write_id}/"
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> WrittenFiles:
+        """Write the rows of one task. Runs on an executor; what it wrote is gone again if it fails."""
+        from pyiceberg.io.pyarrow import _dataframe_to_data_files
+
+        io = storage_io(self.options)
+        properties = {**self.metadata.properties, TableProperties.WRITE_DATA_PATH: self.folder.rstrip("/")}
+        metadata = self.metadata.model_copy(update={"properties": properties})
+        files: list[DataFile] = []
+        try:
+            for gathered in _gathered(batches):
+                conformed = rows.conform(gathered, metadata.schema())
+                with translated(self.table_name):
+                    files += _dataframe_to_data_files(metadata, conformed, io)
+        except BaseException:
+            for path in io.written_paths:
+                with suppress(TrinityLakeError):  # the driver deletes what is left
+                    io.storage.delete(path)
+            raise
+        return WrittenFiles(files, _query_id())
+
+    def delete_all_but(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Delete the files of this write that `messages` do not tell of, as far as possible."""
+        with suppress(TrinityLakeError):
+            io = storage_io(self.options)
+            kept = {io.path_of(file.file_path) for file in files_of(messages)}
+            for path, _, _ in io.storage.list(io.path_of(self.folder.rstrip("/")) + "/"):  # type: ignore[attr-defined]
+                if path not in kept:
+                    with suppress(TrinityLakeError):
+                        io.storage.delete(path)
+
+
+def files_of(messages: Sequence[WriterCommitMessage | None]) -> list[DataFile]:
+    """The files that tasks reported."""
+    return [file for message in messages if isinstance(message, WrittenFiles) for file in message.files]
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Small batches as tables of a size that is worth a file."""
+    gathered: list[pa.RecordBatch] = []
+    size_bytes = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        gathered.append(batch)
+        size_bytes += batch.nbytes
+        if size_bytes >= BUFFER_SIZE_BYTES:
+            yield pa.Table.from_batches(gathered)
+            gathered, size_bytes = [], 0
+    if gathered:
+        yield pa.Table.from_batches(gathered)
+
+
+def _query_id() -> str:
+    """The id of the streaming query, constant over restarts from one checkpoint; "" in a batch job."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return (context.getLocalProperty("sql.streaming.queryId") or "") if context is not None else ""

@@ -1,0 +1,153 @@
+//! Targets 4 and 7: how often a commit and a cold open wait for a store one after the other.
+//!
+//! Not timed but counted, so this is no criterion benchmark: the store is in memory behind an injected
+//! latency, the clock is virtual, and what has passed on it are the dependent rounds.
+//!
+//! `cargo bench -p trinitylake --features testing --bench remote`; `KEYS` changes the million keys.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::StringArray;
+use bytes::Bytes;
+use tokio::time::Instant;
+use trinitylake::batch::{encode_keys, optimize_paths};
+use trinitylake::definition::{LakehouseDefinition, proto};
+use trinitylake::environment::SystemEnvironment;
+use trinitylake::key::{NameSizes, ObjectKind};
+use trinitylake::lakehouse::Lakehouse;
+use trinitylake::location::RootUri;
+use trinitylake::register::register;
+use trinitylake::storage::latency::{Latency, LatencyStorage};
+use trinitylake::storage::{Counters, CountingStorage, ObjectStorage, Storage};
+use trinitylake::transaction::{CommitLimits, TransactionOptions};
+
+const COMMITS: usize = 400;
+/// Requests that take one unit each, whatever they carry: what passes is the number of rounds. Writes
+/// take a thousand, so that both can be read off one number.
+const READ_ROUND: Duration = Duration::from_millis(1);
+const WRITE_ROUND: Duration = Duration::from_secs(1);
+const ROUNDS: Latency = Latency { write: WRITE_ROUND, read: READ_ROUND, bytes_per_second: u64::MAX };
+
+fn memory() -> Arc<dyn Storage> {
+    Arc::new(ObjectStorage::memory(&RootUri::parse("memory://remote").unwrap()))
+}
+
+fn behind(latency: Latency) -> Arc<CountingStorage> {
+    Arc::new(CountingStorage::new(Arc::new(LatencyStorage::new(memory(), latency))))
+}
+
+/// Rounds of writes, and rounds of reads, of what took this long under [`ROUNDS`].
+fn rounds(elapsed: Duration) -> (u64, u64) {
+    let millis = elapsed.as_millis() as u64;
+    let write = WRITE_ROUND.as_millis() as u64;
+    (millis / write, millis % write / READ_ROUND.as_millis() as u64)
+}
+
+fn namespace(i: usize) -> String {
+    format!("namespace_{i:09}")
+}
+
+async fn build(count: usize) {
+    let lakehouse = Lakehouse::create(
+        memory(),
+        SystemEnvironment::shared(),
+        LakehouseDefinition::encode(proto::LakehouseDef::default()),
+        None,
+    )
+    .await
+    .unwrap();
+    let names = StringArray::from_iter_values((0..count).map(namespace));
+    let keys = encode_keys(ObjectKind::Namespace, &names, None, NameSizes::default()).unwrap();
+    let id = |i: usize| u128::from(i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
+    let files = StringArray::from_iter_values(
+        (0..count).map(|i| format!("namespace-{}-{:032x}.binpb", namespace(i), id(i))),
+    );
+    register(&lakehouse, keys, optimize_paths(&files).unwrap(), "", "").await.unwrap();
+}
+
+async fn open(count: usize) {
+    let storage = behind(ROUNDS);
+    let start = Instant::now();
+    let lakehouse = Lakehouse::open(storage.clone(), SystemEnvironment::shared(), None).await.unwrap();
+    let found = lakehouse.known().locate(ObjectKind::Namespace, &namespace(count / 2 + 1), "").await.unwrap();
+    assert!(found.is_some());
+    let (_, reads) = rounds(start.elapsed());
+    let counters = storage.counters();
+    println!(
+        "target 7: cold open and one look-up at {count} objects: {reads} dependent rounds (at most 4), {} requests, {} bytes \
+         read (at most 150000)",
+        counters.requests(),
+        counters.read_bytes,
+    );
+    let before = storage.counters();
+    lakehouse.latest().await.unwrap();
+    println!(
+        "target 7: refresh of an open handle: {} requests (at most 1)",
+        storage.counters().since(&before).requests()
+    );
+}
+
+/// Commits that replace one random object each, until its root is written: what the caller waits for.
+async fn commit(count: usize, latency: Latency) -> (Vec<Duration>, Counters) {
+    let storage = behind(latency);
+    let lakehouse = Lakehouse::open(storage.clone(), SystemEnvironment::shared(), None).await.unwrap();
+    let mut times = Vec::with_capacity(COMMITS);
+    let mut row = 1;
+    let before = storage.counters();
+    for _ in 0..COMMITS {
+        row = (row * 48_271 + 11) % count;
+        let base = lakehouse.known();
+        let mut transaction = lakehouse.begin(base, TransactionOptions::default()).unwrap();
+        transaction
+            .replace(ObjectKind::Namespace, &namespace(row), "", Bytes::from_static(b"definition"))
+            .await
+            .unwrap();
+        let start = Instant::now();
+        transaction.commit(CommitLimits::default()).await.unwrap();
+        times.push(start.elapsed());
+    }
+    times.sort_unstable();
+    (times, storage.counters().since(&before))
+}
+
+async fn commits(count: usize) {
+    let (times, counters) = commit(count, ROUNDS).await;
+    let each = |number: u64| number as f64 / COMMITS as f64;
+    println!(
+        "target 4: a commit at {count} objects: {:.2} files created, {:.2} hints, {:.2} lists, {:.2} gets, {:.0} bytes written",
+        each(counters.put_if_absent),
+        each(counters.put_hint),
+        each(counters.list),
+        each(counters.get),
+        each(counters.written_bytes),
+    );
+    for (share, name) in [(50, "median"), (90, "90 %"), (100, "most")] {
+        let (writes, reads) = rounds(times[(COMMITS * share / 100).min(COMMITS - 1)]);
+        println!(
+            "target 4: dependent rounds, {name}: {writes} of writes, the last of them the hint beside the list (at most 2 + the \
+             hint), and {reads} of reads"
+        );
+    }
+    for (name, latency) in
+        [("S3, 60/20 ms", Latency::S3_STANDARD), ("S3 Express, 6/5 ms", Latency::S3_EXPRESS)]
+    {
+        let (times, _) = commit(count, latency).await;
+        println!(
+            "{name}: a commit takes {:?} (median), {:?} (90 %)",
+            times[COMMITS / 2],
+            times[COMMITS * 9 / 10]
+        );
+    }
+}
+
+fn main() {
+    let count: usize = std::env::var("KEYS").map_or(1_000_000, |keys| keys.parse().unwrap());
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        build(count).await;
+        open(count).await;
+        commits(count).await;
+    });
+}

@@ -1,0 +1,384 @@
+//! Distributed transactions (format §8): saved under `_txn/<id>/`, resumed in another process or engine.
+//!
+//! Each save is a file with the next sequence number, created if absent, so that two who resume the same
+//! state cannot both go on: the second one to save or commit is told. The commit of a saved transaction
+//! begins with a save, and its key in the tree names that file: who finds the id committed can tell
+//! whether it was this very state.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::try_join_all;
+use prost::Message as _;
+
+use super::footprint::{Footprint, Requirement};
+use super::group_commit::write_files;
+use super::{Isolation, NewValue, State, Transaction, Write};
+use crate::claim::{Claim, claim};
+use crate::definition::LakehouseDefinition;
+use crate::definition::proto::{self, DistributedTransactionDef, DistributedTransactionState as SavedState};
+use crate::error::{Error, Result};
+use crate::key::{KeyRange, check_transaction_id};
+use crate::lakehouse::{DOUBT_MILLIS, Lakehouse};
+use crate::node::CREATED_AT_MILLIS;
+use crate::node::codec::encode;
+use crate::node::draft::Draft;
+use crate::path::{TRANSACTION_PREFIX, node_path, root_version, transaction_file, transaction_path};
+use crate::version::Version;
+use crate::version::metadata::CommittedTransaction;
+
+/// Sequence numbers from here on are records of commits that were never saved: nothing to resume.
+pub(super) const FIRST_RECORD_SEQUENCE: u64 = 1 << 63;
+
+/// A transaction that waits to be resumed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedTransaction {
+    pub id: String,
+    pub isolation: Isolation,
+    pub message: String,
+    pub author: String,
+    pub properties: BTreeMap<String, String>,
+    pub base_version: u64,
+    pub began_at_millis: u64,
+    pub expire_at_millis: u64,
+    /// How often it was saved.
+    pub sequence: u64,
+}
+
+/// What became of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Committed(u64),
+    /// Not in the log. It may still be under way.
+    NotCommitted,
+    /// Whatever could tell has expired.
+    Unknown,
+}
+
+impl Transaction {
+    /// Writes the transaction's state, so that another process can go on with it; this one still can, too.
+    /// `CommitConflict` if another one saved, committed or rolled back the same transaction meanwhile.
+    pub async fn save(&mut self) -> Result<u64> {
+        self.check_open()?;
+        if !self.unresolved.is_empty() {
+            return Err(Error::InvalidArgument("resolve the clashes on tables before saving".into()));
+        }
+        let lakehouse = self.lakehouse.clone();
+        let storage = lakehouse.storage().as_ref();
+        write_files(storage, self.unwritten_files()).await?;
+        self.mark_written();
+        let running_root = self.write_running_root().await?;
+        let environment = lakehouse.environment();
+        let began_at_millis = match self.began_at_millis {
+            Some(millis) => millis,
+            None => environment.now_millis(),
+        };
+        let lifetime = lakehouse.known().definition.transaction_ttl_millis();
+        let record = DistributedTransactionDef {
+            id: self.info.id.clone(),
+            isolation: self.isolation.to_proto().into(),
+            beginning_root: self.base.root_path.clone(),
+            running_root,
+            began_at_millis,
+            expire_at_millis: began_at_millis.saturating_add(lifetime),
+            footprint: self.to_proto().encode_to_vec(),
+            commit_message: self.info.message.clone(),
+            checks: self.checks.clone(),
+            author: self.info.author.clone(),
+            properties: self.info.properties.clone().into_iter().collect(),
+            state: SavedState::Open.into(),
+            attachment: self.attachment.to_vec(),
+        };
+        self.claim_sequence(record).await?;
+        self.began_at_millis = Some(began_at_millis);
+        self.has_chosen_id = true;
+        self.is_changed_since_save = false;
+        Ok(self.sequence)
+    }
+
+    /// Goes on with a saved transaction. If it has been committed, what is returned only says so.
+    /// `ObjectNotFound` if there is none, `TransactionExpired` if it is too old.
+    pub async fn resume(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<Transaction> {
+        check_transaction_id(id)?;
+        let latest = lakehouse.latest().await?;
+        let (sequence, record) = newest(lakehouse, id).await?;
+        if let Some(version) = committed_version(lakehouse, &latest, id).await? {
+            let mut transaction = Transaction::restore(lakehouse, latest, record, sequence, None).await?;
+            transaction.state = State::Committed(version);
+            return Ok(transaction);
+        }
+        if record.state() != SavedState::Open {
+            return Err(Error::ObjectNotFound(format!("transaction {id} was rolled back")));
+        }
+        let expired = |why: String| Error::TransactionExpired(format!("transaction {id} has expired: {why}"));
+        if record.expire_at_millis < lakehouse.environment().now_millis() {
+            return Err(expired("it was open for longer than txn_ttl_millis allows".into()));
+        }
+        let damaged = |error: prost::DecodeError| {
+            Error::corrupt(transaction_path(id, sequence), format!("its footprint is damaged: {error}"))
+        };
+        let footprint = proto::Footprint::decode(record.footprint.as_slice()).map_err(damaged)?;
+        let base = match lakehouse.version(footprint.base_version).await {
+            Ok(base) => base,
+            Err(Error::VersionExpired(message)) => return Err(expired(message)),
+            Err(error) => return Err(error),
+        };
+        Transaction::restore(lakehouse, base, record, sequence, Some(footprint)).await
+    }
+
+    async fn restore(
+        lakehouse: &Arc<Lakehouse>,
+        base: Arc<Version>,
+        record: DistributedTransactionDef,
+        sequence: u64,
+        footprint: Option<proto::Footprint>,
+    ) -> Result<Transaction> {
+        let isolation = Isolation::of_proto(record.isolation());
+        let info = CommittedTransaction {
+            id: record.id.clone(),
+            isolation: isolation.word().into(),
+            message: record.commit_message.clone(),
+            author: record.author.clone(),
+            began_at_version: base.number,
+            properties: record.properties.clone().into_iter().collect(),
+        };
+        let mut transaction = Transaction::new(lakehouse.clone(), base, info, isolation, true);
+        transaction.sequence = sequence;
+        transaction.began_at_millis = Some(record.began_at_millis);
+        transaction.checks = record.checks;
+        transaction.attachment = record.attachment.into();
+        if let Some(footprint) = footprint {
+            transaction.take_over(footprint).await?;
+        }
+        Ok(transaction)
+    }
+
+    async fn take_over(&mut self, saved: proto::Footprint) -> Result<()> {
+        let lakehouse = self.lakehouse.clone();
+        self.validated = match lakehouse.version(saved.validated_version).await {
+            Err(Error::VersionExpired(message)) => return Err(Error::TransactionExpired(message)),
+            version => version?,
+        };
+        let range = |range: proto::footprint::Range| KeyRange { start: range.start, end: range.end };
+        let exists = saved.keys_required.into_iter().map(Requirement::Exists);
+        let absent = saved.keys_required_absent.into_iter().map(Requirement::Absent);
+        let empty = saved.ranges_required_empty.into_iter().map(|saved| Requirement::Empty(range(saved)));
+        self.footprint = Arc::new(Footprint {
+            keys: saved.keys_read.into_iter().collect(),
+            ranges: saved.ranges_read.into_iter().map(range).collect(),
+            requirements: exists.chain(absent).chain(empty).collect(),
+        });
+        let base = &self.base;
+        let writes = saved.writes.into_iter().map(|saved| async move {
+            let value = match saved.location {
+                None => NewValue::Deleted,
+                Some(path) if saved.is_own_definition => {
+                    NewValue::Staged { bytes: base.read_definition(&path).await?, path, written: true }
+                }
+                Some(path) => NewValue::Existing(path),
+            };
+            Ok::<_, Error>((saved.key, Write { base: saved.base, value, checked: saved.checked_version }))
+        });
+        self.writes = try_join_all(writes).await?.into_iter().collect();
+        if let Some(path) = saved.lakehouse_definition {
+            let bytes = self.base.read_definition(&path).await?;
+            let definition = LakehouseDefinition::decode(bytes, &path)?;
+            self.new_definition = Some((path, Arc::new(definition)));
+            self.is_definition_written = true;
+        }
+        Ok(())
+    }
+
+    fn to_proto(&self) -> proto::Footprint {
+        let range =
+            |range: &KeyRange| proto::footprint::Range { start: range.start.clone(), end: range.end.clone() };
+        let mut saved = proto::Footprint {
+            base_version: self.base.number,
+            validated_version: self.validated.number,
+            keys_read: self.footprint.keys.iter().cloned().collect(),
+            ranges_read: self.footprint.ranges.iter().map(range).collect(),
+            lakehouse_definition: self.new_definition.as_ref().map(|(path, _)| path.clone()),
+            ..proto::Footprint::default()
+        };
+        for requirement in &self.footprint.requirements {
+            match requirement {
+                Requirement::Exists(key) => saved.keys_required.push(key.clone()),
+                Requirement::Absent(key) => saved.keys_required_absent.push(key.clone()),
+                Requirement::Empty(empty) => saved.ranges_required_empty.push(range(empty)),
+            }
+        }
+        saved.writes = self
+            .writes
+            .iter()
+            .map(|(key, write)| proto::footprint::Write {
+                key: key.clone(),
+                base: write.base.clone(),
+                location: write.value.location().map(str::to_string),
+                is_own_definition: matches!(write.value, NewValue::Staged { .. }),
+                checked_version: write.checked,
+            })
+            .collect();
+        saved
+    }
+
+    /// The tree as this transaction sees it, as a root that no version has.
+    async fn write_running_root(&self) -> Result<String> {
+        let (nodes, environment) = (self.lakehouse.nodes(), self.lakehouse.environment());
+        let mut draft = Draft::of(&self.base.root, nodes.height_of(&self.base.root).await?);
+        draft.buffer.extend(self.messages());
+        let system = [
+            ("lakehouse_def", self.base.metadata.lakehouse_definition.clone()),
+            (CREATED_AT_MILLIS, environment.now_millis().to_string()),
+            ("previous_root", self.base.root_path.clone()),
+        ];
+        let config = &self.base.config;
+        let encoded = encode(&system, &draft, config.order, config.compression)?;
+        let path = node_path(environment.uuid());
+        write_files(nodes.storage().as_ref(), vec![(path.clone(), encoded.bytes)]).await?;
+        Ok(path)
+    }
+
+    async fn claim_sequence(&mut self, record: DistributedTransactionDef) -> Result<()> {
+        let environment = self.lakehouse.environment().as_ref();
+        let path = transaction_path(&self.info.id, self.sequence + 1);
+        let deadline = environment.elapsed_millis() + DOUBT_MILLIS;
+        let bytes = Bytes::from(record.encode_to_vec());
+        match claim(self.lakehouse.storage().as_ref(), environment, &path, bytes, deadline).await? {
+            Claim::Won => {
+                self.sequence += 1;
+                Ok(())
+            }
+            Claim::Lost(_) => Err(self.went_on_elsewhere("saved")),
+        }
+    }
+
+    pub(super) fn went_on_elsewhere(&self, what: &str) -> Error {
+        Error::CommitConflict {
+            message: format!(
+                "transaction {} was {what} by someone else who resumed it; resume it again to see what became of it",
+                self.info.id
+            ),
+            keys: Vec::new(),
+            winners: Vec::new(),
+        }
+    }
+
+    /// Rolls a saved transaction back for everybody. What it wrote is left to garbage collection.
+    /// `CommitConflict` if somebody else went on with it: then its files are theirs.
+    pub async fn discard(&mut self) -> Result<()> {
+        if self.sequence > 0 && self.committed_version().is_none() {
+            let record = DistributedTransactionDef {
+                id: self.info.id.clone(),
+                state: SavedState::RolledBack.into(),
+                ..DistributedTransactionDef::default()
+            };
+            self.claim_sequence(record).await?;
+            let older = (1..self.sequence).map(|sequence| transaction_path(&self.info.id, sequence));
+            let storage = self.lakehouse.storage();
+            try_join_all(older.map(|path| async move { storage.delete(&path).await })).await?;
+        }
+        self.rollback();
+        Ok(())
+    }
+}
+
+/// Saved transactions that can be resumed, by id.
+pub async fn saved(lakehouse: &Arc<Lakehouse>) -> Result<Vec<SavedTransaction>> {
+    let latest = lakehouse.latest().await?;
+    let mut newest: BTreeMap<String, u64> = BTreeMap::new();
+    for file in lakehouse.storage().list(TRANSACTION_PREFIX).await? {
+        if let Some((id, sequence)) = transaction_file(&file.path)
+            && sequence < FIRST_RECORD_SEQUENCE
+        {
+            let highest = newest.entry(id.to_string()).or_default();
+            *highest = sequence.max(*highest);
+        }
+    }
+    let now = lakehouse.environment().now_millis();
+    let latest = &latest;
+    let found = try_join_all(newest.into_iter().map(|(id, sequence)| async move {
+        let record = read(lakehouse, &id, sequence).await?;
+        let is_over = record.state() != SavedState::Open
+            || record.expire_at_millis < now
+            || latest.get(&latest.config.names.transaction_key(&id)?).await?.is_some();
+        Ok::<_, Error>((!is_over).then(|| SavedTransaction {
+            isolation: Isolation::of_proto(record.isolation()),
+            message: record.commit_message.clone(),
+            author: record.author.clone(),
+            properties: record.properties.clone().into_iter().collect(),
+            base_version: root_version(&record.beginning_root).unwrap_or_default(),
+            began_at_millis: record.began_at_millis,
+            expire_at_millis: record.expire_at_millis,
+            id,
+            sequence,
+        }))
+    }))
+    .await?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// What became of a transaction, chosen id or not. Looks through the log, newest first.
+pub async fn fate(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<Fate> {
+    let latest = lakehouse.latest().await?;
+    if check_transaction_id(id).is_ok()
+        && latest.get(&latest.config.names.transaction_key(id)?).await?.is_some()
+        && let Some(version) = find_in_log(lakehouse, id).await?
+    {
+        return Ok(Fate::Committed(version));
+    }
+    Ok(match find_in_log(lakehouse, id).await? {
+        Some(version) => Fate::Committed(version),
+        None if lakehouse.oldest_version().await? == 0 => Fate::NotCommitted,
+        None => Fate::Unknown,
+    })
+}
+
+/// The version that committed a transaction, as far as the log goes back.
+pub(super) async fn find_in_log(lakehouse: &Lakehouse, id: &str) -> Result<Option<u64>> {
+    let mut before = None;
+    loop {
+        let versions = lakehouse.log(Some(64), before).await?;
+        let is_its = |version: &&Arc<Version>| version.metadata.committed.iter().any(|txn| txn.id == id);
+        if let Some(version) = versions.iter().find(is_its) {
+            return Ok(Some(version.number));
+        }
+        match versions.last() {
+            Some(oldest) if oldest.number > 0 => before = Some(oldest.number),
+            _ => return Ok(None),
+        }
+    }
+}
+
+async fn committed_version(lakehouse: &Lakehouse, latest: &Version, id: &str) -> Result<Option<u64>> {
+    match latest.get(&latest.config.names.transaction_key(id)?).await? {
+        None => Ok(None),
+        Some(_) => match find_in_log(lakehouse, id).await? {
+            Some(version) => Ok(Some(version)),
+            None => Err(Error::VersionExpired(format!(
+                "transaction {id} was committed, in a version that has expired"
+            ))),
+        },
+    }
+}
+
+async fn newest(lakehouse: &Lakehouse, id: &str) -> Result<(u64, DistributedTransactionDef)> {
+    let files = lakehouse.storage().list(&format!("{TRANSACTION_PREFIX}{id}/")).await?;
+    let saved = files.iter().filter_map(|file| transaction_file(&file.path)).map(|(_, sequence)| sequence);
+    let Some(sequence) = saved.filter(|sequence| *sequence < FIRST_RECORD_SEQUENCE).max() else {
+        return Err(Error::ObjectNotFound(format!("there is no saved transaction {id}")));
+    };
+    Ok((sequence, read(lakehouse, id, sequence).await?))
+}
+
+async fn read(lakehouse: &Lakehouse, id: &str, sequence: u64) -> Result<DistributedTransactionDef> {
+    let path = transaction_path(id, sequence);
+    let bytes = match lakehouse.storage().get(&path).await {
+        Err(Error::FileNotFound { .. }) => {
+            return Err(Error::ObjectNotFound(format!("transaction {id} was rolled back a moment ago")));
+        }
+        bytes => bytes?,
+    };
+    DistributedTransactionDef::decode(bytes)
+        .map_err(|error| Error::corrupt(path, format!("not a saved transaction: {error}")))
+}

@@ -1,0 +1,227 @@
+//! Transactions that outlive their process: saved, resumed elsewhere, committed once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::environment::testing::TestEnvironment;
+use crate::error::Error;
+use crate::fixture::{
+    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open, text,
+};
+use crate::key::ObjectKind::{Namespace, Table};
+use crate::lakehouse::Lakehouse;
+use crate::transaction::distributed::{Fate, fate, saved};
+use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
+use crate::version::expiry::expire;
+
+async fn lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>, Arc<TestEnvironment>) {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    add_namespace(&lakehouse, "ns").await.unwrap();
+    add_table(&lakehouse, "ns", "old").await.unwrap();
+    (files, lakehouse, environment)
+}
+
+async fn job(lakehouse: &Arc<Lakehouse>, isolation: Isolation) -> Transaction {
+    let options = TransactionOptions {
+        id: Some("job".into()),
+        isolation,
+        message: "load".into(),
+        author: "etl".into(),
+        ..TransactionOptions::default()
+    };
+    lakehouse.begin(lakehouse.latest().await.unwrap(), options).unwrap()
+}
+
+#[tokio::test]
+async fn what_was_saved_goes_on_in_another_process() {
+    let (files, lakehouse, environment) = lake().await;
+    let mut transaction = job(&lakehouse, Isolation::Serializable).await;
+    transaction.create(Table, "ns", "new", text("new")).await.unwrap();
+    transaction.rename(Table, ("ns", "old"), ("ns", "moved")).await.unwrap();
+    transaction.attachment = text("whatever");
+    transaction.checks = vec!["SELECT 1".into()];
+    assert_eq!(transaction.save().await.unwrap(), 1);
+    drop(transaction);
+    add_namespace(&lakehouse, "meanwhile").await.unwrap();
+
+    let elsewhere = open(files.clone(), &environment).await;
+    let listed = saved(&elsewhere).await.unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(
+        (listed[0].id.as_str(), listed[0].message.as_str(), listed[0].base_version),
+        ("job", "load", 2)
+    );
+    let mut resumed = Transaction::resume(&elsewhere, "job").await.unwrap();
+    assert_eq!(resumed.read(Table, "ns", "new").await.unwrap(), Some(text("new")));
+    assert!(!resumed.exists(Table, "ns", "old").await.unwrap());
+    assert_eq!(
+        (resumed.attachment.clone(), resumed.checks.clone()),
+        (text("whatever"), vec!["SELECT 1".into()])
+    );
+    resumed.create(Table, "ns", "more", text("more")).await.unwrap();
+    let version = commit(&mut resumed).await.unwrap();
+
+    let latest = lakehouse.latest().await.unwrap();
+    assert_eq!(latest.number, version);
+    let transaction = &latest.metadata.committed[0];
+    assert_eq!((transaction.message.as_str(), transaction.began_at_version), ("load", 2));
+    let tables: Vec<String> =
+        names(&latest).await.into_iter().filter(|name| name.starts_with("table")).collect();
+    assert_eq!(tables, ["table ns.more", "table ns.moved", "table ns.new"]);
+    assert_eq!(fate(&elsewhere, "job").await.unwrap(), Fate::Committed(version));
+    assert!(saved(&elsewhere).await.unwrap().is_empty());
+    assert_whole(&latest).await;
+}
+
+/// What a reader of the format finds under `running_root` is the tree as the transaction sees it.
+#[tokio::test]
+async fn the_running_root_is_a_readable_tree() {
+    let (_, lakehouse, _) = lake().await;
+    let mut transaction = job(&lakehouse, Isolation::Snapshot).await;
+    transaction.create(Namespace, "inside", "", text("")).await.unwrap();
+    transaction.save().await.unwrap();
+    let files = lakehouse.storage().list("_txn/job/").await.unwrap();
+    let record = lakehouse.storage().get(&files[0].path).await.unwrap();
+    let record =
+        <crate::definition::proto::DistributedTransactionDef as prost::Message>::decode(record).unwrap();
+    let root = lakehouse.nodes().load(&record.running_root, None).await.unwrap();
+    let key = lakehouse.known().config.names.namespace_key("inside").unwrap();
+    assert!(crate::tree::search::get(lakehouse.nodes(), &root, &key).await.unwrap().is_some());
+}
+
+/// Two workers picked up the same transaction: its rows were loaded twice.
+#[tokio::test]
+async fn of_two_who_resume_one_goes_on_and_the_other_is_told() {
+    let (files, lakehouse, environment) = lake().await;
+    let mut transaction = job(&lakehouse, Isolation::Snapshot).await;
+    transaction.create(Namespace, "a", "", text("")).await.unwrap();
+    transaction.save().await.unwrap();
+
+    let mut one = Transaction::resume(&lakehouse, "job").await.unwrap();
+    let mut two = Transaction::resume(&open(files, &environment).await, "job").await.unwrap();
+    one.create(Namespace, "one", "", text("")).await.unwrap();
+    two.create(Namespace, "two", "", text("")).await.unwrap();
+    assert_eq!(one.save().await.unwrap(), 2);
+    let told = two.save().await.unwrap_err();
+    assert!(
+        matches!(&told, Error::CommitConflict { message, .. } if message.contains("saved by someone else"))
+    );
+    let told = commit(&mut two).await.unwrap_err();
+    assert!(matches!(told, Error::CommitConflict { .. }), "{told}");
+    commit(&mut one).await.unwrap();
+    let latest = lakehouse.latest().await.unwrap();
+    assert_eq!(names(&latest).await.iter().filter(|name| name.contains("two")).count(), 0);
+    // The first one, which saved it to begin with, cannot go on either.
+    let told = commit(&mut transaction).await.unwrap_err();
+    assert!(
+        matches!(&told, Error::CommitConflict { message, .. } if message.contains("committed by someone else"))
+    );
+}
+
+#[tokio::test]
+async fn committed_twice_is_applied_once() {
+    let (_, lakehouse, _) = lake().await;
+    let mut transaction = job(&lakehouse, Isolation::Snapshot).await;
+    transaction.create(Namespace, "a", "", text("")).await.unwrap();
+    transaction.save().await.unwrap();
+    let version = commit(&mut Transaction::resume(&lakehouse, "job").await.unwrap()).await.unwrap();
+    let mut again = Transaction::resume(&lakehouse, "job").await.unwrap();
+    assert_eq!(again.commit(CommitLimits::default()).await.unwrap(), Outcome::Committed(version));
+    assert_eq!(again.committed_version(), Some(version));
+    assert!(again.create(Namespace, "b", "", text("")).await.is_err());
+    assert_eq!(lakehouse.latest().await.unwrap().number, version);
+}
+
+#[tokio::test]
+async fn conflicts_are_found_across_a_save() {
+    for (isolation, lands) in [(Isolation::Snapshot, true), (Isolation::Serializable, false)] {
+        let (_, lakehouse, _) = lake().await;
+        let mut transaction = job(&lakehouse, isolation).await;
+        assert!(!transaction.exists(Namespace, "absent", "").await.unwrap());
+        transaction.create(Namespace, "a", "", text("")).await.unwrap();
+        transaction.save().await.unwrap();
+        add_namespace(&lakehouse, "absent").await.unwrap();
+        let mut resumed = Transaction::resume(&lakehouse, "job").await.unwrap();
+        assert_eq!(commit(&mut resumed).await.is_ok(), lands, "{isolation:?}");
+    }
+    // A requirement survives too: the namespace of a created table is gone.
+    let (_, lakehouse, _) = lake().await;
+    add_namespace(&lakehouse, "doomed").await.unwrap();
+    let mut transaction = job(&lakehouse, Isolation::Snapshot).await;
+    transaction.create(Table, "doomed", "t", text("")).await.unwrap();
+    transaction.save().await.unwrap();
+    let mut drops = begin(&lakehouse, Isolation::Snapshot).await;
+    drops.drop_object(Namespace, "doomed", "").await.unwrap();
+    commit(&mut drops).await.unwrap();
+    let mut resumed = Transaction::resume(&lakehouse, "job").await.unwrap();
+    assert!(matches!(commit(&mut resumed).await, Err(Error::CommitConflict { .. })));
+}
+
+#[tokio::test]
+async fn a_table_clash_can_be_resolved_after_a_resume() {
+    let (_, lakehouse, _) = lake().await;
+    let mut transaction = job(&lakehouse, Isolation::Snapshot).await;
+    transaction.replace(Table, "ns", "old", text("ours")).await.unwrap();
+    transaction.save().await.unwrap();
+    let mut rival = begin(&lakehouse, Isolation::Snapshot).await;
+    rival.replace(Table, "ns", "old", text("theirs")).await.unwrap();
+    commit(&mut rival).await.unwrap();
+    let mut resumed = Transaction::resume(&lakehouse, "job").await.unwrap();
+    let Outcome::Clashes(clashes) = resumed.commit(CommitLimits::default()).await.unwrap() else { panic!() };
+    resumed.reapply(&clashes[0], text("theirs and ours")).unwrap();
+    commit(&mut resumed).await.unwrap();
+    let latest = lakehouse.latest().await.unwrap();
+    let location = latest.locate(Table, "ns", "old").await.unwrap().unwrap();
+    assert_eq!(latest.read_definition(&location).await.unwrap(), text("theirs and ours"));
+}
+
+#[tokio::test]
+async fn rolled_back_for_everybody() {
+    let (_, lakehouse, _) = lake().await;
+    let mut transaction = job(&lakehouse, Isolation::Snapshot).await;
+    transaction.create(Namespace, "a", "", text("")).await.unwrap();
+    transaction.save().await.unwrap();
+    let mut other = Transaction::resume(&lakehouse, "job").await.unwrap();
+    transaction.discard().await.unwrap();
+    assert!(saved(&lakehouse).await.unwrap().is_empty());
+    assert!(matches!(Transaction::resume(&lakehouse, "job").await, Err(Error::ObjectNotFound(_))));
+    assert!(matches!(commit(&mut other).await, Err(Error::CommitConflict { .. })));
+    assert_eq!(fate(&lakehouse, "job").await.unwrap(), Fate::NotCommitted);
+}
+
+#[tokio::test]
+async fn a_saved_transaction_expires() {
+    let (_, lakehouse, environment) = lake().await;
+    let mut transaction = job(&lakehouse, Isolation::Snapshot).await;
+    transaction.create(Namespace, "a", "", text("")).await.unwrap();
+    transaction.save().await.unwrap();
+    environment.advance(Duration::from_secs(25 * 3600));
+    assert!(saved(&lakehouse).await.unwrap().is_empty());
+    assert!(matches!(Transaction::resume(&lakehouse, "job").await, Err(Error::TransactionExpired(_))));
+
+    // Or the version it began on does.
+    let (_, lakehouse, _) = self::lake().await;
+    let mut transaction = job(&lakehouse, Isolation::Snapshot).await;
+    transaction.create(Namespace, "a", "", text("")).await.unwrap();
+    transaction.save().await.unwrap();
+    add_namespace(&lakehouse, "x").await.unwrap();
+    add_namespace(&lakehouse, "y").await.unwrap();
+    expire(&lakehouse, Some(4), false).await.unwrap();
+    assert!(matches!(Transaction::resume(&lakehouse, "job").await, Err(Error::TransactionExpired(_))));
+    assert!(matches!(Transaction::resume(&lakehouse, "nobody").await, Err(Error::ObjectNotFound(_))));
+}
+
+#[tokio::test]
+async fn the_fate_of_any_transaction_can_be_asked() {
+    let (_, lakehouse, _) = lake().await;
+    let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
+    let id = transaction.id().to_string();
+    transaction.create(Namespace, "a", "", text("")).await.unwrap();
+    assert_eq!(fate(&lakehouse, &id).await.unwrap(), Fate::NotCommitted);
+    let version = commit(&mut transaction).await.unwrap();
+    assert_eq!(fate(&lakehouse, &id).await.unwrap(), Fate::Committed(version));
+    add_namespace(&lakehouse, "b").await.unwrap();
+    expire(&lakehouse, Some(version + 1), false).await.unwrap();
+    assert_eq!(fate(&lakehouse, &id).await.unwrap(), Fate::Unknown);
+}

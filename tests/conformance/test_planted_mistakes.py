@@ -1,0 +1,210 @@
+"""The second reader finds mistakes: each rule of the format is broken once in files that are whole otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from conformance.lakehouse import SeedLakehouse, SeedVersion
+from conformance.name import spread
+from conformance.node import BrokenRule
+from conformance.node_writer import KEY, PNODE, TXN, VALUE, Rows, to_bytes, to_rows
+from golden import archive
+
+ORDER = 3
+
+
+class Patient:
+    """A lakehouse to break: the golden one of order 3, with a way to its nodes."""
+
+    def __init__(self) -> None:
+        self.files = archive.unpack("generation_1/order_3")
+        lakehouse = SeedLakehouse(dict(self.files))
+        versions = lakehouse.versions()
+        self.version = max(versions, key=lambda version: (version.root.height, version.number))
+        self.root = self.version.path
+        self.inner = self._find(lambda node: node.parent is not None and node.rows.height > 0)
+        self.leaf = self._find(lambda node: node.rows.height == 0 and len(node.rows.keys) > 1)
+
+    def _find(self, wanted: Callable[[Any], bool]) -> str:
+        return next(node.path for node in self.version.nodes if wanted(node))
+
+    def edit(self, path: str, change: Callable[[Rows], Any], **options: Any) -> None:
+        rows = to_rows(self.files[path])
+        change(rows)
+        self.files[path] = to_bytes(rows, **options)
+
+    def check(self) -> None:
+        SeedLakehouse(self.files).versions()
+
+
+def table_start(rows: Rows) -> int:
+    return next(i for i, row in enumerate(rows) if row[KEY] is None and row[VALUE] is None)
+
+
+def set_system(name: str, value: str) -> Callable[[Rows], None]:
+    def change(rows: Rows) -> None:
+        for row in rows[: table_start(rows)]:
+            if row[KEY] == name:
+                row[VALUE] = value
+                return
+        rows.insert(0, [name, value, None, None])
+
+    return change
+
+
+def set_cell(row: int, column: int, value: str | None) -> Callable[[Rows], None]:
+    """A cell of the key table, counted from its first row."""
+
+    def change(rows: Rows) -> None:
+        rows[table_start(rows) + row][column] = value
+
+    return change
+
+
+def swap_keys(rows: Rows) -> None:
+    first = table_start(rows)
+    rows[first + 1], rows[first + 2] = rows[first + 2], rows[first + 1]
+
+
+def append(key: str, value: str | None, pnode: str | None, txn: str | None) -> Callable[[Rows], None]:
+    return lambda rows: rows.append([key, value, pnode, txn])
+
+
+def insert_padding(rows: Rows) -> None:
+    rows.insert(table_start(rows) + ORDER, [None] * 4)
+
+
+def first_becomes_newest(rows: Rows) -> None:
+    """The rows of the version itself move away from the end."""
+    rows.insert(table_start(rows) + ORDER, rows.pop())
+
+
+def forget_newest(rows: Rows) -> None:
+    rows.pop()
+
+
+def swap_children(rows: Rows) -> None:
+    first = table_start(rows)
+    rows[first][PNODE], rows[first + 1][PNODE] = rows[first + 1][PNODE], rows[first][PNODE]
+
+
+def same_child_twice(rows: Rows) -> None:
+    first = table_start(rows)
+    rows[first + 1][PNODE] = rows[first][PNODE]
+
+
+def nothing(rows: Rows) -> None:
+    pass
+
+
+FAR = "Z" * 104
+MISTAKES: dict[str, tuple[str, Callable[[Rows], Any], dict[str, Any], str]] = {
+    "keys out of order": ("leaf", swap_keys, {}, "keys ascend"),
+    "too few keys counted": ("leaf", set_system("n_keys", "1"), {}, "all null"),
+    "as many keys as rows": ("leaf", set_system("n_keys", "3"), {}, "at most N - 1"),
+    "a key without value": ("leaf", set_cell(1, VALUE, None), {}, "key and value"),
+    "a first row with a value": ("leaf", set_cell(0, VALUE, "x"), {}, "exactly 3 rows|neither|system rows"),
+    "a row too many": ("leaf", insert_padding, {}, "a message has key and txn"),
+    "a row too few": ("leaf", lambda rows: rows.pop(), {}, "exactly 3 rows"),
+    "a leaf with a child": ("leaf", set_cell(0, PNODE, "x"), {}, "beside every key|height"),
+    "a leaf that claims a height": ("leaf", set_system("height", "1"), {}, "height 0"),
+    "a key outside of the node": ("leaf", set_cell(2, KEY, FAR), {}, "lies between"),
+    "a message outside of the node": ("inner", append(FAR, "x", None, "t"), {}, "lies between"),
+    "a message with a child": ("inner", append("B===x", "x", "y", "t"), {}, "no pnode"),
+    "a message without transaction": ("inner", append("B===x", "x", None, None), {}, "key and txn"),
+    "a missing child": ("inner", set_cell(0, PNODE, None), {}, "no child at all"),
+    "children that changed places": ("inner", swap_children, {}, "lies between|walking down"),
+    "the same child twice": ("inner", same_child_twice, {}, "no child twice"),
+    "an inner node of the wrong height": ("inner", set_system("height", "7"), {}, "one lower"),
+    "a transaction in the key table": ("leaf", set_cell(1, TXN, "t"), {}, "no txn"),
+    "not compressed": ("leaf", nothing, {"compression": None}, "ZSTD"),
+    "compressed otherwise": ("leaf", nothing, {"compression": "lz4"}, "ZSTD"),
+    "columns without ids": ("leaf", nothing, {"ids": False}, "field id"),
+    "two record batches": ("leaf", nothing, {"batches": 2}, "one record batch"),
+    "another version in the root": ("root", set_system("version", "3"), {}, "knows its version"),
+    "another root before": ("root", set_system("previous_root", "_0.arrow"), {}, "the root before it"),
+    "a rollback from elsewhere": ("root", set_system("rollback_from_root", "_0.arrow"), {}, "a rollback starts"),
+    "time that runs backwards": ("root", set_system("created_at_millis", "1"), {}, "time does not"),
+    "a commit without id": ("root", set_system("commit_id", "0" * 8 + "-0000-0000-0000-" + "0" * 12), {}, "commit id"),
+    "newest rows that are not the tail": ("root", first_becomes_newest, {}, "tail"),
+    "a change that is not told": ("root", forget_newest, {}, "tells everything|namespace of"),
+}
+
+
+def test_the_patient_is_well_before_and_after_a_rewrite() -> None:
+    patient = Patient()
+    patient.check()
+    for path in (patient.root, patient.inner, patient.leaf):
+        patient.edit(path, nothing)
+    patient.check()
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_planted_mistake_is_found(mistake: str) -> None:
+    where, change, options, rule = MISTAKES[mistake]
+    patient = Patient()
+    patient.edit(getattr(patient, where), change, **options)
+    with pytest.raises(BrokenRule, match=rule):
+        patient.check()
+
+
+def test_a_wrong_checksum_is_found() -> None:
+    patient = Patient()
+    data = patient.files[patient.leaf]
+    position = data.index(b"xxh3-64:") + 8
+    digit = b"0" if data[position : position + 1] != b"0" else b"1"
+    patient.files[patient.leaf] = data[:position] + digit + data[position + 1 :]
+    with pytest.raises(BrokenRule, match="checksum"):
+        patient.check()
+
+
+def test_a_path_whose_prefix_is_not_its_hash_is_found() -> None:
+    patient = Patient()
+    old = patient.leaf
+    digit = "1" if old[0] == "0" else "0"
+    patient.files[digit + old[1:]] = patient.files[old]
+    for path in [path for path in patient.files if path.endswith(".arrow")]:
+        if any(row[PNODE] == old for row in to_rows(patient.files[path])):
+            patient.edit(path, lambda rows: [set_pnode(row, digit + old[1:]) for row in rows if row[PNODE] == old])
+    with pytest.raises(BrokenRule, match="is its hash"):
+        patient.check()
+
+
+def set_pnode(row: list[str | None], path: str) -> None:
+    row[PNODE] = path
+
+
+def test_a_missing_definition_is_found() -> None:
+    patient = Patient()
+    del patient.files[next(iter(patient.version.locations.values()))]
+    with pytest.raises(BrokenRule, match="is there"):
+        patient.check()
+
+
+def test_a_hole_in_the_versions_is_found() -> None:
+    patient = Patient()
+    del patient.files[SeedVersion(SeedLakehouse({}), 5).path]
+    with pytest.raises(BrokenRule, match="contiguous"):
+        patient.check()
+
+
+def test_the_latest_version_is_found_whatever_the_hint_says() -> None:
+    patient = Patient()
+    latest = archive.expectation("generation_1/order_3")["latest"]
+    for hint in (b"0", b"7", b"29", b"1000000", b"garbage", b"", b"-1"):
+        patient.files["_latest_hint.txt"] = hint
+        assert SeedLakehouse(patient.files).latest() == latest, hint
+    del patient.files["_latest_hint.txt"]
+    assert SeedLakehouse(patient.files).latest() == latest
+
+
+def test_the_hash_is_the_one_that_iceberg_uses() -> None:
+    """Iceberg's object-storage layout takes the same twenty bits of the same hash."""
+    from pyiceberg.table.locations import ObjectStoreLocationProvider
+
+    for name in ("a.parquet", "node-x.arrow", "é"):
+        groups = ObjectStoreLocationProvider._compute_hash(name)
+        assert spread(name) == f"{groups}-{name}"

@@ -1,0 +1,158 @@
+"""An S3 server in this process, whose conditional PUT is what S3 promises: of all creators of an object one wins.
+
+Moto checks `If-None-Match: *` and then stores the object, in two steps that other requests may come between; S3 does
+both at once. TrinityLake's commit *is* that promise, so against plain moto it would lose commits, and refuses to
+create a lakehouse there. `serve` therefore puts a lock around moto's PUT. The two other ways to put are stores that
+break the promise, for the tests that they are found out.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import boto3
+from moto.s3.models import S3Backend
+from moto.s3.responses import S3Response
+from moto.server import ThreadedMotoServer
+
+#: Values that must never be seen anywhere but in requests.
+ACCESS_KEY = "AKIACANARYACCESSKEY"
+SECRET_KEY = "canarysecret/0123456789abcdefghijklmnopqr"
+SESSION_TOKEN = "canarysessiontoken-0123456789"
+
+Put = Callable[..., Any]
+#: Moto's own, whatever a server that runs already has put in its place.
+PLAIN_PUT: Put = S3Response.put_object
+PLAIN_STORE = S3Backend.put_object
+
+
+@dataclass
+class S3Server:
+    """A running server: what a client needs to know."""
+
+    endpoint: str
+
+    @property
+    def storage_options(self) -> dict[str, str]:
+        return {
+            "endpoint": self.endpoint,
+            "allow_http": "true",
+            "region": "us-east-1",
+            "access_key_id": ACCESS_KEY,
+            "secret_access_key": SECRET_KEY,
+            "session_token": SESSION_TOKEN,
+        }
+
+    @property
+    def pyiceberg_properties(self) -> dict[str, str]:
+        return {
+            "s3.endpoint": self.endpoint,
+            "s3.region": "us-east-1",
+            "s3.access-key-id": ACCESS_KEY,
+            "s3.secret-access-key": SECRET_KEY,
+            "s3.session-token": SESSION_TOKEN,
+        }
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The same as variables of a process."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            "AWS_SESSION_TOKEN": SESSION_TOKEN,
+        }
+
+    def client(self) -> Any:
+        """A client of another make."""
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=SECRET_KEY,
+        )
+
+    def new_bucket(self) -> str:
+        bucket = f"bucket-{uuid.uuid4()}"
+        self.client().create_bucket(Bucket=bucket)
+        return bucket
+
+    @contextmanager
+    def slow(self, name: str, seconds: float) -> Iterator[None]:
+        """Objects of that name take so long to be stored."""
+        put = S3Response.put_object
+
+        def slowly(response: S3Response) -> Any:
+            if response.path.endswith(name):
+                time.sleep(seconds)
+            return put(response)
+
+        with mock.patch.object(S3Response, "put_object", slowly):
+            yield
+
+    def files(self, bucket: str) -> dict[str, bytes]:
+        """Every object of a bucket."""
+        client = self.client()
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket)
+        keys = [entry["Key"] for page in pages for entry in page.get("Contents", ())]
+        return {key: client.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
+
+
+def atomic(put: Put) -> Put:
+    """As S3 does: nothing comes between the check and the object."""
+    lock = threading.Lock()
+
+    def locked(response: S3Response) -> Any:
+        with lock:
+            return put(response)
+
+    return locked
+
+
+def unconditional(put: Put) -> Put:
+    """A store that does not know the header."""
+
+    def ignoring(response: S3Response) -> Any:
+        response.headers = {name: value for name, value in response.headers.items() if name.lower() != "if-none-match"}
+        return put(response)
+
+    return ignoring
+
+
+def two_steps(put: Put) -> Put:
+    """Plain moto, with a pause between the check and the object that lets others in."""
+    return put
+
+
+@contextmanager
+def serve(how: Callable[[Put], Put] = atomic) -> Iterator[S3Server]:
+    """A server on a free port of the loopback address; its objects are gone when it ends."""
+
+    def slowly(*arguments: Any, **options: Any) -> Any:
+        if how is two_steps:
+            time.sleep(0.05)
+        return PLAIN_STORE(*arguments, **options)
+
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    with (
+        mock.patch.object(S3Response, "put_object", how(PLAIN_PUT)),
+        mock.patch.object(S3Backend, "put_object", slowly),
+    ):
+        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        server.start()
+        host, port = server.get_host_and_port()
+        try:
+            yield S3Server(f"http://{host}:{port}")
+        finally:
+            server.stop()

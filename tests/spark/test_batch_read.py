@@ -1,0 +1,222 @@
+"""Reading tables with `format("trinitylake")`: the rows are those the lakehouse itself reads, in every state."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType, BooleanType, DateType, DecimalType, DoubleType, FixedType, FloatType, IntegerType, ListType, LongType,
+    MapType, NestedField, StringType, StructType, TimestampType, TimestamptzType, TimeType, UUIDType,
+)  # fmt: skip
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+import trinitylake as tl
+
+ROWS = pa.table(
+    {
+        "id": pa.array(range(100), pa.int64()),
+        "carrier": pa.array([["AA", "UA", None][i % 3] for i in range(100)]),
+        "delay": pa.array([float(i) if i % 10 else None for i in range(100)]),
+    }
+)
+
+
+@pytest.fixture
+def table(lake: tl.Lakehouse) -> tl.Table:
+    lake.create_namespace("nyc")
+    table = lake.create_table("nyc.flights", ROWS)
+    for start in range(0, 100, 25):
+        table.append(ROWS.slice(start, 25))
+    return table
+
+
+def load(spark: SparkSession, lake: tl.Lakehouse, name: str = "nyc.flights", **options: Any) -> DataFrame:
+    return spark.read.format("trinitylake").option("root", lake.uri).options(**options).load(name)
+
+
+def ids(frame: DataFrame) -> list[int]:
+    return sorted(row.id for row in frame.select("id").collect())
+
+
+def test_all_rows_are_read(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
+    frame = load(spark, lake)
+    assert frame.schema.simpleString() == "struct<id:bigint,carrier:string,delay:double>"
+    assert sorted(map(tuple, frame.collect())) == sorted(tuple(row.values()) for row in ROWS.to_pylist())
+
+
+def test_an_empty_table_reads_as_no_rows(spark: SparkSession, lake: tl.Lakehouse) -> None:
+    lake.create_namespace("nyc")
+    lake.create_table("nyc.empty", ROWS)
+    assert load(spark, lake, "nyc.empty").collect() == []
+
+
+def test_files_are_spread_over_tasks_by_size(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
+    assert load(spark, lake).rdd.getNumPartitions() == 1
+    assert load(spark, lake, split_size_bytes=1).rdd.getNumPartitions() == 4
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "id = 7", "id <> 7", "id > 90 AND carrier = 'AA'", "carrier IS NULL", "carrier IS NOT NULL", "carrier <> 'AA'",
+        "carrier IN ('AA', NULL)", "carrier NOT IN ('AA')", "carrier LIKE 'A%'", "carrier LIKE '%A'", "delay > 50",
+        "delay = 'NaN'", "carrier <=> NULL", "carrier <=> 'UA'", "NOT (id >= 10)", "id + 1 = 5", "id = 5 OR delay = 6",
+        "id < 3.5", "id > 10000000000", "carrier IS NULL AND id < 30",
+    ],
+)  # fmt: skip
+def test_a_filter_gives_what_spark_gives_without_pushdown(
+    spark: SparkSession, lake: tl.Lakehouse, table: tl.Table, condition: str
+) -> None:
+    expected = ids(spark.createDataFrame(ROWS.to_pylist(), "id long, carrier string, delay double").where(condition))
+    assert ids(load(spark, lake).where(condition)) == expected
+
+
+def test_pushed_filters_leave_files_unread(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
+    frame = load(spark, lake, split_size_bytes=1).where("id < 30")
+    assert frame.rdd.getNumPartitions() == 2
+    assert ids(frame) == list(range(30))
+
+
+def test_a_session_without_pushdown_reads_all_the_same(
+    spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
+) -> None:
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    try:
+        assert ids(load(spark, lake).where("id < 30")) == list(range(30))
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def test_the_filter_option_works_without_pushdown(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
+    assert ids(load(spark, lake, filter="id >= 10 and id < 12")) == [10, 11]
+
+
+def test_a_passed_schema_selects_columns(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
+    reader = spark.read.format("trinitylake").option("root", lake.uri)
+    frame = reader.schema("delay float, ID long").load("nyc.flights")
+    assert frame.columns == ["delay", "ID"]
+    assert sorted(row.ID for row in frame.collect()) == list(range(100))
+    with pytest.raises(PySparkException, match="no column 'speed'"):
+        reader.schema("speed long").load("nyc.flights").collect()
+
+
+def test_older_versions_are_read_by_number_and_time(
+    spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
+) -> None:
+    version = lake.version
+    moment = lake.at(version=version).created_at
+    table.delete("id >= 50")
+    assert load(spark, lake).count() == 50
+    assert load(spark, lake, version=version).count() == 100
+    assert load(spark, lake, version=version - 1).count() == 75
+    assert load(spark, lake, timestamp=moment.isoformat()).count() == 100
+
+
+def test_a_frame_keeps_the_version_it_was_loaded_from(
+    spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
+) -> None:
+    frame = load(spark, lake)
+    table.delete("id >= 50")
+    assert frame.count() == 100
+    assert load(spark, lake).count() == 50
+
+
+def test_deleted_rows_are_not_read(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
+    table.delete("carrier = 'AA'")
+    assert ids(load(spark, lake)) == [i for i in range(100) if i % 3]
+
+
+def test_a_changed_schema_reads_old_files(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
+    with table.update_schema() as update:
+        update.rename_column("carrier", "airline")
+        update.add_column("tail", StringType())
+        update.delete_column("delay")
+    table.append(pa.table({"id": [100], "airline": ["B6"], "tail": ["N1"]}))
+    rows = {row.id: row for row in load(spark, lake).collect()}
+    assert len(rows) == 101
+    assert (rows[0].airline, rows[0].tail) == ("AA", None)
+    assert (rows[100].airline, rows[100].tail) == ("B6", "N1")
+
+
+def test_partitioned_tables_are_pruned(spark: SparkSession, lake: tl.Lakehouse) -> None:
+    lake.create_namespace("nyc")
+    lake.create_table("nyc.parts", ROWS, partition_spec="carrier").append(ROWS)
+    frame = load(spark, lake, "nyc.parts", split_size_bytes=1)
+    assert frame.rdd.getNumPartitions() == 3
+    assert frame.where("carrier = 'UA'").rdd.getNumPartitions() == 1
+    assert ids(frame.where("carrier = 'UA'")) == list(range(1, 100, 3))
+    assert ids(frame.where("carrier IS NULL")) == list(range(2, 100, 3))
+
+
+def test_every_type_that_spark_has_is_read(spark: SparkSession, lake: tl.Lakehouse) -> None:
+    kinds = [
+        BooleanType(), IntegerType(), LongType(), FloatType(), DoubleType(), DecimalType(12, 3), DateType(),
+        TimestampType(), TimestamptzType(), StringType(), UUIDType(), FixedType(4), BinaryType(),
+        ListType(element_id=101, element=StringType(), element_required=False),
+        MapType(key_id=102, key_type=StringType(), value_id=103, value_type=IntegerType(), value_required=False),
+        StructType(NestedField(104, "x", DoubleType(), required=False)),
+    ]  # fmt: skip
+    schema = Schema(*[NestedField(i, f"c{i}", kind, required=False) for i, kind in enumerate(kinds, 1)])
+    moment = datetime.datetime(2013, 1, 2, 3, 4, 5, 678901)
+    values = [
+        True, 1, 2**40, 0.5, 0.25, decimal.Decimal("123456789.125"), datetime.date(2013, 1, 2), moment,
+        moment.replace(tzinfo=datetime.UTC), "ü", b"0123456789abcdef", b"abcd", b"\x00\x01", ["a", None],
+        [("k", 1)], {"x": 1.5},
+    ]  # fmt: skip
+    lake.create_namespace("nyc")
+    table = lake.create_table("nyc.types", schema)
+    arrow = table.iceberg.schema().as_arrow()
+    columns = [pa.array([value, None], field.type) if not isinstance(field.type, pa.BaseExtensionType) else
+               pa.ExtensionArray.from_storage(field.type, pa.array([value, None], field.type.storage_type))
+               for value, field in zip(values, arrow, strict=True)]  # fmt: skip
+    table.append(pa.Table.from_arrays(columns, names=arrow.names))
+    full, empty = sorted(load(spark, lake, "nyc.types").collect(), key=lambda row: row.c1 is None)
+    assert list(empty) == [None] * len(kinds)
+    got = full.asDict(recursive=True)
+    assert got.pop("c9").astimezone(datetime.UTC) == values[8]
+    assert got.pop("c11") == "30313233-3435-3637-3839-616263646566"
+    assert got.pop("c15") == {"k": 1}
+    expected = {f"c{i}": value for i, value in enumerate(values, 1) if i not in (9, 11, 15)}
+    assert {name: bytes(value) if isinstance(value, bytearray) else value for name, value in got.items()} == expected
+
+
+def test_a_column_that_spark_has_no_type_for_is_named(spark: SparkSession, lake: tl.Lakehouse) -> None:
+    lake.create_namespace("nyc")
+    schema = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "at", TimeType(), required=False))
+    lake.create_table("nyc.times", schema).append(pa.table({"id": [1], "at": [datetime.time(1, 2)]}))
+    with pytest.raises(PySparkException, match="type time"):
+        load(spark, lake, "nyc.times")
+    reader = spark.read.format("trinitylake").option("root", lake.uri).schema("id long")
+    assert [tuple(row) for row in reader.load("nyc.times").collect()] == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"versoin": 1}, "unknown option versoin"),
+        ({"version": "x"}, "whole number"),
+        ({"version": 1, "timestamp": "2013-01-01"}, "only one of"),
+        ({"version": 99}, "VersionNotFound"),
+        ({"filter": "id =="}, "filter"),
+        ({"metadata": "nothing"}, "log, objects, files, changes"),
+    ],
+)
+def test_wrong_options_are_refused(
+    spark: SparkSession, lake: tl.Lakehouse, table: tl.Table, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises((AnalysisException, PySparkException), match=message):
+        load(spark, lake, **options).collect()
+
+
+def test_a_missing_table_and_a_missing_root_are_refused(spark: SparkSession, lake: tl.Lakehouse) -> None:
+    with pytest.raises(PySparkException, match="ObjectNotFound"):
+        load(spark, lake, "nyc.nothing")
+    with pytest.raises(PySparkException, match="TRINITYLAKE_ROOT"):
+        spark.read.format("trinitylake").load("nyc.flights")

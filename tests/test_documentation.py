@@ -1,0 +1,206 @@
+"""The documentation is true: its examples run, its links lead somewhere, the commands and rules that it names exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import trinitylake as tl
+from trinitylake import _core
+from trinitylake.cli.app import app
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+FORMAT = ROOT / "docs" / "format.md"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+#: Pages whose Python blocks run from top to bottom with nothing but the package.
+RUNNABLE = [README, ROOT / "docs" / "transactions.md", FORMAT]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benches").rglob("*.md")])
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path, language: str) -> list[tuple[int, str]]:
+    """Fenced blocks of a language: the number of the first line, and the text."""
+    text = page.read_text()
+    fences = re.finditer(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
+    return [(text.count("\n", 0, fence.start(1)) + 1, fence[1]) for fence in fences]
+
+
+def without_blocks(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+
+
+def run_examples(page: Path) -> None:
+    """Run the Python blocks of a page in one namespace. A failure is reported at its line of the page."""
+    found = blocks(page, "python")
+    assert found, f"{name_of(page)} has no example"
+    namespace: dict[str, object] = {"__name__": "documentation"}
+    for line, source in found:
+        exec(compile("\n" * (line - 1) + source, str(page), "exec"), namespace)
+
+
+def anchors(page: Path) -> set[str]:
+    """What `#…` may point to on a page, by the rule of the usual Markdown viewers."""
+    headings = re.findall(r"^#+ (.+)$", without_blocks(page), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def commands(group: click.Command, name: str = "") -> Iterator[str]:
+    """The commands of the application, such as "log" and "txn ls"."""
+    for command_name, command in getattr(group, "commands", {}).items():
+        full_name = f"{name} {command_name}".strip()
+        yield full_name
+        yield from commands(command, full_name)
+
+
+COMMANDS = set(commands(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
+def test_the_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_examples(page)
+
+
+def test_the_commands_of_the_readme_run_on_its_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_examples(README)
+    monkeypatch.setenv("TRINITYLAKE_ROOT", "lake")
+    lines = [line for _, block in blocks(README, "console") for line in block.splitlines()]
+    run = [shlex.split(line, comments=True)[2:] for line in lines if line.startswith("$ trinitylake ")]
+    assert len(run) > 10
+    for arguments in run:
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, f"trinitylake {' '.join(arguments)}: {result.output}"
+    rolled_back = tl.open("lake").log(1)[0]
+    assert (rolled_back.message, rolled_back.rollback_from) == ("bad load", rolled_back.version - 1)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_that_is_named_exists(page: Path) -> None:
+    text = page.read_text()
+    named = re.findall(r"(?:`|\$ |^)trinitylake ([a-z]+(?: [a-z]+)?)", text, re.M)
+    unknown = [words for words in named if not {words, words.split()[0]} & COMMANDS]
+    assert unknown == []
+    groups = {name.split()[0] for name in COMMANDS if " " in name}
+    missing = [words for words in named if words.split()[0] in groups and " " in words and words not in COMMANDS]
+    assert missing == []
+
+
+def test_the_readme_names_every_command() -> None:
+    text = README.read_text()
+    groups = {name.split()[0] for name in COMMANDS if " " in name}
+    unnamed = [name for name in COMMANDS - groups if not re.search(rf"(trinitylake|also:.*|,) {name}\b", text)]
+    assert unnamed == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    broken = []
+    for target in LINK.findall(without_blocks(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            broken.append(target)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_make_target_that_is_named_exists(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    named = set(re.findall(r"`make ([a-z-]+)`", page.read_text()))
+    assert named <= targets
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    seen: set[Path] = set()
+    pending = [README]
+    while pending:
+        page = pending.pop()
+        if page in seen or page.suffix != ".md":
+            continue
+        seen.add(page)
+        targets = [target.partition("#")[0] for target in LINK.findall(page.read_text())]
+        pending += [(page.parent / target).resolve() for target in targets if target and ":" not in target]
+    assert [name_of(page) for page in PAGES if page not in seen] == []
+
+
+def test_every_decision_is_numbered_and_listed() -> None:
+    folder = ROOT / "docs" / "decisions"
+    records = sorted(folder.glob("[0-9]*.md"))
+    assert [int(record.name[:4]) for record in records] == list(range(1, len(records) + 1))
+    listed = re.findall(r"^- \[\d{4}\]\(([^)]+)\)", (folder / "README.md").read_text(), re.M)
+    assert listed == [record.name for record in records]
+    for record in records:
+        text = record.read_text()
+        assert text.startswith(f"# {record.name[:4]}: ")
+        assert re.findall(r"^\*\*(\w+)\.\*\*", text, re.M) == ["Context", "Decision", "Consequences"]
+
+
+def sources() -> Iterator[Path]:
+    for folder, pattern in (("rust", "*.rs"), ("python/trinitylake", "*.py"), ("tests", "*.py"), ("proto", "*.proto")):
+        yield from (ROOT / folder).rglob(pattern)
+
+
+def test_the_sections_of_the_format_that_the_code_names_exist() -> None:
+    sections = {int(number) for number in re.findall(r"^## (\d+)\. ", FORMAT.read_text(), re.M)}
+    assert sections == set(range(1, 11))
+    named = {int(number) for file in sources() for number in re.findall(r"format §+(\d+)", file.read_text())}
+    assert named <= sections
+    assert {2, 3, 4, 5, 6, 7, 8, 9} <= named
+
+
+def test_the_rules_of_the_tree_that_the_code_names_exist() -> None:
+    section = ARCHITECTURE.read_text().split("## Rules of the tree\n")[1].split("\n## ")[0]
+    rules = {int(number) for number in re.findall(r"^(\d+)\. \*\*", section, re.M)}
+    assert rules == set(range(1, 15))
+    text = "\n".join(file.read_text() for file in (ROOT / "rust/trinitylake/src").rglob("*.rs"))
+    named = {int(number) for pair in re.findall(r"[Rr]ules? (\d+)(?: and (\d+))?", text) for number in pair if number}
+    assert named <= rules
+    assert len(named) > 8
+
+
+def test_the_system_rows_of_the_format_are_those_that_are_written(tmp_path: Path) -> None:
+    documented = set(re.findall(r"^\| `(\w+)`(?: \*\*\[ext\]\*\*)? \| (?:every node|roots)", FORMAT.read_text(), re.M))
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("a")
+    lake.rollback(0)
+    node = tl.core.read_node(lake._storage.get(tl.core.root_path(2)))
+    assert set(node.system) == documented - {"gc_before_millis"}
+
+
+def requests_of(storage: _core.Storage, since: dict[str, int]) -> dict[str, int]:
+    now = storage.counters()
+    return {verb: count - since.get(verb, 0) for verb, count in now.items() if "bytes" not in verb}
+
+
+def test_a_read_and_a_commit_cost_the_requests_that_the_architecture_counts(tmp_path: Path) -> None:
+    root = str(tmp_path / "lake")
+    tl.create(root, durability="none").create_namespace("a")
+
+    lake = tl.open(root, durability="none")
+    spent = {verb: count for verb, count in requests_of(lake._storage, {}).items() if count}
+    assert spent == {"get": 2, "exists": 1, "list": 1}
+
+    before = lake._storage.counters()
+    assert lake.exists("a")
+    spent = {verb: count for verb, count in requests_of(lake._storage, before).items() if count}
+    assert spent == {"exists": 1}
+
+    before = lake._storage.counters()
+    lake.create_namespace("b")
+    spent = {verb: count for verb, count in requests_of(lake._storage, before).items() if count}
+    assert spent == {"exists": 1, "put_if_absent": 2, "list": 1, "put_hint": 1}

@@ -1,0 +1,463 @@
+"""What happens to processes: fork, many threads, Ctrl-C at any moment, pickling, importing."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import s3_server
+import trinitylake as tl
+from trinitylake import core
+from trinitylake.errors import Winner
+
+ROWS = pa.table({"id": [1, 2, 3]})
+FORK = multiprocessing.get_context("fork")
+#: A child that is stuck fails the test instead of holding it for ever.
+PATIENCE_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[s3_server.S3Server]:
+    with s3_server.serve() as server:
+        yield server
+
+
+@pytest.fixture(params=["disk", "s3"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> tl.Lakehouse:
+    """A lakehouse that other processes can see, and that this one has used."""
+    if request.param == "disk":
+        lake = tl.create(str(tmp_path / "lake"), order=4)
+    else:
+        server: s3_server.S3Server = request.getfixturevalue("server")
+        lake = tl.create(f"s3://{server.new_bucket()}/lake", order=4, storage_options=server.storage_options)
+    lake.create_namespace("nyc")
+    lake.create_table("nyc.t", ROWS).append(ROWS)
+    return lake
+
+
+def in_child(work: Callable[[], Any]) -> Any:
+    """What a forked child makes of `work`; its error, with the traceback, fails the test."""
+    receiver, sender = FORK.Pipe(duplex=False)
+
+    def run() -> None:
+        try:
+            sender.send((work(), None))
+        except BaseException:
+            sender.send((None, traceback.format_exc()))
+
+    child = FORK.Process(target=run)
+    child.start()
+    try:
+        assert receiver.poll(PATIENCE_SECONDS), "the forked child is stuck"
+        result, error = receiver.recv()
+        child.join(PATIENCE_SECONDS)
+    finally:
+        child.kill()
+    assert error is None, error
+    return result
+
+
+def ids(lake: tl.Lakehouse) -> list[int]:
+    return sorted(lake.table("nyc.t").scan().to_arrow()["id"].to_pylist())
+
+
+# Fork
+
+
+def test_a_forked_child_reads_and_commits_and_the_parent_goes_on(lake: tl.Lakehouse) -> None:
+    def work() -> tuple[list[str], int, list[int]]:
+        found = lake.namespaces()
+        lake.create_namespace("from_child")
+        lake.table("nyc.t").append({"id": [4]})
+        return found, lake.version, ids(lake)
+
+    before = lake.version
+    assert in_child(work) == (["nyc"], before + 2, [1, 2, 3, 4])
+    assert lake.namespaces() == ["from_child", "nyc"]
+    lake.create_namespace("from_parent")
+    assert (lake.version, ids(lake)) == (before + 3, [1, 2, 3, 4])
+
+
+def test_a_child_of_a_child_works_too(lake: tl.Lakehouse) -> None:
+    def work() -> list[str]:
+        lake.create_namespace("child")
+
+        def deeper() -> list[str]:
+            lake.create_namespace("grandchild")
+            return lake.namespaces()
+
+        pid = os.fork()
+        if pid == 0:
+            try:
+                deeper()
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+        return lake.namespaces()
+
+    assert in_child(work) == ["child", "grandchild", "nyc"]
+    assert lake.namespaces() == ["child", "grandchild", "nyc"]
+
+
+def test_parent_and_children_commit_at_the_same_time(lake: tl.Lakehouse) -> None:
+    def commit(worker: int) -> None:
+        for number in range(6):
+            lake.create_namespace(f"w{worker}.n{number}")
+
+    children = [FORK.Process(target=commit, args=(worker,)) for worker in (1, 2, 3)]
+    for child in children:
+        child.start()
+    commit(0)
+    for child in children:
+        child.join(PATIENCE_SECONDS)
+        assert child.exitcode == 0
+    made = [f"w{worker}.n{number}" for worker in range(4) for number in range(6)]
+    assert lake.namespaces() == sorted(["nyc", *made])
+    committed = [one.id for entry in lake.log(None) for one in entry.transactions]
+    assert len(committed) == len(set(committed))
+
+
+def test_a_transaction_that_the_child_committed_is_not_committed_twice(lake: tl.Lakehouse) -> None:
+    """Both have inherited the same open transaction, with the same id."""
+    transaction = lake.begin()
+    transaction.create_namespace("once")
+    version = in_child(transaction.commit)
+    try:
+        assert transaction.commit() == version
+    except tl.CommitConflict as conflict:
+        assert conflict.keys == ["namespace once"]  # noqa: PT017 - either answer is right
+    assert [entry.version for entry in lake.log() if transaction.id in [one.id for one in entry.transactions]] == [
+        version
+    ]
+
+
+def test_a_fork_while_other_threads_are_busy_leaves_the_child_free(tmp_path: Path) -> None:
+    """A lock that another thread holds in the moment of the fork is never released in the child."""
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("nyc")
+    stop = threading.Event()
+
+    def busy(worker: int) -> None:
+        number = 0
+        while not stop.is_set():
+            lake.at().namespaces()
+            if worker == 0:
+                lake.create_namespace(f"busy{number}")
+            number += 1
+
+    threads = [threading.Thread(target=busy, args=(worker,)) for worker in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(10):
+
+            def work(number: int = number) -> bool:
+                fresh = tl.open(lake.uri, durability="none")
+                fresh.create_namespace(f"child{number}")
+                return fresh.exists(f"child{number}")
+
+            assert in_child(work)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(PATIENCE_SECONDS)
+    assert [name for name in lake.namespaces() if name.startswith("child")] == sorted(f"child{n}" for n in range(10))
+
+
+# Threads
+
+
+def test_many_threads_share_a_handle(tmp_path: Path) -> None:
+    lake = tl.create(str(tmp_path / "lake"), order=3, durability="none", properties={"root.buffer-size-bytes": "500"})
+    lake.create_namespace("nyc")
+    lake.create_table("nyc.t", ROWS).append(ROWS)
+    start = threading.Barrier(12)
+
+    def work(worker: int) -> None:
+        start.wait()
+        for number in range(8):
+            if worker % 3 == 0:
+                lake.create_namespace(f"w{worker}.n{number}")
+                assert lake.exists(f"w{worker}.n{number}"), "what is committed is seen at once"
+            elif worker % 3 == 1:
+                frozen = lake.at()
+                names = frozen.namespaces()
+                assert frozen.namespaces() == names == sorted(names)
+                assert {row["path"] for row in frozen.nodes().to_pylist()}
+                assert ids(lake) == [1, 2, 3]
+            else:
+                entries = lake.log(5)
+                assert [entry.version for entry in entries] == list(
+                    range(entries[0].version, entries[0].version - len(entries), -1)
+                )
+                lake.diff(max(0, entries[0].version - 3), entries[0].version)
+
+    with ThreadPoolExecutor(12) as pool:
+        assert list(pool.map(work, range(12))) == [None] * 12
+    assert lake.namespaces() == sorted(
+        ["nyc", *(f"w{worker}.n{number}" for worker in (0, 3, 6, 9) for number in range(8))]
+    )
+    tl.open(lake.uri).at().nodes()
+
+
+def test_threads_that_read_one_frozen_version_all_read_the_same(tmp_path: Path) -> None:
+    lake = tl.create(str(tmp_path / "lake"), order=3, durability="none", properties={"root.buffer-size-bytes": "500"})
+    with lake.transaction() as txn:
+        for number in range(60):
+            txn.create_namespace(f"n{number:03}")
+    frozen = tl.open(lake.uri, cache_size_bytes=1 << 12).at()
+    names = [f"n{number:03}" for number in range(60)]
+
+    def read(_: int) -> bool:
+        return frozen.namespaces() == names and all(frozen.exists(name) for name in names)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(read, range(40)))
+
+
+# Ctrl-C
+
+INTERRUPTED_COMMITS = """
+import os, random, signal, sys, threading, time
+import trinitylake as tl
+
+root, seed = sys.argv[1], int(sys.argv[2])
+lake = tl.create(root, order=3, durability="none", properties={"root.buffer-size-bytes": "500"})
+chosen = random.Random(seed)
+sure, unsure, interrupts = set(), set(), 0
+for round in range(25):
+    delay = chosen.random() * 0.01
+    timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT))
+    name, number = "", 0
+    try:
+        timer.start()
+        while True:
+            name = f"r{round}.n{number}"
+            with lake.transaction(message=name) as txn:
+                txn.create_namespace(name)
+                txn.create_namespace(name + ".twin")
+            sure.add(name)
+            name, number = "", number + 1
+    except KeyboardInterrupt:
+        interrupts += 1
+        if name:
+            unsure.add(name)
+    timer.join()
+    # The same handle goes on, and a fresh one agrees with it.
+    found = set(lake.namespaces())
+    assert found == set(tl.open(root).namespaces()), round
+    whole = {name for name in found if not name.endswith(".twin")}
+    assert found == whole | {name + ".twin" for name in whole}, "both names of a commit, or none"
+    assert sure <= whole <= sure | unsure, (round, sure - whole, whole - sure - unsure)
+assert interrupts == 25
+fresh = tl.open(root)
+log = fresh.log(None)
+assert [entry.version for entry in log] == list(range(len(log) - 1, -1, -1))
+assert {entry.message for entry in log if entry.message} == {n for n in fresh.namespaces() if not n.endswith(".twin")}
+for version in range(0, len(log), 10):
+    fresh.at(version=version).nodes()
+print("whole", len(sure), len(unsure))
+"""
+
+INTERRUPTED_READS = """
+import os, random, signal, sys, threading
+import trinitylake as tl
+
+root, seed = sys.argv[1], int(sys.argv[2])
+lake = tl.create(root, order=3, durability="none", properties={"root.buffer-size-bytes": "500"})
+names = sorted(f"n{number:03}" for number in range(200))
+with lake.transaction() as txn:
+    for name in names:
+        txn.create_namespace(name, {"name": name})
+chosen = random.Random(seed)
+for round in range(25):
+    timer = threading.Timer(chosen.random() * 0.02, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        while True:
+            reader = tl.open(root, cache_size_bytes=0)
+            reader.namespaces()
+            reader.at().nodes()
+            list(reader.at()._version.scan())
+            reader.log(None)
+            lake.namespace(names[round])
+    except KeyboardInterrupt:
+        pass
+    timer.join()
+    assert lake.namespaces() == names
+    assert lake.namespace(names[round]).properties == {"name": names[round]}
+print("whole")
+"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("code", [INTERRUPTED_COMMITS, INTERRUPTED_READS], ids=["commits", "reads"])
+def test_ctrl_c_at_any_moment_leaves_the_lakehouse_whole(tmp_path: Path, code: str, seed: int) -> None:
+    command = [sys.executable, "-c", code, str(tmp_path / "lake"), str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2 * PATIENCE_SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("whole")
+
+
+WAITING = """
+import sys, threading, os, signal
+import trinitylake as tl
+
+options = {"endpoint": sys.argv[1], "allow_http": "true", "region": "x", "access_key_id": "a", "secret_access_key": "b"}
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    tl.open("s3://bucket/lake", storage_options=options)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_ends_the_wait_for_a_store_that_does_not_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        command = [sys.executable, "-c", WAITING, endpoint]
+        # Without an answer the client itself would wait for thirty seconds, and then try again.
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=25)
+    assert (done.returncode, done.stdout.strip()) == (0, "interrupted"), done.stderr
+
+
+def test_ctrl_c_in_a_commit_to_a_slow_store_is_heard_when_the_outcome_is_known(server: s3_server.S3Server) -> None:
+    """The store takes its time for the root; the signal arrives in between."""
+    root = f"s3://{server.new_bucket()}/lake"
+    lake = tl.create(root, storage_options=server.storage_options)
+    with server.slow(core.root_path(1), seconds=1.0):
+        code = (
+            "import sys, os, signal, threading, trinitylake as tl\n"
+            "lake = tl.open(sys.argv[1])\n"
+            "txn = lake.begin(message='interrupted')\n"
+            "txn.create_namespace('nyc')\n"
+            "threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+            "try:\n"
+            "    txn.commit()\n"
+            "    signal.pause()\n"
+            "except KeyboardInterrupt:\n"
+            "    print(tl.open(sys.argv[1]).namespaces(), txn.is_open)\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, root],
+            env={**os.environ, **server.environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_SECONDS,
+        )
+    assert (done.returncode, done.stdout.strip()) == (0, "['nyc'] False"), done.stderr
+    assert [entry.message for entry in lake.log()] == ["interrupted", ""]
+
+
+def test_a_process_killed_by_the_default_signal_leaves_the_lakehouse_whole(tmp_path: Path) -> None:
+    """SIGTERM does not even unwind: what was acknowledged is there, and the next process goes on."""
+    code = (
+        "import sys, trinitylake as tl\n"
+        "lake = tl.create(sys.argv[1], order=3, durability='none', exist_ok=True)\n"
+        "number = 0\n"
+        "while True:\n"
+        "    name = f'p{sys.argv[2]}.n{number}'\n"
+        "    lake.create_namespace(name)\n"
+        "    print(name, flush=True)\n"
+        "    number += 1\n"
+    )
+    acknowledged: set[str] = set()
+    for round in range(5):
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path / "lake"), str(round)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        for _ in range(5 + round):
+            acknowledged.add(process.stdout.readline().strip())
+        process.send_signal(signal.SIGTERM)
+        acknowledged |= set(process.communicate(timeout=PATIENCE_SECONDS)[0].split())
+        lake = tl.open(str(tmp_path / "lake"))
+        # A line may have been cut off by the signal, or one commit not acknowledged.
+        whole = {name for name in acknowledged if name in lake.namespaces()}
+        assert len(whole) >= len(acknowledged) - 1 - round
+        assert len(lake.namespaces()) - len(whole) <= round + 1
+        assert lake.version == len(lake.namespaces())
+        lake.at().nodes()
+
+
+# Pickling
+
+
+def test_what_a_lakehouse_tells_can_be_pickled(tmp_path: Path) -> None:
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("nyc", {"owner": "ops"})
+    told = [
+        lake.log(),
+        lake.diff(0),
+        lake.stats(),
+        lake.namespace("nyc"),
+        lake.properties,
+        tl.Schema([tl.Column("id", "bigint", nullable=False), tl.Column("tags", "list<varchar>")], "id"),
+        core.KeySizes(1, 2, 3),
+        core.encode_namespace_keys(["nyc"]),
+    ]
+    for one in told:
+        assert pickle.loads(pickle.dumps(one)) == one
+    for function in (core.optimize_paths, core.decode_keys, core.read_node, tl.open):
+        assert pickle.loads(pickle.dumps(function)) is function
+    lost = tl.CommitConflict("lost", keys=["table a.t"], winners=[Winner(3, "id", "message", "author")])
+    assert pickle.loads(pickle.dumps(lost)).winners == lost.winners
+
+
+def test_a_handle_refuses_to_be_pickled_instead_of_losing_its_credentials(tmp_path: Path) -> None:
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    for handle in (lake, lake.at(), lake.begin(), lake._storage):
+        with pytest.raises(TypeError, match="cannot pickle"):
+            pickle.dumps(handle)
+
+
+# Importing
+
+IMPORTING = """
+import os
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+def sockets():
+    kinds = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            kinds.append(os.readlink("/proc/self/fd/" + descriptor))
+        except OSError:
+            pass
+    return [kind for kind in kinds if kind.startswith(("socket:", "anon_inode:"))]
+
+before = threads(), sockets()
+import trinitylake as tl
+assert (threads(), sockets()) == before, "importing"
+storage = tl._core.Storage("s3://bucket/lake", {"region": "us-east-1"})
+assert (threads(), sockets()) == before, "naming a storage"
+import trinitylake.core, trinitylake.cli  # pyarrow starts threads of its own
+before = threads(), sockets()
+tl.core.optimize_paths(["a"] * 1000)
+tl.core.decode_keys(tl.core.encode_table_keys("a", ["t"]))
+assert (threads(), sockets()) == before, "core functions"
+tl.create("memory://x")
+assert threads() > before[0], "the first request does need threads: this is what would have been seen"
+"""
+
+
+def test_importing_starts_no_thread_and_opens_no_socket() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTING], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
