@@ -1,4 +1,4 @@
-"""`python -m benches [names] [--quick] [--json FILE]`: runs benchmarks and reports each beside its peer or limit."""
+"""`python -m benches [names] [--quick]`: runs benchmarks and reports each beside its peer or limit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from benches.python import (
     bench_rows,
 )
 from benches.python.measure import Bench, Figure, as_json
-from benches.python.report import cells, machine, print_report
+from benches.python.report import as_markdown, cells, machine, print_report
 
 BENCHMARKS: dict[str, Callable[[Bench], None]] = {
     **bench_commit.BENCHMARKS,
@@ -41,6 +41,7 @@ def main(
     ] = None,
     quick: Annotated[bool, typer.Option(help="Small: to see that it runs, not how fast.")] = False,
     json: Annotated[str, typer.Option(help="Also write the report as JSON to this file; - for standard output.")] = "",
+    markdown: Annotated[Path | None, typer.Option(help="Also write the table to this file, for docs.")] = None,
     folder: Annotated[Path | None, typer.Option(help="On the disk to measure; a temporary folder by default.")] = None,
 ) -> None:
     """Run benchmarks. The exit code is 1 if one could not be run; a goal that was missed is a result."""
@@ -68,6 +69,8 @@ def main(
     finally:
         bench.remove()
     print_report(bench.figures, facts, progress if json == "-" else Console(width=None if sys.stdout.isatty() else 200))
+    if markdown is not None:
+        markdown.write_text(as_markdown(bench.figures, facts))
     if json:
         text = as_json(bench.figures, facts)
         if json == "-":

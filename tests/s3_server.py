@@ -89,12 +89,13 @@ class S3Server:
         return bucket
 
     @contextmanager
-    def slow(self, name: str, seconds: float) -> Iterator[None]:
-        """Objects of that name take so long to be stored."""
+    def slow(self, name: str, seconds: float, arrived: Callable[[], None]) -> Iterator[None]:
+        """Objects of that name take so long to be stored; `arrived` is called when the request is there."""
         put = S3Response.put_object
 
         def slowly(response: S3Response) -> Any:
             if response.path.endswith(name):
+                arrived()
                 time.sleep(seconds)
             return put(response)
 

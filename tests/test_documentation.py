@@ -6,8 +6,8 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -56,8 +56,8 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def commands(group: click.Command, name: str = "") -> Iterator[str]:
-    """The commands of the application, such as "log" and "txn ls"."""
+def commands(group: Any, name: str = "") -> Iterator[str]:
+    """The commands below a group of the application, such as "log" and "txn ls", and the groups themselves."""
     for command_name, command in getattr(group, "commands", {}).items():
         full_name = f"{name} {command_name}".strip()
         yield full_name

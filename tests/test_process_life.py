@@ -286,8 +286,8 @@ with lake.transaction() as txn:
 chosen = random.Random(seed)
 for round in range(25):
     timer = threading.Timer(chosen.random() * 0.02, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
     try:
+        timer.start()
         while True:
             reader = tl.open(root, cache_size_bytes=0)
             reader.namespaces()
@@ -318,8 +318,8 @@ import sys, threading, os, signal
 import trinitylake as tl
 
 options = {"endpoint": sys.argv[1], "allow_http": "true", "region": "x", "access_key_id": "a", "secret_access_key": "b"}
-threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     tl.open("s3://bucket/lake", storage_options=options)
 except KeyboardInterrupt:
     print("interrupted")
@@ -339,28 +339,29 @@ def test_ctrl_c_in_a_commit_to_a_slow_store_is_heard_when_the_outcome_is_known(s
     """The store takes its time for the root; the signal arrives in between."""
     root = f"s3://{server.new_bucket()}/lake"
     lake = tl.create(root, storage_options=server.storage_options)
-    with server.slow(core.root_path(1), seconds=1.0):
-        code = (
-            "import sys, os, signal, threading, trinitylake as tl\n"
-            "lake = tl.open(sys.argv[1])\n"
-            "txn = lake.begin(message='interrupted')\n"
-            "txn.create_namespace('nyc')\n"
-            "threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
-            "try:\n"
-            "    txn.commit()\n"
-            "    signal.pause()\n"
-            "except KeyboardInterrupt:\n"
-            "    print(tl.open(sys.argv[1]).namespaces(), txn.is_open)\n"
+    code = (
+        "import sys, signal, trinitylake as tl\n"
+        "txn = tl.open(sys.argv[1]).begin(message='interrupted')\n"
+        "txn.create_namespace('nyc')\n"
+        "try:\n"
+        "    txn.commit()\n"
+        "    signal.pause()\n"
+        "except KeyboardInterrupt:\n"
+        "    print(tl.open(sys.argv[1]).namespaces(), txn.is_open)\n"
+    )
+    interrupted: list[subprocess.Popen[str]] = []
+    with server.slow(core.root_path(1), 1.0, lambda: interrupted[0].send_signal(signal.SIGINT)):
+        interrupted.append(
+            subprocess.Popen(
+                [sys.executable, "-c", code, root],
+                env={**os.environ, **server.environment},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
         )
-        done = subprocess.run(
-            [sys.executable, "-c", code, root],
-            env={**os.environ, **server.environment},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE_SECONDS,
-        )
-    assert (done.returncode, done.stdout.strip()) == (0, "['nyc'] False"), done.stderr
+        printed, errors = interrupted[0].communicate(timeout=PATIENCE_SECONDS)
+    assert printed.strip() == "['nyc'] False", errors
     assert [entry.message for entry in lake.log()] == ["interrupted", ""]
 
 

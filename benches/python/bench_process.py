@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 from benches.python import lakes
 from benches.python.measure import Bench, at_most, in_turn
+
+#: From here the programs below import `benches`.
+TOP = Path(__file__).resolve().parent.parent.parent
 
 IMPORTS = """
 import sys, time
@@ -30,7 +34,7 @@ def resident(line="VmRSS"):
 
 uri, tables = sys.argv[1], int(sys.argv[2])
 print("imported", resident())
-lake = tl.open(uri, durability="none")
+lake = tl.open(uri, durability="none", cache_size_bytes=lakes.WARM_CACHE_SIZE_BYTES)
 version = lake._core.latest()
 rows = sum(batch.num_rows for batch in version.scan())
 assert rows > tables
@@ -64,11 +68,11 @@ print(after[0] - before[0], after[1] - before[1])
 
 def _python(program: str, *arguments: str) -> str:
     command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=TOP).stdout
 
 
 def memory(bench: Bench) -> None:
-    """Scan, random look-ups and commits at a million objects, with the default cache."""
+    """Scan, random look-ups and commits at a million objects, with a cache that holds every node."""
     tables = bench.size(1_000_000, 20_000)
     # A lakehouse of its own: the process commits to it.
     uri = lakes.registered(bench.folder("memory"), tables)

@@ -12,6 +12,9 @@ from benches.python.measure import Bench
 from trinitylake import core
 
 TABLES_PER_NAMESPACE = 10_000
+#: Holds every decoded node of a million tables, of which leaves may take three quarters. What is not used of it
+#: is not allocated.
+WARM_CACHE_SIZE_BYTES = 480 << 20
 
 
 def table_names(tables: int) -> tuple[list[str], list[str]]:

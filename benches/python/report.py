@@ -15,6 +15,7 @@ from rich.table import Table
 
 from benches.python.measure import Figure, Unit
 
+WORDS = {True: "yes", False: "no", None: ""}
 PACKAGES = ("pyarrow", "pyiceberg", "icechunk", "deltalake", "duckdb", "lmdb", "mmh3")
 
 
@@ -31,6 +32,19 @@ def print_report(figures: Sequence[Figure], machine: dict[str, object], console:
             console.print(f"[dim]{figure.what}: {figure.note}[/dim]", highlight=False)
 
 
+def as_markdown(figures: Sequence[Figure], machine: dict[str, object]) -> str:
+    """The same table for a page of documentation."""
+    lines = [
+        ", ".join(f"{key} {value}" for key, value in machine.items()),
+        "",
+        "| target | what | ours | compared with | theirs | ratio (least to most) | goal | met |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += ["| " + " | ".join([*cells(figure)[:-1], WORDS[figure.met]]) + " |" for figure in figures]
+    lines += ["", *(f"- {figure.what}: {figure.note}" for figure in figures if figure.note)]
+    return "\n".join(lines) + "\n"
+
+
 def cells(figure: Figure) -> tuple[str, ...]:
     """One line of the table."""
     ratio = ""
@@ -40,6 +54,8 @@ def cells(figure: Figure) -> tuple[str, ...]:
     if figure.goal is not None:
         limit = f"{figure.goal.limit:.3g}" if figure.ratios else amount(figure.goal.limit, figure.unit)
         goal = f"{'at most' if figure.goal.relation == '<=' else 'at least'} {limit}"
+    met = WORDS[figure.met]
+    color = "green" if figure.met else "red"
     return (
         "" if figure.target is None else str(figure.target),
         figure.what,
@@ -48,7 +64,7 @@ def cells(figure: Figure) -> tuple[str, ...]:
         spread(figure.theirs, figure.unit) if figure.theirs else "",
         ratio,
         goal,
-        {True: "[green]yes[/green]", False: "[red]no[/red]", None: ""}[figure.met],
+        f"[{color}]{met}[/{color}]" if met else "",
     )
 
 

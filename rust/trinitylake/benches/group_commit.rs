@@ -102,12 +102,13 @@ fn main() {
         "{:<22} {:>6} {:>10} {:>10} {:>9} {:>8} {:>8} {:>9}",
         "store", "under way", "txn/s", "limit", "roots/s", "p50 ms", "p99 ms", "PUT/txn"
     );
-    let memory = || Arc::new(ObjectStorage::memory(&RootUri::parse("memory://groups").unwrap()));
+    let memory =
+        |name: &str| Arc::new(ObjectStorage::memory(&RootUri::parse(&format!("memory://{name}")).unwrap()));
     let stores =
         [("60 ms PUT, 20 ms GET", Latency::S3_STANDARD), ("6 ms PUT, 5 ms GET", Latency::S3_EXPRESS)];
-    for (name, latency) in stores {
+    for (index, (name, latency)) in stores.into_iter().enumerate() {
         for committers in [1, 64, 256, 1024] {
-            let storage = Arc::new(LatencyStorage::new(memory(), latency));
+            let storage = Arc::new(LatencyStorage::new(memory(&format!("{index}-{committers}")), latency));
             let row = runtime.block_on(run(storage, committers, seconds));
             let limit = committers as f64 / (2.0 * latency.write.as_secs_f64());
             print(name, committers, Some(limit), &row);

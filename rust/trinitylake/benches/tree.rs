@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use arrow_array::StringArray;
+use arrow_array::{Array, StringArray};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use trinitylake::batch::{encode_keys, optimize_paths};
 use trinitylake::definition::{LakehouseDefinition, proto};

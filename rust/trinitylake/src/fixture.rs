@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -21,8 +22,12 @@ use crate::version::Version;
 /// A store in memory that is gone when it is dropped, and may be copied as it stands.
 #[derive(Debug, Default)]
 pub struct MemoryFiles {
-    files: Mutex<BTreeMap<String, Bytes>>,
+    files: Mutex<BTreeMap<String, (Bytes, u64)>>,
+    /// Files that were written so far. Each is [`STEP_MILLIS`] younger than the one before.
+    written: AtomicU64,
 }
+
+const STEP_MILLIS: u64 = 10_000;
 
 impl MemoryFiles {
     pub fn shared() -> Arc<MemoryFiles> {
@@ -31,7 +36,10 @@ impl MemoryFiles {
 
     /// The same files in a store of their own.
     pub fn copy(&self) -> Arc<MemoryFiles> {
-        Arc::new(MemoryFiles { files: Mutex::new(self.files().clone()) })
+        Arc::new(MemoryFiles {
+            files: Mutex::new(self.files().clone()),
+            written: AtomicU64::new(self.written.load(Ordering::SeqCst)),
+        })
     }
 
     pub fn paths(&self) -> Vec<String> {
@@ -44,11 +52,15 @@ impl MemoryFiles {
 
     /// Puts a file there, whatever was there before.
     pub fn overwrite(&self, path: &str, bytes: impl Into<Bytes>) {
-        self.files().insert(path.to_string(), bytes.into());
+        self.files().insert(path.to_string(), (bytes.into(), self.tick()));
     }
 
-    fn files(&self) -> MutexGuard<'_, BTreeMap<String, Bytes>> {
+    fn files(&self) -> MutexGuard<'_, BTreeMap<String, (Bytes, u64)>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tick(&self) -> u64 {
+        self.written.fetch_add(1, Ordering::SeqCst) * STEP_MILLIS
     }
 }
 
@@ -56,7 +68,7 @@ impl MemoryFiles {
 impl Storage for MemoryFiles {
     async fn get(&self, path: &str) -> Result<Bytes> {
         let missing = || Error::FileNotFound { path: path.to_string() };
-        self.files().get(path).cloned().ok_or_else(missing)
+        self.files().get(path).map(|(bytes, _)| bytes.clone()).ok_or_else(missing)
     }
 
     async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
@@ -64,8 +76,9 @@ impl Storage for MemoryFiles {
     }
 
     async fn head(&self, path: &str) -> Result<FileInfo> {
-        let size_bytes = self.get(path).await?.len() as u64;
-        Ok(FileInfo { path: path.to_string(), size_bytes, modified_millis: 0 })
+        let missing = || Error::FileNotFound { path: path.to_string() };
+        let (bytes, modified_millis) = self.files().get(path).cloned().ok_or_else(missing)?;
+        Ok(FileInfo { path: path.to_string(), size_bytes: bytes.len() as u64, modified_millis })
     }
 
     async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
@@ -73,7 +86,7 @@ impl Storage for MemoryFiles {
         if files.contains_key(path) {
             return Ok(PutOutcome::AlreadyExists);
         }
-        files.insert(path.to_string(), bytes);
+        files.insert(path.to_string(), (bytes, self.tick()));
         Ok(PutOutcome::Created)
     }
 
@@ -85,10 +98,10 @@ impl Storage for MemoryFiles {
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
         let files = self.files();
         let below = files.iter().filter(|(path, _)| path.starts_with(prefix));
-        let info = |(path, bytes): (&String, &Bytes)| FileInfo {
+        let info = |(path, (bytes, modified_millis)): (&String, &(Bytes, u64))| FileInfo {
             path: path.clone(),
             size_bytes: bytes.len() as u64,
-            modified_millis: 0,
+            modified_millis: *modified_millis,
         };
         Ok(below.map(info).collect())
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use futures::future::{join, try_join_all};
+use futures::future::{join, join_all, try_join_all};
 
 use crate::claim::{Claim, claim};
 use crate::config::TreeConfig;
@@ -18,10 +18,11 @@ use crate::node::draft::Draft;
 use crate::path::{lakehouse_definition_path, root_path};
 use crate::storage::Storage;
 use crate::storage::probe::probe;
+use crate::transaction::distributed::find_in_log;
 use crate::transaction::group_commit::CommitQueue;
 use crate::transaction::{Transaction, TransactionOptions};
 use crate::tree::node_store::{CACHE_SIZE_BYTES, NodeStore, write_new_file};
-use crate::version::boundary::boundary;
+use crate::version::boundary::{boundary, published};
 use crate::version::discovery;
 use crate::version::hint::HintWriter;
 use crate::version::metadata::{CommittedTransaction, OPERATION_PROPERTY, OPERATION_ROLLBACK, RootMetadata};
@@ -32,6 +33,8 @@ pub const DOUBT_MILLIS: u64 = 30_000;
 /// How long a handle may believe that what it knows has not expired. Any version may be made to expire
 /// at once, so its age says nothing.
 const BOUNDARY_CHECK_MILLIS: u64 = 10_000;
+/// Stores tell the time of a file in steps of up to a second, and their machines may differ a little.
+const STORE_CLOCK_STEP_MILLIS: u64 = 2000;
 /// Versions kept beside the latest. Each holds its root, some hundred KiB at most.
 const RECENT_VERSIONS: usize = 32;
 /// Roots that `log` reads at once.
@@ -71,8 +74,10 @@ impl Lakehouse {
         let config = TreeConfig::of(&definition)?;
         let exists = || Error::ObjectAlreadyExists("a lakehouse exists here already".into());
         let root_file = root_path(0);
-        let (root, boundary) = join(storage.exists(&root_file), boundary(storage.as_ref())).await;
-        if root? || boundary? > 0 {
+        // Any root, for one that lost its first versions is a lakehouse still.
+        let (roots, boundary) =
+            join(discovery::list_roots(storage.as_ref()), boundary(storage.as_ref())).await;
+        if !roots?.is_empty() || boundary? > 0 {
             return Err(exists());
         }
         probe(storage.as_ref(), &environment.uuid().to_string()).await?;
@@ -160,7 +165,14 @@ impl Lakehouse {
             false if self.storage_has(&known).await? => return Ok(known),
             false => discovery::latest(self.storage().as_ref()).await?.0,
         };
-        let version = self.version(number).await?;
+        let version = match self.version(number).await {
+            // Between the two requests: whoever made it expire had seen a later one.
+            Err(Error::VersionExpired(_)) => {
+                let (number, root) = discovery::latest(self.storage().as_ref()).await?;
+                Arc::new(version_of(&self.nodes, number, root, Some(&known)).await?)
+            }
+            version => version?,
+        };
         self.learn(version.clone());
         Ok(version)
     }
@@ -229,8 +241,14 @@ impl Lakehouse {
         let limit = limit.unwrap_or(usize::MAX);
         while next > oldest && versions.len() < limit {
             let wanted = LOG_BATCH.min((limit - versions.len()) as u64).min(next - oldest);
-            let batch = self.versions(next - wanted, next - 1).await?;
-            versions.extend(batch.into_iter().rev());
+            let batch = join_all((next - wanted..next).rev().map(|number| self.version(number))).await;
+            for version in batch {
+                match version {
+                    // While one looks: then nothing older is left either.
+                    Err(Error::VersionExpired(_)) => return Ok(versions),
+                    version => versions.push(version?),
+                }
+            }
             next -= wanted;
         }
         Ok(versions)
@@ -330,30 +348,78 @@ impl Lakehouse {
         }
     }
 
-    /// Tells others about a root that was created here, and makes sure that it was in time:
-    /// `TransactionExpired` if its version had expired before it was written.
+    /// Tells others about a root that was created here, and makes sure that it was in time (format §7):
+    /// `TransactionExpired` if its version had expired before it was written, `CommitStateUnknown` if it
+    /// expired so soon that nobody can tell.
     pub(crate) async fn confirm(&self, version: Arc<Version>) -> Result<Arc<Version>> {
         let number = version.number;
         let storage = self.storage();
         let hint = self.hint.announce(storage.clone(), self.environment.as_ref(), number);
-        // The slot may have been expired under a writer that slept: then nobody will ever read it.
-        let (oldest, ()) = join(boundary(storage.as_ref()), hint).await;
-        let oldest = oldest.map_err(|error| {
-            Error::CommitStateUnknown(format!(
-                "version {number} was written, yet whether it expired meanwhile cannot be read: {error}"
-            ))
-        })?;
-        if oldest > number {
-            storage.delete(&version.root_path).await?;
-            self.boundary_check_at_millis.store(0, Ordering::Relaxed);
-            return Err(Error::TransactionExpired(format!(
-                "version {number} was written after versions below {oldest} had expired, so it is void: what was \
-                 committed meanwhile is gone; begin again on the latest version"
-            )));
+        let (boundary, ()) = join(published(storage.as_ref()), hint).await;
+        let unknown = |why: String| {
+            Error::CommitStateUnknown(format!("version {number} was written, yet {why}; nothing was deleted"))
+        };
+        match boundary {
+            Err(error) => Err(unknown(format!("whether it expired meanwhile cannot be read: {error}"))),
+            Ok(Some((oldest, published_millis))) if oldest > number => {
+                self.boundary_check_at_millis.store(0, Ordering::Relaxed);
+                match self.look_back(version.clone(), published_millis).await {
+                    Ok(Past::Committed(version)) => Ok(version),
+                    Ok(Past::Void) => {
+                        storage
+                            .delete(&version.root_path)
+                            .await
+                            .map_err(|error| unknown(error.to_string()))?;
+                        Err(Error::TransactionExpired(format!(
+                            "version {number} was written after versions below {oldest} had expired, so it is void: \
+                             what was committed meanwhile is gone; begin again on the latest version"
+                        )))
+                    }
+                    Ok(Past::Unclear) => Err(unknown(format!(
+                        "versions below {oldest} have expired since: it was committed and overwritten, or came too late"
+                    ))),
+                    Err(error) => Err(unknown(format!("what became of it cannot be read: {error}"))),
+                }
+            }
+            Ok(_) => {
+                self.learn(version.clone());
+                Ok(version)
+            }
         }
-        self.learn(version.clone());
-        Ok(version)
     }
+
+    /// A root was created here below what is now the boundary. Either its slot had expired, and nobody will
+    /// ever read it; or it was in time, others went on from it, and then it expired as it should.
+    async fn look_back(&self, version: Arc<Version>, published_millis: u64) -> Result<Past> {
+        let latest = self.latest().await?;
+        for message in version.root.messages().rev() {
+            // Names of definition files are unique: who finds one in the tree finds this commit, or that of
+            // somebody else who resumed the same transaction.
+            if let Some(location) = message.value
+                && version.metadata.committed.iter().any(|transaction| transaction.id == message.txn)
+                && latest.get(message.key).await?.as_deref() == Some(location)
+            {
+                return Ok(Past::Committed(match find_in_log(self, message.txn).await? {
+                    Some(elsewhere) => self.version(elsewhere).await?,
+                    None => version.clone(),
+                }));
+            }
+        }
+        // A slot is free again only after the boundary was published. The converse proves nothing: there
+        // may have been an earlier boundary.
+        Ok(match self.storage().head(&version.root_path).await {
+            Ok(root) if root.modified_millis > published_millis + STORE_CLOCK_STEP_MILLIS => Past::Void,
+            Ok(_) | Err(Error::FileNotFound { .. }) => Past::Unclear,
+            Err(error) => return Err(error),
+        })
+    }
+}
+
+/// What a version that has expired had been.
+enum Past {
+    Committed(Arc<Version>),
+    Void,
+    Unclear,
 }
 
 /// Who has the root of a version.

@@ -294,6 +294,12 @@ fn without_secrets(location: &str) -> String {
         Some((scheme, rest)) => {
             let (authority, key) =
                 rest.split_once('/').map_or((rest, ""), |(head, _)| (head, &rest[head.len()..]));
+            // A secret that was pasted in may hold slashes: then the first of them is not where the host ends.
+            if authority.contains(':')
+                && let Some((_, shown)) = rest.rsplit_once('@')
+            {
+                return format!("{scheme}://{shown}");
+            }
             let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
             format!("{scheme}://{host}{key}")
         }

@@ -311,8 +311,8 @@ impl Node {
         // Texts, an offset per row, and validity; the columns may share one buffer, the file's.
         let columns = [&self.keys, &self.values, &self.children, &self.txns];
         let texts: usize = columns.iter().map(|column| column.value_data().len()).sum();
-        let index = self.buffer_index.get().map_or(0, |index| index.len() * 4);
-        texts + self.keys.len() * 18 + index + size_of::<Node>()
+        // The index counts whether or not it has been made: a cache relies on sizes that never change.
+        texts + self.keys.len() * 18 + self.n_messages() * 4 + size_of::<Node>()
     }
 }
 

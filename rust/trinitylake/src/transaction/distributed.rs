@@ -335,7 +335,7 @@ pub async fn fate(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<Fate> {
 }
 
 /// The version that committed a transaction, as far as the log goes back.
-pub(super) async fn find_in_log(lakehouse: &Lakehouse, id: &str) -> Result<Option<u64>> {
+pub(crate) async fn find_in_log(lakehouse: &Lakehouse, id: &str) -> Result<Option<u64>> {
     let mut before = None;
     loop {
         let versions = lakehouse.log(Some(64), before).await?;

@@ -312,6 +312,10 @@ async fn admit(lakehouse: &Lakehouse, previous: &Arc<Version>, group: &[Submissi
     let mut has_definition = false;
     let mut admitted = Vec::with_capacity(group.len());
     'group: for member in group {
+        if member.validated > previous.number {
+            admitted.push(false);
+            continue;
+        }
         for number in member.validated + 1..=previous.number {
             let written = match written_by_version.get(&number) {
                 Some(written) => written,

@@ -179,6 +179,8 @@ impl Transaction {
         isolation: Isolation,
         has_chosen_id: bool,
     ) -> Transaction {
+        // A handle that slept may know less than who began here: no root is ever created below a base.
+        lakehouse.learn(base.clone());
         Transaction {
             lakehouse,
             validated: base.clone(),

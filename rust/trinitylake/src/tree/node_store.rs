@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::node::codec::{Encoded, decode};
 use crate::node::draft::Text;
+use crate::path::root_version;
 use crate::storage::{PutOutcome, Storage};
 
 /// Holds all inner nodes of some 8 million keys.
@@ -67,7 +68,16 @@ impl NodeStore {
         let node = match self.cached(path) {
             Some(node) => node,
             None => {
-                let bytes = self.storage.get(path).await?;
+                let bytes = match self.storage.get(path).await {
+                    // A root may have expired; any other node is there as long as a tree names it.
+                    Err(Error::FileNotFound { path }) if root_version(&path).is_none() => {
+                        return Err(Error::corrupt(
+                            path,
+                            "the tree names this node file, and it is not there",
+                        ));
+                    }
+                    bytes => bytes?,
+                };
                 let node = Arc::new(decode(bytes, path, None)?);
                 node.index_buffer();
                 self.keep(path.into(), node.clone());

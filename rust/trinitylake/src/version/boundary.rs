@@ -11,8 +11,15 @@ use crate::storage::Storage;
 
 /// The lowest version that may be read; 0 where nothing ever expired.
 pub async fn boundary(storage: &dyn Storage) -> Result<u64> {
+    Ok(published(storage).await?.map_or(0, |(version, _)| version))
+}
+
+/// The boundary, and when it was published by the store's clock, in milliseconds since 1970.
+pub async fn published(storage: &dyn Storage) -> Result<Option<(u64, u64)>> {
     let files = storage.list(EXPIRED_PREFIX).await?;
-    Ok(files.iter().filter_map(|file| boundary_version(&file.path)).max().unwrap_or(0))
+    let boundaries =
+        files.iter().filter_map(|file| Some((boundary_version(&file.path)?, file.modified_millis)));
+    Ok(boundaries.max())
 }
 
 /// Publishes a boundary, before anything below it is deleted. One that exists already is as good.

@@ -32,6 +32,14 @@ pub async fn write_hint(storage: &dyn Storage, version: u64) {
 
 /// The latest version and the bytes of its root: two dependent rounds when the hint is right.
 pub async fn latest(storage: &dyn Storage) -> Result<(u64, Bytes)> {
+    match look_for_latest(storage).await {
+        // What was found may expire before it is read; then the boundary is past it, and a second look tells.
+        Err(error) if error.is_file_not_found() => look_for_latest(storage).await,
+        found => found,
+    }
+}
+
+async fn look_for_latest(storage: &dyn Storage) -> Result<(u64, Bytes)> {
     let (hint, boundary) = join(read_hint(storage), boundary(storage)).await;
     let start = hint.unwrap_or(0).max(boundary?);
     let next = start.saturating_add(1);
@@ -80,15 +88,14 @@ pub async fn last_existing(storage: &dyn Storage, known: u64) -> Result<u64> {
     let high = loop {
         let probes: Vec<u64> = (0..PROBES).map(|i| low.saturating_add(step.saturating_mul(1 << i))).collect();
         let exist = exist_all(storage, &probes).await?;
-        match exist.iter().position(|exists| !exists) {
-            Some(0) => break probes[0],
+        match exist.iter().rposition(|exists| *exists) {
+            None => break probes[0],
             Some(i) => {
-                low = probes[i - 1];
-                break probes[i];
-            }
-            None => {
-                low = probes[probes.len() - 1];
-                step = step.saturating_mul(1 << PROBES);
+                low = probes[i];
+                match probes.get(i + 1) {
+                    Some(next) => break *next,
+                    None => step = step.saturating_mul(1 << PROBES),
+                }
             }
         }
     };
@@ -98,13 +105,11 @@ pub async fn last_existing(storage: &dyn Storage, known: u64) -> Result<u64> {
         let cuts = u64::from(PROBES).min(gap - 1);
         let probes: Vec<u64> = (1..=cuts).map(|i| low + gap * i / (cuts + 1)).collect();
         let exist = exist_all(storage, &probes).await?;
-        for (probe, exists) in probes.into_iter().zip(exist) {
-            if exists {
-                low = low.max(probe);
-            } else {
-                high = high.min(probe);
-            }
-        }
+        // Versions appear while one looks: a lower probe may have come too early and a higher one not.
+        let highest = probes.iter().zip(&exist).rfind(|(_, exists)| **exists).map(|(probe, _)| *probe);
+        low = highest.unwrap_or(low);
+        let above = probes.into_iter().find(|probe| *probe > low);
+        high = above.unwrap_or(high);
     }
     Ok(low)
 }

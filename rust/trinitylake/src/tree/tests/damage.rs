@@ -247,7 +247,7 @@ async fn mode_36_a_node_of_another_order_is_a_problem() {
 async fn a_missing_or_damaged_node_is_an_error_that_names_it() {
     let tree = Tree::new(inner(1, &["m"], &["l/1", "l/2"]), &[("l/1", leaf(&["a"]))], Heights::Recorded);
     assert!(
-        matches!(get(&tree.nodes(), &tree.root, "n").await, Err(Error::FileNotFound { path }) if path == "l/2")
+        matches!(get(&tree.nodes(), &tree.root, "n").await, Err(Error::CorruptFile { path, .. }) if path == "l/2")
     );
     tree.files.overwrite("l/2", "ARROW1 but no more");
     assert!(

@@ -1,0 +1,286 @@
+//! What the processes do: transactions of random statements, rollbacks, expiry, and looking around.
+//!
+//! Every definition is the list of the transactions that appended to it, so that a lost or a doubled write
+//! shows in any later read.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use trinitylake::definition::{LakehouseDefinition, proto};
+use trinitylake::error::{Error, Result as CoreResult};
+use trinitylake::key::ObjectKind::{self, Namespace, Table};
+use trinitylake::lakehouse::Lakehouse;
+use trinitylake::transaction::{Clash, CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
+use trinitylake::version::expiry::expire;
+
+use crate::world::{Line, Process, World};
+
+pub type Name = (String, String);
+
+#[derive(Clone, Debug)]
+pub enum Statement {
+    Create(ObjectKind, Name),
+    Append(ObjectKind, Name),
+    Drop(ObjectKind, Name),
+    Rename(Name, Name),
+}
+
+#[derive(Clone, Debug)]
+pub enum Read {
+    /// What an object held, or that it was absent.
+    Object(ObjectKind, Name, Option<Vec<String>>),
+    /// The tables of a namespace.
+    Tables(String, Vec<String>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Result {
+    Committed(u64),
+    /// Certainly not.
+    Failed,
+    Unknown,
+}
+
+#[derive(Clone, Debug)]
+pub struct Record {
+    pub id: String,
+    pub isolation: Isolation,
+    pub base: u64,
+    pub statements: Vec<Statement>,
+    pub reads: Vec<Read>,
+    pub answer: Result,
+    pub was_resumed: bool,
+}
+
+pub fn lines(bytes: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(bytes).lines().map(str::to_string).collect()
+}
+
+fn appended(content: &[u8], id: &str) -> Bytes {
+    let mut lines = lines(content);
+    lines.push(id.to_string());
+    lines.join("\n").into()
+}
+
+pub async fn open(world: &Arc<World>) -> CoreResult<Arc<Lakehouse>> {
+    Lakehouse::open(Arc::new(Line(world.clone())), Process::new(world), None).await
+}
+
+/// Creates the lakehouse and lets everybody loose; returns what every writer knows of its transactions.
+pub async fn play(world: &Arc<World>) -> Vec<Record> {
+    let properties = [("root.buffer-size-bytes", "900"), ("inner.buffer-size-bytes", "500")];
+    let definition = LakehouseDefinition::encode(proto::LakehouseDef {
+        order: [3, 4, 8][world.below(3) as usize],
+        properties: properties.map(|(name, value)| (name.to_string(), value.to_string())).into(),
+        ..Default::default()
+    });
+    let storage = Arc::new(Line(world.clone()));
+    Lakehouse::create(storage, Process::new(world), definition, None).await.unwrap();
+    let mut handles = Vec::new();
+    for _ in 0..1 + world.below(3) {
+        handles.push(open(world).await.unwrap());
+    }
+    world.infect();
+    let records: Mutex<Vec<Record>> = Mutex::default();
+    let writers = (0..2 + world.below(7)).map(|_| {
+        let handle = handles[world.below(handles.len() as u64) as usize].clone();
+        write(world, handle, &handles, &records)
+    });
+    let others = async {
+        futures::join!(disturb(world, &handles[0]), watch(world), watch(world));
+    };
+    futures::join!(join_all(writers), others);
+    records.into_inner().unwrap()
+}
+
+async fn write(
+    world: &Arc<World>,
+    handle: Arc<Lakehouse>,
+    handles: &[Arc<Lakehouse>],
+    records: &Mutex<Vec<Record>>,
+) {
+    for _ in 0..10 + world.below(20) {
+        tokio::time::sleep(Duration::from_millis(world.below(60))).await;
+        let Ok(base) = handle.latest().await else { continue };
+        let isolation = if world.chance(50) { Isolation::Snapshot } else { Isolation::Serializable };
+        let options = TransactionOptions { isolation, ..TransactionOptions::default() };
+        let mut transaction = handle.begin(base.clone(), options).unwrap();
+        let mut record = Record {
+            id: transaction.id().to_string(),
+            isolation,
+            base: base.number,
+            statements: Vec::new(),
+            reads: Vec::new(),
+            answer: Result::Failed,
+            was_resumed: false,
+        };
+        if fill(world, &mut transaction, &mut record).await.is_ok() && !record.statements.is_empty() {
+            if world.chance(10) && transaction.save().await.is_ok() {
+                record.was_resumed = true;
+                record.answer = resume(world, &record.id, handles).await;
+            } else {
+                record.answer = commit(world, &handle, &mut transaction, &record).await;
+            }
+        }
+        records.lock().unwrap().push(record);
+    }
+}
+
+/// Random statements. A store that fails ends the transaction; a statement that is refused does not.
+async fn fill(world: &Arc<World>, transaction: &mut Transaction, record: &mut Record) -> CoreResult<()> {
+    let namespace = |world: &World| format!("n{}", world.below(4));
+    let table = |world: &World| (namespace(world), format!("t{}", world.below(4)));
+    if world.chance(30) {
+        let namespace = namespace(world);
+        let names = transaction.base().config.names;
+        let range = names.objects_in(Table, Some(&namespace))?;
+        let rows = transaction.list(&range, None).await?;
+        let tables = rows.iter().filter_map(|(key, _)| names.decode(key)).map(|object| object.name).collect();
+        record.reads.push(Read::Tables(namespace, tables));
+    }
+    let mut touched: BTreeSet<Name> = BTreeSet::new();
+    for _ in 0..1 + world.below(5) {
+        let is_table = world.chance(70);
+        let kind = if is_table { Table } else { Namespace };
+        let name = if is_table { table(world) } else { (namespace(world), String::new()) };
+        if !touched.insert(name.clone()) {
+            continue;
+        }
+        let (id, what) = (record.id.clone(), world.below(100));
+        let current = transaction.read(kind, &name.0, &name.1).await?;
+        let seen = current.as_ref().map(|content| lines(content));
+        record.reads.push(Read::Object(kind, name.clone(), seen));
+        let statement = match (&current, what) {
+            (_, 0..25) => continue,
+            (None, _) => {
+                let done = transaction.create(kind, &name.0, &name.1, Bytes::from(id)).await;
+                done.map(|()| Statement::Create(kind, name))
+            }
+            (Some(content), 25..75) => {
+                let done = transaction.replace(kind, &name.0, &name.1, appended(content, &id)).await;
+                done.map(|()| Statement::Append(kind, name))
+            }
+            (Some(_), 75..90) => {
+                let done = transaction.drop_object(kind, &name.0, &name.1).await;
+                done.map(|()| Statement::Drop(kind, name))
+            }
+            (Some(_), _) => {
+                let target = table(world);
+                if kind != Table || !touched.insert(target.clone()) {
+                    continue;
+                }
+                let (from, to) = ((name.0.as_str(), name.1.as_str()), (target.0.as_str(), target.1.as_str()));
+                let done = transaction.rename(Table, from, to).await;
+                done.map(|()| Statement::Rename(name, target))
+            }
+        };
+        match statement {
+            Ok(statement) => record.statements.push(statement),
+            Err(Error::ObjectNotFound(_) | Error::ObjectAlreadyExists(_) | Error::NamespaceNotEmpty(_)) => {}
+            Err(error) => return Err(error),
+        }
+        if world.chance(20) {
+            tokio::time::sleep(Duration::from_millis(world.below(100))).await;
+        }
+    }
+    Ok(())
+}
+
+async fn commit(
+    world: &Arc<World>,
+    handle: &Arc<Lakehouse>,
+    transaction: &mut Transaction,
+    record: &Record,
+) -> Result {
+    let limits = CommitLimits { max_attempts: 50, timeout_millis: 1000 + world.below(60_000) };
+    loop {
+        match transaction.commit(limits).await {
+            Ok(Outcome::Committed(version)) => return Result::Committed(version),
+            Ok(Outcome::Clashes(clashes)) => {
+                for clash in clashes {
+                    if reapply(handle, transaction, &clash, &record.id).await.is_err() {
+                        transaction.rollback();
+                        return Result::Failed;
+                    }
+                }
+            }
+            Err(Error::CommitConflict { .. } | Error::TransactionExpired(_)) => return Result::Failed,
+            // Of these the last says that it was committed, and not where.
+            Err(Error::CommitStateUnknown(_) | Error::Storage { .. } | Error::VersionExpired(_)) => {
+                return Result::Unknown;
+            }
+            Err(error) => panic!("transaction {} of {:?} ended in {error:?}", record.id, record.statements),
+        }
+    }
+}
+
+/// Puts the append of this transaction behind the winner's.
+async fn reapply(
+    handle: &Arc<Lakehouse>,
+    transaction: &mut Transaction,
+    clash: &Clash,
+    id: &str,
+) -> CoreResult<()> {
+    let theirs = handle.known().read_definition(&clash.winner_location).await?;
+    transaction.reapply(clash, appended(&theirs, id))
+}
+
+/// One or two others go on with a saved transaction, at the same time.
+async fn resume(world: &Arc<World>, id: &str, handles: &[Arc<Lakehouse>]) -> Result {
+    let resumers = 1 + world.below(2);
+    let answers = join_all((0..resumers).map(|_| async {
+        let handle = &handles[world.below(handles.len() as u64) as usize];
+        tokio::time::sleep(Duration::from_millis(world.below(300))).await;
+        let Ok(mut transaction) = Transaction::resume(handle, id).await else { return Result::Unknown };
+        let record = Record {
+            id: id.to_string(),
+            isolation: transaction.isolation(),
+            base: 0,
+            statements: Vec::new(),
+            reads: Vec::new(),
+            answer: Result::Unknown,
+            was_resumed: true,
+        };
+        match commit(world, handle, &mut transaction, &record).await {
+            // Told that somebody else went on: what became of it is theirs to know.
+            Result::Failed if resumers > 1 => Result::Unknown,
+            answer => answer,
+        }
+    }))
+    .await;
+    // Two may both have committed it: one before a rollback that undid it, and one after.
+    let committed = answers.iter().find(|answer| matches!(answer, Result::Committed(_)));
+    *committed.unwrap_or(&answers[0])
+}
+
+/// Rolls back and expires, now and then.
+async fn disturb(world: &Arc<World>, handle: &Arc<Lakehouse>) {
+    for _ in 0..world.below(8) {
+        tokio::time::sleep(Duration::from_millis(200 + world.below(2000))).await;
+        let Ok(latest) = handle.latest().await else { continue };
+        // Whether these succeed is for the checks to find out.
+        if world.chance(40) {
+            let _ = handle.rollback(latest.number.saturating_sub(world.below(4)), "back", "").await;
+        } else {
+            let _ = expire(handle, Some(latest.number.saturating_sub(world.below(12))), false).await;
+        }
+    }
+}
+
+/// Whoever opens the lakehouse finds it whole, whatever goes on.
+async fn watch(world: &Arc<World>) {
+    let mut newest = 0;
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_millis(world.below(700))).await;
+        let Ok(lakehouse) = open(world).await else { continue };
+        let version = lakehouse.known();
+        assert!(version.number >= newest, "version {} is older than {newest}, seen before", version.number);
+        newest = version.number;
+        if let Ok(shape) = version.shape().await {
+            assert!(shape.problems.is_empty(), "version {}: {:?}", version.number, shape.problems);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Holding a history against a dictionary: what the log says happened, one transaction after the other, is
+//! what every version holds, what every writer was told and what every reader saw.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use trinitylake::key::KeyRange;
+use trinitylake::key::ObjectKind::{self, Table};
+use trinitylake::lakehouse::Lakehouse;
+use trinitylake::transaction::distributed::{Fate, fate};
+use trinitylake::transaction::{CommitLimits, Isolation, Outcome, TransactionOptions};
+use trinitylake::version::Version;
+
+use crate::actors::{self, Name, Read, Record, Result, Statement, lines};
+use crate::world::{Line, Process, World};
+
+type Objects = BTreeMap<(String, Name), Vec<String>>;
+
+#[derive(Default)]
+pub struct Findings {
+    pub versions: u64,
+    pub shared_versions: u64,
+    pub write_skews: u64,
+}
+
+fn key(kind: ObjectKind, name: &Name) -> (String, Name) {
+    (kind.word().to_string(), name.clone())
+}
+
+pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
+    let living = actors::open(world).await.unwrap();
+    let latest = living.latest().await.unwrap().number;
+    let oldest = world.boundary();
+    let roots = world.roots();
+    for version in oldest..=latest {
+        assert!(roots.contains(&version), "version {version} of {oldest}..={latest} is missing");
+    }
+    // A late write may still create the next root; none may be further ahead.
+    assert!(roots.iter().all(|version| *version <= latest), "a hole below {:?}", roots.last());
+
+    let archive = world.everything();
+    let storage = Arc::new(Line(archive.clone()));
+    let past = Lakehouse::open(storage, Process::new(&archive), None).await.unwrap();
+    let by_id: HashMap<&str, &Record> = records.iter().map(|record| (record.id.as_str(), record)).collect();
+    let mut findings = Findings::default();
+    let mut states: Vec<Objects> = Vec::new();
+    let mut committed_in: HashMap<String, Vec<u64>> = HashMap::new();
+    let mut last_rollback = 0;
+    let mut created_at = 0;
+    for number in 0..=latest {
+        let version = past.version(number).await.unwrap();
+        assert!(version.metadata.created_at_millis > created_at, "time ran backwards at version {number}");
+        created_at = version.metadata.created_at_millis;
+        let actual = objects(&version).await;
+        let shape = version.shape().await.unwrap();
+        assert!(shape.problems.is_empty(), "version {number}: {:?}", shape.problems);
+        if version.metadata.rollback_from_root.is_some() {
+            assert!(states.contains(&actual), "version {number} went back to what never was");
+            states.push(actual);
+            last_rollback = number;
+            continue;
+        }
+        let mut model = states.last().cloned().unwrap_or_default();
+        for transaction in &version.metadata.committed {
+            let record = by_id.get(transaction.id.as_str()).unwrap_or_else(|| {
+                panic!("version {number} holds transaction {}, which nobody made", transaction.id)
+            });
+            let versions = committed_in.entry(transaction.id.clone()).or_default();
+            let is_first = versions.last().is_none_or(|before| *before < last_rollback);
+            assert!(is_first, "transaction {} is in versions {versions:?} and {number}", transaction.id);
+            versions.push(number);
+            assert!(record.answer != Result::Failed, "{record:?} is in version {number}, and was refused");
+            let still_holds = record.reads.iter().all(|read| holds(read, &model));
+            if record.isolation == Isolation::Serializable {
+                assert!(still_holds, "{record:?} is not serializable in version {number}: {model:?}");
+            } else if !still_holds {
+                findings.write_skews += 1;
+            }
+            for statement in &record.statements {
+                apply(statement, &record.id, &mut model);
+            }
+        }
+        assert_eq!(model, actual, "version {number}");
+        findings.shared_versions += u64::from(version.metadata.committed.len() > 1);
+        states.push(model);
+    }
+    findings.versions = latest + 1;
+    for record in records {
+        if let Result::Committed(version) = record.answer {
+            let is_there = committed_in.get(&record.id).is_some_and(|versions| versions.contains(&version));
+            assert!(is_there, "{record:?} was told that it is in {version}");
+        }
+        for read in &record.reads {
+            assert!(
+                holds(read, &states[record.base as usize]),
+                "{record:?} did not read version {}",
+                record.base
+            );
+        }
+    }
+    for record in records.iter().filter(|record| record.answer == Result::Unknown) {
+        let versions = committed_in.get(&record.id);
+        let expected = versions.and_then(|versions| versions.last()).filter(|version| **version >= oldest);
+        match fate(&living, &record.id).await {
+            Ok(Fate::Committed(version)) => assert_eq!(Some(&version), expected, "{record:?}"),
+            Ok(Fate::NotCommitted) => assert_eq!(expected, None, "{record:?}"),
+            Ok(Fate::Unknown) => assert!(oldest > 0 && expected.is_none(), "{record:?}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    goes_on(&living).await;
+    findings
+}
+
+fn holds(read: &Read, state: &Objects) -> bool {
+    match read {
+        Read::Object(kind, name, seen) => state.get(&key(*kind, name)) == seen.as_ref(),
+        Read::Tables(namespace, seen) => {
+            let is_table = |(kind, name): &&(String, Name)| kind == Table.word() && name.0 == *namespace;
+            let tables: BTreeSet<&String> = state.keys().filter(is_table).map(|(_, name)| &name.1).collect();
+            tables == seen.iter().collect()
+        }
+    }
+}
+
+fn apply(statement: &Statement, id: &str, model: &mut Objects) {
+    match statement {
+        Statement::Create(kind, name) => {
+            let taken = model.insert(key(*kind, name), vec![id.to_string()]);
+            assert!(taken.is_none(), "{statement:?} of {id}: it existed");
+        }
+        Statement::Append(kind, name) => {
+            let object = model.get_mut(&key(*kind, name));
+            object.unwrap_or_else(|| panic!("{statement:?} of {id}: nothing there")).push(id.to_string());
+        }
+        Statement::Drop(kind, name) => {
+            assert!(model.remove(&key(*kind, name)).is_some(), "{statement:?} of {id}: nothing there");
+        }
+        Statement::Rename(from, to) => {
+            let object = model.remove(&key(Table, from));
+            let object = object.unwrap_or_else(|| panic!("{statement:?} of {id}: nothing there"));
+            assert!(model.insert(key(Table, to), object).is_none(), "{statement:?} of {id}: taken");
+        }
+    }
+}
+
+async fn objects(version: &Version) -> Objects {
+    let mut objects = Objects::new();
+    let mut scan = version.scan(KeyRange::all(), None, true);
+    while let Some(batch) = scan.next_batch().await.unwrap() {
+        let locations = batch.locations.unwrap();
+        for (object_key, location) in batch.keys.iter().flatten().zip(locations.iter().flatten()) {
+            let Some((kind, namespace, name)) = version.config.names.decode_parts(object_key) else {
+                panic!("{object_key:?} is no key");
+            };
+            if kind == ObjectKind::TransactionRecord {
+                continue;
+            }
+            let content = version.read_definition(location).await.unwrap();
+            objects.insert(key(kind, &(namespace.to_string(), name.to_string())), lines(&content));
+        }
+    }
+    objects
+}
+
+/// Once the store is well again, the next commit succeeds.
+async fn goes_on(lakehouse: &Arc<Lakehouse>) {
+    let base = lakehouse.latest().await.unwrap();
+    let mut transaction = lakehouse.begin(base.clone(), TransactionOptions::default()).unwrap();
+    transaction.create(ObjectKind::Namespace, "afterwards", "", "x".into()).await.unwrap();
+    let outcome = transaction.commit(CommitLimits::default()).await.unwrap();
+    assert!(matches!(outcome, Outcome::Committed(version) if version > base.number));
+}

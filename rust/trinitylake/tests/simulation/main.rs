@@ -1,0 +1,114 @@
+//! Deterministic simulation: several processes, some of them with several writers, on one faulty store.
+//!
+//! A seed decides everything: what the actors do, how long each request takes, which of them fail and how,
+//! how wrong each clock is. Time is virtual, so a day takes a moment. Afterwards the log is replayed, one
+//! transaction after the other, in a dictionary, and every version, every answer and every read is held
+//! against it (`check.rs`).
+//!
+//! `TRINITYLAKE_SEED=n` replays one seed, `TRINITYLAKE_SEEDS=n` sets how many are run, `TRINITYLAKE_DEEP=1`
+//! runs a hundred times as many.
+
+mod actors;
+mod check;
+mod world;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use actors::{Record, Result as Answer};
+use world::World;
+
+const SEEDS: u64 = 1000;
+
+#[derive(Default)]
+struct Totals {
+    transactions: u64,
+    committed: u64,
+    conflicts: u64,
+    unknown: u64,
+    versions: u64,
+    shared_versions: u64,
+    write_skews: u64,
+    expired: u64,
+    resumed: u64,
+    faults: BTreeMap<&'static str, u64>,
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+fn run(seed: u64, totals: &mut Totals) {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let world = World::new(seed);
+        let records: Vec<Record> = actors::play(&world).await;
+        world.heal();
+        let findings = check::check(&world, &records).await;
+        totals.transactions += records.len() as u64;
+        for record in &records {
+            match record.answer {
+                Answer::Committed(_) => totals.committed += 1,
+                Answer::Unknown => totals.unknown += 1,
+                Answer::Failed => totals.conflicts += 1,
+            }
+            totals.resumed += u64::from(record.was_resumed);
+        }
+        totals.versions += findings.versions;
+        totals.shared_versions += findings.shared_versions;
+        totals.write_skews += findings.write_skews;
+        totals.expired += world.boundary();
+        for (fault, count) in world.faults() {
+            *totals.faults.entry(fault).or_default() += count;
+        }
+    });
+}
+
+#[test]
+fn no_history_loses_or_invents_anything() {
+    let mut totals = Totals::default();
+    if let Some(seed) = number("TRINITYLAKE_SEED") {
+        println!("seed {seed}");
+        run(seed, &mut totals);
+        return;
+    }
+    let deep = if std::env::var("TRINITYLAKE_DEEP").is_ok() { 100 } else { 1 };
+    let seeds = number("TRINITYLAKE_SEEDS").unwrap_or(SEEDS * deep);
+    let current = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let reported = current.clone();
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let seed = reported.load(std::sync::atomic::Ordering::SeqCst);
+        eprintln!("replay with TRINITYLAKE_SEED={seed}");
+        hook(info);
+    }));
+    for seed in 0..seeds {
+        current.store(seed, std::sync::atomic::Ordering::SeqCst);
+        run(seed, &mut totals);
+    }
+    println!(
+        "{seeds} seeds: {} transactions, {} committed, {} refused, {} unknown, {} resumed elsewhere; {} versions, {} \
+         of them shared, {} expired; {} write skews under SNAPSHOT; faults {:?}",
+        totals.transactions,
+        totals.committed,
+        totals.conflicts,
+        totals.unknown,
+        totals.resumed,
+        totals.versions,
+        totals.shared_versions,
+        totals.expired,
+        totals.write_skews,
+        totals.faults,
+    );
+    if seeds >= 20 {
+        // What the checks are about must have happened, or they prove nothing.
+        for fault in world::FAULTS {
+            assert!(totals.faults.get(fault).is_some_and(|count| *count > 0), "no request ever met: {fault}");
+        }
+        assert!(totals.write_skews > 0, "SNAPSHOT must show write skew, or the checker is blind");
+        assert!(totals.committed > totals.transactions / 3, "most of what was tried came to nothing");
+        let happened = [totals.conflicts, totals.shared_versions, totals.expired, totals.resumed];
+        assert!(happened.iter().all(|count| *count > 0), "{happened:?}");
+    }
+}

@@ -1,0 +1,288 @@
+//! The store that all share, the line of each process to it, and the clock of each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::time::Instant;
+use trinitylake::environment::{Environment, Task};
+use trinitylake::error::{Error, Result};
+use trinitylake::path::{boundary_version, root_version};
+use trinitylake::storage::{FileInfo, PutOutcome, Storage};
+use uuid::Uuid;
+
+pub const FAULTS: [&str; 6] = [
+    "request lost",
+    "reply lost",
+    "own creation reported as another's",
+    "late write",
+    "torn hint",
+    "slow request",
+];
+const START_MILLIS: u64 = 1_700_000_000_000;
+const DAY_MILLIS: u64 = 24 * 3600 * 1000;
+
+#[derive(Debug)]
+pub struct World {
+    generator: Mutex<StdRng>,
+    /// With the time of the store.
+    files: Mutex<BTreeMap<String, (Bytes, u64)>>,
+    /// The first content of every path there ever was.
+    history: Mutex<BTreeMap<String, Bytes>>,
+    faults: Mutex<BTreeMap<&'static str, u64>>,
+    is_healthy: AtomicBool,
+    /// Faults among a thousand requests.
+    fault_rate: u64,
+    start: Instant,
+}
+
+impl World {
+    pub fn new(seed: u64) -> Arc<World> {
+        let mut generator = StdRng::seed_from_u64(seed);
+        let fault_rate = [0, 5, 30, 80][generator.random_range(0..4)];
+        Arc::new(World {
+            generator: Mutex::new(generator),
+            files: Mutex::default(),
+            history: Mutex::default(),
+            faults: Mutex::default(),
+            is_healthy: AtomicBool::new(true),
+            fault_rate,
+            start: Instant::now(),
+        })
+    }
+
+    /// A number below the bound.
+    pub fn below(&self, bound: u64) -> u64 {
+        self.generator.lock().unwrap().random_range(0..bound)
+    }
+
+    pub fn chance(&self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    /// Requests may fail from now on.
+    pub fn infect(&self) {
+        self.is_healthy.store(false, Ordering::SeqCst);
+    }
+
+    pub fn heal(&self) {
+        self.is_healthy.store(true, Ordering::SeqCst);
+    }
+
+    pub fn faults(&self) -> BTreeMap<&'static str, u64> {
+        self.faults.lock().unwrap().clone()
+    }
+
+    pub fn boundary(&self) -> u64 {
+        self.files().keys().filter_map(|path| boundary_version(path)).max().unwrap_or(0)
+    }
+
+    /// Root files that are there.
+    pub fn roots(&self) -> BTreeSet<u64> {
+        self.files().keys().filter_map(|path| root_version(path)).collect()
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<String, (Bytes, u64)>> {
+        self.files.lock().unwrap()
+    }
+
+    /// A store with every file that ever was, and no boundary: what expired can be looked at.
+    pub fn everything(self: &Arc<Self>) -> Arc<World> {
+        let archive = World::new(0);
+        let kept = self.history.lock().unwrap().clone();
+        *archive.files() = kept.into_iter().map(|(path, bytes)| (path, (bytes, 0))).collect();
+        archive.files().retain(|path, _| boundary_version(path).is_none());
+        archive
+    }
+
+    fn create(&self, path: &str, bytes: Bytes) -> PutOutcome {
+        let mut files = self.files();
+        if files.contains_key(path) {
+            return PutOutcome::AlreadyExists;
+        }
+        self.history.lock().unwrap().entry(path.to_string()).or_insert_with(|| bytes.clone());
+        files.insert(path.to_string(), (bytes, self.store_millis()));
+        PutOutcome::Created
+    }
+
+    fn store_millis(&self) -> u64 {
+        START_MILLIS + self.start.elapsed().as_millis() as u64
+    }
+
+    fn fault(&self, candidates: &[usize]) -> Option<&'static str> {
+        if self.is_healthy.load(Ordering::SeqCst) || self.below(1000) >= self.fault_rate {
+            return None;
+        }
+        let fault = FAULTS[candidates[self.below(candidates.len() as u64) as usize]];
+        *self.faults.lock().unwrap().entry(fault).or_default() += 1;
+        Some(fault)
+    }
+
+    async fn travel(&self) {
+        let micros = if self.chance(5) { self.below(200_000) } else { self.below(8_000) };
+        tokio::time::sleep(Duration::from_micros(micros)).await;
+    }
+}
+
+fn info(path: &str, (bytes, modified_millis): &(Bytes, u64)) -> FileInfo {
+    let size_bytes = bytes.len() as u64;
+    FileInfo { path: path.to_string(), size_bytes, modified_millis: *modified_millis }
+}
+
+fn lost(what: &str, path: &str) -> Error {
+    Error::Storage { message: format!("injected fault: {what} ({path})"), retryable: true }
+}
+
+/// The line of one process to the store.
+#[derive(Debug)]
+pub struct Line(pub Arc<World>);
+
+impl Line {
+    async fn read<T>(&self, path: &str, read: impl FnOnce(&World) -> Result<T>) -> Result<T> {
+        self.0.travel().await;
+        let fault = self.0.fault(&[0, 1, 5]);
+        if fault == Some("slow request") {
+            tokio::time::sleep(Duration::from_secs(self.0.below(40))).await;
+        }
+        let answer = read(&self.0);
+        self.0.travel().await;
+        match fault {
+            Some(fault @ ("request lost" | "reply lost")) => Err(lost(fault, path)),
+            _ => answer,
+        }
+    }
+}
+
+#[async_trait]
+impl Storage for Line {
+    async fn get(&self, path: &str) -> Result<Bytes> {
+        self.read(path, |world| {
+            let file = world.files().get(path).map(|(bytes, _)| bytes.clone());
+            file.ok_or_else(|| Error::FileNotFound { path: path.to_string() })
+        })
+        .await
+    }
+
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        Ok(self.get(path).await?.slice(range.start as usize..range.end as usize))
+    }
+
+    async fn head(&self, path: &str) -> Result<FileInfo> {
+        self.read(path, |world| {
+            let files = world.files();
+            let file = files.get(path).ok_or_else(|| Error::FileNotFound { path: path.to_string() });
+            file.map(|file| info(path, file))
+        })
+        .await
+    }
+
+    async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
+        self.0.travel().await;
+        let fault = self.0.fault(&[0, 1, 2, 3, 5]);
+        match fault {
+            Some("request lost") => return Err(lost("request lost", path)),
+            Some("late write") => {
+                let (world, path, pause) = (self.0.clone(), path.to_string(), self.0.below(60_000));
+                tokio::spawn({
+                    let (world, path) = (world, path.clone());
+                    async move {
+                        tokio::time::sleep(Duration::from_millis(pause)).await;
+                        world.create(&path, bytes);
+                    }
+                });
+                return Err(lost("late write", &path));
+            }
+            Some("slow request") => tokio::time::sleep(Duration::from_secs(self.0.below(40))).await,
+            _ => {}
+        }
+        let outcome = self.0.create(path, bytes);
+        self.0.travel().await;
+        match fault {
+            Some("reply lost") => Err(lost("reply lost", path)),
+            Some("own creation reported as another's") => Ok(PutOutcome::AlreadyExists),
+            _ => Ok(outcome),
+        }
+    }
+
+    async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.0.travel().await;
+        let fault = self.0.fault(&[0, 1, 4]);
+        let bytes = match fault {
+            Some("request lost") => return Err(lost("request lost", path)),
+            Some("torn hint") => Bytes::from(format!("{}junk", self.0.below(9_999))),
+            _ => bytes,
+        };
+        self.0.files().insert(path.to_string(), (bytes, self.0.store_millis()));
+        self.0.travel().await;
+        if fault == Some("reply lost") { Err(lost("reply lost", path)) } else { Ok(()) }
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        self.read(prefix, |world| {
+            let files = world.files();
+            let below = files.iter().filter(|(path, _)| path.starts_with(prefix));
+            Ok(below.map(|(path, file)| info(path, file)).collect())
+        })
+        .await
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        self.0.travel().await;
+        if self.0.fault(&[0]).is_some() {
+            return Err(lost("request lost", path));
+        }
+        self.0.files().remove(path);
+        Ok(())
+    }
+
+    async fn exists(&self, path: &str) -> Result<bool> {
+        self.read(path, |world| Ok(world.files().contains_key(path))).await
+    }
+}
+
+/// A process: its clock is wrong by up to a day, in either direction.
+#[derive(Debug)]
+pub struct Process {
+    world: Arc<World>,
+    skew_millis: u64,
+}
+
+impl Process {
+    pub fn new(world: &Arc<World>) -> Arc<Process> {
+        let skew_millis = world.below(2 * DAY_MILLIS);
+        Arc::new(Process { world: world.clone(), skew_millis })
+    }
+}
+
+impl Environment for Process {
+    fn now_millis(&self) -> u64 {
+        START_MILLIS + self.skew_millis + self.elapsed_millis()
+    }
+
+    fn elapsed_millis(&self) -> u64 {
+        self.world.start.elapsed().as_millis() as u64
+    }
+
+    fn uuid(&self) -> Uuid {
+        uuid::Builder::from_random_bytes(self.world.generator.lock().unwrap().random()).into_uuid()
+    }
+
+    fn random_below(&self, bound: u64) -> u64 {
+        if bound == 0 { 0 } else { self.world.below(bound) }
+    }
+
+    fn sleep(&self, duration: Duration) -> Task {
+        Box::pin(tokio::time::sleep(duration))
+    }
+
+    fn background(&self, work: Task) -> Task {
+        tokio::spawn(work);
+        Box::pin(std::future::ready(()))
+    }
+}
