@@ -42,7 +42,7 @@ from trinitylake.errors import (
 from trinitylake.lakehouse import Lakehouse, create, open
 
 if TYPE_CHECKING:
-    from trinitylake import core
+    from trinitylake import core, iceberg
     from trinitylake.definitions import Column, Schema, list_of, map_of, struct_of
     from trinitylake.table import Table
     from trinitylake.transaction import Transaction
@@ -82,6 +82,7 @@ __all__ = [
     "core",
     "create",
     "errors",
+    "iceberg",
     "list_of",
     "map_of",
     "open",
@@ -103,7 +104,7 @@ _LAZY = {
     "map_of": "trinitylake.definitions",
     "struct_of": "trinitylake.definitions",
 }
-_LAZY_MODULES = ("core",)
+_LAZY_MODULES = ("core", "iceberg")
 
 
 def __getattr__(name: str) -> Any:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 Isolation = Literal["snapshot", "serializable"]
 ISOLATIONS: tuple[Isolation, ...] = ("snapshot", "serializable")
 
+#: Properties whose names start so are the library's own. People neither set nor see them.
+RESERVED_PROPERTY_PREFIX = "trinitylake."
+
 
 class Settings(TypedDict, total=False):
     """Settings that `lake.alter` can change.

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table.sorting import SortOrder
 
+    from trinitylake.definitions import Schema, TableDef
+
 
 class StagedTables:
     """The tables of one transaction, by namespace and name."""
@@ -83,11 +85,16 @@ class StagedTables:
             properties,
             self._io,
         )
+        self.add(namespace, name, staged, definition, declared)
+
+    def add(
+        self, namespace: str, name: str, staged: StagedTable, definition: TableDef, declared: Schema | None = None
+    ) -> None:
+        """Stage a new managed table over what is staged of it. Raises as `Statements.create_table` does."""
         describe(definition, staged.metadata, declared)
         # Without its metadata location, which the commit adds: no definition file is written before that.
         self._open_core().create("table", namespace, name, serialize(definition))
-        table = TransactionTable(self._open_core, self._io, namespace, name, definition, staged)
-        self._tables[namespace, name] = table
+        self._tables[namespace, name] = TransactionTable(self._open_core, self._io, namespace, name, definition, staged)
 
     def create_external(self, namespace: str, name: str, metadata_location: str, properties: Mapping[str, str]) -> None:
         """Record a table over metadata elsewhere, after a look at it."""

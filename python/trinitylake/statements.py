@@ -15,7 +15,7 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.identifier import Identifier, full_name, namespace_name, split
 from trinitylake.namespace import Namespace
 from trinitylake.reader import Reader
-from trinitylake.settings import Settings, apply_settings, change_properties
+from trinitylake.settings import RESERVED_PROPERTY_PREFIX, Settings, apply_settings, change_properties
 from trinitylake.view import View
 
 if TYPE_CHECKING:
@@ -300,7 +300,8 @@ class Statements(Reader):
             if default_namespace is not None:
                 definition.default_namespace = default_namespace
             if properties is not None:
-                definition.properties.clear()
+                for given in [name for name in definition.properties if not name.startswith(RESERVED_PROPERTY_PREFIX)]:
+                    del definition.properties[given]
                 definition.properties.update(properties)
             transaction._open_core().replace("view", namespace, name, serialize(definition))
             return View(namespace, name, definition)

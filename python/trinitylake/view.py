@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from trinitylake.errors import ObjectNotFound
 from trinitylake.identifier import full_name
+from trinitylake.settings import RESERVED_PROPERTY_PREFIX
 
 if TYPE_CHECKING:
     from trinitylake.definitions import Schema, ViewDef
@@ -73,7 +74,8 @@ class View:
     @property
     def properties(self) -> dict[str, str]:
         """The properties the view was given."""
-        return dict(self._definition.properties)
+        given = self._definition.properties.items()
+        return {name: value for name, value in given if not name.startswith(RESERVED_PROPERTY_PREFIX)}
 
     def __repr__(self) -> str:
         return f"View({self.name!r}, {self.sql!r}, dialect={self.dialect!r})"

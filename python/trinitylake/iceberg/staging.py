@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationError
 from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
-from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
+from pyiceberg.table.update import AddSnapshotUpdate, AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 
 from trinitylake.definitions.schema import SchemaLike, to_iceberg_schema
@@ -261,6 +262,33 @@ class StagedTable:
                 return
             self._commits.append(StagedCommit(tuple(requirements), tuple(updates), depends_on.get()))
             self._set_metadata(metadata)
+
+    def commit_from(
+        self,
+        base: TableMetadata,
+        requirements: Sequence[TableRequirement],
+        updates: Sequence[TableUpdate],
+        added_files: Mapping[int, list[DataFile]] | None = None,
+    ) -> None:
+        """Stage a commit that was made on metadata of this table as it was before, perhaps long before.
+
+        New snapshots are redone on what the table is now, as `reapply` would. Anything else holds if its requirements
+        do. `added_files` are the data files of appends, by the id of their snapshot, as far as the caller has them.
+
+        Raises as `commit` does.
+        """
+        with self._lock:
+            if base is not self.metadata and any(isinstance(update, AddSnapshotUpdate) for update in updates):
+                self.table.added_files.update(added_files or {})
+                commit = StagedCommit(tuple(requirements), tuple(updates), depends_on.get())
+                rebase = Rebase(self.table, base, self.metadata, [commit])
+                try:
+                    rebase.run()
+                except TableConflict as conflict:
+                    raise CommitFailedException(f"Requirement failed: {conflict.requirement}") from conflict
+                requirements, updates = rebase.rebuilt[0].requirements, rebase.rebuilt[0].updates
+                self._superseded += [self.io.path_of(uri) for uri in rebase.replaced]
+            self.commit(requirements, updates)
 
     def _set_metadata(self, metadata: TableMetadata) -> None:
         self.metadata = metadata

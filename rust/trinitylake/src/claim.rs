@@ -14,7 +14,9 @@ use crate::storage::{PutOutcome, Storage};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    Won,
+    /// `sent_once`: the first request was answered, so none is on its way that may create the file again
+    /// after it was deleted.
+    Won { sent_once: bool },
     /// The file of whoever was first.
     Lost(Bytes),
 }
@@ -33,13 +35,15 @@ pub async fn claim(
     deadline_millis: u64,
 ) -> Result<Claim> {
     let mut pause = PAUSE_MILLIS;
+    let mut sent_once = true;
     loop {
         let put = storage.put_if_absent(path, bytes.clone()).await;
         if matches!(put, Ok(PutOutcome::Created)) {
-            return Ok(Claim::Won);
+            return Ok(Claim::Won { sent_once });
         }
+        sent_once = false;
         let doubt = match storage.get(path).await {
-            Ok(found) if found == bytes => return Ok(Claim::Won),
+            Ok(found) if found == bytes => return Ok(Claim::Won { sent_once }),
             Ok(found) => return Ok(Claim::Lost(found)),
             Err(Error::FileNotFound { .. }) => match put {
                 // The request certainly wrote nothing, and would not on another try.

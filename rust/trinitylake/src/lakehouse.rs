@@ -94,7 +94,7 @@ impl Lakehouse {
         let encoded = encode(&metadata.system_rows()?, &Draft::default(), config.order, config.compression)?;
         let deadline = environment.elapsed_millis() + DOUBT_MILLIS;
         match claim(storage.as_ref(), environment.as_ref(), &root_file, encoded.bytes, deadline).await? {
-            Claim::Won => {}
+            Claim::Won { .. } => {}
             Claim::Lost(_) => {
                 storage.delete(&definition_path).await?;
                 return Err(exists());
@@ -112,7 +112,7 @@ impl Lakehouse {
         environment: Arc<dyn Environment>,
         cache_size_bytes: Option<u64>,
     ) -> Result<Arc<Lakehouse>> {
-        let (number, bytes) = discovery::latest(storage.as_ref()).await?;
+        let (number, bytes) = discovery::latest(storage.as_ref(), environment.as_ref()).await?;
         let nodes = Arc::new(NodeStore::new(storage, cache_size_bytes.unwrap_or(CACHE_SIZE_BYTES)));
         let version = version_of(&nodes, number, bytes, None).await?;
         Ok(Lakehouse::of(nodes, environment, version))
@@ -163,12 +163,13 @@ impl Lakehouse {
             true => discovery::last_existing(self.storage().as_ref(), next).await?,
             // Not there yet, or expired while this handle slept.
             false if self.storage_has(&known).await? => return Ok(known),
-            false => discovery::latest(self.storage().as_ref()).await?.0,
+            false => discovery::latest(self.storage().as_ref(), self.environment.as_ref()).await?.0,
         };
         let version = match self.version(number).await {
             // Between the two requests: whoever made it expire had seen a later one.
             Err(Error::VersionExpired(_)) => {
-                let (number, root) = discovery::latest(self.storage().as_ref()).await?;
+                let (number, root) =
+                    discovery::latest(self.storage().as_ref(), self.environment.as_ref()).await?;
                 Arc::new(version_of(&self.nodes, number, root, Some(&known)).await?)
             }
             version => version?,
@@ -212,7 +213,7 @@ impl Lakehouse {
                 "version {number} has expired; the oldest kept is {oldest}"
             )));
         }
-        let (latest, _) = discovery::latest(self.storage().as_ref()).await?;
+        let (latest, _) = discovery::latest(self.storage().as_ref(), self.environment.as_ref()).await?;
         Ok(if number > latest {
             Error::VersionNotFound(format!("there is no version {number}; the latest is {latest}"))
         } else {
@@ -307,7 +308,7 @@ impl Lakehouse {
     ) -> Result<Arc<Version>> {
         let deadline = self.environment.elapsed_millis() + DOUBT_MILLIS;
         match self.claim_root(latest, metadata, &draft, latest.definition.clone(), deadline).await? {
-            Slot::Won(version) => self.confirm(version).await,
+            Slot::Won(created) => self.confirm(created).await,
             Slot::Lost => Err(Error::CommitConflict {
                 message: format!(
                     "version {} was committed while {what} was prepared; look at it, then try again",
@@ -334,11 +335,11 @@ impl Lakehouse {
         let path = root_path(number);
         let storage = self.storage().as_ref();
         match claim(storage, self.environment.as_ref(), &path, encoded.bytes, deadline_millis).await? {
-            Claim::Won => {
+            Claim::Won { sent_once } => {
                 let root = Arc::new(encoded.node);
                 root.index_buffer();
                 let version = Version::new(number, root, metadata, definition, self.nodes.clone())?;
-                Ok(Slot::Won(Arc::new(version)))
+                Ok(Slot::Won(Created { version: Arc::new(version), sent_once }))
             }
             Claim::Lost(root) => {
                 let winner = version_of(&self.nodes, number, root, Some(&self.known())).await?;
@@ -351,7 +352,8 @@ impl Lakehouse {
     /// Tells others about a root that was created here, and makes sure that it was in time (format §7):
     /// `TransactionExpired` if its version had expired before it was written, `CommitStateUnknown` if it
     /// expired so soon that nobody can tell.
-    pub(crate) async fn confirm(&self, version: Arc<Version>) -> Result<Arc<Version>> {
+    pub(crate) async fn confirm(&self, created: Created) -> Result<Arc<Version>> {
+        let version = created.version.clone();
         let number = version.number;
         let storage = self.storage();
         let hint = self.hint.announce(storage.clone(), self.environment.as_ref(), number);
@@ -363,7 +365,7 @@ impl Lakehouse {
             Err(error) => Err(unknown(format!("whether it expired meanwhile cannot be read: {error}"))),
             Ok(Some((oldest, published_millis))) if oldest > number => {
                 self.boundary_check_at_millis.store(0, Ordering::Relaxed);
-                match self.look_back(version.clone(), published_millis).await {
+                match self.look_back(created, published_millis).await {
                     Ok(Past::Committed(version)) => Ok(version),
                     Ok(Past::Void) => {
                         storage
@@ -390,7 +392,8 @@ impl Lakehouse {
 
     /// A root was created here below what is now the boundary. Either its slot had expired, and nobody will
     /// ever read it; or it was in time, others went on from it, and then it expired as it should.
-    async fn look_back(&self, version: Arc<Version>, published_millis: u64) -> Result<Past> {
+    async fn look_back(&self, created: Created, published_millis: u64) -> Result<Past> {
+        let Created { version, sent_once } = created;
         let latest = self.latest().await?;
         for message in version.root.messages().rev() {
             // Names of definition files are unique: who finds one in the tree finds this commit, or that of
@@ -406,9 +409,11 @@ impl Lakehouse {
             }
         }
         // A slot is free again only after the boundary was published. The converse proves nothing: there
-        // may have been an earlier boundary.
+        // may have been an earlier boundary. Nor does this if a second request may have come late.
         Ok(match self.storage().head(&version.root_path).await {
-            Ok(root) if root.modified_millis > published_millis + STORE_CLOCK_STEP_MILLIS => Past::Void,
+            Ok(root) if sent_once && root.modified_millis > published_millis + STORE_CLOCK_STEP_MILLIS => {
+                Past::Void
+            }
             Ok(_) | Err(Error::FileNotFound { .. }) => Past::Unclear,
             Err(error) => return Err(error),
         })
@@ -422,9 +427,17 @@ enum Past {
     Unclear,
 }
 
+/// A root that was created here.
+#[derive(Clone)]
+pub(crate) struct Created {
+    pub version: Arc<Version>,
+    /// See [`Claim::Won`].
+    sent_once: bool,
+}
+
 /// Who has the root of a version.
 pub(crate) enum Slot {
-    Won(Arc<Version>),
+    Won(Created),
     Lost,
 }
 

@@ -7,11 +7,10 @@ view, so two threads that share a handle meet in `commit_table`, like two handle
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pyiceberg.table import Table
 
-from trinitylake.frozen_table import ReadOnlyIcebergTable
 from trinitylake.iceberg.transaction import StagedIcebergTable, StagedTransaction
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.typedef import Identifier
 
+    from trinitylake.iceberg.catalog.bound_catalog import BoundCatalog
 
 
 class CatalogTable(StagedIcebergTable):
@@ -41,13 +41,20 @@ class CatalogTable(StagedIcebergTable):
         return CatalogTransaction(self, autocommit=True)
 
 
+class FrozenCatalogTable(Table):
+    """A table from a catalog that shows one version. Writing ends before the first file: `InvalidArgument`."""
+
+    catalog: BoundCatalog
+
+    def transaction(self) -> NoReturn:
+        self.catalog.refuse_write()
+
+
 class CatalogTransaction(StagedTransaction):
     """Changes of one table, committed through its catalog together."""
 
     def __init__(self, origin: CatalogTable, autocommit: bool = False) -> None:
-        frozen = CatalogTable(
-            origin.name(), origin.metadata, origin.metadata_location, origin.io, origin.catalog
-        )
+        frozen = CatalogTable(origin.name(), origin.metadata, origin.metadata_location, origin.io, origin.catalog)
         super().__init__(frozen, frozen.added_files, autocommit)
         self._origin = origin
 

@@ -120,12 +120,11 @@ impl Transaction {
             }
             attempt += 1;
             let submission = self.submission();
-            if let Verdict::Committed(version) =
-                lakehouse.commits().commit(&lakehouse, submission, deadline).await?
-            {
-                return Ok(Outcome::Committed(version.number));
+            match lakehouse.commits().commit(&lakehouse, submission, deadline).await? {
+                Verdict::Committed(version) => return Ok(Outcome::Committed(version.number)),
+                Verdict::Again { files_are_written: true } => self.mark_written(),
+                Verdict::Again { files_are_written: false } => {}
             }
-            self.mark_written();
             if attempt >= limits.max_attempts || environment.elapsed_millis() >= deadline {
                 return Err(Error::CommitConflict {
                     message: format!(

@@ -245,7 +245,7 @@ impl Transaction {
         let deadline = environment.elapsed_millis() + DOUBT_MILLIS;
         let bytes = Bytes::from(record.encode_to_vec());
         match claim(self.lakehouse.storage().as_ref(), environment, &path, bytes, deadline).await? {
-            Claim::Won => {
+            Claim::Won { .. } => {
                 self.sequence += 1;
                 Ok(())
             }

@@ -27,7 +27,7 @@ use super::Isolation;
 use super::footprint::{Footprint, Requirement};
 use crate::definition::LakehouseDefinition;
 use crate::error::{Error, Result};
-use crate::lakehouse::{DOUBT_MILLIS, Lakehouse, Slot};
+use crate::lakehouse::{Created, DOUBT_MILLIS, Lakehouse, Slot};
 use crate::node::CREATED_AT_MILLIS;
 use crate::node::codec::encode;
 use crate::node::draft::{Message, Text};
@@ -85,7 +85,9 @@ impl Submission {
 pub(super) enum Verdict {
     Committed(Arc<Version>),
     /// Something was committed that this transaction must look at first, or was faster.
-    Again,
+    Again {
+        files_are_written: bool,
+    },
 }
 
 enum Reply {
@@ -95,7 +97,7 @@ enum Reply {
 }
 
 enum Seat {
-    Lead(Submission),
+    Lead(Box<Submission>),
     Wait(oneshot::Receiver<Reply>),
 }
 
@@ -149,12 +151,12 @@ impl CommitQueue {
         deadline_millis: u64,
     ) -> Result<Verdict> {
         let submission = match self.enter(submission) {
-            Seat::Lead(submission) => submission,
+            Seat::Lead(submission) => *submission,
             Seat::Wait(answer) => match answer.await {
                 Ok(Reply::Verdict(verdict)) => return verdict,
                 Ok(Reply::Lead(submission)) => submission,
                 // Whoever led was cancelled.
-                Err(oneshot::Canceled) => return Ok(Verdict::Again),
+                Err(oneshot::Canceled) => return Ok(Verdict::Again { files_are_written: false }),
             },
         };
         self.lead(lakehouse, submission, deadline_millis).await
@@ -167,7 +169,7 @@ impl CommitQueue {
             state.waiting.push_back(Member { submission, reply });
             Seat::Wait(answer)
         } else {
-            Seat::Lead(submission)
+            Seat::Lead(Box::new(submission))
         }
     }
 
@@ -177,20 +179,22 @@ impl CommitQueue {
         let (group, replies) = self.gather(own, previous.config.node_max_size_bytes / 2);
         let claimed = claim_for(lakehouse, &previous, &group, deadline_millis).await;
         let verdicts = match claimed {
-            Ok(Claimed::Root(version, admitted)) => {
-                self.state().tip = Some(version.clone());
+            Ok(Claimed::Root(created, admitted)) => {
+                self.state().tip = Some(created.version.clone());
                 drop(leadership);
-                let confirmed = lakehouse.confirm(version).await.map(Verdict::Committed);
+                let confirmed = lakehouse.confirm(created).await.map(Verdict::Committed);
                 if confirmed.is_err() {
                     self.state().tip = None;
                 }
                 verdicts(&admitted, &confirmed)
             }
-            Ok(Claimed::Nothing) => vec![Ok(Verdict::Again); group.len()],
+            Ok(Claimed::Nothing { files_are_written }) => {
+                vec![Ok(Verdict::Again { files_are_written }); group.len()]
+            }
             Err(error) => vec![Err(error); group.len()],
         };
         let mut verdicts = verdicts.into_iter();
-        let own = verdicts.next().unwrap_or(Ok(Verdict::Again));
+        let own = verdicts.next().unwrap_or(Ok(Verdict::Again { files_are_written: false }));
         for (reply, verdict) in replies.into_iter().zip(verdicts) {
             // Who no longer listens has given up on an answer.
             let _ = reply.send(Reply::Verdict(verdict));
@@ -236,15 +240,17 @@ impl Drop for Leadership<'_> {
 }
 
 fn verdicts(admitted: &[bool], confirmed: &Result<Verdict>) -> Vec<Result<Verdict>> {
-    let verdict = |is_in: &bool| if *is_in { confirmed.clone() } else { Ok(Verdict::Again) };
+    let verdict = |is_in: &bool| {
+        if *is_in { confirmed.clone() } else { Ok(Verdict::Again { files_are_written: true }) }
+    };
     admitted.iter().map(verdict).collect()
 }
 
 enum Claimed {
     /// The root was created, with those of the group that are marked.
-    Root(Arc<Version>, Vec<bool>),
+    Root(Created, Vec<bool>),
     /// Nobody was admitted, or another writer was faster.
-    Nothing,
+    Nothing { files_are_written: bool },
 }
 
 /// Creates the root after `previous` for all of the group that can be in it.
@@ -259,7 +265,7 @@ async fn claim_for(
     let admitted = admit(lakehouse, previous, group).await?;
     let members = || group.iter().zip(&admitted).filter_map(|(member, is_in)| is_in.then_some(member));
     if members().next().is_none() {
-        return Ok(Claimed::Nothing);
+        return Ok(Claimed::Nothing { files_are_written: false });
     }
     let config = &previous.config;
     let messages = members().flat_map(|member| member.messages.iter().cloned()).collect();
@@ -287,7 +293,7 @@ async fn claim_for(
     }
     let deadline = deadline_millis.max(environment.elapsed_millis() + DOUBT_MILLIS);
     match lakehouse.claim_root(previous, metadata, &advance.root, definition, deadline).await? {
-        Slot::Won(version) => Ok(Claimed::Root(version, admitted)),
+        Slot::Won(created) => Ok(Claimed::Root(created, admitted)),
         Slot::Lost => {
             let latest = lakehouse.latest().await?;
             // As many versions as others made meanwhile, as many writers there are, about: who waits a
@@ -299,7 +305,7 @@ async fn claim_for(
             if pause > 0 {
                 environment.sleep(Duration::from_millis(pause)).await;
             }
-            Ok(Claimed::Nothing)
+            Ok(Claimed::Nothing { files_are_written: true })
         }
     }
 }

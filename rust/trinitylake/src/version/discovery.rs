@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures::future::{join, try_join, try_join_all};
 
 use super::boundary::boundary;
+use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::path::{LATEST_HINT_PATH, root_path, root_version};
 use crate::storage::Storage;
@@ -31,25 +32,55 @@ pub async fn write_hint(storage: &dyn Storage, version: u64) {
 }
 
 /// The latest version and the bytes of its root: two dependent rounds when the hint is right.
-pub async fn latest(storage: &dyn Storage) -> Result<(u64, Bytes)> {
-    match look_for_latest(storage).await {
-        // What was found may expire before it is read; then the boundary is past it, and a second look tells.
-        Err(error) if error.is_file_not_found() => look_for_latest(storage).await,
-        found => found,
+pub async fn latest(storage: &dyn Storage, environment: &dyn Environment) -> Result<(u64, Bytes)> {
+    let mut looks = 1;
+    loop {
+        let started = environment.elapsed_millis();
+        let hint = match look_for_latest(storage).await {
+            // What was found may expire before it is read; then the boundary is past it, and another look tells.
+            Err(error) if error.is_file_not_found() && looks < LOOKS => None,
+            Err(error) => return Err(error),
+            Ok(found) => {
+                // Where versions expire while one looks, the next one may be missing because it is gone.
+                let was_quick = environment.elapsed_millis() - started < QUICK_LOOK_MILLIS;
+                if (found.hint.is_some() && was_quick) || boundary(storage).await? <= found.version {
+                    return Ok((found.version, found.root));
+                }
+                found.hint
+            }
+        };
+        looks += 1;
+        if looks > LOOKS {
+            return Err(Error::VersionExpired(format!(
+                "versions expire faster than they can be read (the hint says {hint:?}); try again"
+            )));
+        }
     }
 }
 
-async fn look_for_latest(storage: &dyn Storage) -> Result<(u64, Bytes)> {
+/// How often to begin again when versions expire meanwhile.
+const LOOKS: u32 = 5;
+/// Nobody makes a version, the next and its expiry while a look is quicker than this.
+const QUICK_LOOK_MILLIS: u64 = 1000;
+
+struct Found {
+    hint: Option<u64>,
+    version: u64,
+    root: Bytes,
+}
+
+async fn look_for_latest(storage: &dyn Storage) -> Result<Found> {
     let (hint, boundary) = join(read_hint(storage), boundary(storage)).await;
+    let found = |(version, root): (u64, Bytes)| Found { hint, version, root };
     let start = hint.unwrap_or(0).max(boundary?);
     let next = start.saturating_add(1);
     let (root_file, next_file) = (root_path(start), root_path(next));
     let (root, next_exists) = join(storage.get(&root_file), storage.exists(&next_file)).await;
     match root {
-        Ok(root) if !next_exists? => return Ok((start, root)),
+        Ok(root) if !next_exists? => return Ok(found((start, root))),
         Ok(_) => {
             let version = last_existing(storage, next).await?;
-            return root_of(storage, version).await;
+            return root_of(storage, version).await.map(found);
         }
         Err(error) if !error.is_file_not_found() => return Err(error),
         Err(_) => {}
@@ -58,7 +89,7 @@ async fn look_for_latest(storage: &dyn Storage) -> Result<(u64, Bytes)> {
     let Some(highest) = list_roots(storage).await?.last().copied() else {
         return Err(Error::NotALakehouse("there is no root node file: no lakehouse was created here".into()));
     };
-    root_of(storage, last_existing(storage, highest).await?).await
+    root_of(storage, last_existing(storage, highest).await?).await.map(found)
 }
 
 /// The versions whose root files are there, ascending.

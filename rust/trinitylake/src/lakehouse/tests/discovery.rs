@@ -149,7 +149,8 @@ async fn mode_12_a_million_versions_behind_takes_four_reads_and_a_gallop() {
     {
         let latest = hint + behind;
         let storage = CountingStorage::new(Arc::new(LongHistory { latest, hint }));
-        let (found, bytes) = discovery::latest(&storage).await.unwrap();
+        let environment = TestEnvironment::seeded(1);
+        let (found, bytes) = discovery::latest(&storage, environment.as_ref()).await.unwrap();
         assert_eq!((found, bytes), (latest, root(latest)));
         let counters = storage.counters();
         assert!(counters.get <= 4, "{behind} behind: {} reads", counters.get);
