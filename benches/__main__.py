@@ -14,6 +14,7 @@ from rich.console import Console
 
 from benches.python import (
     bench_bulk,
+    bench_catalog,
     bench_commit,
     bench_format,
     bench_lookup,
@@ -32,6 +33,7 @@ BENCHMARKS: dict[str, Callable[[Bench], None]] = {
     **bench_rows.BENCHMARKS,
     **bench_format.BENCHMARKS,
     **bench_process.BENCHMARKS,
+    **bench_catalog.BENCHMARKS,
 }
 
 

@@ -94,7 +94,8 @@ class Transaction(Statements):
             max_attempts: how often to try then; 200 if not given.
 
         Raises:
-            CommitConflict: another transaction committed first and touched the same things, or a check failed.
+            CommitConflict: another transaction committed first and touched the same things.
+            CheckFailed: a check does not hold.
             CommitStateUnknown: the storage did not tell whether the commit happened; ask `lake.outcome(txn.id)`.
             TransactionExpired: the transaction was open for too long.
         """

@@ -50,6 +50,10 @@ class TableConflict(Exception):
         self.requirement = requirement
 
 
+class RowConflict(TableConflict):
+    """New rows do not fit the newer schema, and would not on any later try: they have to be written anew."""
+
+
 @dataclass(frozen=True)
 class StagedCommit:
     """One commit to a staged table, as it was accepted.
@@ -143,7 +147,7 @@ class Rebase:
     ) -> AddSnapshotUpdate:
         written = ours.schema_by_id(snapshot.schema_id) if snapshot.schema_id is not None else None
         if column := _newly_required(written or ours.schema(), theirs.schema()):
-            raise TableConflict(f"assert-current-schema-id: column {column} is required now, and rows may lack it")
+            raise RowConflict(f"assert-current-schema-id: column {column} is required now, and rows may lack it")
         head = theirs.snapshot_by_name(branch) if branch is not None else None
         head_id = head.snapshot_id if head is not None else None
         unmoved = branch is None or head_id == snapshot.parent_snapshot_id

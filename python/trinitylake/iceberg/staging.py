@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog.noop import NoopCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationError
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationError, ValidationException
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
@@ -38,7 +38,7 @@ from trinitylake.iceberg.metadata import (
     read_metadata,
     with_log_entry,
 )
-from trinitylake.iceberg.rebase import Rebase, StagedCommit, TableConflict
+from trinitylake.iceberg.rebase import Rebase, RowConflict, StagedCommit, TableConflict
 from trinitylake.iceberg.rules import check_properties, check_update
 from trinitylake.iceberg.saved import commits_from_json, commits_to_json
 from trinitylake.iceberg.transaction import StagedIcebergTable, depends_on
@@ -76,7 +76,8 @@ class StagedTable:
         self._finished: tuple[TableMetadata, str, bytes] | None = None
         self._next_file_name = new_file_name(base_metadata_path)
         self._lock = threading.RLock()
-        self.table = StagedIcebergTable(identifier, metadata, self._metadata_uri(), io, StagingCatalog(self))
+        location = self._metadata_uri() if base_metadata_path is None else io.uri_of(base_metadata_path)
+        self.table = StagedIcebergTable(identifier, metadata, location, io, StagingCatalog(self))
 
     @classmethod
     def create(
@@ -275,7 +276,7 @@ class StagedTable:
         New snapshots are redone on what the table is now, as `reapply` would. Anything else holds if its requirements
         do. `added_files` are the data files of appends, by the id of their snapshot, as far as the caller has them.
 
-        Raises as `commit` does.
+        Raises as `commit` does, and `ValidationException` for rows that do not fit a newer schema.
         """
         with self._lock:
             if base is not self.metadata and any(isinstance(update, AddSnapshotUpdate) for update in updates):
@@ -284,6 +285,8 @@ class StagedTable:
                 rebase = Rebase(self.table, base, self.metadata, [commit])
                 try:
                     rebase.run()
+                except RowConflict as conflict:  # not CommitFailedException: PyIceberg would try again, unchecked
+                    raise ValidationException(f"Requirement failed: {conflict.requirement}") from conflict
                 except TableConflict as conflict:
                     raise CommitFailedException(f"Requirement failed: {conflict.requirement}") from conflict
                 requirements, updates = rebase.rebuilt[0].requirements, rebase.rebuilt[0].updates

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast
 
 from trinitylake.errors import InvalidArgument
@@ -109,6 +109,10 @@ class Options:
         if not self.table:
             raise InvalidArgument('no table: write load("namespace.table") or save("namespace.table")')
         return self.table
+
+    def at_version(self, version: int) -> Options:
+        """The same, to read one version."""
+        return replace(self, version=version, timestamp=None)
 
     def open(self) -> Lakehouse:
         """Open the lakehouse; in every process anew."""

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 
 class TrinityLakeDataSource(DataSource):
-    """Reads and writes tables, in batches and as streams. Registered by itself where TrinityLake is installed."""
+    """Reads and writes tables, in batches and as streams. Registered by itself where TrinityLake is installed.
+
+    A data frame keeps the version that was the latest when it was loaded, however often it is evaluated.
+    """
+
+    _version: int | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -34,7 +39,12 @@ class TrinityLakeDataSource(DataSource):
             return schema_of(options.metadata)
         from trinitylake.spark.types import spark_schema
 
-        return spark_schema(options.open_table().iceberg.schema())
+        if options.txn is not None:
+            return spark_schema(options.open_table().iceberg.schema())
+        view = options.reading(options.open())
+        # Spark keeps this object as part of the data frame.
+        self._version = view.version
+        return spark_schema(view.table(options.table_name).iceberg.schema())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
@@ -45,7 +55,7 @@ class TrinityLakeDataSource(DataSource):
             return MetadataReader(options, schema)
         from trinitylake.spark.batch_read import BatchReader
 
-        return BatchReader(options, schema)
+        return BatchReader(options if self._version is None else options.at_version(self._version), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For `frame.write` in the modes append and overwrite."""

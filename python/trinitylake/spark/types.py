@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
+
 import pyarrow as pa
-from pyiceberg.schema import Schema, SchemaVisitorPerPrimitiveType, visit
+from pyiceberg.schema import Schema, SchemaVisitor, visit
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -12,19 +14,17 @@ from pyiceberg.types import (
     DoubleType,
     FixedType,
     FloatType,
+    IcebergType,
     IntegerType,
     ListType,
     LongType,
     MapType,
     NestedField,
+    PrimitiveType,
     StringType,
     StructType,
-    TimestampNanoType,
     TimestampType,
-    TimestamptzNanoType,
     TimestamptzType,
-    TimeType,
-    UnknownType,
     UUIDType,
 )
 from pyspark.sql import types as spark
@@ -64,11 +64,27 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
         raise InvalidArgument(f"column {field.name}: cannot read {column.type} as {field.type}: {error}") from error
 
 
-class _ToSpark(SchemaVisitorPerPrimitiveType[spark.DataType]):
+_PRIMITIVE: dict[type[IcebergType], spark.DataType] = {
+    BooleanType: spark.BooleanType(),
+    IntegerType: spark.IntegerType(),
+    LongType: spark.LongType(),
+    FloatType: spark.FloatType(),
+    DoubleType: spark.DoubleType(),
+    DateType: spark.DateType(),
+    TimestampType: spark.TimestampNTZType(),
+    TimestamptzType: spark.TimestampType(),
+    StringType: spark.StringType(),
+    UUIDType: spark.StringType(),
+    FixedType: spark.BinaryType(),
+    BinaryType: spark.BinaryType(),
+}
+
+
+class _ToSpark(SchemaVisitor[spark.DataType]):
     def schema(self, schema: Schema, struct_result: spark.DataType) -> spark.DataType:
         return struct_result
 
-    def struct(self, struct: StructType, field_results: list[spark.DataType]) -> spark.DataType:
+    def struct(self, struct: StructType, field_results: builtins.list[spark.DataType]) -> spark.DataType:
         return spark.StructType(
             [
                 spark.StructField(field.name, result, not field.required, {"comment": field.doc} if field.doc else None)
@@ -85,53 +101,9 @@ class _ToSpark(SchemaVisitorPerPrimitiveType[spark.DataType]):
     def map(self, map_type: MapType, key_result: spark.DataType, value_result: spark.DataType) -> spark.DataType:
         return spark.MapType(key_result, value_result, not map_type.value_required)
 
-    def visit_fixed(self, fixed_type: FixedType) -> spark.DataType:
-        return spark.BinaryType()
-
-    def visit_decimal(self, decimal_type: DecimalType) -> spark.DataType:
-        return spark.DecimalType(decimal_type.precision, decimal_type.scale)
-
-    def visit_boolean(self, boolean_type: BooleanType) -> spark.DataType:
-        return spark.BooleanType()
-
-    def visit_integer(self, integer_type: IntegerType) -> spark.DataType:
-        return spark.IntegerType()
-
-    def visit_long(self, long_type: LongType) -> spark.DataType:
-        return spark.LongType()
-
-    def visit_float(self, float_type: FloatType) -> spark.DataType:
-        return spark.FloatType()
-
-    def visit_double(self, double_type: DoubleType) -> spark.DataType:
-        return spark.DoubleType()
-
-    def visit_date(self, date_type: DateType) -> spark.DataType:
-        return spark.DateType()
-
-    def visit_time(self, time_type: TimeType) -> spark.DataType:
-        raise InvalidArgument("Spark has no type for a column of type time: leave it out with .schema(...)")
-
-    def visit_timestamp(self, timestamp_type: TimestampType) -> spark.DataType:
-        return spark.TimestampNTZType()
-
-    def visit_timestamptz(self, timestamptz_type: TimestamptzType) -> spark.DataType:
-        return spark.TimestampType()
-
-    def visit_timestamp_ns(self, timestamp_ns_type: TimestampNanoType) -> spark.DataType:
-        return spark.TimestampNTZType()
-
-    def visit_timestamptz_ns(self, timestamptz_ns_type: TimestamptzNanoType) -> spark.DataType:
-        return spark.TimestampType()
-
-    def visit_string(self, string_type: StringType) -> spark.DataType:
-        return spark.StringType()
-
-    def visit_uuid(self, uuid_type: UUIDType) -> spark.DataType:
-        return spark.StringType()
-
-    def visit_binary(self, binary_type: BinaryType) -> spark.DataType:
-        return spark.BinaryType()
-
-    def visit_unknown(self, unknown_type: UnknownType) -> spark.DataType:
-        return spark.NullType()
+    def primitive(self, primitive: PrimitiveType) -> spark.DataType:
+        if isinstance(primitive, DecimalType):
+            return spark.DecimalType(primitive.precision, primitive.scale)
+        if (known := _PRIMITIVE.get(type(primitive))) is None:
+            raise InvalidArgument(f"Spark has no type for columns of type {primitive}: leave them out with .schema(...)")
+        return known

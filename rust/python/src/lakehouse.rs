@@ -115,7 +115,7 @@ impl Lakehouse {
 
     fn outcome(&self, py: Python<'_>, id: &str) -> PyResult<(&'static str, Option<u64>)> {
         Ok(match run(py, distributed::fate(&self.inner, id))? {
-            Fate::Committed(version) => ("committed", Some(version)),
+            Fate::Committed(version) => ("committed", version),
             Fate::NotCommitted => ("not committed", None),
             Fate::Unknown => ("unknown", None),
         })

@@ -42,8 +42,12 @@ pub fn encode_keys(
         }
     };
     let key_size = sizes.key_size_bytes(kind);
-    let padding = vec![b' '; sizes.namespace.max(sizes.table).max(sizes.view)];
-    let mut checked = None;
+    // A row as it is for the namespace of the row before: neighbours mostly share it.
+    let prefix = kind.prefix().as_bytes();
+    let mut row = vec![b' '; key_size];
+    row[..prefix.len()].copy_from_slice(prefix);
+    let namespace_end = prefix.len() + sizes.namespace;
+    let mut row_namespace = None;
     let nulls = match names {
         Some(names) if names.null_count() > 0 => {
             arrow_buffer::NullBuffer::union(namespaces.nulls(), names.nulls())
@@ -56,19 +60,19 @@ pub fn encode_keys(
             return Ok(());
         }
         let namespace = namespaces.value(i);
-        // Neighbours mostly share their namespace.
-        if checked != Some(namespace) {
+        if row_namespace != Some(namespace) {
             check_namespace(namespace, sizes.namespace)?;
-            checked = Some(namespace);
+            row[prefix.len()..namespace_end].fill(b' ');
+            row[prefix.len()..prefix.len() + namespace.len()].copy_from_slice(namespace.as_bytes());
+            row_namespace = Some(namespace);
         }
-        output.extend_from_slice(kind.prefix().as_bytes());
-        output.extend_from_slice(namespace.as_bytes());
-        output.extend_from_slice(&padding[..sizes.namespace - namespace.len()]);
+        let start = output.len();
+        output.extend_from_slice(&row);
         if let Some((names, size)) = second {
             let name = names.value(i);
             check_name(kind.word(), name, size)?;
-            output.extend_from_slice(name.as_bytes());
-            output.extend_from_slice(&padding[..size - name.len()]);
+            let end = namespace_end + name.len();
+            output[start + namespace_end..start + end].copy_from_slice(name.as_bytes());
         }
         Ok(())
     })?;

@@ -159,21 +159,27 @@ impl Lakehouse {
     pub async fn latest(&self) -> Result<Arc<Version>> {
         let known = self.known();
         let next = known.number + 1;
-        let number = match self.storage().exists(&root_path(next)).await? {
-            true => discovery::last_existing(self.storage().as_ref(), next).await?,
+        let storage = self.storage().as_ref();
+        if !storage.exists(&root_path(next)).await? {
             // Not there yet, or expired while this handle slept.
-            false if self.storage_has(&known).await? => return Ok(known),
-            false => discovery::latest(self.storage().as_ref(), self.environment.as_ref()).await?.0,
-        };
-        let version = match self.version(number).await {
-            // Between the two requests: whoever made it expire had seen a later one.
-            Err(Error::VersionExpired(_)) => {
-                let (number, root) =
-                    discovery::latest(self.storage().as_ref(), self.environment.as_ref()).await?;
-                Arc::new(version_of(&self.nodes, number, root, Some(&known)).await?)
+            return if self.storage_has(&known).await? { Ok(known) } else { self.rediscover().await };
+        }
+        let number = discovery::last_existing(storage, next).await?;
+        match self.version(number).await {
+            // Whoever made it expire had seen a later one.
+            Err(Error::VersionExpired(_)) => self.rediscover().await,
+            Err(error) => Err(error),
+            Ok(version) => {
+                self.learn(version.clone());
+                Ok(version)
             }
-            version => version?,
-        };
+        }
+    }
+
+    /// The latest version, as one finds it who knows nothing.
+    async fn rediscover(&self) -> Result<Arc<Version>> {
+        let (number, root) = discovery::latest(self.storage().as_ref(), self.environment.as_ref()).await?;
+        let version = Arc::new(version_of(&self.nodes, number, root, Some(&self.known())).await?);
         self.learn(version.clone());
         Ok(version)
     }
@@ -193,25 +199,48 @@ impl Lakehouse {
 
     /// A version by number. `VersionNotFound` if it is in the future, `VersionExpired` if it is gone.
     pub async fn version(&self, number: u64) -> Result<Arc<Version>> {
-        let known = self.known();
         if let Some(version) = self.recent().find(number) {
             return Ok(version);
         }
-        let path = root_path(number);
-        let root = match self.nodes.load(&path, None).await {
+        let (version, oldest) = self.with_boundary(self.load_version(number)).await?;
+        // A root below the boundary may be one that came too late, and counts for nothing.
+        if number < oldest { Err(expired(number, oldest)) } else { version }
+    }
+
+    async fn load_version(&self, number: u64) -> Result<Arc<Version>> {
+        if let Some(version) = self.recent().find(number) {
+            return Ok(version);
+        }
+        let known = self.known();
+        let root = match self.nodes.load(&root_path(number), None).await {
             Ok(root) => root,
-            Err(Error::FileNotFound { .. }) => return Err(self.why_missing(number).await?),
+            // Of revision 000 of the format, or not there.
+            Err(Error::FileNotFound { path }) => {
+                match self.nodes.load(&path.replace(".arrow", ".ipc"), None).await {
+                    Ok(root) => root,
+                    Err(Error::FileNotFound { .. }) => return Err(self.why_missing(number).await?),
+                    Err(error) => return Err(error),
+                }
+            }
             Err(error) => return Err(error),
         };
         version_of_node(&self.nodes, number, root, Some(&known)).await.map(Arc::new)
     }
 
+    /// An answer, and the boundary as it is after it. Asked for at the same time, which is as good as long as
+    /// both are quick.
+    async fn with_boundary<T>(&self, answer: impl Future<Output = T>) -> Result<(T, u64)> {
+        let storage = self.storage().as_ref();
+        let started = self.environment.elapsed_millis();
+        let (answer, oldest) = join(answer, boundary(storage)).await;
+        let was_quick = self.environment.elapsed_millis() - started < discovery::QUICK_LOOK_MILLIS;
+        Ok((answer, if was_quick { oldest? } else { boundary(storage).await? }))
+    }
+
     async fn why_missing(&self, number: u64) -> Result<Error> {
         let oldest = boundary(self.storage().as_ref()).await?;
         if number < oldest {
-            return Ok(Error::VersionExpired(format!(
-                "version {number} has expired; the oldest kept is {oldest}"
-            )));
+            return Ok(expired(number, oldest));
         }
         let (latest, _) = discovery::latest(self.storage().as_ref(), self.environment.as_ref()).await?;
         Ok(if number > latest {
@@ -228,7 +257,16 @@ impl Lakehouse {
 
     /// Versions `from..=to`, read in parallel.
     pub async fn versions(&self, from: u64, to: u64) -> Result<Vec<Arc<Version>>> {
-        try_join_all((from..=to).map(|number| self.version(number))).await
+        let remembered: Option<Vec<_>> = {
+            let recent = self.recent();
+            (from..=to).map(|number| recent.find(number)).collect()
+        };
+        if let Some(versions) = remembered {
+            return Ok(versions);
+        }
+        let loads = try_join_all((from..=to).map(|number| self.load_version(number)));
+        let (versions, oldest) = self.with_boundary(loads).await?;
+        if from < oldest { Err(expired(from, oldest)) } else { versions }
     }
 
     /// Newest first: the version before `before` (or the latest) and those below it, `limit` of them.
@@ -237,17 +275,18 @@ impl Lakehouse {
             Some(before) => before.min(self.latest().await?.number + 1),
             None => self.latest().await?.number + 1,
         };
-        let oldest = boundary(self.storage().as_ref()).await?;
-        let mut versions = Vec::new();
+        let mut oldest = self.oldest_version().await?;
+        let mut versions: Vec<Arc<Version>> = Vec::new();
         let limit = limit.unwrap_or(usize::MAX);
         while next > oldest && versions.len() < limit {
             let wanted = LOG_BATCH.min((limit - versions.len()) as u64).min(next - oldest);
-            let batch = join_all((next - wanted..next).rev().map(|number| self.version(number))).await;
-            for version in batch {
-                match version {
-                    // While one looks: then nothing older is left either.
-                    Err(Error::VersionExpired(_)) => return Ok(versions),
-                    version => versions.push(version?),
+            let loads = join_all((next - wanted..next).rev().map(|number| self.load_version(number)));
+            let (batch, boundary) = self.with_boundary(loads).await?;
+            // Some may expire while one looks: then nothing older is left either.
+            oldest = boundary;
+            for (number, version) in (next - wanted..next).rev().zip(batch) {
+                if number >= oldest {
+                    versions.push(version?);
                 }
             }
             next -= wanted;
@@ -394,7 +433,7 @@ impl Lakehouse {
     /// ever read it; or it was in time, others went on from it, and then it expired as it should.
     async fn look_back(&self, created: Created, published_millis: u64) -> Result<Past> {
         let Created { version, sent_once } = created;
-        let latest = self.latest().await?;
+        let latest = self.rediscover().await?;
         for message in version.root.messages().rev() {
             // Names of definition files are unique: who finds one in the tree finds this commit, or that of
             // somebody else who resumed the same transaction.
@@ -433,6 +472,10 @@ pub(crate) struct Created {
     pub version: Arc<Version>,
     /// See [`Claim::Won`].
     sent_once: bool,
+}
+
+fn expired(number: u64, oldest: u64) -> Error {
+    Error::VersionExpired(format!("version {number} has expired; the oldest kept is {oldest}"))
 }
 
 /// Who has the root of a version.

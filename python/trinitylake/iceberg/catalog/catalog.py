@@ -165,6 +165,7 @@ class TrinityLakeCatalog(ViewCatalog):
         Raises:
             NoSuchTableError: what it says.
             CommitFailedException: if a requirement does not hold. Nothing was committed.
+            ValidationException: if new rows may lack a column that somebody else made required. Nothing was committed.
             CommitStateUnknownException: if the storage did not tell whether the commit happened.
             InvalidLocation, InvalidArgument: for an update that a managed table cannot have; an external table.
         """

@@ -105,6 +105,7 @@ def commit_table(
     Raises:
         NoSuchTableError: if it does not exist and is not to be created.
         CommitFailedException: if a requirement does not hold, or the updates do not fit what `base` has become.
+        ValidationException: if new rows may lack a column that has become required.
         ValueError: if the updates make no sense.
         InvalidLocation, InvalidArgument: for an update that breaks a rule of managed tables, or an external table.
     """

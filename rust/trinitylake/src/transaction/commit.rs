@@ -46,8 +46,8 @@ enum CaughtUp {
 }
 
 impl Transaction {
-    /// Commits, or says what stands in the way. A transaction without writes commits to its base; one that
-    /// is committed says so again.
+    /// Commits, or says what stands in the way. A transaction without writes or a chosen id commits to its
+    /// base; one that is committed says so again.
     pub async fn commit(&mut self, limits: CommitLimits) -> Result<Outcome> {
         if let State::Committed(version) = self.state {
             return Ok(Outcome::Committed(version));
@@ -59,7 +59,7 @@ impl Transaction {
                 clash.namespace, clash.name
             )));
         }
-        if !self.has_writes() {
+        if !self.has_writes() && !self.has_chosen_id {
             self.state = State::Committed(self.base.number);
             return Ok(Outcome::Committed(self.base.number));
         }

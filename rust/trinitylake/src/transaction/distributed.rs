@@ -49,7 +49,8 @@ pub struct SavedTransaction {
 /// What became of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    Committed(u64),
+    /// In that version, or in one that has expired.
+    Committed(Option<u64>),
     /// Not in the log. It may still be under way.
     NotCommitted,
     /// Whatever could tell has expired.
@@ -249,7 +250,11 @@ impl Transaction {
                 self.sequence += 1;
                 Ok(())
             }
-            Claim::Lost(_) => Err(self.went_on_elsewhere("saved")),
+            Claim::Lost(other) => {
+                let other = DistributedTransactionDef::decode(other).unwrap_or_default();
+                let is_over = other.state() == SavedState::RolledBack;
+                Err(self.went_on_elsewhere(if is_over { "rolled back" } else { "saved" }))
+            }
         }
     }
 
@@ -296,11 +301,16 @@ pub async fn saved(lakehouse: &Arc<Lakehouse>) -> Result<Vec<SavedTransaction>> 
         }
     }
     let now = lakehouse.environment().now_millis();
+    let oldest = lakehouse.oldest_version().await?;
     let latest = &latest;
     let found = try_join_all(newest.into_iter().map(|(id, sequence)| async move {
-        let record = read(lakehouse, &id, sequence).await?;
+        let record = match read(lakehouse, &id, sequence).await {
+            Err(Error::ObjectNotFound(_)) => return Ok(None),
+            record => record?,
+        };
         let is_over = record.state() != SavedState::Open
             || record.expire_at_millis < now
+            || root_version(&record.beginning_root).is_none_or(|base| base < oldest)
             || latest.get(&latest.config.names.transaction_key(&id)?).await?.is_some();
         Ok::<_, Error>((!is_over).then(|| SavedTransaction {
             isolation: Isolation::of_proto(record.isolation()),
@@ -321,16 +331,13 @@ pub async fn saved(lakehouse: &Arc<Lakehouse>) -> Result<Vec<SavedTransaction>> 
 /// What became of a transaction, chosen id or not. Looks through the log, newest first.
 pub async fn fate(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<Fate> {
     let latest = lakehouse.latest().await?;
-    if check_transaction_id(id).is_ok()
-        && latest.get(&latest.config.names.transaction_key(id)?).await?.is_some()
-        && let Some(version) = find_in_log(lakehouse, id).await?
-    {
-        return Ok(Fate::Committed(version));
-    }
+    let is_recorded = check_transaction_id(id).is_ok()
+        && latest.get(&latest.config.names.transaction_key(id)?).await?.is_some();
     Ok(match find_in_log(lakehouse, id).await? {
-        Some(version) => Fate::Committed(version),
+        None if is_recorded => Fate::Committed(None),
         None if lakehouse.oldest_version().await? == 0 => Fate::NotCommitted,
         None => Fate::Unknown,
+        found => Fate::Committed(found),
     })
 }
 

@@ -61,7 +61,7 @@ pub async fn latest(storage: &dyn Storage, environment: &dyn Environment) -> Res
 /// How often to begin again when versions expire meanwhile.
 const LOOKS: u32 = 5;
 /// Nobody makes a version, the next and its expiry while a look is quicker than this.
-const QUICK_LOOK_MILLIS: u64 = 1000;
+pub const QUICK_LOOK_MILLIS: u64 = 1000;
 
 struct Found {
     hint: Option<u64>,

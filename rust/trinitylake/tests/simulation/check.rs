@@ -102,7 +102,8 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
         let versions = committed_in.get(&record.id);
         let expected = versions.and_then(|versions| versions.last()).filter(|version| **version >= oldest);
         match fate(&living, &record.id).await {
-            Ok(Fate::Committed(version)) => assert_eq!(Some(&version), expected, "{record:?}"),
+            Ok(Fate::Committed(Some(version))) => assert_eq!(Some(&version), expected, "{record:?}"),
+            Ok(Fate::Committed(None)) => assert!(versions.is_some(), "{record:?}"),
             Ok(Fate::NotCommitted) => assert_eq!(expected, None, "{record:?}"),
             Ok(Fate::Unknown) => assert!(oldest > 0 && expected.is_none(), "{record:?}"),
             Err(error) => panic!("{error}"),

@@ -69,7 +69,7 @@ async fn what_was_saved_goes_on_in_another_process() {
     let tables: Vec<String> =
         names(&latest).await.into_iter().filter(|name| name.starts_with("table")).collect();
     assert_eq!(tables, ["table ns.more", "table ns.moved", "table ns.new"]);
-    assert_eq!(fate(&elsewhere, "job").await.unwrap(), Fate::Committed(version));
+    assert_eq!(fate(&elsewhere, "job").await.unwrap(), Fate::Committed(Some(version)));
     assert!(saved(&elsewhere).await.unwrap().is_empty());
     assert_whole(&latest).await;
 }
@@ -220,7 +220,7 @@ async fn the_fate_of_any_transaction_can_be_asked() {
     transaction.create(Namespace, "a", "", text("")).await.unwrap();
     assert_eq!(fate(&lakehouse, &id).await.unwrap(), Fate::NotCommitted);
     let version = commit(&mut transaction).await.unwrap();
-    assert_eq!(fate(&lakehouse, &id).await.unwrap(), Fate::Committed(version));
+    assert_eq!(fate(&lakehouse, &id).await.unwrap(), Fate::Committed(Some(version)));
     add_namespace(&lakehouse, "b").await.unwrap();
     expire(&lakehouse, Some(version + 1), false).await.unwrap();
     assert_eq!(fate(&lakehouse, &id).await.unwrap(), Fate::Unknown);

@@ -1,0 +1,124 @@
+"""One request, as a handler sees it: names decoded, body parsed, and the catalog it is about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote_to_bytes
+
+from pydantic import BaseModel
+from starlette.datastructures import Headers, QueryParams
+from starlette.responses import Response
+
+from trinitylake.rest.addresses import LATEST, source_of
+from trinitylake.rest.errors import RestError, bad_request
+from trinitylake.rest.served_catalog import ServedCatalog
+from trinitylake.view_at import ViewAt
+
+if TYPE_CHECKING:
+    from trinitylake.lakehouse import Lakehouse
+    from trinitylake.rest.metrics import MetricsReports
+    from trinitylake.rest.open_transactions import OpenTransactions
+    from trinitylake.rest.table_responses import TableResponses
+
+Model = TypeVar("Model", bound=BaseModel)
+
+#: Between the parts of a nested namespace (the unit separator).
+SEPARATOR = "\x1f"
+
+
+@dataclass
+class Service:
+    """What all requests share."""
+
+    lake: Lakehouse
+    transactions: OpenTransactions
+    table_responses: TableResponses
+    metrics: MetricsReports
+    endpoints: list[tuple[str, str, bool]]
+    """Method, path and whether it writes, of each route that has a prefix."""
+
+
+@dataclass
+class Call:
+    """One request."""
+
+    service: Service
+    method: str
+    route: str
+    writes: bool
+    raw_names: dict[str, str]
+    query: QueryParams
+    headers: Headers
+    body: bytes
+
+    @contextmanager
+    def catalog(self) -> Iterator[ServedCatalog]:
+        """The catalog that the prefix leads to. Raises `RestError` 403 for a write to the past."""
+        prefix = self.name("prefix") if "prefix" in self.raw_names else LATEST
+        with source_of(prefix, self.service.lake, self.service.transactions) as source:
+            if self.writes and isinstance(source, ViewAt):
+                raise RestError(
+                    403, "ForbiddenException", f"version {source.version} is read-only: write through @latest or @txn"
+                )
+            yield ServedCatalog(source, f"{self.method} {self.route}")
+
+    def name(self, parameter: str) -> str:
+        """A name in the path. Raises `RestError` 400 for one that is not UTF-8."""
+        return decoded(self.raw_names[parameter])
+
+    def namespace(self) -> tuple[str, ...]:
+        """The namespace in the path."""
+        return namespace_of(self.name("namespace"))
+
+    def identifier(self, parameter: str) -> tuple[str, ...]:
+        """The table or view in the path, with its namespace."""
+        return (*self.namespace(), self.name(parameter))
+
+    def parsed(self, model: type[Model]) -> Model:
+        """The body. Raises `RestError` 400 for what is not JSON, and pydantic's error for what does not fit."""
+        try:
+            document = json.loads(self.body)
+        except (ValueError, RecursionError) as error:
+            raise bad_request(f"the body is not JSON: {error}") from error
+        return model.model_validate(document)
+
+    def flag(self, parameter: str) -> bool:
+        """A true or false of the query; false if it is not there."""
+        return self.query.get(parameter, "false").lower() == "true"
+
+
+def decoded(raw: str) -> str:
+    """A path segment without its escapes. A `+` is a plus: no name has a blank in it, which it could stand for."""
+    try:
+        return unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError as error:
+        raise bad_request(f"{raw!r} in the path is not UTF-8") from error
+
+
+def namespace_of(text: str) -> tuple[str, ...]:
+    """A namespace as a path or query writes it. Raises `RestError` 400 for an empty part."""
+    return checked_namespace(text.split(SEPARATOR))
+
+
+def checked_namespace(parts: list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    """The parts of a namespace. Raises `RestError` 400 for none, an empty one, or one with a dot in it.
+
+    The lakehouse joins the parts with dots, so `("a.b",)` would be another name of `("a", "b")`.
+    """
+    if not parts or not all(parts) or any("." in part for part in parts):
+        raise bad_request(f"{list(parts)!r} is not a namespace: its parts are neither empty nor have a dot in them")
+    return tuple(parts)
+
+
+def json_response(document: Any, code: int = 200) -> Response:
+    """A document as JSON."""
+    return Response(json.dumps(document), code, media_type="application/json")
+
+
+def no_content() -> Response:
+    """204."""
+    return Response(status_code=204)

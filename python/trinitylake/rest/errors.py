@@ -1,0 +1,111 @@
+"""The error model of the Iceberg REST specification: which code and which type an exception becomes.
+
+The code decides what an engine does next. After 409 it deletes what it wrote and tries again; after a 5xx of a commit
+it deletes nothing and looks whether the commit is there. So a conflict is always 409, and an outcome that nobody knows
+is always 500 `CommitStateUnknownException`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import NamedTuple
+
+from pydantic import ValidationError as InvalidModel
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    NoSuchViewError,
+    TableAlreadyExistsError,
+    ValidationError,
+    ViewAlreadyExistsError,
+)
+from starlette.responses import Response
+
+from trinitylake import errors as ours
+
+logger = logging.getLogger("trinitylake.rest")
+
+
+class RestError(Exception):
+    """An error that a handler answers on purpose."""
+
+    def __init__(self, code: int, type: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.type = type
+
+
+def bad_request(message: str) -> RestError:
+    """400: the request itself is wrong."""
+    return RestError(400, "BadRequestException", message)
+
+
+class _Answer(NamedTuple):
+    code: int
+    type: str
+
+
+#: The first class that fits decides, so subclasses come before their bases.
+_ANSWERS: tuple[tuple[type[BaseException], _Answer], ...] = (
+    (NoSuchNamespaceError, _Answer(404, "NoSuchNamespaceException")),
+    (NoSuchTableError, _Answer(404, "NoSuchTableException")),
+    (NoSuchViewError, _Answer(404, "NoSuchViewException")),
+    (NamespaceAlreadyExistsError, _Answer(409, "AlreadyExistsException")),
+    (TableAlreadyExistsError, _Answer(409, "AlreadyExistsException")),
+    (ViewAlreadyExistsError, _Answer(409, "AlreadyExistsException")),
+    (NamespaceNotEmptyError, _Answer(409, "NamespaceNotEmptyException")),
+    (CommitFailedException, _Answer(409, "CommitFailedException")),
+    (CommitStateUnknownException, _Answer(500, "CommitStateUnknownException")),
+    (ours.CommitConflict, _Answer(409, "CommitFailedException")),
+    (ours.CheckFailed, _Answer(409, "CheckFailedException")),
+    (ours.CommitStateUnknown, _Answer(500, "CommitStateUnknownException")),
+    (ours.TransactionExpired, _Answer(410, "TransactionExpiredException")),
+    (ours.TransactionClosed, _Answer(410, "TransactionClosedException")),
+    (ours.VersionNotFound, _Answer(404, "NotFoundException")),
+    (ours.VersionExpired, _Answer(404, "NotFoundException")),
+    (ours.ObjectNotFound, _Answer(404, "NotFoundException")),
+    (ours.ObjectAlreadyExists, _Answer(409, "AlreadyExistsException")),
+    (ours.NamespaceNotEmpty, _Answer(409, "NamespaceNotEmptyException")),
+    (ours.InvalidName, _Answer(400, "BadRequestException")),
+    (ours.InvalidLocation, _Answer(400, "BadRequestException")),
+    (ours.InvalidArgument, _Answer(400, "BadRequestException")),
+    (ValidationError, _Answer(400, "BadRequestException")),
+    (ours.PermissionDenied, _Answer(500, "StorageException")),
+    (ours.CorruptFile, _Answer(500, "CorruptFileException")),
+)
+
+
+def error_response(code: int, type: str, message: str, headers: dict[str, str] | None = None) -> Response:
+    """The body that the specification gives to every error."""
+    body = json.dumps({"error": {"message": message, "type": type, "code": code}})
+    return Response(body, code, media_type="application/json", headers=headers)
+
+
+def response_of(error: Exception) -> Response:
+    """The answer to an exception. One that nobody foresaw is logged, and its text stays in the server."""
+    if isinstance(error, RestError):
+        return error_response(error.code, error.type, str(error))
+    if isinstance(error, InvalidModel):
+        return error_response(400, "BadRequestException", _model_message(error))
+    for kind, answer in _ANSWERS:
+        if isinstance(error, kind):
+            return error_response(*answer, str(error))
+    if isinstance(error, ours.StorageError):
+        logger.warning("storage failed: %s", error)
+        if error.retryable:
+            return error_response(503, "ServiceUnavailableException", str(error), {"Retry-After": "1"})
+        return error_response(500, "StorageException", str(error))
+    logger.error("unexpected error", exc_info=error)
+    return error_response(500, "InternalServerError", "the server failed; its log tells more")
+
+
+def _model_message(error: InvalidModel) -> str:
+    """What is wrong where, without the input, which may be large."""
+    found = [f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in error.errors(include_input=False)]
+    more = f", and {len(found) - 5} more" if len(found) > 5 else ""
+    return "; ".join(found[:5]) + more

@@ -1,0 +1,210 @@
+"""Tables over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+
+from pydantic import BaseModel, Field
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from starlette.responses import Response
+
+from trinitylake.definitions import MANAGED, parse_table_def
+from trinitylake.errors import CorruptFile, InvalidLocation
+from trinitylake.iceberg.catalog import table_writing
+from trinitylake.iceberg.catalog.bound_catalog import names_checked
+from trinitylake.iceberg.catalog.errors import translated
+from trinitylake.iceberg.catalog.identifiers import object_name
+from trinitylake.iceberg.staging import StagedTable
+from trinitylake.rest.call import Call, json_response, no_content
+from trinitylake.rest.errors import bad_request
+from trinitylake.rest.names import Name, Rename
+from trinitylake.rest.pages import page_of
+from trinitylake.rest.served_catalog import ServedCatalog
+from trinitylake.rest.table_changes import TableChange, stage
+from trinitylake.rest.table_responses import Snapshots, table_body
+from trinitylake.table_description import metadata_path
+from trinitylake.transaction import Transaction
+
+
+class CreateTable(BaseModel):
+    """The body of `create`."""
+
+    name: str
+    location: str | None = None
+    table_schema: Schema = Field(alias="schema")
+    partition_spec: PartitionSpec | None = Field(alias="partition-spec", default=None)
+    write_order: SortOrder | None = Field(alias="write-order", default=None)
+    stage_create: bool = Field(alias="stage-create", default=False)
+    properties: dict[str, str] = Field(default_factory=dict)
+
+
+class Register(BaseModel):
+    """The body of `register`."""
+
+    name: str
+    metadata_location: str = Field(alias="metadata-location")
+    overwrite: bool = False
+
+
+def list_all(call: Call) -> Response:
+    """The tables in exactly one namespace."""
+    namespace = call.namespace()
+    with call.catalog() as catalog:
+        found = catalog.list_tables(namespace)
+    names, token = page_of([one[-1] for one in found], call.query)
+    identifiers = [{"namespace": namespace, "name": name} for name in names]
+    return json_response({"identifiers": identifiers, "next-page-token": token})
+
+
+def create(call: Call) -> Response:
+    """A new table; with `stage-create` only its metadata, to be committed with `assert-create`."""
+    body = call.parsed(CreateTable)
+    identifier = (*call.namespace(), body.name)
+    spec = body.partition_spec or UNPARTITIONED_PARTITION_SPEC
+    order = body.write_order or UNSORTED_SORT_ORDER
+    with call.catalog() as catalog:
+        try:
+            if body.stage_create:
+                staged = catalog._create_staged_table(
+                    identifier, body.table_schema, body.location, spec, order, body.properties
+                )
+                return Response(
+                    table_body(None, staged.metadata.model_dump_json().encode()), media_type="application/json"
+                )
+            namespace, name = object_name(identifier)
+            metadata = catalog._new_metadata(
+                namespace, name, body.table_schema, body.location, spec, order, body.properties
+            )
+        except (ValueError, NotImplementedError) as error:
+            raise bad_request(str(error)) from error
+        with translated():
+            made = catalog._write(
+                lambda transaction: table_writing.create_table(transaction, namespace, name, metadata)
+            )
+        return _staged_response(call, made)
+
+
+def load(call: Call) -> Response:
+    """The metadata of a table; 304 if the client has it already."""
+    snapshots = call.query.get("snapshots", "all")
+    if snapshots not in ("all", "refs"):
+        raise bad_request(f"snapshots is all or refs, not {snapshots!r}")
+    with call.catalog() as catalog:
+        return _load_response(
+            call, catalog, call.identifier("table"), cast(Snapshots, snapshots), call.headers.get("if-none-match")
+        )
+
+
+def exists(call: Call) -> Response:
+    """204 or 404."""
+    identifier = call.identifier("table")
+    with call.catalog() as catalog:
+        if not catalog.table_exists(identifier):
+            raise NoSuchTableError(f"Table does not exist: {'.'.join(identifier)}")
+    return no_content()
+
+
+def commit(call: Call) -> Response:
+    """Updates to one table, or its creation."""
+    change = call.parsed(TableChange)
+    identifier = call.identifier("table")
+    if change.identifier is not None and change.identifier.identifier() != identifier:
+        raise bad_request("the identifier in the body is not the one in the path")
+    change = change.model_copy(update={"identifier": Name(namespace=list(identifier[:-1]), name=identifier[-1])})
+    with call.catalog() as catalog:
+        with translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
+            staged = catalog._write(lambda transaction: stage(transaction, [change])[0])
+        return _staged_response(call, staged)
+
+
+def drop(call: Call) -> Response:
+    """Drop a table. `purgeRequested` changes nothing: files go when the last version that reaches them expires."""
+    with call.catalog() as catalog:
+        catalog.drop_table(call.identifier("table"))
+    return no_content()
+
+
+def rename(call: Call) -> Response:
+    """Another name, in another namespace if wished."""
+    body = call.parsed(Rename)
+    (old_namespace, old), (namespace, name) = (
+        object_name(body.source.identifier()),
+        object_name(body.destination.identifier()),
+    )
+    with call.catalog() as catalog, translated():
+        catalog._write(lambda transaction: table_writing.rename_table(transaction, old_namespace, old, namespace, name))
+    return no_content()
+
+
+def register(call: Call) -> Response:
+    """A table whose metadata file lies below the root. Files elsewhere are refused: the server would read them."""
+    body = call.parsed(Register)
+    identifier = (*call.namespace(), body.name)
+    namespace, name = object_name(identifier)
+    with call.catalog() as catalog:
+        inside(catalog, body.metadata_location)
+        with readable(body.metadata_location), translated():
+            catalog._write(
+                lambda transaction: table_writing.register_table(
+                    transaction, namespace, name, body.metadata_location, body.overwrite
+                )
+            )
+        return _load_response(call, catalog, identifier)
+
+
+def inside(catalog: ServedCatalog, location: str) -> None:
+    """Refuse a metadata file outside of the lakehouse. Raises `InvalidLocation`."""
+    path = catalog._io().path_of(location)
+    if path.startswith("_") or not path.endswith(".metadata.json"):
+        raise InvalidLocation(f"{location!r} is not the metadata file of a table or view")
+
+
+@contextmanager
+def readable(location: str) -> Iterator[None]:
+    """Raises `RestError` 400 for a file that is missing or is not metadata, because the client named it."""
+    try:
+        yield
+    except (FileNotFoundError, CorruptFile) as error:
+        raise bad_request(f"there is no metadata that can be read at {location!r}") from error
+
+
+def _load_response(
+    call: Call,
+    catalog: ServedCatalog,
+    identifier: tuple[str, ...],
+    snapshots: Snapshots = "all",
+    if_none_match: str | None = None,
+) -> Response:
+    responses = call.service.table_responses
+    namespace, name = object_name(identifier, NoSuchTableError)
+    source = catalog.source
+    with names_checked(NoSuchTableError), source._located("table", namespace, name):
+        data = catalog._state().read("table", namespace, name)
+        if data is None:
+            raise table_writing.no_such_table(namespace, name)
+        definition = parse_table_def(data)
+    if definition.table_type != MANAGED:
+        elsewhere = catalog.load_table(identifier)
+        text = elsewhere.metadata.model_dump_json().encode()
+        return responses.of_metadata(elsewhere.metadata_location, text, snapshots, if_none_match)
+    if isinstance(source, Transaction):
+        table = source._tables.open(namespace, name, data)
+        table._iceberg()
+        if table.staged is not None and table.staged.changed:
+            path, text = table.staged.finish()
+            return responses.of_metadata(catalog._io().uri_of(path), text, snapshots, if_none_match)
+    return responses.of_file(catalog._io(), metadata_path(definition, f"{namespace}.{name}"), snapshots, if_none_match)
+
+
+def _staged_response(call: Call, staged: StagedTable) -> Response:
+    """The state that a commit left, or that the transaction has now: named after the file that it is or will be."""
+    if not staged.changed:
+        assert staged.base_metadata_path is not None
+        return call.service.table_responses.of_file(staged.io, staged.base_metadata_path)
+    path, data = staged.finish()
+    return call.service.table_responses.of_metadata(staged.io.uri_of(path), data)

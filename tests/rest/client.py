@@ -1,0 +1,67 @@
+"""Clients of a server: PyIceberg, and plain HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Any, NamedTuple
+
+from pyiceberg.catalog.rest import RestCatalog
+
+from trinitylake.rest import RestServer
+
+
+class Answer(NamedTuple):
+    """What a plain HTTP client gets."""
+
+    code: int
+    body: Any
+    headers: dict[str, str]
+
+    @property
+    def error(self) -> str:
+        """The type of the error."""
+        assert self.body["error"]["code"] == self.code
+        return str(self.body["error"]["type"])
+
+
+class Client:
+    """HTTP without any library between, so that a test decides about every byte of the path."""
+
+    def __init__(self, server: RestServer) -> None:
+        self._server = server
+
+    def __call__(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        headers: dict[str, str] | None = None,
+        token: str | None = None,
+    ) -> Answer:
+        token = self._server.token if token is None else token
+        sent = {"Authorization": f"Bearer {token}"} if token else {}
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        connection = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=60)
+        try:
+            connection.request(method, path, data, {**sent, **(headers or {})})
+            response = connection.getresponse()
+            text = response.read()
+            found = {name.lower(): value for name, value in response.getheaders()}
+        finally:
+            connection.close()
+        return Answer(response.status, json.loads(text) if text else None, found)
+
+    def table(self, path: str) -> dict[str, Any]:
+        """The metadata of a table that must be there."""
+        answer = self("GET", path)
+        assert answer.code == 200, answer
+        metadata: dict[str, Any] = answer.body["metadata"]
+        return metadata
+
+
+def connect(server: RestServer, warehouse: str | None = None) -> RestCatalog:
+    """PyIceberg as a client of a warehouse."""
+    chosen = {} if warehouse is None else {"warehouse": warehouse}
+    return RestCatalog("test", uri=server.url, token=server.token, **chosen)

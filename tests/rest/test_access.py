@@ -1,0 +1,243 @@
+"""Nobody gets in without the token, nothing gets out of the lakehouse, and nonsense is answered politely."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from starlette.routing import Route
+
+import trinitylake as tl
+from rest.client import Client
+from trinitylake.rest import RestServer, serve
+from trinitylake.rest.access import Tokens
+
+ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
+COLUMNS = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
+TOKEN = "a-token-that-is-long-enough"
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """One table."""
+    lake.create_namespace("shop")
+    lake.create_table("shop.orders", ROWS).append(ROWS)
+    return lake
+
+
+@pytest.fixture
+def open_server(shop: tl.Lakehouse) -> Iterator[RestServer]:
+    """A server that asks for no token."""
+    with serve(shop, without_token=True) as server:
+        yield server
+
+
+def test_every_route_is_closed_to_those_without_the_token(
+    server: RestServer, http_client: Client, shop: tl.Lakehouse
+) -> None:
+    routes = [route for route in server._app.router.routes if isinstance(route, Route)]
+    before = shop.version
+    tried = 0
+    for route in routes:
+        path = route.path.replace("{prefix}", "latest").replace("{namespace}", "shop").replace("{table}", "orders")
+        path = path.replace("{view}", "v").replace("{id}", "x")
+        for method in route.methods or ():
+            for token in ("", "wrong", server.token[:-1], server.token + "x"):
+                answer = http_client(method, path, {}, token=token)
+                assert answer.code == 401, (method, path, token)
+                assert answer.headers["www-authenticate"] == "Bearer"
+                tried += 1
+    assert tried > 200
+    assert http_client("GET", "/nowhere", token="").code == 401
+    assert shop.version == before
+
+
+def test_only_one_bearer_header_counts(server: RestServer, http_client: Client) -> None:
+    def ask(headers: dict[str, str]) -> int:
+        return http_client("GET", "/v1/config", headers=headers, token="").code
+
+    assert ask({"Authorization": f"bearer {server.token}"}) == 200
+    assert ask({"Authorization": f"Basic {server.token}"}) == 401
+    assert ask({"Authorization": server.token}) == 401
+    assert ask({"Authorization": f"Bearer {server.token}, Bearer x"}) == 401
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        lines = ["GET /v1/config HTTP/1.1", "Host: x", "Connection: close"]
+        lines += [f"Authorization: Bearer {server.token}", "Authorization: Bearer wrong", "", ""]
+        connection.sendall("\r\n".join(lines).encode())
+        assert connection.recv(4096).startswith(b"HTTP/1.1 401")
+
+
+def test_without_a_token_only_programs_on_this_machine_get_in(open_server: RestServer) -> None:
+    client = Client(open_server)
+    assert client("GET", "/v1/config").code == 200
+    assert client("GET", "/v1/config", headers={"Host": "localhost:99"}).code == 200
+    for headers in ({"Host": "evil.example"}, {"Host": "127.0.0.1.evil.example"}, {"Origin": "http://evil.example"}):
+        assert client("POST", "/v1/namespaces", {"namespace": ["x"]}, headers=headers).code == 403
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "some-name"])
+def test_another_address_needs_a_token_and_tls(lake: tl.Lakehouse, host: str) -> None:
+    for options in ({}, {"without_token": True}, {"without_token": True, "behind_proxy": True}, {"behind_proxy": True}):
+        with pytest.raises(tl.InvalidArgument, match="other machines"):
+            serve(lake, host, **options)
+    with pytest.raises(tl.InvalidArgument, match="certificate"):
+        serve(lake, host, token=TOKEN)
+
+
+def test_behind_a_proxy_another_address_is_served(lake: tl.Lakehouse) -> None:
+    with serve(lake, "0.0.0.0", token=TOKEN, behind_proxy=True) as server:
+        assert Client(server)("GET", "/v1/config").code == 200
+        assert Client(server)("GET", "/v1/config", token="wrong").code == 401
+
+
+def test_tokens_come_from_a_file_that_nobody_else_can_read(lake: tl.Lakehouse, tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(f"# etl\n{TOKEN}\n\nsha256:{hashlib.sha256(b'second').hexdigest()}\n")
+    file.chmod(0o640)
+    with pytest.raises(tl.InvalidArgument, match="chmod 600"):
+        serve(lake, token_file=file)
+    file.chmod(0o600)
+    with serve(lake, token_file=file) as server:
+        assert server.token == ""
+        assert [Client(server)("GET", "/v1/config", token=one).code for one in (TOKEN, "second", "third")] == [
+            200,
+            200,
+            401,
+        ]
+    for text in ("short", "", "# nothing", "sha256:abc"):
+        file.write_text(text)
+        with pytest.raises(tl.InvalidArgument):
+            serve(lake, token_file=file)
+    with pytest.raises(tl.InvalidArgument):
+        serve(lake, token_file=tmp_path / "none")
+
+
+def test_a_token_is_kept_as_a_hash_only() -> None:
+    tokens = Tokens([TOKEN])
+    assert TOKEN not in repr(vars(tokens))
+    assert tokens.permit(f"Bearer {TOKEN}".encode())
+    assert not tokens.permit(None)
+
+
+def outside(lake: tl.Lakehouse) -> list[str]:
+    """Locations that are not in the lakehouse, however they are spelt."""
+    root = lake.uri.rstrip("/")
+    return [
+        "file:///etc/x.metadata.json",
+        "/etc/x.metadata.json",
+        f"{root}/../x.metadata.json",
+        f"{root}/shop/../../x.metadata.json",
+        f"{root}-other/x.metadata.json",
+        f"{root}//x.metadata.json",
+        "http://169.254.169.254/x.metadata.json",
+        "s3://bucket/x.metadata.json",
+        f"FILE://evil{root.removeprefix('file://')}/x.metadata.json",
+        "",
+    ]
+
+
+def test_no_location_leaves_the_lakehouse(http_client: Client, shop: tl.Lakehouse) -> None:
+    before, kept = shop.version, http_client.table("/v1/namespaces/shop/tables/orders")
+    for location in outside(shop):
+        tries: list[tuple[str, Any]] = [
+            ("/v1/namespaces/shop/register", {"name": "r", "metadata-location": location}),
+            ("/v1/namespaces/shop/register-view", {"name": "r", "metadata-location": location}),
+        ]
+        if location:
+            tries += [("/v1/namespaces/shop/tables", {"name": "r", "schema": COLUMNS, "location": location})]
+        for update in (
+            {"action": "set-location", "location": location},
+            {"action": "set-properties", "updates": {"write.data.path": location or "x"}},
+            {"action": "set-properties", "updates": {"write.metadata.path": location or "x"}},
+            {"action": "add-snapshot", "snapshot": {**kept["snapshots"][0], "manifest-list": location}},
+        ):
+            tries.append(("/v1/namespaces/shop/tables/orders", {"requirements": [], "updates": [update]}))
+        for path, body in tries:
+            answer = http_client("POST", path, body)
+            assert (answer.code, answer.error) == (400, "BadRequestException"), (path, body)
+    assert shop.version == before
+
+
+def test_the_lakehouses_own_files_are_no_tables(http_client: Client, shop: tl.Lakehouse) -> None:
+    before = shop.version
+    for location in (f"{shop.uri}_x/t", f"{shop.uri}_x"):
+        body = {"name": "r", "schema": COLUMNS, "location": location}
+        assert http_client("POST", "/v1/namespaces/shop/tables", body).code == 400
+    for location in (f"{shop.uri}_x/t.metadata.json", f"{shop.uri}none.metadata.json", f"{shop.uri}x.bin"):
+        body = {"name": "r", "metadata-location": location}
+        assert http_client("POST", "/v1/namespaces/shop/register", body).code == 400
+    assert shop.version == before
+
+
+def test_no_property_names_code(http_client: Client, shop: tl.Lakehouse) -> None:
+    update = {"action": "set-properties", "updates": {"py-io-impl": "os.system"}}
+    body = {"requirements": [], "updates": [update]}
+    assert http_client("POST", "/v1/namespaces/shop/tables/orders", body).error == "BadRequestException"
+    create = {"name": "r", "schema": COLUMNS, "properties": {"write.py-location-provider.impl": "os.system"}}
+    assert http_client("POST", "/v1/namespaces/shop/tables", create).error == "BadRequestException"
+
+
+@pytest.mark.parametrize(
+    "name", ["..", ".", "%2e%2e", "%2E%2E%2Fetc", "%00", "%ff", "%1F", "a%1F", "%1Fa", "a%1F%1Fb", "a.b", "x" * 5000]
+)
+def test_a_strange_namespace_is_neither_found_nor_made(http_client: Client, shop: tl.Lakehouse, name: str) -> None:
+    for path in (f"/v1/namespaces/{name}", f"/v1/namespaces/{name}/tables", f"/v1/namespaces/{name}/tables/t"):
+        assert http_client("GET", path).code in (400, 404), path
+    assert http_client("GET", f"/v1/namespaces/shop/tables/{name}").code in (400, 404)
+    assert http_client("GET", f"/v1/{name}/namespaces").code in (400, 404)
+    assert http_client("DELETE", f"/v1/namespaces/{name}").code in (400, 404)
+    assert shop.namespaces() == ["shop"]
+
+
+@pytest.mark.parametrize("parts", [[], [""], ["a", ""], ["a.b"], [".."], ["a\x00"], ["a\x1fb"], ["_"], ["x" * 5000]])
+def test_no_namespace_has_a_name_that_the_lakehouse_cannot_hold(
+    http_client: Client, lake: tl.Lakehouse, parts: list[str]
+) -> None:
+    answer = http_client("POST", "/v1/namespaces", {"namespace": parts})
+    assert answer.code == 400 or (answer.code == 200 and lake.namespaces() == [".".join(parts)])
+    assert lake.namespaces() in ([], ["_"])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b"[" * 100_000, b'{"namespace": 3}', b'{"namespace": [3]}'],
+)
+def test_a_body_that_makes_no_sense_is_400(http_client: Client, shop: tl.Lakehouse, body: bytes) -> None:
+    for path in (
+        "/v1/namespaces",
+        "/v1/namespaces/shop/tables",
+        "/v1/namespaces/shop/register",
+        "/v1/namespaces/shop/views",
+        "/v1/tables/rename",
+        "/v1/transactions/commit",
+    ):
+        answer = http_client("POST", path, body)
+        assert (answer.code, answer.error) == (400, "BadRequestException"), path
+
+
+def test_a_body_that_is_too_large_is_not_read(shop: tl.Lakehouse) -> None:
+    with serve(shop, max_body_size_bytes=1000) as server:
+        client = Client(server)
+        body = {"namespace": ["a"], "properties": {"text": "x" * 1000}}
+        assert client("POST", "/v1/namespaces", body).code == 413
+        chunked = client("POST", "/v1/namespaces", b"x" * 2000, headers={"Transfer-Encoding": "chunked"})
+        assert chunked.code in (400, 413)
+        assert client("POST", "/v1/namespaces", {"namespace": ["a"]}).code == 200
+
+
+def test_what_nobody_foresaw_stays_in_the_log(
+    http_client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*arguments: object) -> None:
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr("trinitylake.rest.namespaces.page_of", fails)
+    answer = http_client("GET", "/v1/namespaces")
+    assert (answer.code, answer.error) == (500, "InternalServerError")
+    assert "secret" not in str(answer.body)
+    assert "a secret" in caplog.text

@@ -1,0 +1,270 @@
+"""What the specification says about codes, pages, entity tags and commits over several tables, in plain HTTP."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import CommitFailedException
+
+import trinitylake as tl
+from rest.client import Client
+from trinitylake.rest import RestServer
+
+ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", "c"]})
+COLUMNS = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """Two tables with a snapshot each."""
+    with lake.transaction() as txn:
+        txn.create_namespace("shop")
+        txn.create_table("shop.orders", ROWS).append(ROWS)
+        txn.create_table("shop.totals", ROWS).append(ROWS)
+    return lake
+
+
+def set_property(name: str, value: str, **requirement: Any) -> dict[str, Any]:
+    """A commit to a table of `shop`."""
+    return {
+        "identifier": {"namespace": ["shop"], "name": name},
+        "requirements": [requirement] if requirement else [],
+        "updates": [{"action": "set-properties", "updates": {"color": value}}],
+    }
+
+
+def test_config_names_the_prefix_and_every_endpoint(http_client: Client, server: RestServer) -> None:
+    config = http_client("GET", "/v1/config").body
+    assert config["overrides"] == {"prefix": "latest"}
+    assert "POST /v1/{prefix}/transactions/commit" in config["endpoints"]
+    assert "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}" in config["endpoints"]
+    assert len(config["endpoints"]) == len(set(config["endpoints"])) == len(server._app.service.endpoints)
+    assert http_client("GET", "/v1/config?warehouse=served").body["overrides"] == {"prefix": "latest"}
+    assert http_client("GET", "/v1/config?warehouse=other").error == "NotFoundException"
+
+
+def test_what_is_missing_is_404_with_the_type_of_what_is_missing(http_client: Client, shop: tl.Lakehouse) -> None:
+    for path, type in {
+        "/v1/namespaces/none": "NoSuchNamespaceException",
+        "/v1/namespaces/none/tables": "NoSuchNamespaceException",
+        "/v1/namespaces/shop/tables/none": "NoSuchTableException",
+        "/v1/namespaces/none/tables/none": "NoSuchTableException",
+        "/v1/namespaces/shop/views/none": "NoSuchViewException",
+        "/v1/elsewhere/namespaces": "NotFoundException",
+        "/v2/config": "NotFoundException",
+    }.items():
+        answer = http_client("GET", path)
+        assert (answer.code, answer.error) == (404, type), path
+    for path in ("namespaces/none", "namespaces/shop/tables/none", "namespaces/shop/views/none"):
+        answer = http_client("HEAD", f"/v1/{path}")
+        assert (answer.code, answer.body) == (404, None)
+        assert http_client("DELETE", f"/v1/{path}").code == 404
+    assert http_client("HEAD", "/v1/namespaces/shop/tables/orders").code == 204
+    assert http_client("PUT", "/v1/namespaces").error == "UnsupportedOperationException"
+
+
+def test_what_is_taken_is_409_and_what_contradicts_itself_422(http_client: Client, shop: tl.Lakehouse) -> None:
+    assert http_client("POST", "/v1/namespaces", {"namespace": ["shop"]}).error == "AlreadyExistsException"
+    created = http_client("POST", "/v1/namespaces/shop/tables", {"name": "orders", "schema": COLUMNS})
+    assert (created.code, created.error) == (409, "AlreadyExistsException")
+    dropped = http_client("DELETE", "/v1/namespaces/shop")
+    assert (dropped.code, dropped.error) == (409, "NamespaceNotEmptyException")
+    both = http_client("POST", "/v1/namespaces/shop/properties", {"removals": ["a"], "updates": {"a": "b"}})
+    assert (both.code, both.error) == (422, "UnprocessableEntityException")
+
+
+def test_a_commit_answers_with_the_metadata_that_a_load_finds(http_client: Client, shop: tl.Lakehouse) -> None:
+    path = "/v1/namespaces/shop/tables/orders"
+    committed = http_client("POST", path, set_property("orders", "red"))
+    loaded = http_client("GET", path)
+    assert committed.code == loaded.code == 200
+    assert committed.body == loaded.body
+    assert committed.body["metadata"]["properties"]["color"] == "red"
+    assert committed.headers["etag"] == loaded.headers["etag"]
+    assert loaded.body["metadata-location"] == shop.table("shop.orders").metadata_location
+
+
+def test_a_requirement_that_does_not_hold_is_409(http_client: Client, shop: tl.Lakehouse) -> None:
+    before = shop.version
+    change = set_property("orders", "red", type="assert-ref-snapshot-id", ref="main", **{"snapshot-id": 1})
+    answer = http_client("POST", "/v1/namespaces/shop/tables/orders", change)
+    assert (answer.code, answer.error) == (409, "CommitFailedException")
+    create = set_property("orders", "red", type="assert-create")
+    assert http_client("POST", "/v1/namespaces/shop/tables/orders", create).error == "CommitFailedException"
+    assert shop.version == before
+
+
+def test_a_commit_over_two_tables_is_one_version(http_client: Client, shop: tl.Lakehouse) -> None:
+    before = shop.version
+    changes = [set_property("orders", "red"), set_property("totals", "blue")]
+    assert http_client("POST", "/v1/latest/transactions/commit", {"table-changes": changes}).code == 204
+    assert shop.version == before + 1
+    assert shop.table("shop.orders").properties["color"] == "red"
+    assert shop.table("shop.totals").properties["color"] == "blue"
+
+
+def test_a_commit_over_two_tables_is_all_or_nothing(http_client: Client, shop: tl.Lakehouse) -> None:
+    before = shop.version
+    bad = set_property("totals", "blue", type="assert-table-uuid", uuid="00000000-0000-0000-0000-000000000000")
+    answer = http_client("POST", "/v1/transactions/commit", {"table-changes": [set_property("orders", "red"), bad]})
+    assert (answer.code, answer.error) == (409, "CommitFailedException")
+    missing = set_property("none", "blue")
+    answer = http_client("POST", "/v1/transactions/commit", {"table-changes": [set_property("orders", "red"), missing]})
+    assert (answer.code, answer.error) == (404, "NoSuchTableException")
+    twice = [set_property("orders", "red"), set_property("orders", "blue")]
+    assert http_client("POST", "/v1/transactions/commit", {"table-changes": twice}).code == 400
+    assert shop.version == before
+
+
+def test_one_of_two_racing_creations_wins(http_client: Client, shop: tl.Lakehouse) -> None:
+    codes: list[int] = []
+    barrier = threading.Barrier(4)
+
+    def create() -> None:
+        barrier.wait()
+        body = {"name": "fresh", "schema": COLUMNS}
+        codes.append(http_client("POST", "/v1/namespaces/shop/tables", body).code)
+
+    threads = [threading.Thread(target=create) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(codes) == [200, 409, 409, 409]
+
+
+def test_appends_from_several_clients_all_land(catalog: RestCatalog, shop: tl.Lakehouse) -> None:
+    def append(id: int) -> None:
+        while True:
+            try:
+                catalog.load_table("shop.orders").append(pa.table({"id": pa.array([id], pa.int64()), "name": ["x"]}))
+            except CommitFailedException:
+                continue
+            return
+
+    threads = [threading.Thread(target=append, args=(id,)) for id in range(10, 14)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ids = shop.table("shop.orders").scan().to_arrow()["id"].to_pylist()
+    assert sorted(ids) == [1, 2, 3, 10, 11, 12, 13]
+
+
+def test_an_entity_tag_saves_the_second_load_until_the_table_changes(http_client: Client, shop: tl.Lakehouse) -> None:
+    path = "/v1/namespaces/shop/tables/orders"
+    tag = http_client("GET", path).headers["etag"]
+    again = http_client("GET", path, headers={"If-None-Match": tag})
+    assert (again.code, again.body) == (304, None)
+    assert http_client("GET", f"{path}?snapshots=refs", headers={"If-None-Match": tag}).code == 200
+    shop.table("shop.orders").append(ROWS)
+    changed = http_client("GET", path, headers={"If-None-Match": tag})
+    assert changed.code == 200
+    assert changed.headers["etag"] != tag
+
+
+def test_only_referenced_snapshots_are_sent_on_request(http_client: Client, shop: tl.Lakehouse) -> None:
+    shop.table("shop.orders").append(ROWS)
+    path = "/v1/namespaces/shop/tables/orders"
+    every, referenced = http_client.table(path), http_client.table(f"{path}?snapshots=refs")
+    assert len(every["snapshots"]) == 2
+    assert [one["snapshot-id"] for one in referenced["snapshots"]] == [every["current-snapshot-id"]]
+    assert http_client("GET", f"{path}?snapshots=some").code == 400
+
+
+@pytest.mark.parametrize("kind", ["namespaces", "tables", "views"])
+def test_pages_together_are_the_whole_list(http_client: Client, lake: tl.Lakehouse, kind: str) -> None:
+    with lake.transaction() as txn:
+        txn.create_namespace("shop")
+        for number in range(7):
+            match kind:
+                case "namespaces":
+                    txn.create_namespace(f"shop.n{number}")
+                case "tables":
+                    txn.create_table(f"shop.n{number}", {"id": "bigint"})
+                case "views":
+                    txn.create_view(f"shop.n{number}", "SELECT 1")
+    path = "/v1/namespaces?parent=shop&" if kind == "namespaces" else f"/v1/namespaces/shop/{kind}?"
+    field = "namespaces" if kind == "namespaces" else "identifiers"
+    found: list[Any] = []
+    token: str | None = ""
+    sizes = []
+    while token is not None:
+        page = http_client("GET", f"{path}pageSize=3&pageToken={token}").body
+        found += page[field]
+        sizes.append(len(page[field]))
+        token = page["next-page-token"]
+    assert sizes == [3, 3, 1]
+    assert found == http_client("GET", path).body[field]
+    assert len(found) == 7
+    assert http_client("GET", f"{path}pageSize=0").code == 400
+    assert http_client("GET", f"{path}pageToken=%25").code == 400
+
+
+def test_a_name_is_one_segment_whatever_it_holds(http_client: Client, shop: tl.Lakehouse) -> None:
+    created = http_client("POST", "/v1/namespaces/shop/tables", {"name": "a/c+d%é", "schema": COLUMNS})
+    assert created.code == 200, created
+    assert http_client("GET", "/v1/namespaces/shop/tables/a%2Fc%2Bd%25%C3%A9").code == 200
+    assert http_client("GET", "/v1/namespaces/shop/tables/a%2fc+d%25%c3%a9").code == 200
+    assert http_client("GET", "/v1/namespaces/shop/tables/a/c+d%25%C3%A9").code == 404
+    assert shop.tables("shop") == ["shop.a/c+d%é", "shop.orders", "shop.totals"]
+
+
+def test_reports_about_tables_are_kept(http_client: Client, shop: tl.Lakehouse) -> None:
+    path = "/v1/latest/namespaces/shop/tables/orders/metrics"
+    report = {"report-type": "scan-report", "table-name": "orders", "snapshot-id": 1}
+    assert http_client("POST", path, report).code == 204
+    assert http_client("GET", "/trinitylake/v1/metrics").body == {
+        "reports": [{"table": ["shop", "orders"], "report": report}]
+    }
+    assert http_client("POST", path, {"no": "type"}).code == 400
+    assert http_client("POST", path.replace("orders", "none"), report).code == 404
+    assert http_client("POST", path, {"report-type": "x", "text": "y" * 70_000}).code == 413
+
+
+def test_a_view_gets_another_version_and_another_name(http_client: Client, shop: tl.Lakehouse) -> None:
+    version = {
+        "version-id": 1,
+        "schema-id": 0,
+        "timestamp-ms": 1,
+        "summary": {},
+        "representations": [{"type": "sql", "sql": "SELECT 1 AS id", "dialect": "spark"}],
+        "default-namespace": ["shop"],
+    }
+    body = {"name": "busy", "schema": COLUMNS, "view-version": version, "properties": {}}
+    view = http_client("POST", "/v1/namespaces/shop/views", body).body
+    second = {**version, "schema-id": -1, "representations": [{"type": "sql", "sql": "SELECT 2", "dialect": "spark"}]}
+    second["version-id"] = 2
+    added = {**COLUMNS, "fields": [{"id": 1, "name": "two", "type": "int", "required": False}]}
+    change = {
+        "requirements": [{"type": "assert-view-uuid", "uuid": view["metadata"]["view-uuid"]}],
+        "updates": [
+            {"action": "add-schema", "schema": added},
+            {"action": "add-view-version", "view-version": second},
+            {"action": "set-current-view-version", "view-version-id": -1},
+            {"action": "set-properties", "updates": {"owner": "ana"}},
+        ],
+    }
+    replaced = http_client("POST", "/v1/namespaces/shop/views/busy", change)
+    assert replaced.code == 200, replaced
+    assert replaced.body["metadata"]["current-version-id"] == 2
+    assert replaced.body["metadata-location"] != view["metadata-location"]
+    assert [one["version-id"] for one in replaced.body["metadata"]["versions"]] == [1, 2]
+    assert shop.view("shop.busy").sql == "SELECT 2"
+    assert shop.view("shop.busy").properties == {"owner": "ana"}
+    change["requirements"] = [{"type": "assert-view-uuid", "uuid": "00000000-0000-0000-0000-000000000000"}]
+    refused = http_client("POST", "/v1/namespaces/shop/views/busy", change)
+    assert (refused.code, refused.error) == (409, "CommitFailedException")
+
+    def rename(name: str) -> int:
+        source, destination = {"namespace": ["shop"], "name": "busy"}, {"namespace": ["shop"], "name": name}
+        return http_client("POST", "/v1/views/rename", {"source": source, "destination": destination}).code
+
+    assert rename("orders") == 409
+    assert rename("calm") == 204
+    assert rename("again") == 404
+    assert http_client("GET", "/v1/namespaces/shop/views/calm").body["metadata"] == replaced.body["metadata"]
