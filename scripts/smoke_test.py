@@ -1,6 +1,6 @@
 """What a wheel must do where nothing but the wheel is installed: create, commit, read, travel, and the command line.
 
-    cd /somewhere/else && python smoke_test.py
+cd /somewhere/else && python smoke_test.py
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pyarrow as pa
+
 import trinitylake as tl
 
 

@@ -194,13 +194,13 @@ def test_a_strange_namespace_is_neither_found_nor_made(http_client: Client, shop
     assert shop.namespaces() == ["shop"]
 
 
-@pytest.mark.parametrize("parts", [[], [""], ["a", ""], ["a.b"], [".."], ["a\x00"], ["a\x1fb"], ["_"], ["x" * 5000]])
+@pytest.mark.parametrize("parts", [[], [""], ["a", ""], ["a.b"], [".."], ["a\x00"], ["a\x1fb"], ["x" * 5000]])
 def test_no_namespace_has_a_name_that_the_lakehouse_cannot_hold(
     http_client: Client, lake: tl.Lakehouse, parts: list[str]
 ) -> None:
     answer = http_client("POST", "/v1/namespaces", {"namespace": parts})
-    assert answer.code == 400 or (answer.code == 200 and lake.namespaces() == [".".join(parts)])
-    assert lake.namespaces() in ([], ["_"])
+    assert (answer.code, answer.error) == (400, "BadRequestException")
+    assert lake.namespaces() == []
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,8 @@ def test_a_body_that_is_too_large_is_not_read(shop: tl.Lakehouse) -> None:
         client = Client(server)
         body = {"namespace": ["a"], "properties": {"text": "x" * 1000}}
         assert client("POST", "/v1/namespaces", body).code == 413
-        chunked = client("POST", "/v1/namespaces", b"x" * 2000, headers={"Transfer-Encoding": "chunked"})
-        assert chunked.code in (400, 413)
+        chunks = b"7d0\r\n" + b"x" * 2000 + b"\r\n0\r\n\r\n"
+        assert client("POST", "/v1/namespaces", chunks, headers={"Transfer-Encoding": "chunked"}).code == 413
         assert client("POST", "/v1/namespaces", {"namespace": ["a"]}).code == 200
 
 

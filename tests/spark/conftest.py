@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 import trinitylake as tl
 
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session without any jar of ours: what a plain `pip install pyspark` gives."""

@@ -11,8 +11,24 @@ import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
-    BinaryType, BooleanType, DateType, DecimalType, DoubleType, FixedType, FloatType, IntegerType, ListType, LongType,
-    MapType, NestedField, StringType, StructType, TimestampType, TimestamptzType, TimeType, UUIDType,
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
 )  # fmt: skip
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -130,9 +146,7 @@ def test_a_passed_schema_selects_columns(spark: SparkSession, lake: tl.Lakehouse
         reader.schema("speed long").load("nyc.flights").collect()
 
 
-def test_older_versions_are_read_by_number_and_time(
-    spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
-) -> None:
+def test_older_versions_are_read_by_number_and_time(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
     version = lake.version
     moment = lake.at(version=version).created_at
     table.delete("id >= 50")
@@ -142,9 +156,7 @@ def test_older_versions_are_read_by_number_and_time(
     assert load(spark, lake, timestamp=moment.isoformat()).count() == 100
 
 
-def test_a_frame_keeps_the_version_it_was_loaded_from(
-    spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
-) -> None:
+def test_a_frame_keeps_the_version_it_was_loaded_from(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
     frame = load(spark, lake)
     table.delete("id >= 50")
     assert frame.count() == 100

@@ -13,7 +13,7 @@ from trinitylake.iceberg_errors import translated
 from trinitylake.scan import parse_filter
 from trinitylake.spark.filters import push
 from trinitylake.spark.options import Options
-from trinitylake.spark.scan_tasks import ALL_ROWS, ScanPartition, ScanPlan, pack
+from trinitylake.spark.scan_tasks import ALL_ROWS, ScanPartition, ScanPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,10 +26,9 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._schema = schema
         self._filter: BooleanExpression = ALL_ROWS if options.filter is None else parse_filter(options.filter)
-        self._plan: ScanPlan | None = None
 
     @property
-    def pushFilters(self) -> OfferedFilters:  # type: ignore[override]
+    def pushFilters(self) -> OfferedFilters:
         """Takes the filters that Iceberg answers exactly; see `OfferedFilters` for why it is not a method."""
         return OfferedFilters(self)
 
@@ -38,15 +37,14 @@ class BatchReader(DataSourceReader):
         table = self._options.open_table()
         with translated(table.name):
             scan = table.scan(filter=self._filter).iceberg
-            self._plan = ScanPlan.of(self._options, scan, self._schema, table.type == "managed", self._filter)
+            plan = ScanPlan.of(self._options, scan, self._schema, table.type == "managed", self._filter)
             # Spark takes an empty list for one task without a partition.
-            return list(pack(scan.plan_files(), self._options.split_size_bytes)) or [ScanPartition([])]
+            return list(plan.partitions(scan.plan_files())) or [ScanPartition([], plan)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The matching rows of one task's files. Runs on an executor."""
         assert isinstance(partition, ScanPartition)
-        assert self._plan is not None
-        return self._plan.read(partition.tasks)
+        return partition.read()
 
     def take(self, filters: Iterable[Filter]) -> list[Filter]:
         """Take over what can be taken over; returns the rest."""

@@ -5,7 +5,7 @@ A filter is taken over only if Iceberg answers it exactly as Spark does, nulls i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pyiceberg.exceptions import ValidationError
@@ -38,7 +38,7 @@ from pyiceberg.types import (
 )
 from pyspark.sql import datasource as spark
 
-_COMPARISONS: dict[type[spark.Filter], Any] = {
+_COMPARISONS: dict[type[spark.Filter], type[BooleanExpression]] = {
     spark.EqualTo: EqualTo,
     spark.GreaterThan: GreaterThan,
     spark.GreaterThanOrEqual: GreaterThanOrEqual,
@@ -86,30 +86,34 @@ def push(filters: Iterable[spark.Filter], schema: Schema) -> tuple[BooleanExpres
 def _translate(filter: spark.Filter, schema: Schema) -> BooleanExpression | None:
     if isinstance(filter, spark.Not):
         return _negated(filter.child, schema)
-    attribute = getattr(filter, "attribute", ())
+    attribute: tuple[str, ...] = getattr(filter, "attribute", ())
     field = _field(attribute[0], schema) if len(attribute) == 1 else None
     if field is None or not field.field_type.is_primitive:
         return None
     name = field.name
     if isinstance(filter, spark.IsNull):
-        return IsNull(name)
+        return _on(IsNull, name)
     if isinstance(filter, spark.IsNotNull):
-        return NotNull(name)
+        return _on(NotNull, name)
     if not isinstance(field.field_type, _COMPARABLE):
         return None
     if isinstance(filter, spark.In):
         # A null in the list makes Spark's answer null where nothing matches: not true, as here.
-        return In(name, [value for value in filter.value if value is not None])
+        return _on(In, name, [value for value in filter.value if value is not None])
     value = getattr(filter, "value", None)
     if isinstance(filter, spark.StringStartsWith):
-        return StartsWith(name, value) if isinstance(field.field_type, StringType) else None
+        return _on(StartsWith, name, value) if isinstance(field.field_type, StringType) else None
     if isinstance(filter, spark.EqualNullSafe):
-        return IsNull(name) if value is None else EqualTo(name, value)
+        return _on(IsNull, name) if value is None else _on(EqualTo, name, value)
     comparison = _COMPARISONS.get(type(filter))
     if comparison is None or value is None:
         return None
-    expression: BooleanExpression = comparison(name, value)
-    return expression
+    return _on(comparison, name, value)
+
+
+def _on(predicate: Callable[..., BooleanExpression], *arguments: Any) -> BooleanExpression:
+    """A predicate on a column's name: the constructors take that, the signatures that pydantic makes do not say so."""
+    return predicate(*arguments)
 
 
 def _negated(filter: spark.Filter, schema: Schema) -> BooleanExpression | None:
@@ -120,7 +124,7 @@ def _negated(filter: spark.Filter, schema: Schema) -> BooleanExpression | None:
     if positive is None or not isinstance(filter, spark.EqualTo):
         return None if positive is None else ~positive
     name = schema.find_field(filter.attribute[0], case_sensitive=False).name
-    return And(NotNull(name), NotEqualTo(name, filter.value))
+    return And(_on(NotNull, name), _on(NotEqualTo, name, filter.value))
 
 
 def _field(name: str, schema: Schema) -> NestedField | None:

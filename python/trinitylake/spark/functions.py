@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import functions as sql
-from pyspark.sql.functions import arrow_udf
+from pyspark.sql import functions
 
 from trinitylake import core
 from trinitylake.core import HasKeySizes, KeySizes
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
+
+#: The stub of this module does not know `arrow_udf`.
+_sql: Any = functions
 
 ColumnOrName: TypeAlias = "Column | str"
 
@@ -73,7 +75,7 @@ def bucket_of(value: ColumnOrName, buckets: int | Column) -> Column:
     `buckets` is a number, or a column that holds the same number in every row. Takes every type that Iceberg can
     put into buckets: integers, decimals, dates, timestamps, strings and binary.
     """
-    return _udf(_bucket_of, "int")(value, sql.lit(buckets) if isinstance(buckets, int) else buckets)
+    return _udf(_bucket_of, "int")(value, _sql.lit(buckets) if isinstance(buckets, int) else buckets)
 
 
 def register_functions(spark: SparkSession, config: HasKeySizes | None = None, prefix: str = "") -> list[str]:
@@ -85,7 +87,7 @@ def register_functions(spark: SparkSession, config: HasKeySizes | None = None, p
         prefix: goes before each name, for a session where one of them is taken.
     """
     sizes = _sizes(config)
-    functions: dict[str, tuple[Callable[..., pa.Array], str]] = {
+    by_name: dict[str, tuple[Callable[..., pa.Array], str]] = {
         "optimize_path": (_optimize_path, "string"),
         "root_path": (_root_path, "string"),
         "root_version": (_root_version, "bigint"),
@@ -95,18 +97,19 @@ def register_functions(spark: SparkSession, config: HasKeySizes | None = None, p
         "decode_key": (partial(_decode_key, sizes), DECODED_KEY),
         "bucket_of": (_bucket_of, "int"),
     }
-    for name, (function, return_type) in functions.items():
+    for name, (function, return_type) in by_name.items():
         spark.udf.register(prefix + name, _udf(function, return_type))
-    return [prefix + name for name in functions]
+    return [prefix + name for name in by_name]
 
 
-def _udf(function: Callable[..., pa.Array], return_type: str) -> Any:
+def _udf(function: Callable[..., pa.Array], return_type: str) -> Callable[..., Column]:
     """An Arrow UDF of a function that may be partial. Spark tells the kind of a UDF by its type hints."""
 
     def on_columns(*columns: pa.Array) -> pa.Array:
         return function(*columns)
 
-    return arrow_udf(on_columns, return_type)
+    udf: Callable[..., Column] = _sql.arrow_udf(on_columns, return_type)
+    return udf
 
 
 def _optimize_path(paths: pa.Array) -> pa.Array:
@@ -128,11 +131,12 @@ def _key(kind: Literal["namespace", "table", "view"], sizes: KeySizes, *names: p
     present = pc.is_valid(names[0])
     for column in names[1:]:
         present = pc.and_(present, pc.is_valid(column))
-    encode = {
+    encoders: dict[str, Callable[..., pa.StringArray]] = {
         "namespace": core.encode_namespace_keys,
         "table": core.encode_table_keys,
         "view": core.encode_view_keys,
-    }[kind]
+    }
+    encode = encoders[kind]
     if pc.all(present).as_py() is not False:
         return encode(*names, sizes)
     return _scatter(encode(*(column.filter(present) for column in names), sizes), present)

@@ -29,14 +29,6 @@ if TYPE_CHECKING:
 OPEN_FILE_COST_BYTES = 4 << 20
 
 
-class ScanPartition(InputPartition):
-    """The files that one task reads."""
-
-    def __init__(self, tasks: Sequence[FileScanTask]) -> None:
-        super().__init__(len(tasks))
-        self.tasks = list(tasks)
-
-
 @dataclass
 class ScanPlan:
     """How the files of one table state are read, for every task alike.
@@ -76,6 +68,19 @@ class ScanPlan:
             io_properties={} if is_managed else dict(scan.io.properties),
         )
 
+    def partitions(self, tasks: Iterable[FileScanTask]) -> list[ScanPartition]:
+        """Put files together for tasks, until each has about as much as the options say; largest files first."""
+        bins: list[list[FileScanTask]] = []
+        size_bytes = 0
+        for task in sorted(tasks, key=lambda task: (-task.file.file_size_in_bytes, task.file.file_path)):
+            cost_bytes = max(task.file.file_size_in_bytes, OPEN_FILE_COST_BYTES)
+            if not bins or size_bytes + cost_bytes > self.options.split_size_bytes:
+                bins.append([])
+                size_bytes = 0
+            bins[-1].append(task)
+            size_bytes += cost_bytes
+        return [ScanPartition(members, self) for members in bins]
+
     def read(self, tasks: Sequence[FileScanTask]) -> Iterator[pa.RecordBatch]:
         """The rows of these files, as Spark takes them, one batch at a time."""
         from pyiceberg.io.pyarrow import ArrowScan
@@ -102,25 +107,25 @@ class ScanPlan:
         return storage_io(self.options)
 
 
+class ScanPartition(InputPartition):
+    """The files that one task reads, and how: the reader is sent to executors before it has planned anything."""
+
+    def __init__(self, tasks: Sequence[FileScanTask], plan: ScanPlan) -> None:
+        super().__init__(len(tasks))
+        self.tasks = list(tasks)
+        self.plan = plan
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """The matching rows of the files. Runs on an executor."""
+        return self.plan.read(self.tasks)
+
+
 def storage_io(options: Options) -> LakehouseFileIO:
     """The file access of the lakehouse, without reading any version of it."""
     from trinitylake import _core
     from trinitylake.iceberg.io import LakehouseFileIO
 
     return LakehouseFileIO(_core.Storage(options.root, options.storage or None, options.durability))
-
-
-def pack(tasks: Iterable[FileScanTask], split_size_bytes: int) -> list[ScanPartition]:
-    """Put files together until a task has about `split_size_bytes`, the largest first so that tasks come out even."""
-    ordered = sorted(tasks, key=lambda task: (-task.file.file_size_in_bytes, task.file.file_path))
-    bins: list[tuple[int, list[FileScanTask]]] = []
-    for task in ordered:
-        cost = max(task.file.file_size_in_bytes, OPEN_FILE_COST_BYTES)
-        if bins and bins[-1][0] + cost <= split_size_bytes:
-            bins[-1] = (bins[-1][0] + cost, [*bins[-1][1], task])
-        else:
-            bins.append((cost, [task]))
-    return [ScanPartition(members) for _, members in bins]
 
 
 def _column(name: str, schema: Schema) -> str:

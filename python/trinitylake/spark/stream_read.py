@@ -14,19 +14,11 @@ from pyspark.sql.types import StructType
 from trinitylake.errors import InvalidArgument
 from trinitylake.scan import parse_filter
 from trinitylake.spark.options import Options
-from trinitylake.spark.scan_tasks import ALL_ROWS, ScanPartition, ScanPlan, pack
+from trinitylake.spark.scan_tasks import ALL_ROWS, ScanPartition, ScanPlan
 from trinitylake.spark.stream_position import Position, TableHistory
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-class StreamPartition(ScanPartition):
-    """The files of one task together with the plan: the reader on the executor has seen neither."""
-
-    def __init__(self, tasks: Sequence[FileScanTask], plan: ScanPlan) -> None:
-        super().__init__(tasks)
-        self.plan = plan
 
 
 class StreamReader(DataSourceStreamReader):
@@ -71,12 +63,12 @@ class StreamReader(DataSourceStreamReader):
         table = self._history.table()
         scan = table.scan(filter=self._filter).iceberg
         plan = ScanPlan.of(self._options, scan, self._schema, table.type == "managed", self._filter)
-        return [StreamPartition(one.tasks, plan) for one in pack(tasks, self._options.split_size_bytes)]
+        return plan.partitions(tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task's files. Runs on an executor."""
-        assert isinstance(partition, StreamPartition)
-        return partition.plan.read(partition.tasks)
+        assert isinstance(partition, ScanPartition)
+        return partition.read()
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to do: what was read is not kept here."""

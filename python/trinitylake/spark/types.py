@@ -105,5 +105,5 @@ class _ToSpark(SchemaVisitor[spark.DataType]):
         if isinstance(primitive, DecimalType):
             return spark.DecimalType(primitive.precision, primitive.scale)
         if (known := _PRIMITIVE.get(type(primitive))) is None:
-            raise InvalidArgument(f"Spark has no type for columns of type {primitive}: leave them out with .schema(...)")
+            raise InvalidArgument(f"Spark has no type for {primitive} columns: leave them out with .schema(...)")
         return known

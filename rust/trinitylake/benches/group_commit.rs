@@ -7,6 +7,7 @@
 //!
 //! `cargo bench -p trinitylake --features testing --bench group_commit`; `SECONDS` changes how long each
 //! row runs, `DIRECTORY` where the local lakehouse is.
+#![allow(clippy::disallowed_methods, reason = "a benchmark measures the real time")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
