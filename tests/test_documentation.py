@@ -79,6 +79,7 @@ def test_the_commands_of_the_readme_run_on_its_example(tmp_path: Path, monkeypat
     monkeypatch.setenv("TRINITYLAKE_ROOT", "lake")
     lines = [line for _, block in blocks(README, "console") for line in block.splitlines()]
     run = [shlex.split(line, comments=True)[2:] for line in lines if line.startswith("$ trinitylake ")]
+    run.remove(["serve"])  # goes on until it is interrupted: tests/rest
     assert len(run) > 10
     for arguments in run:
         result = CliRunner().invoke(app, arguments)

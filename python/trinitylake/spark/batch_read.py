@@ -64,7 +64,7 @@ class OfferedFilters:
     where filters are pushed down, overlooked where they are not.
     """
 
-    __func__ = DataSourceReader.pushFilters
+    __func__ = staticmethod(DataSourceReader.pushFilters)
 
     def __init__(self, reader: BatchReader) -> None:
         self._reader = reader
