@@ -44,6 +44,7 @@ from trinitylake.lakehouse import Lakehouse, create, open
 if TYPE_CHECKING:
     from trinitylake import core, iceberg
     from trinitylake import rest as rest
+    from trinitylake import spark as spark
     from trinitylake.definitions import Column, Schema, list_of, map_of, struct_of
     from trinitylake.table import Table
     from trinitylake.transaction import Transaction
@@ -105,7 +106,7 @@ _LAZY = {
     "map_of": "trinitylake.definitions",
     "struct_of": "trinitylake.definitions",
 }
-_LAZY_MODULES = ("core", "iceberg", "rest")
+_LAZY_MODULES = ("core", "iceberg", "rest", "spark")
 
 
 def __getattr__(name: str) -> Any:

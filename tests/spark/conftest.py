@@ -9,14 +9,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 import trinitylake as tl
+from trinitylake.spark.runtime import EXTENSIONS, package
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session without any jar of ours: what a plain `pip install pyspark` gives."""
+    """A session with Iceberg's runtime, which only the tests of SQL need; the data source is plain PySpark."""
     session = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master("local[2,2]")  # a task that failed is tried once more
         .appName("trinitylake-tests")
+        .config("spark.jars.packages", package())
+        .config("spark.sql.extensions", EXTENSIONS)
         .config("spark.driver.memory", "1500m")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import decimal
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -35,8 +33,24 @@ from pyiceberg.types import (
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringEndsWith,
+    StringStartsWith,
+)
 
 import trinitylake as tl
+from trinitylake.spark.filters import push
 
 ROWS = pa.table(
     {
@@ -64,16 +78,6 @@ def ids(frame: DataFrame) -> list[int]:
     return sorted(row.id for row in frame.select("id").collect())
 
 
-@contextlib.contextmanager
-def without_pushdown(spark: SparkSession) -> Iterator[None]:
-    """The session as Spark makes it by default."""
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
-    try:
-        yield
-    finally:
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-
-
 def test_all_rows_are_read(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
     frame = load(spark, lake)
     assert frame.schema.simpleString() == "struct<id:bigint,carrier:string,delay:double>"
@@ -91,54 +95,98 @@ def test_files_are_spread_over_tasks_by_size(spark: SparkSession, lake: tl.Lakeh
     assert load(spark, lake, split_size_bytes=1).rdd.getNumPartitions() == 4
 
 
-CONDITIONS = [
-    "id = 7", "id <> 7", "id > 90 AND carrier = 'AA'", "carrier IS NULL", "carrier IS NOT NULL", "carrier <> 'AA'",
-    "carrier IN ('AA', NULL)", "carrier NOT IN ('AA')", "carrier LIKE 'A%'", "carrier LIKE '%A'", "delay > 50",
-    "delay = 'NaN'", "carrier <=> NULL", "carrier <=> 'UA'", "NOT (id >= 10)", "id + 1 = 5", "id = 5 OR delay = 6",
-    "id < 3.5", "id > 10000000000", "carrier IS NULL AND id < 30", "day = DATE '2013-01-05'", "at > TIMESTAMP_NTZ "
-    "'2013-01-03 12:00:00'", "instant <= TIMESTAMP '2013-01-03 12:00:00Z'", "price = 1.50", "late", "NOT late",
-    "day IN (DATE '2013-01-01', DATE '2013-01-02')",
-]  # fmt: skip
+DAY = datetime.date(2013, 1, 5)
+MOMENT = datetime.datetime(2013, 1, 3, 12)
+#: A condition in SQL, the filter that Spark makes of it, and whether it is taken over.
+CONDITIONS: list[tuple[str, Filter, bool]] = [
+    ("id = 7", EqualTo(("id",), 7), True),
+    ("id <> 7", Not(EqualTo(("id",), 7)), True),
+    ("id > 90", GreaterThan(("id",), 90), True),
+    ("id < 3.5", LessThan(("id",), decimal.Decimal("3.5")), False),
+    ("NOT (id >= 10)", Not(GreaterThanOrEqual(("id",), 10)), False),
+    ("id > 10000000000", GreaterThan(("id",), 10_000_000_000), True),
+    ("carrier IS NULL", IsNull(("carrier",)), True),
+    ("carrier IS NOT NULL", IsNotNull(("carrier",)), True),
+    ("carrier <> 'AA'", Not(EqualTo(("carrier",), "AA")), True),
+    ("carrier IN ('AA', NULL)", In(("carrier",), ("AA", None)), True),
+    ("carrier NOT IN ('AA')", Not(In(("carrier",), ("AA",))), False),
+    ("carrier LIKE 'A%'", StringStartsWith(("carrier",), "A"), True),
+    ("carrier LIKE '%A'", StringEndsWith(("carrier",), "A"), False),
+    ("carrier <=> NULL", EqualNullSafe(("carrier",), None), True),
+    ("carrier <=> 'UA'", EqualNullSafe(("carrier",), "UA"), True),
+    ("delay > 50", GreaterThan(("delay",), 50.0), False),
+    ("delay = 'NaN'", EqualTo(("delay",), float("nan")), False),
+    ("delay IS NULL", IsNull(("delay",)), True),
+    ("day = DATE '2013-01-05'", EqualTo(("day",), DAY), True),
+    ("at > TIMESTAMP_NTZ '2013-01-03 12:00:00'", GreaterThan(("at",), MOMENT), True),
+    (
+        "instant <= TIMESTAMP '2013-01-03 12:00:00Z'",
+        LessThanOrEqual(("instant",), MOMENT.replace(tzinfo=datetime.UTC)),
+        True,
+    ),
+    ("price = 1.50", EqualTo(("price",), decimal.Decimal("1.50")), True),
+    ("late = true", EqualTo(("late",), True), True),
+    ("late <> true", Not(EqualTo(("late",), True)), True),
+]
 
 
-def test_filters_give_what_spark_gives_without_them(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
-    """One query for all conditions: each is a branch of a union that scans the table with its own filter."""
+def test_filters_that_are_taken_over_give_what_spark_gives(spark: SparkSession, lake: tl.Lakehouse) -> None:
     rows = ROWS.append_column("day", pa.array([datetime.date(2013, 1, 1 + i % 9) for i in range(100)]))
     at = [datetime.datetime(2013, 1, 1 + i % 9, i % 24) for i in range(100)]
     rows = rows.append_column("at", pa.array(at, pa.timestamp("us")))
     rows = rows.append_column("instant", pa.array(at, pa.timestamp("us", "UTC")))
     rows = rows.append_column("price", pa.array([decimal.Decimal(i) / 4 for i in range(100)], pa.decimal128(9, 2)))
     rows = rows.append_column("late", pa.array([[True, False, None][i % 3] for i in range(100)]))
-    lake.create_table("nyc.all", rows).append(rows)
-    ours = load(spark, lake, "nyc.all")
-    with without_pushdown(spark):
-        theirs = spark.createDataFrame(load(spark, lake, "nyc.all").collect(), ours.schema).cache()
+    lake.create_namespace("nyc")
+    table = lake.create_table("nyc.all", rows)
+    table.append(rows)
+    columns = [sql.expr(condition).alias(str(number)) for number, (condition, _, _) in enumerate(CONDITIONS)]
+    answers = load(spark, lake, "nyc.all").select("id", *columns).orderBy("id").toArrow()
+    for number, (condition, filter, taken) in enumerate(CONDITIONS):
+        expression, kept = push([filter], table.iceberg.schema())
+        assert (expression is not None, kept) == (taken, [] if taken else [filter]), condition
+        if expression is not None:
+            expected = answers.filter(answers[str(number)])["id"].to_pylist()
+            assert sorted(table.scan(filter=expression).to_arrow()["id"].to_pylist()) == expected, condition
 
-    def answers(frame: DataFrame) -> dict[str, list[int]]:
-        branches = [
-            frame.where(condition).select(sql.lit(condition).alias("condition"), "id") for condition in CONDITIONS
-        ]
-        found: dict[str, list[int]] = {condition: [] for condition in CONDITIONS}
-        for row in functools.reduce(DataFrame.union, branches).collect():
-            found[row.condition].append(row.id)
-        return {condition: sorted(ids) for condition, ids in found.items()}
 
-    expected = answers(theirs)
-    assert sum(map(len, expected.values())) > 500
-    assert answers(ours) == expected
+def test_conditions_of_a_query_are_pushed_and_the_rest_is_left_to_spark(
+    spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
+) -> None:
+    branches = {
+        "id >= 10 AND carrier = 'AA' AND delay < 20": [12, 15, 18],
+        "id + 1 = 5": [4],
+        "carrier IS NULL AND NOT (id >= 6)": [2, 5],
+    }
+    frames = [load(spark, lake, pushdown=True).where(condition) for condition in branches]
+    assert ids(functools.reduce(DataFrame.union, frames)) == sorted(id for found in branches.values() for id in found)
 
 
 def test_pushed_filters_leave_files_unread(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
-    frame = load(spark, lake, split_size_bytes=1).where("id < 30")
+    frame = load(spark, lake, split_size_bytes=1, pushdown=True).where("id < 30")
     assert frame.rdd.getNumPartitions() == 2
     assert ids(frame) == list(range(30))
 
 
-def test_a_session_without_pushdown_reads_all_the_same(
+def test_a_frame_answers_any_number_of_conditions(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
+    """Spark keeps what a reader planned with the frame: a reader that took over conditions would answer the first."""
+    frame = load(spark, lake)
+    assert ids(frame.where("id < 30")) == list(range(30))
+    assert frame.count() == 100
+    both = frame.where("id < 3").union(frame.where("id >= 98"))
+    assert ids(both) == [0, 1, 2, 98, 99]
+
+
+def test_a_session_without_pushdown_tells_which_setting_it_needs(
     spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
 ) -> None:
-    with without_pushdown(spark):
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    try:
         assert ids(load(spark, lake).where("id < 30")) == list(range(30))
+        with pytest.raises(PySparkException, match=r"filterPushdown\.enabled"):
+            load(spark, lake, pushdown=True).where("id < 30").collect()
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 
 def test_the_filter_option_works_without_pushdown(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
@@ -191,11 +239,11 @@ def test_a_changed_schema_reads_old_files(spark: SparkSession, lake: tl.Lakehous
 def test_partitioned_tables_are_pruned(spark: SparkSession, lake: tl.Lakehouse) -> None:
     lake.create_namespace("nyc")
     lake.create_table("nyc.parts", ROWS, partition_spec="carrier").append(ROWS)
-    frame = load(spark, lake, "nyc.parts", split_size_bytes=1)
-    assert frame.rdd.getNumPartitions() == 3
-    assert frame.where("carrier = 'UA'").rdd.getNumPartitions() == 1
-    assert ids(frame.where("carrier = 'UA'")) == list(range(1, 100, 3))
-    assert ids(frame.where("carrier IS NULL")) == list(range(2, 100, 3))
+    assert load(spark, lake, "nyc.parts", split_size_bytes=1).rdd.getNumPartitions() == 3
+    for condition, first in (("carrier = 'UA'", 1), ("carrier IS NULL", 2)):
+        frame = load(spark, lake, "nyc.parts", split_size_bytes=1, pushdown=True).where(condition)
+        assert frame.rdd.getNumPartitions() == 1
+        assert ids(frame) == list(range(first, 100, 3))
 
 
 def test_every_type_that_spark_has_is_read(spark: SparkSession, lake: tl.Lakehouse) -> None:

@@ -89,15 +89,22 @@ OTHERS = (
 )
 
 
-def create_app(lake: Lakehouse, tokens: Tokens | None, *, max_body_size_bytes: int = MAX_BODY_SIZE_BYTES) -> App:
+def create_app(
+    lake: Lakehouse,
+    tokens: Tokens | None,
+    *,
+    max_body_size_bytes: int = MAX_BODY_SIZE_BYTES,
+    overrides_locations: bool = False,
+) -> App:
     """The application that serves a lakehouse.
 
     Args:
         lake: what is served.
         tokens: one of them opens every route; None opens all of them to programs on this machine.
         max_body_size_bytes: of a request.
+        overrides_locations: replace a location outside of the lakehouse instead of refusing it.
     """
-    return App(lake, tokens, max_body_size_bytes)
+    return App(lake, tokens, max_body_size_bytes, overrides_locations)
 
 
 class App:
@@ -108,13 +115,16 @@ class App:
         router: the routes behind the guard.
     """
 
-    def __init__(self, lake: Lakehouse, tokens: Tokens | None, max_body_size_bytes: int) -> None:
+    def __init__(
+        self, lake: Lakehouse, tokens: Tokens | None, max_body_size_bytes: int, overrides_locations: bool
+    ) -> None:
         self.service = Service(
             lake=lake,
             transactions=OpenTransactions(lake),
             table_responses=TableResponses(),
             metrics=metrics.MetricsReports(),
             endpoints=[(one.method, one.path, one.writes) for one in CATALOG],
+            overrides_locations=overrides_locations,
         )
         self._max_body_size_bytes = max_body_size_bytes
         self._limiter: anyio.CapacityLimiter | None = None

@@ -40,6 +40,8 @@ class Service:
     metrics: MetricsReports
     endpoints: list[tuple[str, str, bool]]
     """Method, path and whether it writes, of each route that has a prefix."""
+    overrides_locations: bool = False
+    """Whether a location outside of the lakehouse is replaced instead of refused."""
 
 
 @dataclass

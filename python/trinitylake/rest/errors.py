@@ -27,6 +27,7 @@ from pyiceberg.exceptions import (
 from starlette.responses import Response
 
 from trinitylake import errors as ours
+from trinitylake.rest.wording import in_their_words
 
 logger = logging.getLogger("trinitylake.rest")
 
@@ -94,7 +95,7 @@ def response_of(error: Exception) -> Response:
         return error_response(400, "BadRequestException", _model_message(error))
     for kind, answer in _ANSWERS:
         if isinstance(error, kind):
-            return error_response(*answer, str(error))
+            return error_response(*answer, in_their_words(str(error), isinstance(error, CommitFailedException)))
     if isinstance(error, ours.StorageError):
         logger.warning("storage failed: %s", error)
         if error.retryable:

@@ -120,6 +120,10 @@ class OpenTransactions:
             finally:
                 self._forget(id)
 
+    def release(self, id: str) -> None:
+        """Know nothing of a transaction any more, without ending it: its owner saved it for others."""
+        self._forget(id)
+
     def close(self) -> None:
         """Hand over what was begun here: it is saved, so that the next server can go on with it."""
         with self._lock:

@@ -41,10 +41,13 @@ class RestServer:
         key_file: Path | None = None,
         behind_proxy: bool = False,
         max_body_size_bytes: int = MAX_BODY_SIZE_BYTES,
+        overrides_locations: bool = False,
     ) -> None:
         _check_access(host, tokens, certificate_file, key_file, behind_proxy)
         self._token = token
-        self._app = create_app(lake, tokens, max_body_size_bytes=max_body_size_bytes)
+        self._app = create_app(
+            lake, tokens, max_body_size_bytes=max_body_size_bytes, overrides_locations=overrides_locations
+        )
         self._scheme = "http" if certificate_file is None else "https"
         self._host = host
         config = uvicorn.Config(
@@ -137,6 +140,7 @@ def serve(
     key_file: Path | None = None,
     behind_proxy: bool = False,
     max_body_size_bytes: int = MAX_BODY_SIZE_BYTES,
+    overrides_locations: bool = False,
 ) -> RestServer:
     """A REST catalog server over a lakehouse, to be written in a `with` statement.
 
@@ -150,6 +154,7 @@ def serve(
         certificate_file, key_file: for TLS, in PEM.
         behind_proxy: TLS ends in a proxy in front of the server.
         max_body_size_bytes: of a request.
+        overrides_locations: where a client asks for a location outside of the lakehouse, choose one; else refuse it.
 
     Raises:
         InvalidArgument: for a bad token or certificate, a port that is taken, choices that contradict each other, and
@@ -176,6 +181,7 @@ def serve(
         key_file=key_file,
         behind_proxy=behind_proxy,
         max_body_size_bytes=max_body_size_bytes,
+        overrides_locations=overrides_locations,
     )
 
 

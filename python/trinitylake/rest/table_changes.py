@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
-from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
+from pyiceberg.table.update import (
+    AddSortOrderUpdate,
+    AssertCreate,
+    SetDefaultSortOrderUpdate,
+    TableRequirement,
+    TableUpdate,
+)
 
 from trinitylake.errors import TrinityLakeError
 from trinitylake.iceberg.catalog import table_writing
@@ -19,8 +25,14 @@ from trinitylake.rest.errors import bad_request
 from trinitylake.rest.names import Name
 
 if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
     from trinitylake.iceberg.staging import StagedTable
     from trinitylake.transaction import Transaction
+
+
+#: What an engine writes for "the one that was just added".
+LAST_ADDED = -1
 
 
 class TableChange(BaseModel):
@@ -36,6 +48,11 @@ class TableChange(BaseModel):
         if self.identifier is None:
             raise bad_request("a change needs the identifier of its table")
         return object_name(self.identifier.identifier())
+
+    @property
+    def is_creation(self) -> bool:
+        """Whether the table must not exist yet."""
+        return any(isinstance(requirement, AssertCreate) for requirement in self.requirements)
 
 
 def stage(transaction: Transaction, changes: Sequence[TableChange]) -> list[StagedTable]:
@@ -57,17 +74,43 @@ def stage(transaction: Transaction, changes: Sequence[TableChange]) -> list[Stag
 
 def _stage_one(transaction: Transaction, change: TableChange) -> StagedTable:
     try:
-        return table_writing.commit_table(transaction, *change.table, change.requirements, change.updates)
+        updates = change.updates
+        if any(isinstance(update, AddSortOrderUpdate) for update in updates) and not change.is_creation:
+            staged = table_writing.commit_table(transaction, *change.table, change.requirements, ())
+            updates = _with_free_sort_orders(updates, staged.metadata)
+        return table_writing.commit_table(transaction, *change.table, change.requirements, updates)
     except TrinityLakeError:
         raise
     except (ValueError, KeyError) as error:
         raise bad_request(f"the updates of {'.'.join(change.table)} make no sense: {error}") from error
 
 
+def _with_free_sort_orders(updates: Sequence[TableUpdate], metadata: TableMetadata) -> list[TableUpdate]:
+    """Sort orders with the ids that they get: a client chose them before it knew of those that came meanwhile."""
+    orders = {order.order_id: order.fields for order in metadata.sort_orders}
+    chosen: dict[int, int] = {}
+    result: list[TableUpdate] = []
+    for update in updates:
+        if isinstance(update, AddSortOrderUpdate):
+            order = update.sort_order
+            same = [id for id, fields in orders.items() if fields == order.fields]
+            free = order.order_id if order.order_id not in orders else max(orders) + 1
+            id = same[0] if same else free
+            chosen[order.order_id] = chosen[LAST_ADDED] = id
+            if not same:
+                orders[id] = order.fields
+                result.append(update.model_copy(update={"sort_order": order.model_copy(update={"order_id": id})}))
+        elif isinstance(update, SetDefaultSortOrderUpdate) and update.sort_order_id in chosen:
+            result.append(update.model_copy(update={"sort_order_id": chosen[update.sort_order_id]}))
+        else:
+            result.append(update)
+    return result
+
+
 def _rehearse(transaction: Transaction, change: TableChange) -> None:
     """Find out whether a change can be staged, without staging it."""
     namespace, name = change.table
-    if any(isinstance(requirement, AssertCreate) for requirement in change.requirements):
+    if change.is_creation:
         table_writing.require_free(transaction, namespace, name)
         require_namespace(transaction._open_core(), namespace)
         io = LakehouseFileIO(transaction._lakehouse.storage)
@@ -76,9 +119,10 @@ def _rehearse(transaction: Transaction, change: TableChange) -> None:
     # Without changes this opens the table, and raises if it is not there or cannot be written.
     staged = table_writing.commit_table(transaction, namespace, name, change.requirements, ())
     try:
-        for update in change.updates:
+        updates = _with_free_sort_orders(change.updates, staged.metadata)
+        for update in updates:
             check_update(update, staged.metadata, staged.io)
-        apply_updates(staged.metadata, change.updates)
+        apply_updates(staged.metadata, updates)
     except TrinityLakeError:
         raise
     except (ValueError, KeyError) as error:

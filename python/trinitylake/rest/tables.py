@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from typing import cast
 
 from pydantic import BaseModel, Field
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import SetLocationUpdate
 from starlette.responses import Response
 
 from trinitylake.definitions import MANAGED, parse_table_def
@@ -68,18 +69,17 @@ def create(call: Call) -> Response:
     spec = body.partition_spec or UNPARTITIONED_PARTITION_SPEC
     order = body.write_order or UNSORTED_SORT_ORDER
     with call.catalog() as catalog:
+        location = chosen_location(call, catalog, body.location)
         try:
             if body.stage_create:
                 staged = catalog._create_staged_table(
-                    identifier, body.table_schema, body.location, spec, order, body.properties
+                    identifier, body.table_schema, location, spec, order, body.properties
                 )
                 return Response(
                     table_body(None, staged.metadata.model_dump_json().encode()), media_type="application/json"
                 )
             namespace, name = object_name(identifier)
-            metadata = catalog._new_metadata(
-                namespace, name, body.table_schema, body.location, spec, order, body.properties
-            )
+            metadata = catalog._new_metadata(namespace, name, body.table_schema, location, spec, order, body.properties)
         except (ValueError, NotImplementedError) as error:
             raise bad_request(str(error)) from error
         with translated():
@@ -117,6 +117,7 @@ def commit(call: Call) -> Response:
         raise bad_request("the identifier in the body is not the one in the path")
     change = change.model_copy(update={"identifier": Name(namespace=list(identifier[:-1]), name=identifier[-1])})
     with call.catalog() as catalog:
+        change = with_chosen_location(call, catalog, change)
         with translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
             staged = catalog._write(lambda transaction: stage(transaction, [change])[0])
         return _staged_response(call, staged)
@@ -137,7 +138,14 @@ def rename(call: Call) -> Response:
         object_name(body.destination.identifier()),
     )
     with call.catalog() as catalog, translated():
-        catalog._write(lambda transaction: table_writing.rename_table(transaction, old_namespace, old, namespace, name))
+        try:
+            catalog._write(
+                lambda transaction: table_writing.rename_table(transaction, old_namespace, old, namespace, name)
+            )
+        except TableAlreadyExistsError as error:
+            kind = "View" if str(error).startswith("View") else "Table"
+            what = f"Cannot rename {old_namespace}.{old} to {namespace}.{name}"
+            raise TableAlreadyExistsError(f"{what}. {kind} already exists") from error
     return no_content()
 
 
@@ -155,6 +163,34 @@ def register(call: Call) -> Response:
                 )
             )
         return _load_response(call, catalog, identifier)
+
+
+def chosen_location(call: Call, catalog: ServedCatalog, location: str | None) -> str | None:
+    """The location that a client asks for, or None where the lakehouse chooses.
+
+    Raises `InvalidLocation` for one outside of the lakehouse, unless the server was told to choose another then.
+    """
+    if not location:
+        return None
+    try:
+        catalog._io().path_of(location.rstrip("/"))
+    except InvalidLocation:
+        if call.service.overrides_locations:
+            return None
+        raise
+    return location
+
+
+def with_chosen_location(call: Call, catalog: ServedCatalog, change: TableChange) -> TableChange:
+    """A change without the locations that `chosen_location` replaces."""
+    updates = [
+        update
+        for update in change.updates
+        if not isinstance(update, SetLocationUpdate)
+        or not update.location
+        or chosen_location(call, catalog, update.location)
+    ]
+    return change.model_copy(update={"updates": updates})
 
 
 def inside(catalog: ServedCatalog, location: str) -> None:

@@ -17,6 +17,7 @@ from trinitylake.iceberg.catalog.errors import translated
 from trinitylake.rest.addresses import transaction_prefix
 from trinitylake.rest.call import Call, json_response, no_content
 from trinitylake.rest.table_changes import TableChange, stage
+from trinitylake.rest.tables import with_chosen_location
 from trinitylake.transaction import Transaction
 
 
@@ -42,7 +43,8 @@ def commit_tables(call: Call) -> Response:
     """Commit to several tables: all of it in one version of the lakehouse, or nothing."""
     body = call.parsed(CommitTransaction)
     with call.catalog() as catalog, translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
-        catalog._write(lambda transaction: stage(transaction, body.table_changes))
+        changes = [with_chosen_location(call, catalog, change) for change in body.table_changes]
+        catalog._write(lambda transaction: stage(transaction, changes))
     return no_content()
 
 

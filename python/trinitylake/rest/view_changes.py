@@ -10,7 +10,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.schema import Schema
 from pyiceberg.view.metadata import ViewHistoryEntry, ViewMetadata, ViewVersion
 
-from trinitylake.rest.errors import bad_request
+from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.names import Name
 
 #: What an engine writes for "the one that was just added".
@@ -99,6 +99,14 @@ class ViewChange(BaseModel):
     identifier: Name | None = None
     requirements: list[AssertViewUuid] = Field(default_factory=list)
     updates: list[ViewUpdate]
+
+
+def check_texts(version: ViewVersion) -> None:
+    """Raises `RestError` 400 for two texts in one dialect."""
+    dialects = [one.root.dialect.lower() for one in version.representations]
+    if twice := [dialect for dialect in dialects if dialects.count(dialect) > 1]:
+        message = f"Invalid view version: Cannot add multiple queries for dialect {twice[0]}"
+        raise RestError(400, "IllegalArgumentException", message)
 
 
 def changed(metadata: ViewMetadata, change: ViewChange) -> ViewMetadata:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
 
 from pydantic import BaseModel, Field
 from pyiceberg.exceptions import NoSuchViewError, TableAlreadyExistsError, ViewAlreadyExistsError
@@ -12,19 +15,33 @@ from pyiceberg.view import View
 from pyiceberg.view.metadata import ViewVersion
 from starlette.responses import Response
 
-from trinitylake.definitions import parse_view_def, serialize
+from trinitylake.definitions import new_id, parse_view_def, serialize
+from trinitylake.errors import InvalidLocation, StorageError
 from trinitylake.iceberg.catalog.errors import translated
 from trinitylake.iceberg.catalog.identifiers import object_name
 from trinitylake.iceberg.catalog.namespaces import materialize_namespace
 from trinitylake.iceberg.catalog.table_writing import default_location
-from trinitylake.iceberg.catalog.view_metadata import view_definition, view_metadata
+from trinitylake.iceberg.catalog.view_metadata import new_view_metadata, view_definition, view_metadata
 from trinitylake.rest.call import Call, json_response, no_content
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.names import Rename
 from trinitylake.rest.pages import page_of
-from trinitylake.rest.tables import inside, readable
-from trinitylake.rest.view_changes import ViewChange, changed
+from trinitylake.rest.served_catalog import ServedCatalog
+from trinitylake.rest.tables import chosen_location, inside, readable
+from trinitylake.rest.view_changes import (
+    AddViewVersion,
+    SetLocation,
+    SetProperties,
+    ViewChange,
+    ViewUpdate,
+    changed,
+    check_texts,
+)
 from trinitylake.transaction import Transaction
+
+logger = logging.getLogger("trinitylake.rest")
+
+METADATA_PATH = "write.metadata.path"
 
 
 class CreateView(BaseModel):
@@ -57,12 +74,16 @@ def list_all(call: Call) -> Response:
 def create(call: Call) -> Response:
     """A new view."""
     body = call.parsed(CreateView)
-    version = body.view_version.model_copy(update={"schema_id": max(body.view_version.schema_id, 0)})
+    check_texts(body.view_version)
+    version = body.view_version.model_copy(update={"schema_id": 0})
+    namespace, name = object_name((*call.namespace(), body.name))
     with call.catalog() as catalog:
-        view = catalog.create_view(
-            (*call.namespace(), body.name), body.view_schema, version, body.location, body.properties
-        )
-    return _response(view)
+        id = new_id()
+        location = _checked_location(call, catalog, body.location, body.properties)
+        location = location.rstrip("/") if location else default_location(catalog._io(), namespace, name, id)
+        # Not PyIceberg's method: it numbers the columns anew, and engines keep their own numbers.
+        metadata = new_view_metadata(id, location, body.view_schema, version, body.properties)
+        return _written(catalog, catalog._add_view(namespace, name, metadata))
 
 
 def load(call: Call) -> Response:
@@ -89,6 +110,7 @@ def replace(call: Call) -> Response:
     namespace, name = object_name(identifier, NoSuchViewError)
     with call.catalog() as catalog:
         io = catalog._io()
+        change = change.model_copy(update={"updates": [_checked_update(call, catalog, one) for one in change.updates]})
 
         def statement(transaction: Transaction) -> View:
             core = transaction._open_core()
@@ -101,7 +123,7 @@ def replace(call: Call) -> Response:
             return View(identifier, metadata)
 
         with translated(missing=NoSuchViewError):
-            return _response(catalog._write(statement))
+            return _written(catalog, catalog._write(statement))
 
 
 def drop(call: Call) -> Response:
@@ -122,10 +144,11 @@ def rename(call: Call) -> Response:
         if not core.exists("view", old_namespace, old):
             raise NoSuchViewError(f"View does not exist: {old_namespace}.{old}")
         materialize_namespace(transaction, namespace)
+        what = f"Cannot rename {old_namespace}.{old} to {namespace}.{name}"
         if core.exists("view", namespace, name):
-            raise ViewAlreadyExistsError(f"View {namespace}.{name} already exists")
+            raise ViewAlreadyExistsError(f"{what}. View already exists")
         if core.exists("table", namespace, name):
-            raise TableAlreadyExistsError(f"Table {namespace}.{name} has that name already")
+            raise TableAlreadyExistsError(f"{what}. Table already exists")
         core.rename("view", old_namespace, old, namespace, name)
 
     with call.catalog() as catalog, translated(taken=ViewAlreadyExistsError):
@@ -139,13 +162,57 @@ def register(call: Call) -> Response:
     with call.catalog() as catalog:
         inside(catalog, body.metadata_location)
         with readable(body.metadata_location):
-            return _response(catalog.register_view((*call.namespace(), body.name), body.metadata_location))
+            view = catalog.register_view((*call.namespace(), body.name), body.metadata_location)
+        _checked_location(call, catalog, view.metadata.location, view.metadata.properties)
+        return _written(catalog, view)
+
+
+def _checked_location(
+    call: Call, catalog: ServedCatalog, location: str | None, properties: Mapping[str, str]
+) -> str | None:
+    """The location that a view may have. Raises `InvalidLocation` for one, or a path for metadata, elsewhere."""
+    io = catalog._io()
+    if path := properties.get(METADATA_PATH):
+        io.path_of(path.rstrip("/"))
+    return chosen_location(call, catalog, location)
+
+
+def _checked_update(call: Call, catalog: ServedCatalog, update: ViewUpdate) -> ViewUpdate:
+    match update:
+        case SetProperties():
+            _checked_location(call, catalog, None, update.updates)
+        case SetLocation():
+            catalog._io().path_of(update.location.rstrip("/"))
+        case AddViewVersion():
+            check_texts(update.view_version)
+    return update
+
+
+def _metadata_file(view: View) -> tuple[str, str]:
+    """Where the metadata of a view is, and what. The name tells the content, so clients can compare names."""
+    document = json.loads(view.metadata.model_dump_json(by_alias=True, exclude_none=True))
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    folder = view.metadata.properties.get(METADATA_PATH) or f"{view.metadata.location}/metadata"
+    state = hashlib.sha256(text.encode()).hexdigest()[:32]
+    return f"{folder.rstrip('/')}/{view.metadata.current_version_id:05d}-{state}.metadata.json", text
 
 
 def _response(view: View) -> Response:
-    """A view has no metadata file; the location is a name for its present state, which clients compare."""
-    metadata = view.metadata.model_dump_json(by_alias=True, exclude_none=True)
-    state = hashlib.sha256(metadata.encode()).hexdigest()[:32]
-    location = f"{view.metadata.location}/metadata/{view.metadata.current_version_id:05d}-{state}.metadata.json"
+    location, metadata = _metadata_file(view)
     body = f'{{"metadata-location":{json.dumps(location)},"metadata":{metadata},"config":{{}}}}'
     return Response(body, media_type="application/json")
+
+
+def _written(catalog: ServedCatalog, view: View) -> Response:
+    """The answer, after the metadata was written where it says, for whoever registers it again.
+
+    A view lives in its definition, so what cannot be written is not missed by anything else.
+    """
+    location, metadata = _metadata_file(view)
+    io = catalog._io()
+    with suppress(FileExistsError, InvalidLocation):
+        try:
+            io.put(io.path_of(location), metadata.encode(), overwrite=False)
+        except (StorageError, PermissionError) as error:
+            logger.warning("the metadata file of a view was not written: %s", error)
+    return _response(view)

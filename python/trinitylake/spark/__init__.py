@@ -20,14 +20,32 @@ if find_spec("pyspark") is None:
 
 if TYPE_CHECKING:
     from trinitylake.spark import functions
+    from trinitylake.spark.connection import catalog_at, connect, disconnect
     from trinitylake.spark.functions import register_functions
     from trinitylake.spark.source import TrinityLakeDataSource
+    from trinitylake.spark.sql_transaction import SparkTransaction, resume, transaction
 
-__all__ = ["TrinityLakeDataSource", "functions", "register_functions"]
+__all__ = [
+    "SparkTransaction",
+    "TrinityLakeDataSource",
+    "catalog_at",
+    "connect",
+    "disconnect",
+    "functions",
+    "register_functions",
+    "resume",
+    "transaction",
+]
 
 # Loaded when they are first asked for: name -> module. A Python worker of Spark needs one or two of them.
 _LAZY = {
+    "SparkTransaction": "trinitylake.spark.sql_transaction",
     "TrinityLakeDataSource": "trinitylake.spark.source",
+    "catalog_at": "trinitylake.spark.connection",
+    "connect": "trinitylake.spark.connection",
+    "disconnect": "trinitylake.spark.connection",
+    "resume": "trinitylake.spark.sql_transaction",
+    "transaction": "trinitylake.spark.sql_transaction",
     "register_functions": "trinitylake.spark.functions",
 }
 

@@ -27,11 +27,6 @@ class BatchReader(DataSourceReader):
         self._schema = schema
         self._filter: BooleanExpression = ALL_ROWS if options.filter is None else parse_filter(options.filter)
 
-    @property
-    def pushFilters(self) -> OfferedFilters:
-        """Takes the filters that Iceberg answers exactly; see `OfferedFilters` for why it is not a method."""
-        return OfferedFilters(self)
-
     def partitions(self) -> list[InputPartition]:
         """Plan the scan: the files that may hold matching rows, put together for tasks."""
         table = self._options.open_table()
@@ -46,28 +41,17 @@ class BatchReader(DataSourceReader):
         assert isinstance(partition, ScanPartition)
         return partition.read()
 
-    def take(self, filters: Iterable[Filter]) -> list[Filter]:
-        """Take over what can be taken over; returns the rest."""
-        schema = self._options.open_table().iceberg.schema()
-        pushed, kept = push(filters, schema)
+
+class FilteringReader(BatchReader):
+    """A reader that takes over the conditions of the query, for a data frame with the option `pushdown`.
+
+    It is not the rule, because Spark 4.1 keeps what a reader planned with the data frame: another query on the same
+    frame, or another branch of one query, would be given the rows of the last condition that was pushed.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take the filters that Iceberg answers exactly; returns the others."""
+        pushed, kept = push(filters, self._options.open_table().iceberg.schema())
         if pushed is not None:
             self._filter = And(self._filter, pushed)
         return kept
-
-
-class OfferedFilters:
-    """The filters that Spark offers a reader, if its session pushes filters down at all.
-
-    Spark refuses a reader that overrides `pushFilters` in a session without
-    `spark.sql.python.filterPushdown.enabled`, which is the default, and tells by the function behind the method. A
-    reader cannot ask for that setting. So this stands in for the method, with Spark's own function behind it: called
-    where filters are pushed down, overlooked where they are not.
-    """
-
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, reader: BatchReader) -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[Filter]) -> list[Filter]:
-        return self._reader.take(filters)

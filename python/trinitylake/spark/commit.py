@@ -9,17 +9,21 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import ALWAYS_TRUE
 from pyspark.sql.datasource import WriterCommitMessage
 
-from trinitylake.errors import CommitConflict
+from trinitylake.errors import CommitConflict, TransactionClosed
+from trinitylake.iceberg.io import LakehouseFileIO
 from trinitylake.iceberg.transaction import StagedTransaction
 from trinitylake.iceberg_errors import translated
 from trinitylake.scan import parse_filter
-from trinitylake.spark.write_tasks import WritePlan
+from trinitylake.spark.write_tasks import WritePlan, files_of
 from trinitylake.transaction import _CERTAINLY_LOST as CERTAINLY_LOST
 from trinitylake.transaction import Transaction
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse import Lakehouse
     from trinitylake.table import Table
+
+#: How often a write goes into a transaction anew that somebody else saved meanwhile.
+SAVE_ATTEMPTS = 10
 
 
 def begin_on(lake: Lakehouse, plan: WritePlan, transaction_id: str, version: int | None = None) -> Transaction:
@@ -68,6 +72,8 @@ def _stage_files(
                 if iceberg.current_snapshot() is not None:
                     change.delete(replaced, snapshot_properties)
         if files:
+            assert isinstance(iceberg.io, LakehouseFileIO)
+            iceberg.io.remember_written(iceberg.io.path_of(file.file_path) for file in files)  # a rollback deletes them
             with change._append_snapshot_producer(snapshot_properties) as append:
                 for file in files:
                     append.append_data_file(file)
@@ -86,3 +92,40 @@ def commit_or_delete(transaction: Transaction, plan: WritePlan, messages: Sequen
         plan.delete_all_but([])
         raise
     plan.delete_all_but(messages)
+
+
+def resumed(lake: Lakehouse, transaction_id: str) -> Transaction:
+    """A saved transaction. Raises `TransactionClosed`, `ObjectNotFound` or `TransactionExpired` if it has ended."""
+    transaction = lake.resume(transaction_id)
+    if transaction.version is not None:
+        raise TransactionClosed(f"transaction {transaction_id} was committed as version {transaction.version}")
+    return transaction
+
+
+def save_in(
+    transaction_id: str, plan: WritePlan, messages: Sequence[WriterCommitMessage | None], overwrite: bool
+) -> None:
+    """Add the files to the table in a saved transaction, and save it again.
+
+    Other writes into the transaction may do the same at the same time: each is added to what the others saved.
+
+    Raises:
+        CommitConflict: the others were always faster, or an overwrite meets rows that it was not planned on.
+        TransactionClosed, ObjectNotFound, TransactionExpired: the transaction has ended.
+    """
+    for attempts_left in reversed(range(SAVE_ATTEMPTS)):
+        try:
+            transaction = resumed(plan.options.open(), transaction_id)
+            stage(transaction, plan, files_of(messages), overwrite)
+        except BaseException:
+            plan.delete_all_but([])
+            raise
+        try:
+            transaction.save()
+        except CommitConflict:
+            if not attempts_left:
+                plan.delete_all_but([])
+                raise
+        else:
+            plan.delete_all_but(messages)
+            return

@@ -6,6 +6,8 @@ A filter is taken over only if Iceberg answers it exactly as Spark does, nulls i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 from pyiceberg.exceptions import ValidationError
@@ -29,6 +31,7 @@ from pyiceberg.types import (
     BooleanType,
     DateType,
     DecimalType,
+    IcebergType,
     IntegerType,
     LongType,
     NestedField,
@@ -45,17 +48,18 @@ _COMPARISONS: dict[type[spark.Filter], type[BooleanExpression]] = {
     spark.LessThan: LessThan,
     spark.LessThanOrEqual: LessThanOrEqual,
 }
-#: Types whose order and equality are the same on both sides. Floating point is not: Spark has NaN = NaN.
-_COMPARABLE = (
-    BooleanType,
-    IntegerType,
-    LongType,
-    DecimalType,
-    StringType,
-    DateType,
-    TimestampType,
-    TimestamptzType,
-)
+#: Types whose order and equality are the same on both sides, and the values that Spark compares them with. Floating
+#: point is not among them: Spark has NaN = NaN.
+_COMPARABLE: dict[type[IcebergType], type] = {
+    BooleanType: bool,
+    IntegerType: int,
+    LongType: int,
+    DecimalType: Decimal,
+    StringType: str,
+    DateType: date,
+    TimestampType: datetime,
+    TimestamptzType: datetime,
+}
 
 
 def translate(filter: spark.Filter, schema: Schema) -> BooleanExpression | None:
@@ -95,20 +99,34 @@ def _translate(filter: spark.Filter, schema: Schema) -> BooleanExpression | None
         return _on(IsNull, name)
     if isinstance(filter, spark.IsNotNull):
         return _on(NotNull, name)
-    if not isinstance(field.field_type, _COMPARABLE):
-        return None
     if isinstance(filter, spark.In):
         # A null in the list makes Spark's answer null where nothing matches: not true, as here.
-        return _on(In, name, [value for value in filter.value if value is not None])
+        values = [value for value in filter.value if value is not None]
+        fit = all(_fits(value, field.field_type) for value in values)
+        return _on(In, name, values) if fit and type(field.field_type) in _COMPARABLE else None
     value = getattr(filter, "value", None)
-    if isinstance(filter, spark.StringStartsWith):
-        return _on(StartsWith, name, value) if isinstance(field.field_type, StringType) else None
-    if isinstance(filter, spark.EqualNullSafe):
-        return _on(IsNull, name) if value is None else _on(EqualTo, name, value)
-    comparison = _COMPARISONS.get(type(filter))
-    if comparison is None or value is None:
+    if isinstance(filter, spark.EqualNullSafe) and value is None:
+        return _on(IsNull, name)
+    if not _fits(value, field.field_type):
         return None
-    return _on(comparison, name, value)
+    if isinstance(filter, spark.StringStartsWith):
+        return _on(StartsWith, name, value)
+    if isinstance(filter, spark.EqualNullSafe):
+        return _on(EqualTo, name, value)
+    comparison = _COMPARISONS.get(type(filter))
+    return None if comparison is None else _on(comparison, name, value)
+
+
+def _fits(value: Any, kind: IcebergType) -> bool:
+    """Whether a value is of the column's own type: Iceberg would cut others to it, 3.5 to 3."""
+    if type(value) is not _COMPARABLE.get(type(kind)):
+        return False
+    if isinstance(value, Decimal) and isinstance(kind, DecimalType):
+        exponent = value.as_tuple().exponent
+        return isinstance(exponent, int) and -exponent <= kind.scale
+    if isinstance(value, datetime):
+        return (value.tzinfo is not None) == isinstance(kind, TimestamptzType)
+    return True
 
 
 def _on(predicate: Callable[..., BooleanExpression], *arguments: Any) -> BooleanExpression:

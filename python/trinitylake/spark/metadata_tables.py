@@ -10,7 +10,17 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.spark.options import Metadata, Options
@@ -20,25 +30,46 @@ if TYPE_CHECKING:
 
 Row = tuple[Any, ...]
 
-_SCHEMAS: dict[Metadata, str] = {
-    "log": """
-        version bigint, created_at timestamp, rollback_from bigint, message string, author string,
-        transactions array<struct<id: string, isolation: string, message: string, author: string,
-                                  began_at_version: bigint, properties: map<string, string>>>""",
-    "objects": "kind string, namespace string, name string, location string",
-    "changes": "version bigint, created_at timestamp, change string, kind string, name string",
-    "files": """
-        content string, file_path string, file_format string, spec_id int, partition string, record_count bigint,
-        file_size_in_bytes bigint, snapshot_id bigint, sequence_number bigint""",
+_LONG, _STRING, _TIMESTAMP = LongType(), StringType(), TimestampType()
+_TRANSACTION = StructType(
+    [
+        StructField("id", _STRING),
+        StructField("isolation", _STRING),
+        StructField("message", _STRING),
+        StructField("author", _STRING),
+        StructField("began_at_version", _LONG),
+        StructField("properties", MapType(_STRING, _STRING)),
+    ]
+)
+_SCHEMAS: dict[Metadata, dict[str, DataType]] = {
+    "log": {
+        "version": _LONG,
+        "created_at": _TIMESTAMP,
+        "rollback_from": _LONG,
+        "message": _STRING,
+        "author": _STRING,
+        "transactions": ArrayType(_TRANSACTION),
+    },
+    "objects": {"kind": _STRING, "namespace": _STRING, "name": _STRING, "location": _STRING},
+    "changes": {"version": _LONG, "created_at": _TIMESTAMP, "change": _STRING, "kind": _STRING, "name": _STRING},
+    "files": {
+        "content": _STRING,
+        "file_path": _STRING,
+        "file_format": _STRING,
+        "spec_id": IntegerType(),
+        "partition": _STRING,
+        "record_count": _LONG,
+        "file_size_in_bytes": _LONG,
+        "snapshot_id": _LONG,
+        "sequence_number": _LONG,
+    },
 }
 _CONTENTS = ("data", "position deletes", "equality deletes")
 
 
 def schema_of(metadata: Metadata) -> StructType:
     """The columns of a metadata table."""
-    schema = DataType.fromDDL(" ".join(_SCHEMAS[metadata].split()))
-    assert isinstance(schema, StructType)
-    return schema
+    return StructType([StructField(name, kind) for name, kind in _SCHEMAS[metadata].items()])
 
 
 class MetadataReader(DataSourceReader):

@@ -39,6 +39,7 @@ class Options:
         timestamp: read the newest version at this time (ISO 8601).
         txn: the id of a saved transaction to take part in.
         filter: rows to read, or for an overwrite the rows to replace.
+        pushdown: let the conditions of the query choose files and rows, for a frame that is used with one condition.
         metadata: read one of the metadata tables instead of rows.
         since: a stream and the metadata table "changes": only what came after this version.
         split_size_bytes: the size of data files that one read task takes.
@@ -55,6 +56,7 @@ class Options:
     timestamp: str | None = None
     txn: str | None = None
     filter: str | None = None
+    pushdown: bool = False
     metadata: Metadata | None = None
     since: int | None = None
     split_size_bytes: int = SPLIT_SIZE_BYTES
@@ -88,6 +90,7 @@ class Options:
             timestamp=given.pop("timestamp", None),
             txn=given.pop("txn", None),
             filter=given.pop("filter", None),
+            pushdown=_choice("pushdown", given.pop("pushdown", None), "true", "false") == "true",
             metadata=cast("Metadata | None", _choice("metadata", given.pop("metadata", None), *METADATA)),
             since=_number("since", given.pop("since", None), 0),
             split_size_bytes=_number("split_size_bytes", given.pop("splitsizebytes", None), 1) or SPLIT_SIZE_BYTES,

@@ -53,9 +53,10 @@ class TrinityLakeDataSource(DataSource):
             from trinitylake.spark.metadata_tables import MetadataReader
 
             return MetadataReader(options, schema)
-        from trinitylake.spark.batch_read import BatchReader
+        from trinitylake.spark.batch_read import BatchReader, FilteringReader
 
-        return BatchReader(options if self._version is None else options.at_version(self._version), schema)
+        kind = FilteringReader if options.pushdown else BatchReader
+        return kind(options if self._version is None else options.at_version(self._version), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For `frame.write` in the modes append and overwrite."""

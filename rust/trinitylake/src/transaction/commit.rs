@@ -105,7 +105,8 @@ impl Transaction {
         let deadline = environment.elapsed_millis().saturating_add(limits.timeout_millis);
         let mut attempt = 0;
         loop {
-            if lakehouse.commits().is_busy() {
+            let arrival = lakehouse.commits().announce(environment.elapsed_millis());
+            if arrival.is_some() {
                 // Written while one waits anyway.
                 write_files(lakehouse.storage().as_ref(), self.unwritten_files()).await?;
                 self.mark_written();
@@ -120,7 +121,7 @@ impl Transaction {
             }
             attempt += 1;
             let submission = self.submission();
-            match lakehouse.commits().commit(&lakehouse, submission, deadline).await? {
+            match lakehouse.commits().commit(&lakehouse, submission, arrival, deadline).await? {
                 Verdict::Committed(version) => return Ok(Outcome::Committed(version.number)),
                 Verdict::Again { files_are_written: true } => self.mark_written(),
                 Verdict::Again { files_are_written: false } => {}

@@ -1,9 +1,10 @@
 //! Group commit: transactions of one handle that wait at the same time share one root version.
 //!
-//! There is no thread and no timer for it. A transaction that finds nobody committing leads: it takes
-//! everyone who waits, in order of arrival, holds each against those before it, and creates one root for
-//! all of them. Who arrives meanwhile waits, and one of them leads next, so a lone commit pays nothing and
-//! a crowd pays one root for all.
+//! There is no thread for it. A transaction that finds nobody committing leads: it takes everyone who
+//! waits, in order of arrival, holds each against those before it, and creates one root for all of them.
+//! Who arrives meanwhile waits, and one of them leads next, so a lone commit pays nothing and a crowd pays
+//! one root for all. Those who still write their files are announced: a leader waits for them if less
+//! waiting comes of it in sum than if they missed this root by a hair.
 //!
 //! Invariants:
 //! - A group only ever holds transactions whose footprints miss everything that was written since they
@@ -14,13 +15,13 @@
 //! - A leader that is cancelled leaves its group without an answer. They begin again, and find their ids in
 //!   the root if it was created after all.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::channel::oneshot;
-use futures::future::try_join;
+use futures::future::{select, try_join};
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::Isolation;
@@ -110,8 +111,42 @@ struct Member {
 struct State {
     is_led: bool,
     waiting: VecDeque<Member>,
+    arrivals: Arrivals,
+    /// Were there several when the last root was created?
+    is_crowded: bool,
+    /// What the last root took.
+    round_millis: u64,
+    /// How large groups are lately: a lone commit between large ones must not flush what those left.
+    usual_size_bytes: usize,
     /// The newest root that was created here, perhaps not yet held against the boundary.
     tip: Option<Arc<Version>>,
+}
+
+/// Transactions that write their files and come to the queue next.
+#[derive(Default)]
+struct Arrivals {
+    announced: u64,
+    /// Since when each is on its way, by the order of announcement.
+    since_millis: BTreeMap<u64, u64>,
+    /// What the last one took.
+    write_millis: u64,
+    /// The leader, who waits for all up to this one.
+    leader: Option<(u64, oneshot::Sender<()>)>,
+}
+
+impl Arrivals {
+    /// The last one worth waiting for, and how long that may take, if `here` transactions could go now and
+    /// a root takes `round_millis`. Whoever misses it waits for the rest of the round, and whoever is here
+    /// for those to come.
+    fn worth_waiting_for(&self, here: u64, round_millis: u64, now_millis: u64) -> Option<(u64, u64)> {
+        let expected = |since: u64| (since + self.write_millis).saturating_sub(now_millis);
+        let expected = self.since_millis.iter().map(|(&number, &since)| (number, expected(since)));
+        let is_worth =
+            |arriving: u64, millis: u64| arriving * round_millis.saturating_sub(millis) > here * millis;
+        let (_, (last, millis)) =
+            (1..).zip(expected).filter(|&(arriving, (_, millis))| is_worth(arriving, millis)).last()?;
+        Some((last, (millis + self.write_millis / 4 + 1).min(round_millis)))
+    }
 }
 
 /// Where the transactions of one handle meet.
@@ -129,9 +164,17 @@ impl CommitQueue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Is a commit under way, so that a new one has to wait?
-    pub(super) fn is_busy(&self) -> bool {
-        self.state().is_led
+    /// Where others commit, one writes his files before he comes: else the leader would, and all would wait
+    /// for that. Announces that one will come.
+    pub(super) fn announce(&self, now_millis: u64) -> Option<Arrival<'_>> {
+        let mut state = self.state();
+        if !(state.is_led || state.is_crowded) {
+            return None;
+        }
+        let arrivals = &mut state.arrivals;
+        arrivals.announced += 1;
+        arrivals.since_millis.insert(arrivals.announced, now_millis);
+        Some(Arrival { queue: self, number: arrivals.announced })
     }
 
     /// The version that the next root follows.
@@ -148,9 +191,14 @@ impl CommitQueue {
         &self,
         lakehouse: &Lakehouse,
         submission: Submission,
+        arrival: Option<Arrival<'_>>,
         deadline_millis: u64,
     ) -> Result<Verdict> {
-        let submission = match self.enter(submission) {
+        let seat = self.enter(submission);
+        if let Some(arrival) = arrival {
+            arrival.arrived(lakehouse.environment().elapsed_millis());
+        }
+        let submission = match seat {
             Seat::Lead(submission) => *submission,
             Seat::Wait(answer) => match answer.await {
                 Ok(Reply::Verdict(verdict)) => return verdict,
@@ -175,12 +223,22 @@ impl CommitQueue {
 
     async fn lead(&self, lakehouse: &Lakehouse, own: Submission, deadline_millis: u64) -> Result<Verdict> {
         let leadership = Leadership(self);
+        self.wait_for_arrivals(lakehouse).await;
+        let started = lakehouse.environment().elapsed_millis();
         let previous = self.tip(lakehouse);
         let (group, replies) = self.gather(own, previous.config.node_max_size_bytes / 2);
-        let claimed = claim_for(lakehouse, &previous, &group, deadline_millis).await;
+        let is_group = group.len() > 1;
+        let usual_size_bytes = self.usual_size_bytes(&group);
+        let claimed = claim_for(lakehouse, &previous, &group, usual_size_bytes, deadline_millis).await;
         let verdicts = match claimed {
             Ok(Claimed::Root(created, admitted)) => {
-                self.state().tip = Some(created.version.clone());
+                {
+                    let mut state = self.state();
+                    state.tip = Some(created.version.clone());
+                    state.is_crowded =
+                        is_group || !state.waiting.is_empty() || !state.arrivals.since_millis.is_empty();
+                    state.round_millis = lakehouse.environment().elapsed_millis() - started;
+                }
                 drop(leadership);
                 let confirmed = lakehouse.confirm(created).await.map(Verdict::Committed);
                 if confirmed.is_err() {
@@ -202,6 +260,28 @@ impl CommitQueue {
         own
     }
 
+    async fn wait_for_arrivals(&self, lakehouse: &Lakehouse) {
+        let environment = lakehouse.environment();
+        let (all_here, millis) = {
+            let mut state = self.state();
+            let (here, round) = (state.waiting.len() as u64 + 1, state.round_millis);
+            let now = environment.elapsed_millis();
+            let Some((last, millis)) = state.arrivals.worth_waiting_for(here, round, now) else { return };
+            let (sender, all_here) = oneshot::channel();
+            state.arrivals.leader = Some((last, sender));
+            (all_here, millis)
+        };
+        select(all_here, environment.sleep(Duration::from_millis(millis))).await;
+    }
+
+    /// The size of this group, or of those before it, which is forgotten by and by.
+    fn usual_size_bytes(&self, group: &[Submission]) -> usize {
+        let size_bytes = group.iter().map(Submission::size_bytes).sum();
+        let mut state = self.state();
+        state.usual_size_bytes = (state.usual_size_bytes - state.usual_size_bytes / 8).max(size_bytes);
+        state.usual_size_bytes
+    }
+
     /// The leader and those who wait, as many as one root can well hold.
     fn gather(
         &self,
@@ -221,6 +301,33 @@ impl CommitQueue {
             replies.push(member.reply);
         }
         (group, replies)
+    }
+}
+
+/// One who is on his way to the others, or gave up when dropped.
+pub(super) struct Arrival<'a> {
+    queue: &'a CommitQueue,
+    number: u64,
+}
+
+impl Arrival<'_> {
+    fn arrived(self, now_millis: u64) {
+        let arrivals = &mut self.queue.state().arrivals;
+        if let Some(since) = arrivals.since_millis.get(&self.number) {
+            arrivals.write_millis = now_millis.saturating_sub(*since);
+        }
+    }
+}
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        let arrivals = &mut self.queue.state().arrivals;
+        arrivals.since_millis.remove(&self.number);
+        let next = arrivals.since_millis.first_key_value().map_or(u64::MAX, |(&number, _)| number);
+        if let Some((_, leader)) = arrivals.leader.take_if(|(last, _)| *last < next) {
+            // The leader may have stopped waiting.
+            let _ = leader.send(());
+        }
     }
 }
 
@@ -258,6 +365,7 @@ async fn claim_for(
     lakehouse: &Lakehouse,
     previous: &Arc<Version>,
     group: &[Submission],
+    usual_size_bytes: usize,
     deadline_millis: u64,
 ) -> Result<Claimed> {
     let environment = lakehouse.environment().as_ref();
@@ -269,7 +377,8 @@ async fn claim_for(
     }
     let config = &previous.config;
     let messages = members().flat_map(|member| member.messages.iter().cloned()).collect();
-    let advance = advance(lakehouse.nodes(), environment, config, &previous.root, messages).await?;
+    let advance =
+        advance(lakehouse.nodes(), environment, config, &previous.root, messages, usual_size_bytes).await?;
     let now = environment.now_millis().to_string();
     let nodes = advance
         .nodes

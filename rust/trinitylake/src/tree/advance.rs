@@ -22,13 +22,15 @@ pub struct Advance {
     pub tally: Tally,
 }
 
-/// Puts the changes of a new version on top of `root`. `changes` holds at most one message of each key.
+/// Puts the changes of a new version on top of `root`. `changes` holds at most one message of each key;
+/// commits of about `usual_size_bytes` were seen lately.
 pub async fn advance(
     nodes: &NodeStore,
     environment: &dyn Environment,
     config: &TreeConfig,
     root: &Node,
     changes: Vec<Message>,
+    usual_size_bytes: usize,
 ) -> Result<Advance> {
     let mut flush = Flush::new(nodes, environment, config);
     let mut root = Draft::of(root, nodes.height_of(root).await?);
@@ -38,7 +40,7 @@ pub async fn advance(
     settle(&mut root);
 
     let tail_size: usize = changes.iter().map(Message::size_bytes).sum();
-    let cap = config.root_buffer_cap_bytes(tail_size);
+    let cap = config.root_buffer_cap_bytes(tail_size.max(usual_size_bytes));
     while root.buffer_size_bytes() + tail_size > cap && !root.children.is_empty() {
         let Some(child) = root.heaviest_child() else { break };
         flush.flush_child(&mut root, child).await?;

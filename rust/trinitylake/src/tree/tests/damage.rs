@@ -97,7 +97,7 @@ impl Tree {
             let environment = TestEnvironment::seeded(1);
             let change = Message { key: key.into(), value: None, txn: "t".into() };
             let config = config(ORDER, 0, 0, 1024);
-            advance(&self.nodes(), environment.as_ref(), &config, &self.root, vec![change]).await.map(drop)
+            advance(&self.nodes(), environment.as_ref(), &config, &self.root, vec![change], 0).await.map(drop)
         };
         [
             get(&self.nodes(), &self.root, key).await.map(drop),

@@ -94,7 +94,7 @@ impl Model {
             .collect();
         let (order, compression) = (self.config.order, self.config.compression);
         let advance =
-            advance(&self.nodes, self.environment.as_ref(), &self.config, &self.root, messages.clone())
+            advance(&self.nodes, self.environment.as_ref(), &self.config, &self.root, messages.clone(), 0)
                 .await
                 .unwrap();
         self.tally += advance.tally;

@@ -1,0 +1,97 @@
+"""The Iceberg REST Compatibility Kit against this server: `make compatibility`.
+
+Maven brings the kit, its libraries and JUnit's console launcher (`pom.xml`). The server runs in this process over an
+empty lakehouse in a temporary folder. What the launcher prints goes to `target/compatibility/report.txt`; the exit code
+is 0 only if every test of the kit that applies has passed.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import trinitylake as tl
+from trinitylake import rest
+
+HERE = Path(__file__).resolve().parent
+TARGET = HERE.parent / "target" / "compatibility"
+KIT = "org.apache.iceberg.rest.RESTCompatibilityKit"
+SUITES = (f"{KIT}CatalogTests", f"{KIT}ViewCatalogTests")
+
+#: What the kit lets a server decide for itself.
+CHOICES = {
+    "rck.local": "false",
+    "rck.requires-namespace-create": "true",  # a table needs a namespace that is there
+    "rck.supports-serverside-retry": "true",  # a commit that lost a race is redone if its requirements still hold
+    "rck.overrides-requested-location": "true",  # with the option that this run sets: else it refuses the foreign ones
+    "rck.supports-names-with-dot": "false",  # the lakehouse joins the parts of a namespace with dots
+}
+
+#: Tests that do not apply, and why.
+EXCLUDED = {
+    "createTableTransaction(int):[3]": "tables of format version 3 are not supported yet",
+    "testCreateTableWithDefaultColumnValue": "default values of columns need format version 3",
+    "testCompleteReplaceTransaction": "its client itself moves the table out of the lakehouse and writes a manifest there",
+    "testCompleteCreateOrReplaceTransactionReplace": "the same",
+    "testLoadTableWithMissingMetadataFile": "the client has the metadata and asks whether it changed: it did not, so 304",
+}
+
+
+def libraries() -> list[Path]:
+    """The jars, fetched by Maven if they are not there yet."""
+    folder = TARGET / "lib"
+    pom = HERE / "pom.xml"
+    stamp = TARGET / "pom.xml"
+    if not stamp.exists() or stamp.read_bytes() != pom.read_bytes():
+        shutil.rmtree(folder, ignore_errors=True)
+        maven = shutil.which("mvn")
+        if maven is None:
+            raise SystemExit("the kit comes by Maven: install it, so that `mvn` is in the path")
+        command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+        subprocess.run(command, check=True)
+        shutil.copyfile(pom, stamp)
+    return sorted(folder.glob("*.jar"))
+
+
+def run(uri: str, root: str, arguments: Sequence[str]) -> tuple[int, str]:
+    """The kit's exit code and what it printed."""
+    java = shutil.which("java")
+    if java is None:
+        raise SystemExit("the kit needs Java 17")
+    jars = libraries()
+    launcher = next(jar for jar in jars if jar.name.startswith("junit-platform-console-standalone"))
+    # The kit puts a view into a temporary folder, which must lie in the lakehouse.
+    properties = {**CHOICES, "uri": uri, "warehouse": "@latest", "java.io.tmpdir": root}
+    command = [java, *(f"-D{name}={value}" for name, value in properties.items()), "-jar", str(launcher), "execute"]
+    command += ["--class-path", ":".join(str(jar) for jar in jars if jar != launcher)]
+    command += ["--details=tree", "--disable-banner", "--disable-ansi-colors"]
+    command += [option for suite in SUITES for option in ("--select-class", suite)]
+    command += [f"--exclude-methodname=.*#{re.escape(name)}" for name in EXCLUDED]
+    done = subprocess.run([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return done.returncode, done.stdout
+
+
+def main(arguments: Sequence[str]) -> int:
+    TARGET.mkdir(parents=True, exist_ok=True)
+    libraries()
+    with tempfile.TemporaryDirectory() as folder:
+        lake = tl.create(f"{folder}/lake", durability="none")
+        with rest.serve(lake, without_token=True, overrides_locations=True) as server:
+            code, text = run(server.url, f"{folder}/lake", arguments)
+    (TARGET / "report.txt").write_text(text)
+    failed = re.findall(r"^.*\[X\].*$", text, re.M)
+    print("\n".join(failed))
+    print("\n".join(re.findall(r"^\[ +\d+ tests .*$", text, re.M)))
+    for name, reason in EXCLUDED.items():
+        print(f"excluded: {name}: {reason}")
+    succeeded = re.search(r"\[ +(\d+) tests successful", text)
+    return code or int(succeeded is None or int(succeeded[1]) < 100)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,160 @@
+"""What an operator sees: a line in the log for each request, counters for Prometheus, the audit of what was changed.
+
+No header, no body and no query is ever logged. What goes into a message from elsewhere passes `Redaction`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+import uuid
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from trinitylake.rest.access import PRINCIPAL
+
+access_log = logging.getLogger("trinitylake.rest.access")
+audit_log = logging.getLogger("trinitylake.rest.audit")
+
+#: Where the application leaves the route that was taken, without names, and the observer the id of the request.
+ROUTE, REQUEST_ID = "trinitylake.route", "trinitylake.request_id"
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Meters:
+    """The counters of one server."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        names = ["method", "route", "code"]
+        self.requests = Counter("trinitylake_requests", "Requests", names, registry=self._registry)
+        self.seconds = Histogram(
+            "trinitylake_request_seconds", "Duration", ["method", "route"], buckets=_SECONDS, registry=self._registry
+        )
+        self.running = Gauge("trinitylake_requests_running", "Requests that are answered", registry=self._registry)
+        self.commits = Counter("trinitylake_commits", "Commits by outcome", ["outcome"], registry=self._registry)
+        self.open_transactions = Gauge(
+            "trinitylake_open_transactions", "Transactions that are open here", registry=self._registry
+        )
+
+    def text(self) -> bytes:
+        """All of them, in the format that Prometheus reads."""
+        return generate_latest(self._registry)
+
+
+class Observer:
+    """ASGI middleware that counts and logs every request, refused ones too."""
+
+    def __init__(self, app: ASGIApp, meters: Meters) -> None:
+        self._app = app
+        self._meters = meters
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = [value for name, value in scope["headers"] if name == b"x-request-id"]
+        known = len(given) == 1 and _REQUEST_ID.fullmatch(given[0])
+        request_id = given[0].decode() if known else uuid.uuid4().hex
+        scope[REQUEST_ID] = request_id
+        began = time.perf_counter()
+        code = 500
+
+        async def observed(message: Message) -> None:
+            nonlocal code
+            if message["type"] == "http.response.start":
+                code = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        self._meters.running.inc()
+        try:
+            await self._app(scope, receive, observed)
+        finally:
+            seconds = time.perf_counter() - began
+            self._meters.running.dec()
+            # Without a route the path is whatever somebody typed, which would make labels without end.
+            route = scope.get(ROUTE, "none")
+            method = scope["method"] if route != "none" else "none"
+            self._meters.requests.labels(method, route, str(code)).inc()
+            self._meters.seconds.labels(method, route).observe(seconds)
+            if access_log.isEnabledFor(logging.INFO):
+                principal = scope.get(PRINCIPAL)
+                access_log.info(
+                    "%s %s %d",
+                    scope["method"],
+                    route,
+                    code,
+                    extra={
+                        "fields": {
+                            "who": principal.name if principal is not None else None,
+                            "path": scope["path"][:500],
+                            "millis": round(seconds * 1000, 2),
+                            "request_id": request_id,
+                        }
+                    },
+                )
+
+
+def audit(
+    who: str, what: str, names: Iterable[str], code: int, version: int | None, transaction: str | None, request_id: str
+) -> None:
+    """Log a request that changes something, done or not. The commit itself keeps `who` and `request_id`, too."""
+    fields = {
+        "who": who,
+        "names": list(names),
+        "code": code,
+        "version": version,
+        "transaction": transaction,
+        "request_id": request_id,
+    }
+    audit_log.info(what, extra={"fields": fields})
+
+
+class Redaction(logging.Filter):
+    """Takes secrets out of messages, wherever they come from: libraries put addresses with signatures into theirs."""
+
+    _SECRETS = re.compile(
+        r"(?i)(bearer\s+|(?:authorization|password|secret[\w-]*|token|signature|x-amz-[\w-]+|[\w-]*access[_-]?key[\w-]*"
+        r"|account[_-]?key|sig|credential)['\"]?\s*[=:]\s*['\"]?)[^\s'\"&,;)]+"
+    )
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg = self.clean(record.getMessage())
+        record.args = ()
+        return True
+
+    @classmethod
+    def clean(cls, text: str) -> str:
+        """The text without secrets."""
+        return cls._SECRETS.sub(r"\1***", text)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON document a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {"time": moment, "level": record.levelname.lower(), "log": record.name, "message": record.getMessage()}
+        line.update(getattr(record, "fields", {}))
+        if record.exc_info:
+            line["exception"] = Redaction.clean(self.formatException(record.exc_info))
+        return json.dumps(line)
+
+
+def log_to_standard_error() -> None:
+    """Send the logs of the server to standard error, as JSON lines without secrets. For a process of its own."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    handler.addFilter(Redaction())
+    for name in ("trinitylake", "uvicorn.error"):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False

@@ -1,0 +1,183 @@
+"""Spark SQL over a lakehouse: a session with a catalog whose server runs in the driver, on loopback.
+
+A connection is a server and the catalogs of the sessions that use it. It lives as long as the driver, or until
+`disconnect`. The token of the server is random and stays in the memory of the driver.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.lakehouse import Durability, Lakehouse
+from trinitylake.lakehouse import open as open_lakehouse
+from trinitylake.spark.runtime import CATALOG_CLASS, EXTENSIONS, check_java, check_runtime, jar_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from trinitylake.rest import RestServer
+
+
+@dataclass
+class Connection:
+    """A lakehouse, its server, and the settings that catalogs of it have in common."""
+
+    lake: Lakehouse
+    server: RestServer
+    config: dict[str, str] = field(repr=False)
+
+    def add_catalog(self, spark: SparkSession, name: str, warehouse: str) -> None:
+        """Make a catalog known to a session, for one state of the lakehouse."""
+        prefix = f"spark.sql.catalog.{name}"
+        settings = {
+            "type": "rest",
+            "uri": self.server.url,
+            "token": self.server.token,
+            "warehouse": warehouse,
+            # A cached table would hide what others commit, and what this transaction has written.
+            "cache-enabled": "false",
+            **self.config,
+        }
+        spark.conf.set(prefix, CATALOG_CLASS)
+        for key, value in settings.items():
+            spark.conf.set(f"{prefix}.{key}", value)
+
+    def remove_catalog(self, spark: SparkSession, name: str) -> None:
+        """Close a catalog's connections and forget its settings. Spark keeps the name."""
+        session: Any = spark._jsparkSession
+        with suppress(Exception):  # it was never used, or the session is stopped
+            session.sessionState().catalogManager().catalog(name).icebergCatalog().close()
+        for key in _settings_below(spark, f"spark.sql.catalog.{name}"):
+            spark.conf.unset(key)
+
+
+_connections: dict[tuple[str, str], Connection] = {}
+_lock = threading.Lock()
+
+
+def connect(
+    root: str,
+    catalog: str = "lake",
+    *,
+    spark: SparkSession | None = None,
+    jars: str | Sequence[str] = (),
+    storage_options: Mapping[str, str] | None = None,
+    durability: Durability | None = None,
+    session_config: Mapping[str, str] | None = None,
+    catalog_config: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A Spark session in which a lakehouse is a catalog: DDL, queries, INSERT, MERGE, UPDATE, DELETE, views.
+
+    Each statement is one commit; for more than one see `trinitylake.spark.transaction`.
+
+    Args:
+        root: the URI of the lakehouse.
+        catalog: its name in SQL.
+        spark: the session to add the catalog to; the active one if not given, or a new one if there is none.
+        jars: where Iceberg's runtime for Spark is, for a new session. Without it, the jars of Spark's installation
+            are looked through, and then `spark.jars.packages` brings it.
+        storage_options, durability: as for `trinitylake.open`; for the driver.
+        session_config: settings of a new session, such as `spark.master`.
+        catalog_config: properties of the Iceberg catalog, such as `io-impl` and credentials, with which the executors
+            read and write files.
+
+    Raises:
+        InvalidArgument: Java or the runtime is missing, or the name is taken.
+        NotALakehouse: there is none at `root`.
+    """
+    if not catalog.isidentifier():
+        raise InvalidArgument(f"{catalog!r} cannot be a catalog's name: use letters, digits and _")
+    lake = open_lakehouse(root, storage_options=storage_options, durability=durability)
+    session = spark or _active() or _start([jars] if isinstance(jars, str) else list(jars), session_config or {})
+    check_runtime(session)
+    key = (_application(session), catalog)
+    with _lock:
+        known = _connections.get(key)
+        if known is None:
+            from trinitylake.rest import serve
+
+            known = _connections[key] = Connection(lake, serve(lake).start(), dict(catalog_config or {}))
+        elif known.lake.uri != lake.uri:
+            raise InvalidArgument(f"catalog {catalog} is connected to {known.lake.uri}: choose another name")
+    known.add_catalog(session, catalog, "@latest")
+    return session
+
+
+def disconnect(spark: SparkSession, catalog: str = "lake") -> None:
+    """Stop the server of a catalog. What is open in its transactions is saved, as a server does when it ends."""
+    with _lock:
+        connection = _connections.pop((_application(spark), catalog), None)
+    if connection is not None:
+        connection.remove_catalog(spark, catalog)
+        connection.server.stop()
+
+
+def connection_of(spark: SparkSession, catalog: str) -> Connection:
+    """What `connect` made. Raises `InvalidArgument` if it did not."""
+    with _lock:
+        connection = _connections.get((_application(spark), catalog))
+    if connection is None:
+        raise InvalidArgument(f"catalog {catalog} is not connected: call trinitylake.spark.connect(root) first")
+    return connection
+
+
+def catalog_at(
+    spark: SparkSession,
+    *,
+    version: int | None = None,
+    timestamp: datetime | str | None = None,
+    catalog: str = "lake",
+) -> str:
+    """A catalog that shows the whole lakehouse as it was, read-only; returns its name.
+
+    Raises `VersionNotFound` and `VersionExpired`.
+    """
+    connection = connection_of(spark, catalog)
+    number = connection.lake.at(version=version, timestamp=timestamp).version
+    name = f"{catalog}_at_{number}"
+    connection.add_catalog(spark, name, f"@version/{number}")
+    return name
+
+
+def unique_name(catalog: str) -> str:
+    """A name that no catalog of any session has had: Spark never forgets one."""
+    return f"{catalog}_txn_{uuid.uuid4().hex[:12]}"
+
+
+def _active() -> SparkSession | None:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def _start(jars: Sequence[str], config: Mapping[str, str]) -> SparkSession:
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    check_java()
+    settings = {**jar_settings(jars), "spark.sql.extensions": EXTENSIONS, **config}
+    builder: Any = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        source = settings.get("spark.jars.packages", "")
+        hint = f"; {source} has to be in Maven Central's reach, or give jars=" if source else ""
+        raise InvalidArgument(f"Spark did not start: {error}{hint}") from error
+    return session
+
+
+def _application(spark: SparkSession) -> str:
+    return str(spark.sparkContext.applicationId)
+
+
+def _settings_below(spark: SparkSession, prefix: str) -> list[str]:
+    return [key for key in spark.conf.getAll if key == prefix or key.startswith(f"{prefix}.")]

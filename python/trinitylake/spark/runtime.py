@@ -1,0 +1,71 @@
+"""What Spark SQL over a lakehouse takes besides Python: Java, and Iceberg's runtime for Spark, which is a jar.
+
+The jar is looked for where a session would find it: on the class path, at a path that is given, and else with Spark's
+own resolution of packages, from Maven Central or the mirror that Spark is set up for.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+
+from trinitylake.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+#: Iceberg's runtime, by the version of Spark that it is made for.
+PACKAGES = {"4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"}
+#: Statements that only Iceberg has, such as `ALTER TABLE … ADD PARTITION FIELD`.
+EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+CATALOG_CLASS = "org.apache.iceberg.spark.SparkCatalog"
+
+
+def package() -> str:
+    """The Maven coordinates of the runtime for the PySpark that is installed. Raises `InvalidArgument` for others."""
+    version = ".".join(pyspark.__version__.split(".")[:2])
+    if version not in PACKAGES:
+        known = ", ".join(PACKAGES)
+        raise InvalidArgument(f"PySpark {pyspark.__version__} is installed, and connect() needs one of: {known}")
+    return PACKAGES[version]
+
+
+def check_java() -> None:
+    """Raises `InvalidArgument` if there is no Java to start Spark with."""
+    home = os.environ.get("JAVA_HOME")
+    if not (shutil.which("java") or (home and Path(home, "bin", "java").exists())):
+        raise InvalidArgument("Spark needs Java 17 or 21: install one, or set JAVA_HOME to where it is")
+
+
+def jar_settings(jars: Sequence[str]) -> dict[str, str]:
+    """Settings for a new session to find the runtime. Raises `InvalidArgument` for a path without a file."""
+    for jar in jars:
+        if "://" not in jar and not Path(jar).is_file():
+            raise InvalidArgument(f"there is no jar at {jar}")
+    if jars:
+        return {"spark.jars": ",".join(jars)}
+    return {} if _is_installed() else {"spark.jars.packages": package()}
+
+
+def check_runtime(spark: SparkSession) -> None:
+    """Raises `InvalidArgument` if a session has no Iceberg runtime."""
+    jvm: Any = spark._jvm
+    try:
+        jvm.java.lang.Class.forName(CATALOG_CLASS, False, jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    except Exception as error:
+        raise InvalidArgument(
+            f"this Spark session has no Iceberg runtime ({CATALOG_CLASS}): let connect() start the session, or start "
+            f"it with spark.jars.packages={package()} and spark.sql.extensions={EXTENSIONS}"
+        ) from error
+
+
+def _is_installed() -> bool:
+    """Whether the runtime lies among the jars that every session of this installation gets."""
+    home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    return any(Path(home, "jars").glob("iceberg-spark-runtime-*.jar"))

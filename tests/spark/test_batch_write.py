@@ -1,0 +1,260 @@
+"""Writing tables with `format("trinitylake")`: every row once, whatever becomes of tasks, drivers and other writers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import trinitylake as tl
+from trinitylake.spark.batch_write import BatchWriter
+from trinitylake.spark.options import Options
+
+ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "carrier": ["AA", "UA", None]})
+
+
+@pytest.fixture
+def table(lake: tl.Lakehouse) -> tl.Table:
+    lake.create_namespace("nyc")
+    table = lake.create_table("nyc.flights", ROWS, partition_spec="carrier")
+    table.append(ROWS)
+    return table
+
+
+def frame_of(spark: SparkSession, ids: Iterable[int], tasks: int = 2) -> DataFrame:
+    """Rows with these ids, in two partitions of the table, spread over tasks."""
+    rows = [(id, "AA" if id % 2 else "UA") for id in ids]
+    return spark.createDataFrame(rows, "id long, carrier string").repartition(tasks)
+
+
+def save(frame: DataFrame, lake: tl.Lakehouse, name: str = "nyc.flights", mode: str = "append", **options: Any) -> None:
+    frame.write.format("trinitylake").option("root", lake.uri).options(**options).mode(mode).save(name)
+
+
+def ids(source: Any, name: str = "nyc.flights") -> list[int]:
+    return sorted(source.table(name).scan().to_arrow()["id"].to_pylist())
+
+
+def data_files(lake: tl.Lakehouse) -> set[str]:
+    """Every Parquet file below the root."""
+    root = Path(lake.uri.removeprefix("file://"))
+    return {str(path) for path in root.rglob("*.parquet")}
+
+
+def referenced_files(table: tl.Table) -> set[str]:
+    return {task.file.file_path.removeprefix("file://") for task in table.scan().iceberg.plan_files()}
+
+
+def test_appended_rows_are_one_commit(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
+    before = lake.version
+    save(frame_of(spark, range(10, 30)), lake, message="nightly", author="etl")
+    assert lake.version == before + 1
+    assert ids(lake) == [1, 2, 3, *range(10, 30)]
+    entry = lake.log(1)[0]
+    assert (entry.message, entry.author) == ("nightly", "etl")
+    assert entry.transactions[0].properties["engine"] == "spark"
+
+
+def test_files_have_partition_values_and_statistics(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
+    save(frame_of(spark, range(100, 140)), lake)
+    table.refresh()
+    written = [task for task in table.scan(filter="id >= 100").iceberg.plan_files()]
+    assert {task.file.partition[0] for task in written} == {"AA", "UA"}
+    assert sum(task.file.record_count for task in written) == 40
+    for task in written:
+        assert set(task.file.lower_bounds) == set(task.file.upper_bounds) == set(task.file.value_counts) == {1, 2}
+    # Spark's rows do not lie in files that statistics rule out.
+    assert list(table.scan(filter="id > 1000").iceberg.plan_files()) == []
+    assert len(list(table.scan(filter="id >= 100 and carrier = 'UA'").iceberg.plan_files())) < len(written)
+
+
+def test_an_overwrite_replaces_all_rows_or_those_of_a_filter(
+    spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
+) -> None:
+    save(frame_of(spark, [11, 13]), lake, mode="overwrite", filter="carrier = 'AA'")
+    assert ids(lake) == [2, 3, 11, 13]
+    save(frame_of(spark, [20]), lake, mode="overwrite")
+    assert ids(lake) == [20]
+    assert lake.at(version=lake.version - 1).table("nyc.flights").scan().to_arrow().num_rows == 4
+
+
+def test_an_overwrite_that_another_writer_overtakes_is_a_conflict(
+    spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
+) -> None:
+    """The other writer commits from within a task: after the plan of the write, before its commit."""
+    uri = lake.uri
+
+    def meanwhile(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        tl.open(uri, durability="none").table("nyc.flights").append(ROWS.slice(0, 1))
+        yield from batches
+
+    frame = frame_of(spark, [50], tasks=1)
+    save(frame.mapInArrow(meanwhile, frame.schema), lake)  # an append goes onto what was committed
+    assert ids(lake) == [1, 1, 2, 3, 50]
+    files = data_files(lake)
+    with pytest.raises(PySparkException, match="CommitConflict"):
+        save(frame.mapInArrow(meanwhile, frame.schema), lake, mode="overwrite")
+    assert ids(lake) == [1, 1, 1, 2, 3, 50]
+    assert len(data_files(lake) - files) == 1  # that of the other writer
+
+
+def test_a_retried_task_leaves_no_row_twice(
+    spark: SparkSession, lake: tl.Lakehouse, table: tl.Table, tmp_path: Path
+) -> None:
+    """The first attempt of a task fails after its rows were handed to the writer; Spark runs it again."""
+    marker = tmp_path / "failed"
+
+    def fails_once(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        rows = list(batches)
+        yield from rows
+        if any(15 in batch["id"].to_pylist() for batch in rows) and not marker.exists():
+            marker.touch()
+            raise RuntimeError("the disk of this worker is gone")
+
+    frame = frame_of(spark, range(10, 20))
+    save(frame.mapInArrow(fails_once, frame.schema), lake)
+    assert marker.exists()
+    assert ids(lake) == [1, 2, 3, *range(10, 20)]
+    table.refresh()
+    assert data_files(lake) == referenced_files(table)
+
+
+def test_a_job_that_fails_leaves_neither_rows_nor_files(
+    spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
+) -> None:
+    def fails(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            if 15 in batch["id"].to_pylist():
+                raise RuntimeError("the disk of this worker is gone")
+
+    version = lake.version
+    frame = frame_of(spark, range(10, 20))
+    with pytest.raises(PySparkException, match="the disk of this worker is gone"):
+        save(frame.mapInArrow(fails, frame.schema), lake)
+    assert lake.version == version
+    assert data_files(lake) == referenced_files(table)
+
+
+def test_attempts_that_are_not_reported_leave_nothing(lake: tl.Lakehouse, table: tl.Table) -> None:
+    """What Spark does with a speculative task, and with one that was killed after it wrote: no report of it comes."""
+    writer = BatchWriter(Options.parse({"root": lake.uri, "path": "nyc.flights"}), overwrite=False)
+    rows = pa.table({"id": pa.array([7, 8], pa.int64()), "carrier": ["AA", "AA"]})
+    first = writer.write(iter(rows.to_batches()))
+    writer.write(iter(rows.to_batches()))  # the same task again, slower
+    assert len(data_files(lake) - referenced_files(table)) == 2
+    writer.commit([first])
+    table.refresh()
+    assert ids(lake) == [1, 2, 3, 7, 8]
+    assert data_files(lake) == referenced_files(table)
+
+
+def test_a_commit_without_the_report_of_a_task_is_refused(lake: tl.Lakehouse, table: tl.Table) -> None:
+    writer = BatchWriter(Options.parse({"root": lake.uri, "path": "nyc.flights"}), overwrite=False)
+    report = writer.write(iter(ROWS.to_batches()))
+    with pytest.raises(tl.StorageError, match="without reporting"):
+        writer.commit([report, None])
+    assert ids(lake) == [1, 2, 3]
+    assert data_files(lake) == referenced_files(table)
+
+
+def test_writes_take_part_in_a_saved_transaction(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
+    before = lake.version
+    txn = lake.begin(id="etl-42", message="two tables")
+    txn.create_table("nyc.planes", ROWS)
+    txn.save()
+    save(frame_of(spark, [40, 41]), lake, txn="etl-42")
+    save(frame_of(spark, [42]), lake, "nyc.planes", txn="etl-42")
+    reader = spark.read.format("trinitylake").option("root", lake.uri).option("txn", "etl-42")
+    assert sorted(row.id for row in reader.load("nyc.flights").collect()) == [1, 2, 3, 40, 41]
+    assert ids(lake) == [1, 2, 3]
+    lake.resume("etl-42").commit()
+    assert lake.version == before + 1
+    assert ids(lake) == [1, 2, 3, 40, 41]
+    assert ids(lake, "nyc.planes") == [42]
+    with pytest.raises(PySparkException, match=r"TransactionClosed|ObjectNotFound"):
+        save(frame_of(spark, [43]), lake, txn="etl-42")
+
+
+def test_a_transaction_that_is_rolled_back_deletes_what_spark_wrote(
+    spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
+) -> None:
+    lake.begin(id="bad-day").save()
+    save(frame_of(spark, [40, 41]), lake, txn="bad-day")
+    assert data_files(lake) != referenced_files(table)
+    lake.resume("bad-day").rollback()
+    assert data_files(lake) == referenced_files(table)
+    assert ids(lake) == [1, 2, 3]
+
+
+def test_writes_into_one_transaction_at_the_same_time_are_all_kept(
+    spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
+) -> None:
+    """Somebody else saves the transaction while the tasks of this write run."""
+    uri = lake.uri
+
+    def meanwhile(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        other = tl.open(uri, durability="none").resume("crowd")
+        other.table("nyc.flights").append(pa.table({"id": pa.array([10], pa.int64()), "carrier": ["AA"]}))
+        other.save()
+        yield from batches
+
+    lake.begin(id="crowd").save()
+    frame = frame_of(spark, [20], tasks=1)
+    save(frame.mapInArrow(meanwhile, frame.schema), lake, txn="crowd")
+    lake.resume("crowd").commit()
+    assert ids(lake) == [1, 2, 3, 10, 20]
+
+
+def test_a_transaction_that_was_saved_during_the_commit_is_resumed_again(
+    lake: tl.Lakehouse, table: tl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The narrowest race: somebody else's save comes between this write's resume and its own save."""
+    options = Options.parse({"root": lake.uri, "path": "nyc.flights", "txn": "crowd"})
+    lake.begin(id="crowd").save()
+    writer = BatchWriter(options, overwrite=False)
+    report = writer.write(iter(pa.table({"id": pa.array([20], pa.int64()), "carrier": ["AA"]}).to_batches()))
+    save_alone = tl.Transaction.save
+    races: list[str] = []
+
+    def save_after_another(self: tl.Transaction) -> None:
+        if not races:
+            races.append(self.id)
+            other = lake.resume("crowd")
+            other.table("nyc.flights").append(pa.table({"id": pa.array([10], pa.int64()), "carrier": ["AA"]}))
+            save_alone(other)
+        save_alone(self)
+
+    monkeypatch.setattr(tl.Transaction, "save", save_after_another)
+    writer.commit([report])
+    assert races == ["crowd"]
+    lake.resume("crowd").commit()
+    assert ids(lake) == [1, 2, 3, 10, 20]
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "message"),
+    [
+        ("append", {"version": 1}, "for reading"),
+        ("append", {"filter": "id = 1"}, "for overwrites"),
+        ("append", {"txn": "nobody"}, "ObjectNotFound"),
+    ],
+)
+def test_options_that_a_write_cannot_have_are_refused(
+    spark: SparkSession, lake: tl.Lakehouse, table: tl.Table, mode: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PySparkException, match=message):
+        save(frame_of(spark, [1]), lake, mode=mode, **options)
+
+
+def test_rows_that_do_not_fit_the_table_are_refused(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
+    version = lake.version
+    with pytest.raises(PySparkException, match="speed"):
+        save(spark.createDataFrame([(1, 2.0)], "id long, speed double"), lake)
+    assert lake.version == version
+    assert data_files(lake) == referenced_files(table)

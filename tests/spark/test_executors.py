@@ -1,0 +1,40 @@
+"""The extension inside Spark's Python workers: they are forked, short-lived, and may fork again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+import trinitylake as tl
+
+
+def test_workers_read_the_lakehouse_before_and_after_they_fork(spark: SparkSession, lake: tl.Lakehouse) -> None:
+    """Locks, threads and connections of the parent are not there in the child."""
+    lake.create_namespace("nyc")
+    lake.create_table("nyc.flights", pa.table({"id": [1, 2, 3]})).append(pa.table({"id": [1, 2, 3]}))
+    uri = lake.uri
+
+    def count(opened: tl.Lakehouse) -> int:
+        return opened.table("nyc.flights").scan().to_arrow().num_rows
+
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        for batch in batches:
+            opened = tl.open(uri, durability="none")
+            counts = [count(opened)]
+            reader, writer = os.pipe()
+            child = os.fork()
+            if child == 0:
+                os.write(writer, bytes([count(opened), tl.open(uri, durability="none").version]))
+                os._exit(0)
+            os.close(writer)
+            counts += os.read(reader, 2)
+            os.close(reader)
+            os.waitpid(child, 0)
+            counts.append(count(opened))
+            yield pa.record_batch({"counts": pa.array([counts] * batch.num_rows, pa.list_(pa.int64()))})
+
+    found = spark.range(0, 4, 1, 4).mapInArrow(work, "counts array<long>").collect()
+    assert [row.counts for row in found] == [[3, 3, lake.version, 3]] * 4

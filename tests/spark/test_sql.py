@@ -1,0 +1,250 @@
+"""Spark SQL over a lakehouse: single statements, and transactions of many of them."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyiceberg.catalog.rest import RestCatalog
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import trinitylake as tl
+from trinitylake.spark import connect, disconnect, resume
+from trinitylake.spark.connection import Connection, connection_of
+
+ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "carrier": ["AA", "UA", "AA"]})
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    with lake.transaction() as txn:
+        txn.create_namespace("nyc")
+        for name in ("flights", "planes"):
+            txn.create_table(f"nyc.{name}", ROWS).append(ROWS)
+    return lake
+
+
+@pytest.fixture
+def catalog(spark: SparkSession, shop: tl.Lakehouse) -> Iterator[str]:
+    """The lakehouse as a catalog of the session, which never forgets a catalog's name."""
+    name = f"lake{next(_numbers)}"
+    assert connect(shop.uri, name, spark=spark, durability="none") is spark
+    yield name
+    disconnect(spark, name)
+
+
+def ids(spark: SparkSession, table: str) -> list[int]:
+    return sorted(row.id for row in spark.sql(f"SELECT id FROM {table}").collect())
+
+
+def rows(lake: tl.Lakehouse, name: str) -> list[int]:
+    return sorted(lake.table(name).scan().to_arrow()["id"].to_pylist())
+
+
+def test_each_statement_is_a_commit(spark: SparkSession, shop: tl.Lakehouse, catalog: str) -> None:
+    version = shop.version
+    spark.sql(f"INSERT INTO {catalog}.nyc.flights VALUES (4, 'B6')")
+    spark.sql(f"UPDATE {catalog}.nyc.flights SET carrier = 'DL' WHERE id = 2")
+    spark.sql(f"DELETE FROM {catalog}.nyc.flights WHERE id = 3")
+    spark.sql(f"""
+        MERGE INTO {catalog}.nyc.planes AS old USING (SELECT 3L AS id, 'XX' AS carrier UNION SELECT 9L, 'YY') AS new
+        ON old.id = new.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *
+    """)
+    spark.sql(f"CREATE TABLE {catalog}.nyc.copy PARTITIONED BY (carrier) AS SELECT * FROM {catalog}.nyc.flights")
+    assert shop.version == version + 5
+    assert shop.table("nyc.flights").scan().to_arrow().sort_by("id").to_pylist() == [
+        {"id": 1, "carrier": "AA"}, {"id": 2, "carrier": "DL"}, {"id": 4, "carrier": "B6"},
+    ]  # fmt: skip
+    assert rows(shop, "nyc.planes") == [1, 2, 3, 9]
+    assert rows(shop, "nyc.copy") == [1, 2, 4]
+    shop.table("nyc.copy").delete("id = 1")  # what others commit is seen at once
+    assert ids(spark, f"{catalog}.nyc.copy") == [2, 4]
+    then = tl.spark.catalog_at(spark, version=version, catalog=catalog)
+    assert ids(spark, f"{then}.nyc.flights") == [1, 2, 3]
+    assert [row.tableName for row in spark.sql(f"SHOW TABLES IN {then}.nyc").collect()] == ["flights", "planes"]
+
+
+def test_rows_that_spark_marked_as_deleted_are_not_read_without_the_jar(
+    spark: SparkSession, shop: tl.Lakehouse, catalog: str
+) -> None:
+    spark.sql(f"ALTER TABLE {catalog}.nyc.flights SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+    spark.sql(f"DELETE FROM {catalog}.nyc.flights WHERE id = 2")
+    source = spark.read.format("trinitylake").option("root", shop.uri)
+    contents = [row.content for row in source.option("metadata", "files").load("nyc.flights").collect()]
+    assert sorted(contents) == ["data", "position deletes"]
+    plain = spark.read.format("trinitylake").option("root", shop.uri).load("nyc.flights")
+    assert sorted(row.id for row in plain.collect()) == [1, 3]
+
+
+def test_a_transaction_of_many_statements_is_one_commit(spark: SparkSession, shop: tl.Lakehouse, catalog: str) -> None:
+    version = shop.version
+    with tl.spark.transaction(spark, catalog=catalog, message="two tables", author="ana", id="nightly") as tx:
+        spark.sql(f"INSERT INTO {tx}.nyc.flights VALUES (4, 'B6')")
+        spark.sql(f"DELETE FROM {tx}.nyc.planes WHERE id = 1")
+        spark.sql(f"SELECT * FROM {tx}.nyc.flights WHERE id > 2").writeTo(f"{tx}.nyc.late").create()
+        spark.sql(f"SELECT id + 10 AS id, carrier FROM {tx}.nyc.late").writeTo(f"{tx}.nyc.late").append()
+        spark.sql(f"CREATE VIEW {tx}.nyc.all AS SELECT id FROM {tx}.nyc.late")
+        assert ids(spark, f"{tx}.nyc.late") == [3, 4, 13, 14]
+        assert ids(spark, f"{tx}.nyc.flights") == [1, 2, 3, 4]
+        assert shop.version == version
+        assert ids(spark, f"{catalog}.nyc.flights") == [1, 2, 3]
+    assert tx.version == shop.version == version + 1
+    assert (shop.log(1)[0].message, shop.log(1)[0].author) == ("two tables", "ana")
+    assert shop.outcome("nightly").version == tx.version
+    assert (rows(shop, "nyc.flights"), rows(shop, "nyc.planes")) == ([1, 2, 3, 4], [2, 3])
+    assert rows(shop, "nyc.late") == [3, 4, 13, 14]
+    assert shop.views("nyc") == ["nyc.all"]
+    with pytest.raises((PySparkException, Py4JJavaError)):
+        spark.sql(f"SELECT * FROM {tx}.nyc.flights").collect()
+
+
+def test_an_error_inside_leaves_nothing(spark: SparkSession, shop: tl.Lakehouse, catalog: str) -> None:
+    version = shop.version
+    tx = tl.spark.transaction(spark, catalog=catalog)
+
+    def fails() -> None:
+        with tx:
+            spark.sql(f"DELETE FROM {tx}.nyc.flights WHERE id = 1")
+            spark.sql(f"INSERT INTO {tx}.nyc.nowhere VALUES (4, 'B6')")
+
+    with pytest.raises(PySparkException, match="nowhere"):
+        fails()
+    assert (tx.version, tx.is_open, shop.version) == (None, False, version)
+    assert ids(spark, f"{catalog}.nyc.flights") == [1, 2, 3]
+
+
+def test_a_check_that_does_not_hold_leaves_nothing(spark: SparkSession, shop: tl.Lakehouse, catalog: str) -> None:
+    version = shop.version
+
+    def publish() -> None:
+        with tl.spark.transaction(spark, catalog=catalog) as tx:
+            tx.add_check("SELECT count(*) = 0 FROM nyc.flights WHERE carrier = 'XX'")
+            spark.sql(f"INSERT INTO {tx}.nyc.flights VALUES (4, 'XX')")
+
+    with pytest.raises(tl.CheckFailed, match="XX"):
+        publish()
+    assert shop.version == version
+
+
+def test_a_conflict_is_raised_at_the_end_and_names_the_winner(
+    spark: SparkSession, shop: tl.Lakehouse, catalog: str
+) -> None:
+    def rewrite() -> None:
+        with tl.spark.transaction(spark, catalog=catalog) as tx:
+            spark.sql(f"INSERT INTO {tx}.nyc.planes VALUES (4, 'B6')")
+            spark.sql(f"UPDATE {tx}.nyc.flights SET carrier = 'DL' WHERE id = 1")
+            shop.table("nyc.flights").delete("id = 1")
+
+    with pytest.raises(tl.CommitConflict, match=r"nyc\.flights") as caught:
+        rewrite()
+    assert [winner.version for winner in caught.value.winners] == [shop.version]
+    assert (rows(shop, "nyc.flights"), rows(shop, "nyc.planes")) == ([2, 3], [1, 2, 3])
+
+
+def test_appends_that_meet_are_both_kept_and_serializable_reads_are_checked(
+    spark: SparkSession, shop: tl.Lakehouse, catalog: str
+) -> None:
+    with tl.spark.transaction(spark, catalog=catalog) as tx:
+        spark.sql(f"INSERT INTO {tx}.nyc.flights VALUES (4, 'B6')")
+        shop.table("nyc.flights").append(ROWS.slice(0, 1))
+    assert rows(shop, "nyc.flights") == [1, 1, 2, 3, 4]
+
+    def skewed() -> None:
+        with tl.spark.transaction(spark, isolation="serializable", catalog=catalog) as tx:
+            spark.sql(f"INSERT INTO {tx}.nyc.planes SELECT max(id) + 100, 'S' FROM {tx}.nyc.flights")
+            shop.table("nyc.flights").append(ROWS.slice(0, 1))
+
+    with pytest.raises(tl.CommitConflict, match=r"nyc\.flights"):
+        skewed()
+    assert rows(shop, "nyc.planes") == [1, 2, 3]
+
+
+def test_transactions_in_one_another_are_independent(spark: SparkSession, shop: tl.Lakehouse, catalog: str) -> None:
+    with tl.spark.transaction(spark, catalog=catalog) as outer:
+        spark.sql(f"INSERT INTO {outer}.nyc.flights VALUES (4, 'B6')")
+        with tl.spark.transaction(spark, catalog=catalog) as inner:
+            spark.sql(f"INSERT INTO {inner}.nyc.planes VALUES (5, 'B6')")
+            assert ids(spark, f"{inner}.nyc.flights") == [1, 2, 3]
+        assert rows(shop, "nyc.planes") == [1, 2, 3, 5]
+        assert ids(spark, f"{outer}.nyc.planes") == [1, 2, 3]
+    assert (rows(shop, "nyc.flights"), outer.version) == ([1, 2, 3, 4], shop.version)
+
+
+def test_a_transaction_is_shared_with_other_clients_and_handed_over(
+    spark: SparkSession, shop: tl.Lakehouse, catalog: str
+) -> None:
+    version = shop.version
+    with tl.spark.transaction(spark, catalog=catalog, id="relay") as tx:
+        spark.sql(f"INSERT INTO {tx}.nyc.flights VALUES (4, 'B6')")
+        other = RestCatalog("other", uri=tx.uri, token=tx.token, warehouse=tx.warehouse)
+        other.load_table("nyc.flights").append(pa.table({"id": pa.array([5], pa.int64()), "carrier": ["B6"]}))
+        assert ids(spark, f"{tx}.nyc.flights") == [1, 2, 3, 4, 5]
+        tx.save()
+    assert shop.version == version
+    elsewhere = tl.open(shop.uri, durability="none").resume("relay")
+    elsewhere.table("nyc.planes").append(ROWS.slice(0, 1))
+    elsewhere.save()
+    with resume(spark, "relay", catalog=catalog) as tx:
+        assert ids(spark, f"{tx}.nyc.planes") == [1, 1, 2, 3]
+        spark.sql(f"INSERT INTO {tx}.nyc.flights VALUES (6, 'B6')")
+    assert shop.version == version + 1
+    assert rows(shop, "nyc.flights") == [1, 2, 3, 4, 5, 6]
+
+
+KILLED_DRIVER = """
+import os, signal, sys
+import pyarrow as pa
+from pyiceberg.catalog.rest import RestCatalog
+import trinitylake as tl
+
+server = tl.rest.serve(tl.open(sys.argv[1], durability="none")).start()
+begun = server.transactions.begin(id="doomed")
+client = RestCatalog("client", uri=server.url, token=server.token, warehouse="@txn/doomed")
+client.load_table("nyc.flights").append(pa.table({"id": pa.array([4], pa.int64()), "carrier": ["B6"]}))
+assert client.load_table("nyc.flights").scan().to_arrow().num_rows == 4
+print("written", flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_driver_that_is_killed_leaves_nothing(shop: tl.Lakehouse) -> None:
+    """The driver's server with a client in a transaction; the client of a real driver is the JVM beside it."""
+    version = shop.version
+    done = subprocess.run([sys.executable, "-c", KILLED_DRIVER, shop.uri], capture_output=True, text=True, timeout=60)
+    assert (done.stdout.strip(), done.returncode) == ("written", -signal.SIGKILL), done.stderr
+    assert shop.version == version
+    assert shop.transactions() == []
+    assert rows(shop, "nyc.flights") == [1, 2, 3]
+    assert shop.outcome("doomed").status == "not committed"
+    shop.table("nyc.flights").append(ROWS.slice(0, 1))  # nothing is locked
+    assert rows(shop, "nyc.flights") == [1, 1, 2, 3]
+
+
+def test_names_and_sessions_that_cannot_be_connected_are_told(
+    spark: SparkSession, shop: tl.Lakehouse, catalog: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(tl.InvalidArgument, match="not connected"):
+        tl.spark.transaction(spark, catalog="elsewhere")
+    with pytest.raises(tl.InvalidArgument, match="catalog's name"):
+        connect(shop.uri, "a b", spark=spark)
+    other = tl.create(shop.uri.rstrip("/") + "-other", durability="none")
+    with pytest.raises(tl.InvalidArgument, match="choose another name"):
+        connect(other.uri, catalog, spark=spark)
+    monkeypatch.setattr("trinitylake.spark.runtime.CATALOG_CLASS", "org.apache.iceberg.spark.NoSuchCatalog")
+    with pytest.raises(tl.InvalidArgument, match=r"spark\.jars\.packages"):
+        connect(shop.uri, "fresh", spark=spark)
+
+
+def test_the_token_is_not_shown(spark: SparkSession, catalog: str) -> None:
+    connection: Any = connection_of(spark, catalog)
+    assert isinstance(connection, Connection)
+    assert connection.server.token not in repr(connection)

@@ -1,0 +1,212 @@
+"""Tables as streams: every row of every version once, in the source and in the sink, also after a restart."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import trinitylake as tl
+from trinitylake.spark.options import Options
+from trinitylake.spark.stream_read import StreamReader
+
+
+@pytest.fixture
+def source(lake: tl.Lakehouse) -> tl.Table:
+    """Rows 0 to 3 in four files, of versions 3 to 6."""
+    lake.create_namespace("nyc")
+    table = lake.create_table("nyc.flights", rows())
+    for id in range(4):
+        table.append(rows(id))
+    return table
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "carrier": pa.array(["AA"] * len(ids), pa.string())})
+
+
+def ids(lake: tl.Lakehouse, name: str) -> list[int]:
+    return sorted(lake.table(name).scan().to_arrow()["id"].to_pylist())
+
+
+def stream(spark: SparkSession, lake: tl.Lakehouse, **options: Any) -> DataFrame:
+    return spark.readStream.format("trinitylake").option("root", lake.uri).options(**options).load("nyc.flights")
+
+
+@contextlib.contextmanager
+def running(frame: DataFrame, lake: tl.Lakehouse, checkpoint: Path, mode: str = "append") -> Iterator[StreamingQuery]:
+    """A query that copies into the table `nyc.copy`; stopped at the end of the block."""
+    writer = frame.writeStream.format("trinitylake").option("root", lake.uri).outputMode(mode)
+    query = writer.option("checkpointLocation", str(checkpoint)).start("nyc.copy")
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def batches(query: StreamingQuery) -> list[int]:
+    """The rows of each micro-batch that had any."""
+    return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+
+def test_every_row_arrives_once_over_restarts(
+    spark: SparkSession, lake: tl.Lakehouse, source: tl.Table, tmp_path: Path
+) -> None:
+    lake.create_table("nyc.copy", rows())
+    with running(stream(spark, lake), lake, tmp_path / "checkpoint") as query:
+        query.processAllAvailable()
+        assert ids(lake, "nyc.copy") == [0, 1, 2, 3]
+        source.append(rows(4))
+        source.append(rows(5))
+        query.processAllAvailable()
+        assert ids(lake, "nyc.copy") == [0, 1, 2, 3, 4, 5]
+    source.append(rows(6))  # while nobody looks
+    before = lake.version
+    with running(stream(spark, lake), lake, tmp_path / "checkpoint") as query:
+        query.processAllAvailable()
+    assert ids(lake, "nyc.copy") == [0, 1, 2, 3, 4, 5, 6]
+    assert lake.version == before + 1
+
+
+def test_a_batch_that_spark_runs_again_is_written_once(
+    spark: SparkSession, lake: tl.Lakehouse, source: tl.Table, tmp_path: Path
+) -> None:
+    """The driver died after the sink's commit and before Spark's own: the last batch runs again on restart."""
+    lake.create_table("nyc.copy", rows())
+    checkpoint = tmp_path / "checkpoint"
+    with running(stream(spark, lake), lake, checkpoint) as query:
+        query.processAllAvailable()
+    version = lake.version
+    written = sorted((checkpoint / "commits").glob("[0-9]*"))
+    assert written
+    written[-1].unlink()
+    for left_over in (checkpoint / "commits").glob(".*.crc"):
+        left_over.unlink()
+    with running(stream(spark, lake), lake, checkpoint) as query:
+        query.processAllAvailable()
+    assert sorted((checkpoint / "commits").glob("[0-9]*")) == written
+    assert lake.version == version
+    assert ids(lake, "nyc.copy") == [0, 1, 2, 3]
+    files = {str(path) for path in Path(lake.uri.removeprefix("file://")).rglob("*.parquet")}
+    in_tables = [task for name in ("flights", "copy") for task in lake.table(f"nyc.{name}").scan().iceberg.plan_files()]
+    assert files == {task.file.file_path.removeprefix("file://") for task in in_tables}
+
+
+def test_two_queries_write_one_table(spark: SparkSession, lake: tl.Lakehouse, source: tl.Table, tmp_path: Path) -> None:
+    lake.create_table("nyc.copy", rows())
+    with (
+        running(stream(spark, lake), lake, tmp_path / "one") as one,
+        running(stream(spark, lake, filter="id >= 2"), lake, tmp_path / "two") as two,
+    ):
+        one.processAllAvailable()
+        two.processAllAvailable()
+    assert ids(lake, "nyc.copy") == [0, 1, 2, 2, 3, 3]
+
+
+def test_complete_mode_replaces_the_result(
+    spark: SparkSession, lake: tl.Lakehouse, source: tl.Table, tmp_path: Path
+) -> None:
+    lake.create_table("nyc.copy", pa.schema([("carrier", pa.string()), ("id", pa.int64())]))
+    counts = stream(spark, lake).groupBy("carrier").count().withColumnRenamed("count", "id")
+    with running(counts, lake, tmp_path / "checkpoint", mode="complete") as query:
+        query.processAllAvailable()
+        assert ids(lake, "nyc.copy") == [4]
+        source.append(rows(9))
+        query.processAllAvailable()
+    assert ids(lake, "nyc.copy") == [5]
+
+
+def test_admission_limits_bound_each_batch(
+    spark: SparkSession, lake: tl.Lakehouse, source: tl.Table, tmp_path: Path
+) -> None:
+    lake.create_table("nyc.copy", rows())
+    with running(stream(spark, lake, max_files_per_trigger=3), lake, tmp_path / "files") as query:
+        query.processAllAvailable()
+        assert batches(query) == [3, 1]
+    with running(stream(spark, lake, since=3, max_versions_per_trigger=1), lake, tmp_path / "versions") as query:
+        query.processAllAvailable()
+        assert batches(query) == [1, 1, 1]
+    assert ids(lake, "nyc.copy") == [0, 1, 1, 2, 2, 3, 3]
+
+
+def test_removed_rows_stop_a_stream_unless_it_ignores_changes(
+    spark: SparkSession, lake: tl.Lakehouse, source: tl.Table, tmp_path: Path
+) -> None:
+    lake.create_table("nyc.copy", rows())
+    version = lake.version
+    source.delete("id = 1")
+    source.append(rows(7))
+    with (
+        running(stream(spark, lake, since=version), lake, tmp_path / "one") as query,
+        pytest.raises(StreamingQueryException, match="ignore_changes"),
+    ):
+        query.processAllAvailable()
+    assert ids(lake, "nyc.copy") == []
+    with running(stream(spark, lake, since=version, ignore_changes=True), lake, tmp_path / "two") as query:
+        query.processAllAvailable()
+    assert ids(lake, "nyc.copy") == [7]
+
+
+def read_between(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+    """The rows between two offsets, in this process."""
+    found: list[int] = []
+    for partition in reader.partitions(start, end):
+        for batch in reader.read(partition):
+            found += batch["id"].to_pylist()
+    return sorted(found)
+
+
+def reader_of(spark: SparkSession, lake: tl.Lakehouse, **options: Any) -> StreamReader:
+    given = {"root": lake.uri, "path": "nyc.flights", **{name: str(value) for name, value in options.items()}}
+    return StreamReader(Options.parse(given), spark.createDataFrame([], "id long, carrier string").schema)
+
+
+def test_offsets_read_the_same_rows_in_another_process_later(
+    spark: SparkSession, lake: tl.Lakehouse, source: tl.Table
+) -> None:
+    reader = reader_of(spark, lake, max_files_per_trigger=3)
+    start, end = reader.initialOffset(), reader.latestOffset()
+    assert read_between(reader, start, end) == [0, 1, 2]
+    source.append(rows(8))
+    again = reader_of(spark, lake)  # limits may change at a restart
+    assert read_between(again, start, end) == [0, 1, 2]
+    assert again.latestOffset() != end
+    assert read_between(again, end, again.latestOffset()) == [3, 8]
+
+
+def test_a_stream_starts_with_an_older_version_or_behind_it(
+    spark: SparkSession, lake: tl.Lakehouse, source: tl.Table
+) -> None:
+    whole = reader_of(spark, lake, version=4)
+    assert read_between(whole, whole.initialOffset(), whole.latestOffset()) == [0, 1, 2, 3]
+    behind = reader_of(spark, lake, since=4)
+    assert read_between(behind, behind.initialOffset(), behind.latestOffset()) == [2, 3]
+    first = reader_of(spark, lake, since=0)  # before there was a table
+    assert read_between(first, first.initialOffset(), first.latestOffset()) == [0, 1, 2, 3]
+
+
+def test_versions_of_other_tables_bring_no_rows(spark: SparkSession, lake: tl.Lakehouse, source: tl.Table) -> None:
+    reader = reader_of(spark, lake)
+    reader.initialOffset()
+    end = reader.latestOffset()
+    lake.create_table("nyc.other", rows()).append(rows(1, 2))
+    later = reader.latestOffset()
+    assert read_between(reader, end, later) == []
+
+
+def test_a_table_that_was_made_anew_stops_the_stream(spark: SparkSession, lake: tl.Lakehouse, source: tl.Table) -> None:
+    reader = reader_of(spark, lake)
+    reader.initialOffset()
+    end = reader.latestOffset()
+    assert read_between(reader, reader.initialOffset(), end) == [0, 1, 2, 3]
+    lake.drop_table("nyc.flights")
+    lake.create_table("nyc.flights", rows()).append(rows(1))
+    with pytest.raises(tl.ObjectNotFound, match=r"exist|anew"):
+        reader.latestOffset()
