@@ -15,16 +15,17 @@
 //! - A leader that is cancelled leaves its group without an answer. They begin again, and find their ids in
 //!   the root if it was created after all.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::channel::oneshot;
-use futures::future::{select, try_join};
+use futures::future::try_join;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::Isolation;
+use super::arrivals::{Arrival, Arrivals};
 use super::footprint::{Footprint, Requirement};
 use crate::definition::LakehouseDefinition;
 use crate::error::{Error, Result};
@@ -111,7 +112,6 @@ struct Member {
 struct State {
     is_led: bool,
     waiting: VecDeque<Member>,
-    arrivals: Arrivals,
     /// Were there several when the last root was created?
     is_crowded: bool,
     /// What the last root took.
@@ -122,36 +122,12 @@ struct State {
     tip: Option<Arc<Version>>,
 }
 
-/// Transactions that write their files and come to the queue next.
-#[derive(Default)]
-struct Arrivals {
-    announced: u64,
-    /// Since when each is on its way, by the order of announcement.
-    since_millis: BTreeMap<u64, u64>,
-    /// What the last one took.
-    write_millis: u64,
-    /// The leader, who waits for all up to this one.
-    leader: Option<(u64, oneshot::Sender<()>)>,
-}
-
-impl Arrivals {
-    /// The last one worth waiting for, and how long that may take, if `here` transactions could go now and
-    /// a root takes `round_millis`. Whoever misses it waits for the rest of the round, and whoever is here
-    /// for those to come.
-    fn worth_waiting_for(&self, here: u64, round_millis: u64, now_millis: u64) -> Option<(u64, u64)> {
-        let expected = |since: u64| (since + self.write_millis).saturating_sub(now_millis);
-        let expected = self.since_millis.iter().map(|(&number, &since)| (number, expected(since)));
-        let is_worth =
-            |arriving: u64, millis: u64| arriving * round_millis.saturating_sub(millis) > here * millis;
-        let (_, (last, millis)) =
-            (1..).zip(expected).filter(|&(arriving, (_, millis))| is_worth(arriving, millis)).last()?;
-        Some((last, (millis + self.write_millis / 4 + 1).min(round_millis)))
-    }
-}
-
 /// Where the transactions of one handle meet.
 #[derive(Default)]
-pub struct CommitQueue(Mutex<State>);
+pub struct CommitQueue {
+    state: Mutex<State>,
+    arrivals: Arrivals,
+}
 
 impl std::fmt::Debug for CommitQueue {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -161,20 +137,17 @@ impl std::fmt::Debug for CommitQueue {
 
 impl CommitQueue {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where others commit, one writes his files before he comes: else the leader would, and all would wait
     /// for that. Announces that one will come.
     pub(super) fn announce(&self, now_millis: u64) -> Option<Arrival<'_>> {
-        let mut state = self.state();
-        if !(state.is_led || state.is_crowded) {
-            return None;
-        }
-        let arrivals = &mut state.arrivals;
-        arrivals.announced += 1;
-        arrivals.since_millis.insert(arrivals.announced, now_millis);
-        Some(Arrival { queue: self, number: arrivals.announced })
+        let is_busy = {
+            let state = self.state();
+            state.is_led || state.is_crowded
+        };
+        is_busy.then(|| self.arrivals.announce(now_millis))
     }
 
     /// The version that the next root follows.
@@ -223,7 +196,11 @@ impl CommitQueue {
 
     async fn lead(&self, lakehouse: &Lakehouse, own: Submission, deadline_millis: u64) -> Result<Verdict> {
         let leadership = Leadership(self);
-        self.wait_for_arrivals(lakehouse).await;
+        let (here, round_millis) = {
+            let state = self.state();
+            (state.waiting.len() as u64 + 1, state.round_millis)
+        };
+        self.arrivals.wait(here, round_millis, lakehouse.environment().as_ref()).await;
         let started = lakehouse.environment().elapsed_millis();
         let previous = self.tip(lakehouse);
         let (group, replies) = self.gather(own, previous.config.node_max_size_bytes / 2);
@@ -235,8 +212,7 @@ impl CommitQueue {
                 {
                     let mut state = self.state();
                     state.tip = Some(created.version.clone());
-                    state.is_crowded =
-                        is_group || !state.waiting.is_empty() || !state.arrivals.since_millis.is_empty();
+                    state.is_crowded = is_group || !state.waiting.is_empty() || self.arrivals.are_expected();
                     state.round_millis = lakehouse.environment().elapsed_millis() - started;
                 }
                 drop(leadership);
@@ -258,20 +234,6 @@ impl CommitQueue {
             let _ = reply.send(Reply::Verdict(verdict));
         }
         own
-    }
-
-    async fn wait_for_arrivals(&self, lakehouse: &Lakehouse) {
-        let environment = lakehouse.environment();
-        let (all_here, millis) = {
-            let mut state = self.state();
-            let (here, round) = (state.waiting.len() as u64 + 1, state.round_millis);
-            let now = environment.elapsed_millis();
-            let Some((last, millis)) = state.arrivals.worth_waiting_for(here, round, now) else { return };
-            let (sender, all_here) = oneshot::channel();
-            state.arrivals.leader = Some((last, sender));
-            (all_here, millis)
-        };
-        select(all_here, environment.sleep(Duration::from_millis(millis))).await;
     }
 
     /// The size of this group, or of those before it, which is forgotten by and by.
@@ -301,33 +263,6 @@ impl CommitQueue {
             replies.push(member.reply);
         }
         (group, replies)
-    }
-}
-
-/// One who is on his way to the others, or gave up when dropped.
-pub(super) struct Arrival<'a> {
-    queue: &'a CommitQueue,
-    number: u64,
-}
-
-impl Arrival<'_> {
-    fn arrived(self, now_millis: u64) {
-        let arrivals = &mut self.queue.state().arrivals;
-        if let Some(since) = arrivals.since_millis.get(&self.number) {
-            arrivals.write_millis = now_millis.saturating_sub(*since);
-        }
-    }
-}
-
-impl Drop for Arrival<'_> {
-    fn drop(&mut self) {
-        let arrivals = &mut self.queue.state().arrivals;
-        arrivals.since_millis.remove(&self.number);
-        let next = arrivals.since_millis.first_key_value().map_or(u64::MAX, |(&number, _)| number);
-        if let Some((_, leader)) = arrivals.leader.take_if(|(last, _)| *last < next) {
-            // The leader may have stopped waiting.
-            let _ = leader.send(());
-        }
     }
 }
 

@@ -3,7 +3,8 @@
 //! Nothing is visible before [`Transaction::commit`] (in `commit`) creates a root; whether it may is
 //! decided in `conflict`. Definition files are staged in memory until then.
 
-pub mod commit;
+pub mod arrivals;
+mod commit;
 pub mod conflict;
 pub mod distributed;
 pub mod footprint;
