@@ -20,7 +20,9 @@ from benches.python import (
     bench_lookup,
     bench_open,
     bench_process,
+    bench_rest,
     bench_rows,
+    bench_spark,
 )
 from benches.python.measure import Bench, Figure, as_json
 from benches.python.report import as_markdown, cells, machine, print_report
@@ -34,6 +36,8 @@ BENCHMARKS: dict[str, Callable[[Bench], None]] = {
     **bench_format.BENCHMARKS,
     **bench_process.BENCHMARKS,
     **bench_catalog.BENCHMARKS,
+    **bench_rest.BENCHMARKS,
+    **bench_spark.BENCHMARKS,
 }
 
 

@@ -1,0 +1,233 @@
+"""Spark: the data source beside Spark's own Parquet reader and writer, functions, and transactions in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+import trinitylake as tl
+from benches.python.measure import Bench, at_least, at_most, in_turn
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS = 30
+FILES = 4
+#: How the rows of one file are handed over by the source that does nothing else.
+BATCH_ROWS = 65_536
+
+
+@contextmanager
+def session(bench: Bench) -> Iterator[SparkSession]:
+    """Spark on two cores, with Iceberg's runtime; the Python workers are started and warm."""
+    from pyspark.sql import SparkSession
+
+    from trinitylake.spark import functions
+    from trinitylake.spark.runtime import EXTENSIONS, package
+
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .appName("trinitylake-bench")
+        .config("spark.jars.packages", package())
+        .config("spark.sql.extensions", EXTENSIONS)
+        .config("spark.driver.memory", "3g")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.log.level", "ERROR")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.catalog.plain", "org.apache.iceberg.spark.SparkCatalog")
+        .config("spark.sql.catalog.plain.type", "hadoop")
+        .config("spark.sql.catalog.plain.warehouse", str(bench.folder("plain-iceberg")))
+        .config("spark.sql.catalog.plain.cache-enabled", "false")
+        .getOrCreate()
+    )
+    try:
+        paths = spark.range(0, 100_000, 1, 2).selectExpr("cast(id as string) as path")
+        for _ in range(3):
+            consume(paths.select(functions.optimize_path("path")))
+        yield spark
+    finally:
+        spark.stop()
+
+
+def consume(frame: DataFrame) -> None:
+    """Compute every row and throw it away."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def wide_rows(rows: int, first: int = 0) -> pa.Table:
+    """A table of integers, floating point numbers and text, a third of each."""
+    ids = range(first, first + rows)
+    kinds = [
+        pa.array(ids, pa.int64()),
+        pa.array([id * 0.37 for id in ids], pa.float64()),
+        pa.array([f"text {id % 1_000}" for id in ids]),
+    ]
+    return pa.table({f"column_{number:02d}": kinds[number % 3] for number in range(COLUMNS)})
+
+
+def ready_batches(file: Path, partitions: int, rows: int) -> type:
+    """A data source that hands over a batch that is ready: what any Python data source costs at least.
+
+    The batch lies in `file`, as Arrow has it in memory, and is mapped: nothing is read or decoded.
+    """
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+    ready = wide_rows(BATCH_ROWS)
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, ready.schema) as writer:
+        writer.write_table(ready)
+    path = str(file)
+
+    class Reader(DataSourceReader):
+        def partitions(self) -> list[InputPartition]:
+            return [InputPartition(number) for number in range(partitions)]
+
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            batch = pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
+            for start in range(0, rows, BATCH_ROWS):
+                yield batch.slice(0, min(BATCH_ROWS, rows - start))
+
+    class Ready(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "ready"
+
+        def schema(self) -> str:
+            kinds = ("bigint", "double", "string")
+            return ", ".join(f"column_{number:02d} {kinds[number % 3]}" for number in range(COLUMNS))
+
+        def reader(self, schema: Any) -> DataSourceReader:
+            return Reader()
+
+    return Ready
+
+
+def spark_rows(bench: Bench) -> None:
+    """Full scans and appends of a wide table, beside Spark's own Parquet reader and writer."""
+    rows = bench.size(250_000, 5_000)
+    lake = tl.create(str(bench.folder("lake")), durability="none")
+    lake.create_namespace("n")
+    table = lake.create_table("n.wide", wide_rows(1))
+    lake.create_table("n.copy", wide_rows(1))
+    for number in range(FILES):
+        table.append(wide_rows(rows, number * rows))
+    files = [task.file.file_path for task in table.scan().iceberg.plan_files()]
+    assert len(files) == FILES
+    parquet = bench.folder("parquet")
+    with session(bench) as spark:
+        spark.dataSource.register(ready_batches(bench.folder("ready.arrow"), FILES, rows))
+        ours = spark.read.format("trinitylake").options(root=lake.uri, split_size_bytes=1)
+        frames = {
+            "ours": lambda: ours.load("n.wide"),
+            "parquet": lambda: spark.read.parquet(*files),
+            "floor": lambda: spark.read.format("ready").load(),
+        }
+        assert {frame().count() for frame in frames.values()} == {FILES * rows}
+        times = in_turn(
+            bench.size(3, 1),
+            1,
+            ours=lambda _: consume(frames["ours"]()),
+            parquet=lambda _: consume(frames["parquet"]()),
+            floor=lambda _: consume(frames["floor"]()),
+        )
+        what = f"Spark: full scan of {FILES * rows:,} rows of {COLUMNS} columns"
+        own = "Spark's Parquet reader"
+        note = "the floor is the line with a source that only hands over ready Arrow batches"
+        bench.speed(None, what, times["ours"], own, times["parquet"], at_least(0.8), note)
+        bench.speed(
+            None, "Spark: the same, ready Arrow batches from a Python source", times["floor"], own, times["parquet"]
+        )
+        bench.cost(None, f"{what}, against the floor", times["ours"], "ready batches from Python", times["floor"])
+
+        source = spark.read.parquet(*files).cache()
+        source.count()
+        writer = source.write.format("trinitylake").options(root=lake.uri, durability="none").mode("append")
+        times = in_turn(
+            bench.size(3, 1),
+            1,
+            ours=lambda _: writer.save("n.copy"),
+            parquet=lambda number: source.write.parquet(str(parquet / str(number))),
+        )
+        assert any(parquet.rglob("*.parquet"))
+        what = f"Spark: append of {FILES * rows:,} cached rows of {COLUMNS} columns"
+        bench.speed(None, what, times["ours"], "Spark's Parquet writer", times["parquet"], at_least(0.7))
+        source.unpersist()
+
+
+def spark_functions(bench: Bench) -> None:
+    """`optimize_path` as an Arrow UDF, beside one that returns what it gets."""
+    from pyspark.sql import functions as sql
+
+    from trinitylake.spark import functions
+
+    def same(column: pa.Array) -> pa.Array:
+        return column
+
+    rows = bench.size(5_000_000, 50_000)
+    with session(bench) as spark:
+        identity = sql.arrow_udf(same, "string")  # type: ignore[attr-defined]
+        paths = spark.range(0, rows, 1, 4).selectExpr("concat('data/part-', cast(id as string), '.parquet') as path")
+        times = in_turn(
+            bench.size(3, 1),
+            1,
+            ours=lambda _: consume(paths.select(functions.optimize_path("path"))),
+            identity=lambda _: consume(paths.select(identity("path"))),
+        )
+    what = f"Spark: optimize_path of {rows:,} strings"
+    bench.cost(None, what, times["ours"], "identity Arrow UDF", times["identity"], at_most(1.5))
+
+
+def spark_transaction(bench: Bench) -> None:
+    """The same statements over three tables: in one transaction, and as plain Iceberg statements."""
+    from trinitylake.spark import connect, disconnect, transaction
+
+    lake = tl.create(str(bench.folder("lake")), durability="none")
+    lake.create_namespace("n")
+    statements = bench.size(4, 1)
+    with session(bench) as spark:
+        connect(lake.uri, "lake", spark=spark, durability="none")
+        for catalog in ("lake", "plain"):
+            spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.n")
+            for table in ("a", "b", "c"):
+                spark.sql(f"CREATE TABLE {catalog}.n.{table} (id bigint, name string)")
+
+        def load(catalog: object, number: int) -> None:
+            for statement in range(statements):
+                for table in ("a", "b", "c"):
+                    rows = f"SELECT id, 'name' FROM range({number * 1_000}, {number * 1_000 + 500})"
+                    spark.sql(f"INSERT INTO {catalog}.n.{table} {rows}")
+                spark.sql(f"DELETE FROM {catalog}.n.a WHERE id = {number * 1_000 + statement}")
+
+        def in_one(number: int) -> None:
+            with transaction(spark) as tx:
+                load(tx, number)
+
+        load("lake", 0)
+        load("plain", 0)
+        times = in_turn(
+            bench.size(3, 1),
+            1,
+            transaction=lambda number: in_one(number + 1),
+            plain=lambda number: load("plain", number + 1),
+            statements=lambda number: load("lake", number + 100),
+        )
+        what = f"Spark SQL: {4 * statements} statements in one transaction"
+        plain = "plain Iceberg, Hadoop catalog"
+        bench.cost(None, what, times["transaction"], plain, times["plain"], at_most(1.1))
+        bench.cost(
+            None, f"Spark SQL: {4 * statements} commits of a statement", times["statements"], plain, times["plain"]
+        )
+        disconnect(spark)
+
+
+BENCHMARKS = {
+    "spark-rows": spark_rows,
+    "spark-functions": spark_functions,
+    "spark-transaction": spark_transaction,
+}

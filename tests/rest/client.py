@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from pyiceberg.catalog.rest import RestCatalog
 
-from trinitylake.rest import RestServer
+import trinitylake as tl
+from trinitylake.rest import RestServer, serve
+
+TOKEN = "a-token-that-is-long-enough"
+
+
+@contextmanager
+def running(lake: tl.Lakehouse, *args: Any, **options: Any) -> Iterator[RestServer]:
+    """A server, for the length of a block."""
+    server = serve(lake, *args, **options)
+    with server:
+        yield server
 
 
 class Answer(NamedTuple):
@@ -64,4 +77,6 @@ class Client:
 def connect(server: RestServer, warehouse: str | None = None) -> RestCatalog:
     """PyIceberg as a client of a warehouse."""
     chosen = {} if warehouse is None else {"warehouse": warehouse}
-    return RestCatalog("test", uri=server.url, token=server.token, **chosen)
+    if server.token:
+        chosen["token"] = server.token
+    return RestCatalog("test", uri=server.url, **chosen)

@@ -9,8 +9,8 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
 import trinitylake as tl
-from rest.client import Client, connect
-from trinitylake.rest import RestServer, serve
+from rest.client import TOKEN, Client, connect, running
+from trinitylake.rest import RestServer
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
 @pytest.fixture
 def server(lake: tl.Lakehouse) -> Iterator[RestServer]:
     """The lakehouse behind a server with a token."""
-    with serve(lake) as server:
+    with running(lake, token=TOKEN) as server:
         yield server
 
 

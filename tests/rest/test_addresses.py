@@ -7,8 +7,8 @@ import pytest
 from pyiceberg.exceptions import ForbiddenError, RESTError
 
 import trinitylake as tl
-from rest.client import Client, connect
-from trinitylake.rest import RestServer, serve
+from rest.client import Client, connect, running
+from trinitylake.rest import RestServer
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 MORE = pa.table({"id": pa.array([4], pa.int64())})
@@ -164,10 +164,10 @@ def test_a_transaction_of_this_process_is_opened_to_clients(server: RestServer, 
 
 
 def test_a_transaction_outlives_its_server(shop: tl.Lakehouse) -> None:
-    with serve(shop) as first:
+    with running(shop) as first:
         id = Client(first)("POST", "/trinitylake/v1/transactions", {"id": "nightly"}).body["id"]
         connect(first, "@txn/nightly").load_table("shop.orders").append(MORE)
-    with serve(shop) as second:
+    with running(shop) as second:
         listed = Client(second)("GET", "/trinitylake/v1/transactions").body
         assert [one["id"] for one in listed["saved"]] == ["nightly"]
         assert rows(second, "@txn/nightly") == 5

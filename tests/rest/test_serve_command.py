@@ -30,7 +30,7 @@ def test_the_command_serves_until_it_is_told_to_stop(lake: tl.Lakehouse) -> None
                 if line.startswith("}"):
                     break
             served = json.loads(text)
-            catalog = RestCatalog("test", uri=served["url"], token=served["token"])
+            catalog = RestCatalog("test", uri=served["url"])
             catalog.create_namespace("shop")
             catalog.create_table("shop.orders", ROWS.schema).append(ROWS)
         finally:
@@ -46,7 +46,7 @@ def test_the_command_refuses_to_be_open_to_other_machines(lake: tl.Lakehouse, ho
     tokens = tmp_path / "tokens"
     tokens.write_text("a-token-that-is-long-enough\n")
     tokens.chmod(0o600)
-    for options in ([], ["--no-token"], ["--behind-proxy"], ["--token-file", str(tokens)]):
+    for options in ([], ["--behind-proxy"], ["--token-file", str(tokens)]):
         result = CliRunner().invoke(app, ["serve", "--root", lake.uri, "--host", host, *options])
         assert result.exit_code == 2, result.output
         assert "other machines" in result.output

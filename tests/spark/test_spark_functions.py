@@ -102,7 +102,7 @@ def test_the_functions_are_known_to_sql(spark: SparkSession) -> None:
 
 
 def test_many_short_tasks_share_the_extension(spark: SparkSession) -> None:
-    frame = spark.range(0, 400, 1, 40).select(sql.concat(sql.lit("data/"), sql.col("id").cast("string")).alias("path"))
+    frame = spark.range(0, 400, 1, 20).select(sql.concat(sql.lit("data/"), sql.col("id").cast("string")).alias("path"))
     optimized = frame.select("path", tlf.optimize_path("path")).collect()
     paths = [row[0] for row in optimized]
     assert [row[1] for row in optimized] == core.optimize_paths(paths).to_pylist()

@@ -7,18 +7,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import UnauthorizedError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import trinitylake as tl
 from trinitylake.spark import connect, disconnect, resume
-from trinitylake.spark.connection import Connection, connection_of
+from trinitylake.spark.connection import connection_of
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "carrier": ["AA", "UA", "AA"]})
 _numbers = itertools.count()
@@ -204,6 +204,7 @@ KILLED_DRIVER = """
 import os, signal, sys
 import pyarrow as pa
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import UnauthorizedError
 import trinitylake as tl
 
 server = tl.rest.serve(tl.open(sys.argv[1], durability="none")).start()
@@ -244,7 +245,11 @@ def test_names_and_sessions_that_cannot_be_connected_are_told(
         connect(shop.uri, "fresh", spark=spark)
 
 
-def test_the_token_is_not_shown(spark: SparkSession, catalog: str) -> None:
-    connection: Any = connection_of(spark, catalog)
-    assert isinstance(connection, Connection)
+def test_the_server_of_the_driver_lets_nobody_in_without_its_token(spark: SparkSession, catalog: str) -> None:
+    connection = connection_of(spark, catalog)
+    assert len(connection.server.token) > 30
     assert connection.server.token not in repr(connection)
+    with pytest.raises(UnauthorizedError):
+        RestCatalog("stranger", uri=connection.server.url)
+    with pytest.raises(UnauthorizedError):
+        RestCatalog("stranger", uri=connection.server.url, token="guessed")

@@ -19,32 +19,44 @@ def serve(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 for one that is free.")] = 8181,
     token_file: Annotated[
-        Path | None, typer.Option(help="Tokens, one a line, as they are or as sha256:HEX.", show_default="a new token")
+        Path | None, typer.Option(help="Tokens, one a line: TOKEN or sha256:HEX, a name, and role:pattern grants.")
     ] = None,
-    no_token: Annotated[bool, typer.Option("--no-token", help="Let every program on this machine in.")] = False,
+    jwt_issuer: Annotated[str, typer.Option(help="Let JSON Web Tokens of this issuer in.")] = "",
+    jwt_audience: Annotated[str, typer.Option(help="That they must be meant for.")] = "",
+    jwt_keys: Annotated[str, typer.Option(help="Key set (JWKS) of the issuer: a file or an https:// URL.")] = "",
+    jwt_grants_claim: Annotated[str, typer.Option(help="The claim with role:pattern grants.")] = "trinitylake",
     certificate: Annotated[Path | None, typer.Option(help="A certificate for TLS (PEM).")] = None,
     key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     behind_proxy: Annotated[bool, typer.Option("--behind-proxy", help="A proxy in front ends TLS.")] = False,
+    max_connections: Annotated[int, typer.Option(min=1, help="More are answered with 503.")] = 1000,
+    override_locations: Annotated[
+        bool, typer.Option("--override-locations", help="Choose a location where a client asks for one outside.")
+    ] = False,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
     """Serve the lakehouse as an Iceberg REST catalog until interrupted."""
     try:
         from trinitylake import rest
+        from trinitylake.rest.observation import log_to_standard_error
     except ModuleNotFoundError as error:
         raise InvalidArgument(f"serving needs the extra 'rest' ({error}): pip install 'trinitylake[rest]'") from error
+    jwt = None
+    if jwt_issuer or jwt_audience or jwt_keys:
+        jwt = rest.JwtSettings(jwt_issuer, jwt_audience, jwt_keys, jwt_grants_claim)
     server = rest.serve(
         open_lakehouse(root, options),
         host,
         port,
         token_file=token_file,
-        without_token=no_token,
+        jwt=jwt,
         certificate_file=certificate,
         key_file=key,
         behind_proxy=behind_proxy,
+        options=rest.ServerOptions(max_connections=max_connections, overrides_locations=override_locations),
     )
-    text = f"serving {server.url}" + (f"\ntoken {server.token}" if server.token else "")
-    emit({"url": server.url, "token": server.token}, Text(text), as_json)
+    log_to_standard_error()
+    emit({"url": server.url}, Text(f"serving {server.url}"), as_json)
     try:
         server.run()
     except KeyboardInterrupt:  # the server has ended in good order by now

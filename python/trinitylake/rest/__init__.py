@@ -1,13 +1,27 @@
 """An Iceberg REST catalog server over a lakehouse: every engine that speaks the protocol reads and writes its tables.
 
 ```python
-with trinitylake.rest.serve(lake) as server:
-    catalog = RestCatalog("lake", uri=server.url, token=server.token)
+with trinitylake.rest.serve(lake) as url:
+    catalog = RestCatalog("lake", uri=url)
 ```
 
 It needs the extra `rest`: `pip install 'trinitylake[rest]'`.
 """
 
+from typing import TYPE_CHECKING, Any
+
+from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.server import RestServer, serve
 
-__all__ = ["RestServer", "serve"]
+if TYPE_CHECKING:
+    from trinitylake.rest.jwt_bearer import JwtSettings
+
+__all__ = ["JwtSettings", "RestServer", "ServerOptions", "serve"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "JwtSettings":  # loads a library for cryptography
+        from trinitylake.rest.jwt_bearer import JwtSettings
+
+        return JwtSettings
+    raise AttributeError(f"module 'trinitylake.rest' has no attribute {name!r}")

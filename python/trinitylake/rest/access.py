@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from anyio.to_thread import run_sync
@@ -44,7 +44,7 @@ class Guard:
     """
 
     def __init__(
-        self, app: ASGIApp, bearers: tuple[Bearers, ...], probes: dict[str, Callable[[], Awaitable[ASGIApp]]]
+        self, app: ASGIApp, bearers: tuple[Bearers, ...], probes: Mapping[str, Callable[[], Awaitable[ASGIApp]]]
     ) -> None:
         self._app = app
         self._bearers = bearers

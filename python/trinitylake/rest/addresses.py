@@ -5,6 +5,7 @@
 | none, `@latest`          | `latest`           | the latest version; every write is a commit    |
 | `@version/12`            | `version~12`       | that version, read-only                        |
 | `@timestamp/<ISO 8601>`  | `version~<number>` | the newest version of that moment, read-only   |
+| `@snapshot/<name>`      | `version~<number>` | the version that has that name, read-only      |
 | `@txn/<id>`              | `txn~<id>`         | an open transaction                            |
 
 A moment becomes a version when it is asked for, so a client that works with it for long sees one state.
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from trinitylake.core import root_version
 from trinitylake.errors import VersionNotFound
 from trinitylake.lakehouse import Lakehouse
 from trinitylake.rest.errors import RestError, bad_request
@@ -40,13 +42,20 @@ def prefix_of(warehouse: str, lake: Lakehouse, transactions: OpenTransactions) -
         return f"{_VERSION}{lake.at(version=_number(value)).version}"
     if kind == "@timestamp":
         return f"{_VERSION}{lake.at(timestamp=value).version}"
+    if kind == "@snapshot":
+        root = lake.definition.exported_snapshots.get(value)
+        number = None if root is None else root_version(root)
+        if number is None:
+            raise RestError(404, "NotFoundException", f"there is no snapshot {value!r}")
+        return f"{_VERSION}{lake.at(version=number).version}"
     if kind == "@txn":
         with transactions.borrowed(value):
             return transaction_prefix(value)
     raise RestError(
         404,
         "NotFoundException",
-        f"there is no warehouse {warehouse!r}: expected @latest, @version/<number>, @timestamp/<ISO 8601> or @txn/<id>",
+        f"there is no warehouse {warehouse!r}: expected @latest, @version/<number>, @timestamp/<ISO 8601>, "
+        "@snapshot/<name> or @txn/<id>",
     )
 
 

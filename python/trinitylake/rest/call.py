@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -15,14 +15,26 @@ from starlette.responses import Response
 
 from trinitylake.rest.addresses import LATEST, source_of
 from trinitylake.rest.errors import RestError, bad_request
-from trinitylake.rest.served_catalog import ServedCatalog
+from trinitylake.rest.open_transactions import OWNER_PROPERTY
+from trinitylake.rest.options import ServerOptions
+from trinitylake.rest.principals import Principal, Role
+from trinitylake.rest.served_catalog import Commit, ServedCatalog
 from trinitylake.view_at import ViewAt
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse import Lakehouse
     from trinitylake.rest.metrics import MetricsReports
+    from trinitylake.rest.observation import Meters
     from trinitylake.rest.open_transactions import OpenTransactions
     from trinitylake.rest.table_responses import TableResponses
+
+#: Properties of a commit that tell who made it, and in which request; nobody else can set them.
+RESERVED_PROPERTY_PREFIX = "rest."
+PRINCIPAL_PROPERTY = OWNER_PROPERTY
+REQUEST_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}request-id"
+
+#: Whose sight is decided transaction by transaction (`transaction_namespaces.py`).
+RESERVED_NAMESPACE = ("sys", "transactions")
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -40,8 +52,8 @@ class Service:
     metrics: MetricsReports
     endpoints: list[tuple[str, str, bool]]
     """Method, path and whether it writes, of each route that has a prefix."""
-    overrides_locations: bool = False
-    """Whether a location outside of the lakehouse is replaced instead of refused."""
+    options: ServerOptions
+    meters: Meters
 
 
 @dataclass
@@ -56,17 +68,48 @@ class Call:
     query: QueryParams
     headers: Headers
     body: bytes
+    principal: Principal
+    request_id: str
+    commit: Commit = field(init=False)
+    """What this request commits, if it does."""
+
+    def __post_init__(self) -> None:
+        self.commit = Commit(
+            f"{self.method} {self.route}",
+            self.principal.name,
+            {PRINCIPAL_PROPERTY: self.principal.name, REQUEST_PROPERTY: self.request_id},
+        )
+
+    @property
+    def prefix(self) -> str:
+        """Which state it is about (`addresses.py`)."""
+        return self.name("prefix") if "prefix" in self.raw_names else LATEST
+
+    def authorize(self, role: Role) -> None:
+        """Check the role on what the path names. What a body names is checked by its handler.
+
+        Raises `RestError` 403.
+        """
+        if "table" in self.raw_names or "view" in self.raw_names:
+            identifier = self.identifier("table" if "table" in self.raw_names else "view")
+            self.principal.require(role, ".".join(identifier))
+        elif "namespace" in self.raw_names and self.namespace()[:2] != RESERVED_NAMESPACE:
+            self.principal.require_sight(".".join(self.namespace()))
+
+    def require(self, role: Role, identifier: tuple[str, ...]) -> None:
+        """For what a body names. Raises `RestError` 403 unless the principal has that role on it."""
+        self.commit.names.append(".".join(identifier))
+        self.principal.require(role, ".".join(identifier))
 
     @contextmanager
     def catalog(self) -> Iterator[ServedCatalog]:
         """The catalog that the prefix leads to. Raises `RestError` 403 for a write to the past."""
-        prefix = self.name("prefix") if "prefix" in self.raw_names else LATEST
-        with source_of(prefix, self.service.lake, self.service.transactions) as source:
+        with source_of(self.prefix, self.service.lake, self.service.transactions) as source:
             if self.writes and isinstance(source, ViewAt):
                 raise RestError(
                     403, "ForbiddenException", f"version {source.version} is read-only: write through @latest or @txn"
                 )
-            yield ServedCatalog(source, f"{self.method} {self.route}")
+            yield ServedCatalog(source, self.commit)
 
     def name(self, parameter: str) -> str:
         """A name in the path. Raises `RestError` 400 for one that is not UTF-8."""

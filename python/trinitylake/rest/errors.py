@@ -27,6 +27,7 @@ from pyiceberg.exceptions import (
 from starlette.responses import Response
 
 from trinitylake import errors as ours
+from trinitylake.rest.redaction import without_secrets
 from trinitylake.rest.wording import in_their_words
 
 logger = logging.getLogger("trinitylake.rest")
@@ -82,8 +83,8 @@ _ANSWERS: tuple[tuple[type[BaseException], _Answer], ...] = (
 
 
 def error_response(code: int, type: str, message: str, headers: dict[str, str] | None = None) -> Response:
-    """The body that the specification gives to every error."""
-    body = json.dumps({"error": {"message": message, "type": type, "code": code}})
+    """The body that the specification gives to every error. The message loses its secrets."""
+    body = json.dumps({"error": {"message": without_secrets(message), "type": type, "code": code}})
     return Response(body, code, media_type="application/json", headers=headers)
 
 
@@ -98,9 +99,10 @@ def response_of(error: Exception) -> Response:
             return error_response(*answer, in_their_words(str(error), isinstance(error, CommitFailedException)))
     if isinstance(error, ours.StorageError):
         logger.warning("storage failed: %s", error)
+        message = "the storage failed; the log of the server tells more"
         if error.retryable:
-            return error_response(503, "ServiceUnavailableException", str(error), {"Retry-After": "1"})
-        return error_response(500, "StorageException", str(error))
+            return error_response(503, "ServiceUnavailableException", message, {"Retry-After": "1"})
+        return error_response(500, "StorageException", message)
     logger.error("unexpected error", exc_info=error)
     return error_response(500, "InternalServerError", "the server failed; its log tells more")
 

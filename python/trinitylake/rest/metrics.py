@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from trinitylake.rest.call import Call, json_response, no_content
 from trinitylake.rest.errors import RestError
+from trinitylake.rest.principals import Role
 
 MAX_REPORTS = 1000
 #: Of one report. The whole store stays below `MAX_REPORTS` times that.
@@ -58,5 +59,14 @@ def report(call: Call) -> Response:
 
 
 def list_all(call: Call) -> Response:
-    """The reports that are kept."""
-    return json_response({"reports": call.service.metrics.list()})
+    """The reports that are kept, of the tables that the principal may read."""
+    reports = call.service.metrics.list()
+    mine = [one for one in reports if call.principal.may(Role.READER, ".".join(one["table"]))]
+    return json_response({"reports": mine})
+
+
+def prometheus(call: Call) -> Response:
+    """The counters of the server."""
+    service = call.service
+    service.meters.open_transactions.set(len(service.transactions.list()))
+    return Response(service.meters.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -6,9 +6,11 @@ from pydantic import BaseModel, Field
 from pyiceberg.exceptions import NoSuchNamespaceError
 from starlette.responses import Response
 
+from trinitylake.rest import transaction_namespaces as reserved
 from trinitylake.rest.call import SEPARATOR, Call, checked_namespace, json_response, namespace_of, no_content
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.pages import page_of
+from trinitylake.rest.principals import Role
 
 
 class CreateNamespace(BaseModel):
@@ -27,9 +29,11 @@ class UpdateProperties(BaseModel):
 
 def list_all(call: Call) -> Response:
     """Those directly below `parent`, or at the top."""
-    parent = call.query.get("parent")
-    with call.catalog() as catalog:
-        found = catalog.list_namespaces(namespace_of(parent) if parent else ())
+    parent = namespace_of(call.query["parent"]) if call.query.get("parent") else ()
+    found = reserved.children(call, parent)
+    if found is None:
+        with call.catalog() as catalog:
+            found = [one for one in catalog.list_namespaces(parent) if call.principal.sees(".".join(one))]
     names, token = page_of([SEPARATOR.join(one) for one in found], call.query)
     return json_response({"namespaces": [name.split(SEPARATOR) for name in names], "next-page-token": token})
 
@@ -38,6 +42,9 @@ def create(call: Call) -> Response:
     """A namespace with properties."""
     body = call.parsed(CreateNamespace)
     namespace = checked_namespace(body.namespace)
+    if reserved.is_reserved(call, namespace):
+        return reserved.create(call, namespace, body.properties)
+    call.require(Role.ADMIN, namespace)
     with call.catalog() as catalog:
         catalog.create_namespace(namespace, body.properties)
     return json_response({"namespace": namespace, "properties": body.properties})
@@ -45,6 +52,8 @@ def create(call: Call) -> Response:
 
 def load(call: Call) -> Response:
     """A namespace and its properties."""
+    if reserved.is_reserved(call, call.namespace()):
+        return reserved.load(call, call.namespace())
     with call.catalog() as catalog:
         properties = catalog.load_namespace_properties(call.namespace())
     return json_response({"namespace": call.namespace(), "properties": properties})
@@ -52,6 +61,9 @@ def load(call: Call) -> Response:
 
 def exists(call: Call) -> Response:
     """204 or 404."""
+    if reserved.is_reserved(call, call.namespace()):
+        reserved.load(call, call.namespace())
+        return no_content()
     with call.catalog() as catalog:
         if not catalog.namespace_exists(call.namespace()):
             raise NoSuchNamespaceError(f"Namespace does not exist: {'.'.join(call.namespace())}")
@@ -60,6 +72,9 @@ def exists(call: Call) -> Response:
 
 def drop(call: Call) -> Response:
     """An empty namespace."""
+    if reserved.is_reserved(call, call.namespace()):
+        return reserved.drop(call, call.namespace())
+    call.require(Role.ADMIN, call.namespace())
     with call.catalog() as catalog:
         catalog.drop_namespace(call.namespace())
     return no_content()
@@ -70,6 +85,9 @@ def update_properties(call: Call) -> Response:
     body = call.parsed(UpdateProperties)
     if both := sorted(set(body.removals) & body.updates.keys()):
         raise RestError(422, "UnprocessableEntityException", f"properties are both set and removed: {both}")
+    if reserved.is_reserved(call, call.namespace()):
+        return reserved.update(call, call.namespace(), body.updates, body.removals)
+    call.require(Role.ADMIN, call.namespace())
     with call.catalog() as catalog:
         summary = catalog.update_namespace_properties(call.namespace(), set(body.removals), body.updates)
     return json_response({"updated": summary.updated, "removed": summary.removed, "missing": summary.missing})

@@ -1,6 +1,7 @@
 """What an operator sees: a line in the log for each request, counters for Prometheus, the audit of what was changed.
 
-No header, no body and no query is ever logged. What goes into a message from elsewhere passes `Redaction`.
+No header, no body and no query is ever logged. What goes into a message from elsewhere passes
+`redaction.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trinitylake.rest.access import PRINCIPAL
+from trinitylake.rest.redaction import Redaction, without_secrets
 
 access_log = logging.getLogger("trinitylake.rest.access")
 audit_log = logging.getLogger("trinitylake.rest.audit")
@@ -117,25 +119,6 @@ def audit(
     audit_log.info(what, extra={"fields": fields})
 
 
-class Redaction(logging.Filter):
-    """Takes secrets out of messages, wherever they come from: libraries put addresses with signatures into theirs."""
-
-    _SECRETS = re.compile(
-        r"(?i)(bearer\s+|(?:authorization|password|secret[\w-]*|token|signature|x-amz-[\w-]+|[\w-]*access[_-]?key[\w-]*"
-        r"|account[_-]?key|sig|credential)['\"]?\s*[=:]\s*['\"]?)[^\s'\"&,;)]+"
-    )
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.msg = self.clean(record.getMessage())
-        record.args = ()
-        return True
-
-    @classmethod
-    def clean(cls, text: str) -> str:
-        """The text without secrets."""
-        return cls._SECRETS.sub(r"\1***", text)
-
-
 class JsonLines(logging.Formatter):
     """One JSON document a line."""
 
@@ -144,7 +127,7 @@ class JsonLines(logging.Formatter):
         line = {"time": moment, "level": record.levelname.lower(), "log": record.name, "message": record.getMessage()}
         line.update(getattr(record, "fields", {}))
         if record.exc_info:
-            line["exception"] = Redaction.clean(self.formatException(record.exc_info))
+            line["exception"] = without_secrets(self.formatException(record.exc_info))
         return json.dumps(line)
 
 

@@ -17,6 +17,8 @@ from trinitylake.transaction import Transaction
 
 #: More would let a client that forgets to end them fill the memory.
 MAX_OPEN = 1000
+#: Of a commit: the principal who began the transaction.
+OWNER_PROPERTY = "rest.principal"
 
 logger = logging.getLogger("trinitylake.rest")
 
@@ -26,6 +28,7 @@ class _Entry:
     transaction: Transaction
     lock: threading.RLock = field(default_factory=threading.RLock)
     is_ours: bool = True  # begun or resumed here, so ended here too
+    owner: str = ""  # the principal who began it, "" for those of other programs
 
 
 class OpenTransactions:
@@ -53,6 +56,7 @@ class OpenTransactions:
     def begin(
         self,
         *,
+        owner: str = "",
         isolation: str | None = None,
         message: str = "",
         author: str = "",
@@ -68,16 +72,27 @@ class OpenTransactions:
             properties=properties,
         )
         try:
-            self._put(_Entry(transaction))
+            self._put(_Entry(transaction, owner=owner))
         except RestError:
             transaction.rollback()
             raise
         return transaction
 
-    def list(self) -> list[Transaction]:
-        """The transactions that are open here, by id."""
+    def list(self) -> list[tuple[Transaction, str]]:
+        """The transactions that are open here, by id, and the owner of each."""
         with self._lock:
-            return [entry.transaction for _, entry in sorted(self._entries.items()) if entry.transaction.is_open]
+            entries = [entry for _, entry in sorted(self._entries.items())]
+        return [(entry.transaction, entry.owner) for entry in entries if entry.transaction.is_open]
+
+    def owner(self, id: str) -> str:
+        """The principal who began it; "" if nobody knows."""
+        with self._lock:
+            if (entry := self._entries.get(id)) is not None:
+                return entry.owner
+        if (version := self._lake.outcome(id).version) is not None:
+            entries = self._lake.at(version=version).entry.transactions
+            return next((one.properties.get(OWNER_PROPERTY, "") for one in entries if one.id == id), "")
+        return self._saved_owner(id)
 
     @contextmanager
     def borrowed(self, id: str) -> Iterator[Transaction]:
@@ -136,6 +151,10 @@ class OpenTransactions:
                     except TrinityLakeError as error:
                         logger.warning("transaction %s is lost: %s", entry.transaction.id, error)
 
+    def _saved_owner(self, id: str) -> str:
+        saved = (one for one in self._lake.transactions() if one.id == id)
+        return next((one.properties.get(OWNER_PROPERTY, "") for one in saved), "")
+
     def _committed_before(self, id: str) -> int:
         outcome = self._lake.outcome(id)
         if outcome.version is not None:
@@ -152,7 +171,7 @@ class OpenTransactions:
         if transaction.version is not None:
             raise TransactionClosed(f"transaction {id} was committed as version {transaction.version}")
         try:
-            return self._put(_Entry(transaction))
+            return self._put(_Entry(transaction, owner=self._saved_owner(id)))
         except RestError:
             with self._lock:  # another request was faster
                 if (entry := self._entries.get(id)) is not None:

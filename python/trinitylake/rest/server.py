@@ -8,15 +8,21 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import uvicorn
 
 from trinitylake.errors import InvalidArgument, StorageError
 from trinitylake.lakehouse import Lakehouse
-from trinitylake.rest.access import Tokens, is_loopback, new_token
-from trinitylake.rest.app import MAX_BODY_SIZE_BYTES, create_app
+from trinitylake.rest.access import Bearers, is_loopback
+from trinitylake.rest.app import App
 from trinitylake.rest.open_transactions import OpenTransactions
+from trinitylake.rest.options import ServerOptions
+from trinitylake.rest.protocol import BoundedProtocol
+from trinitylake.rest.tokens import Tokens
+
+if TYPE_CHECKING:
+    from trinitylake.rest.jwt_bearer import JwtSettings
 
 #: How long requests may go on after the server was told to stop.
 GRACE_SECONDS = 30
@@ -26,7 +32,7 @@ _START_SECONDS = 10.0
 class RestServer:
     """An Iceberg REST catalog over one lakehouse. Made by `serve`; listens as soon as it is made, answers once started.
 
-    As a context manager it runs in a thread of its own until the block ends.
+    As a context manager it runs in a thread of its own until the block ends, and gives its URL to the block.
     """
 
     def __init__(
@@ -34,24 +40,23 @@ class RestServer:
         lake: Lakehouse,
         host: str,
         port: int,
-        tokens: Tokens | None,
+        bearers: tuple[Bearers, ...],
         *,
         token: str = "",
         certificate_file: Path | None = None,
         key_file: Path | None = None,
         behind_proxy: bool = False,
-        max_body_size_bytes: int = MAX_BODY_SIZE_BYTES,
-        overrides_locations: bool = False,
+        options: ServerOptions | None = None,
     ) -> None:
-        _check_access(host, tokens, certificate_file, key_file, behind_proxy)
+        _check_access(host, bearers, certificate_file, key_file, behind_proxy)
+        options = options or ServerOptions()
         self._token = token
-        self._app = create_app(
-            lake, tokens, max_body_size_bytes=max_body_size_bytes, overrides_locations=overrides_locations
-        )
+        self._app = App(lake, bearers, options)
         self._scheme = "http" if certificate_file is None else "https"
         self._host = host
         config = uvicorn.Config(
             self._app,
+            http=BoundedProtocol,
             ssl_certfile=certificate_file,
             ssl_keyfile=key_file,
             log_config=None,
@@ -60,6 +65,7 @@ class RestServer:
             proxy_headers=False,
             ws="none",
             lifespan="on",
+            limit_concurrency=options.max_connections,
             timeout_graceful_shutdown=GRACE_SECONDS,
         )
         try:
@@ -88,7 +94,7 @@ class RestServer:
 
     @property
     def token(self) -> str:
-        """The token that opens it, or "" if none is needed or only a file knows."""
+        """The token that opens it, or "" if none is needed or others know."""
         return self._token
 
     @property
@@ -119,8 +125,8 @@ class RestServer:
             self._thread.join(GRACE_SECONDS + _START_SECONDS)
         self._socket.close()
 
-    def __enter__(self) -> Self:
-        return self.start()
+    def __enter__(self) -> str:
+        return self.start().url
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -132,67 +138,70 @@ def serve(
     lake: Lakehouse,
     host: str = "127.0.0.1",
     port: int = 0,
-    token: str | None = None,
     *,
-    without_token: bool = False,
+    token: str | None = None,
     token_file: Path | None = None,
+    jwt: JwtSettings | None = None,
     certificate_file: Path | None = None,
     key_file: Path | None = None,
     behind_proxy: bool = False,
-    max_body_size_bytes: int = MAX_BODY_SIZE_BYTES,
-    overrides_locations: bool = False,
+    options: ServerOptions | None = None,
 ) -> RestServer:
-    """A REST catalog server over a lakehouse, to be written in a `with` statement.
+    """A REST catalog server over a lakehouse, to be written in a `with` statement, which gives its URL.
+
+    Without a token every program on this machine gets in, and nobody else.
 
     Args:
         lake: what is served.
         host: the address to listen on.
         port: 0 for one that is free.
-        token: that opens the server; a random one if not given.
-        without_token: let every program on this machine in.
-        token_file: the tokens instead of `token` (`Tokens.from_file`).
+        token: that opens the server.
+        token_file: tokens with the roles of each (`Tokens.from_file`).
+        jwt: which JSON Web Tokens open it, too.
         certificate_file, key_file: for TLS, in PEM.
         behind_proxy: TLS ends in a proxy in front of the server.
-        max_body_size_bytes: of a request.
-        overrides_locations: where a client asks for a location outside of the lakehouse, choose one; else refuse it.
+        options: limits and choices.
 
     Raises:
         InvalidArgument: for a bad token or certificate, a port that is taken, choices that contradict each other, and
-            for an address that other machines reach without a chosen token, and TLS or `behind_proxy`.
+            for an address that other machines reach without tokens, and TLS or `behind_proxy`.
     """
-    if (token is not None) + (token_file is not None) + without_token > 1:
-        raise InvalidArgument("choose a token, a token file, or no token, not several of them")
-    if token is None and token_file is None and not is_loopback(host):
-        raise InvalidArgument(f"{host} can be reached from other machines: choose a token")
+    if token is not None and token_file is not None:
+        raise InvalidArgument("choose a token or a token file, not both")
+    bearers: list[Bearers] = []
     if token_file is not None:
-        tokens: Tokens | None = Tokens.from_file(token_file)
-    elif without_token:
-        tokens = None
-    else:
-        token = new_token() if token is None else token
-        tokens = Tokens([token])
+        bearers.append(Tokens.from_file(token_file))
+    elif token is not None:
+        bearers.append(Tokens([token]))
+    if jwt is not None:
+        bearers.append(_jwt_bearers(jwt))
     return RestServer(
         lake,
         host,
         port,
-        tokens,
+        tuple(bearers),
         token=token or "",
         certificate_file=certificate_file,
         key_file=key_file,
         behind_proxy=behind_proxy,
-        max_body_size_bytes=max_body_size_bytes,
-        overrides_locations=overrides_locations,
+        options=options,
     )
 
 
+def _jwt_bearers(settings: JwtSettings) -> Bearers:
+    from trinitylake.rest.jwt_bearer import JwtBearers  # loads a library for cryptography
+
+    return JwtBearers(settings)
+
+
 def _check_access(
-    host: str, tokens: Tokens | None, certificate_file: Path | None, key_file: Path | None, behind_proxy: bool
+    host: str, bearers: tuple[Bearers, ...], certificate_file: Path | None, key_file: Path | None, behind_proxy: bool
 ) -> None:
     if (certificate_file is None) != (key_file is None):
         raise InvalidArgument("TLS needs a certificate and its key, both")
     if is_loopback(host):
         return
-    if tokens is None:
+    if not bearers:
         raise InvalidArgument(f"{host} can be reached from other machines: a token is needed")
     if certificate_file is None and not behind_proxy:
         raise InvalidArgument(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import cast
@@ -25,6 +26,7 @@ from trinitylake.rest.call import Call, json_response, no_content
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.names import Name, Rename
 from trinitylake.rest.pages import page_of
+from trinitylake.rest.principals import EVERYTHING, Role
 from trinitylake.rest.served_catalog import ServedCatalog
 from trinitylake.rest.table_changes import TableChange, stage
 from trinitylake.rest.table_responses import Snapshots, table_body
@@ -57,6 +59,8 @@ def list_all(call: Call) -> Response:
     namespace = call.namespace()
     with call.catalog() as catalog:
         found = catalog.list_tables(namespace)
+    if not call.principal.is_admin_of_everything:
+        found = [one for one in found if call.principal.may(Role.READER, ".".join(one))]
     names, token = page_of([one[-1] for one in found], call.query)
     identifiers = [{"namespace": namespace, "name": name} for name in names]
     return json_response({"identifiers": identifiers, "next-page-token": token})
@@ -66,6 +70,7 @@ def create(call: Call) -> Response:
     """A new table; with `stage-create` only its metadata, to be committed with `assert-create`."""
     body = call.parsed(CreateTable)
     identifier = (*call.namespace(), body.name)
+    call.require(Role.WRITER, identifier)
     spec = body.partition_spec or UNPARTITIONED_PARTITION_SPEC
     order = body.write_order or UNSORTED_SORT_ORDER
     with call.catalog() as catalog:
@@ -75,6 +80,7 @@ def create(call: Call) -> Response:
                 staged = catalog._create_staged_table(
                     identifier, body.table_schema, location, spec, order, body.properties
                 )
+                _make_folders(catalog, staged.metadata.location)
                 return Response(
                     table_body(None, staged.metadata.model_dump_json().encode()), media_type="application/json"
                 )
@@ -86,6 +92,7 @@ def create(call: Call) -> Response:
             made = catalog._write(
                 lambda transaction: table_writing.create_table(transaction, namespace, name, metadata)
             )
+        _make_folders(catalog, metadata.location)
         return _staged_response(call, made)
 
 
@@ -95,7 +102,7 @@ def load(call: Call) -> Response:
     if snapshots not in ("all", "refs"):
         raise bad_request(f"snapshots is all or refs, not {snapshots!r}")
     with call.catalog() as catalog:
-        return _load_response(
+        return load_response(
             call, catalog, call.identifier("table"), cast(Snapshots, snapshots), call.headers.get("if-none-match")
         )
 
@@ -133,6 +140,8 @@ def drop(call: Call) -> Response:
 def rename(call: Call) -> Response:
     """Another name, in another namespace if wished."""
     body = call.parsed(Rename)
+    call.require(Role.WRITER, body.source.identifier())
+    call.require(Role.WRITER, body.destination.identifier())
     (old_namespace, old), (namespace, name) = (
         object_name(body.source.identifier()),
         object_name(body.destination.identifier()),
@@ -150,9 +159,14 @@ def rename(call: Call) -> Response:
 
 
 def register(call: Call) -> Response:
-    """A table whose metadata file lies below the root. Files elsewhere are refused: the server would read them."""
+    """A table whose metadata file lies below the root. Files elsewhere are refused: the server would read them.
+
+    The file may be of any table, so whoever registers one must be a reader of everything.
+    """
     body = call.parsed(Register)
     identifier = (*call.namespace(), body.name)
+    call.require(Role.WRITER, identifier)
+    call.require(Role.READER, (EVERYTHING,))
     namespace, name = object_name(identifier)
     with call.catalog() as catalog:
         inside(catalog, body.metadata_location)
@@ -162,7 +176,7 @@ def register(call: Call) -> Response:
                     transaction, namespace, name, body.metadata_location, body.overwrite
                 )
             )
-        return _load_response(call, catalog, identifier)
+        return load_response(call, catalog, identifier)
 
 
 def chosen_location(call: Call, catalog: ServedCatalog, location: str | None) -> str | None:
@@ -175,7 +189,7 @@ def chosen_location(call: Call, catalog: ServedCatalog, location: str | None) ->
     try:
         catalog._io().path_of(location.rstrip("/"))
     except InvalidLocation:
-        if call.service.overrides_locations:
+        if call.service.options.overrides_locations:
             return None
         raise
     return location
@@ -209,13 +223,14 @@ def readable(location: str) -> Iterator[None]:
         raise bad_request(f"there is no metadata that can be read at {location!r}") from error
 
 
-def _load_response(
+def load_response(
     call: Call,
     catalog: ServedCatalog,
     identifier: tuple[str, ...],
     snapshots: Snapshots = "all",
     if_none_match: str | None = None,
 ) -> Response:
+    """The answer to a load of a table. Raises as `load` does."""
     responses = call.service.table_responses
     namespace, name = object_name(identifier, NoSuchTableError)
     source = catalog.source
@@ -235,6 +250,17 @@ def _load_response(
             path, text = table.staged.finish()
             return responses.of_metadata(catalog._io().uri_of(path), text, snapshots, if_none_match)
     return responses.of_file(catalog._io(), metadata_path(definition, f"{namespace}.{name}"), snapshots, if_none_match)
+
+
+def _make_folders(catalog: ServedCatalog, location: str) -> None:
+    """On a local disk, the folders of a table: DuckDB writes files there and does not make folders."""
+    io = catalog._io()
+    if io._local_root is None or io._real_local_root is None:
+        return
+    for folder in ("data", "metadata"):
+        path = os.path.realpath(f"{io._local_root}{io.path_of(location)}/{folder}")
+        if path.startswith(io._real_local_root):  # and not through a link that leads elsewhere
+            os.makedirs(path, exist_ok=True)
 
 
 def _staged_response(call: Call, staged: StagedTable) -> Response:

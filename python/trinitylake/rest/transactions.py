@@ -1,7 +1,8 @@
 """Transactions over HTTP: the commit over several tables of the specification, and this project's open transactions.
 
 The extension lives below `/trinitylake/v1/transactions`: begin, list, look at, commit, roll back. What happens in an
-open transaction goes through the ordinary routes, with the prefix that its warehouse `@txn/<id>` leads to.
+open transaction goes through the ordinary routes, with the prefix that its warehouse `@txn/<id>` leads to. Who began it
+ends it, or an admin of everything; everybody works in it as far as their roles go.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from starlette.responses import Response
 from trinitylake.iceberg.catalog.bound_catalog import names_checked
 from trinitylake.iceberg.catalog.errors import translated
 from trinitylake.rest.addresses import transaction_prefix
-from trinitylake.rest.call import Call, json_response, no_content
+from trinitylake.rest.call import PRINCIPAL_PROPERTY, RESERVED_PROPERTY_PREFIX, Call, json_response, no_content
+from trinitylake.rest.errors import bad_request
+from trinitylake.rest.principals import Role, forbidden
 from trinitylake.rest.table_changes import TableChange, stage
 from trinitylake.rest.tables import with_chosen_location
 from trinitylake.transaction import Transaction
@@ -42,6 +45,8 @@ class Begin(BaseModel):
 def commit_tables(call: Call) -> Response:
     """Commit to several tables: all of it in one version of the lakehouse, or nothing."""
     body = call.parsed(CommitTransaction)
+    for change in body.table_changes:
+        call.require(Role.WRITER, change.table)
     with call.catalog() as catalog, translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
         changes = [with_chosen_location(call, catalog, change) for change in body.table_changes]
         catalog._write(lambda transaction: stage(transaction, changes))
@@ -50,42 +55,100 @@ def commit_tables(call: Call) -> Response:
 
 def begin(call: Call) -> Response:
     """Begin a transaction."""
-    body = call.parsed(Begin)
+    return json_response(_described(begin_transaction(call, call.parsed(Begin))), 201)
+
+
+def begin_transaction(call: Call, body: Begin) -> Transaction:
+    """Begin a transaction of the principal. Raises `RestError` 403 for one who could write nothing."""
+    if not call.principal.may_write_somewhere():
+        raise forbidden(f"{call.principal.name} is a writer of nothing")
+    if reserved := [name for name in body.properties if name.startswith(RESERVED_PROPERTY_PREFIX)]:
+        raise bad_request(f"properties that start with {RESERVED_PROPERTY_PREFIX!r} are the server's: {reserved}")
     transaction = call.service.transactions.begin(
-        isolation=body.isolation, message=body.message, author=body.author, id=body.id, properties=body.properties
+        owner=call.principal.name,
+        isolation=body.isolation,
+        message=body.message,
+        author=body.author or call.principal.name,
+        id=body.id,
+        properties={**body.properties, **call.commit.properties},
     )
-    return json_response(_described(transaction), 201)
+    call.commit.transaction_id = transaction.id
+    return transaction
 
 
 def list_all(call: Call) -> Response:
-    """Those that are open in this server, and those that are saved and would be picked up."""
-    here = call.service.transactions.list()
-    known = {transaction.id for transaction in here}
-    saved = [one for one in call.service.lake.transactions() if one.id not in known]
+    """Those that are open in this server, and those that are saved and would be picked up: one's own."""
     return json_response(
         {
-            "open": [_described(transaction) for transaction in here],
-            "saved": [{"id": one.id, "warehouse": f"@txn/{one.id}", "base-version": one.base_version} for one in saved],
+            "open": [_described(one) for one, owner in call.service.transactions.list() if _may_end(call, owner)],
+            "saved": [
+                {"id": one.id, "warehouse": f"@txn/{one.id}", "base-version": one.base_version} for one in _saved(call)
+            ],
         }
     )
 
 
+def visible_ids(call: Call) -> list[str]:
+    """The ids of what `list_all` lists."""
+    here = [one.id for one, owner in call.service.transactions.list() if _may_end(call, owner)]
+    return sorted([*here, *(one.id for one in _saved(call))])
+
+
 def load(call: Call) -> Response:
     """An open transaction."""
-    with call.service.transactions.borrowed(call.name("id")) as transaction:
-        return json_response(_described(transaction))
+    return json_response(described_of(call, call.name("id")))
+
+
+def described_of(call: Call, id: str) -> dict[str, Any]:
+    """What an open transaction is. Raises `RestError` 403 for somebody else's."""
+    _require_owner(call, id)
+    with call.service.transactions.borrowed(id) as transaction:
+        return _described(transaction)
 
 
 def commit(call: Call) -> Response:
     """Commit; a transaction that was committed before answers with its version again."""
     id = call.name("id")
-    return json_response({"id": id, "version": call.service.transactions.commit(id)})
+    return json_response({"id": id, "version": commit_transaction(call, id)})
+
+
+def commit_transaction(call: Call, id: str) -> int:
+    """Commit; returns the version. Raises `RestError` 403 for somebody else's."""
+    _require_owner(call, id)
+    call.commit.transaction_id = id
+    call.commit.version = call.service.transactions.commit(id)
+    return call.commit.version
 
 
 def rollback(call: Call) -> Response:
     """Roll back."""
-    call.service.transactions.rollback(call.name("id"))
+    rollback_transaction(call, call.name("id"))
     return no_content()
+
+
+def rollback_transaction(call: Call, id: str) -> None:
+    """Roll back. Raises `RestError` 403 for somebody else's."""
+    _require_owner(call, id)
+    call.commit.transaction_id = id
+    call.service.transactions.rollback(id)
+
+
+def _saved(call: Call) -> list[Any]:
+    known = {one.id for one, _ in call.service.transactions.list()}
+    return [
+        one
+        for one in call.service.lake.transactions()
+        if one.id not in known and _may_end(call, one.properties.get(PRINCIPAL_PROPERTY, ""))
+    ]
+
+
+def _may_end(call: Call, owner: str) -> bool:
+    return owner == call.principal.name or call.principal.is_admin_of_everything
+
+
+def _require_owner(call: Call, id: str) -> None:
+    if not call.principal.is_admin_of_everything and call.service.transactions.owner(id) != call.principal.name:
+        raise forbidden(f"transaction {id} is not one that {call.principal.name} has begun")
 
 
 def _described(transaction: Transaction) -> dict[str, Any]:

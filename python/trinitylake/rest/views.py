@@ -26,6 +26,7 @@ from trinitylake.rest.call import Call, json_response, no_content
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.names import Rename
 from trinitylake.rest.pages import page_of
+from trinitylake.rest.principals import EVERYTHING, Role
 from trinitylake.rest.served_catalog import ServedCatalog
 from trinitylake.rest.tables import chosen_location, inside, readable
 from trinitylake.rest.view_changes import (
@@ -66,6 +67,8 @@ def list_all(call: Call) -> Response:
     namespace = call.namespace()
     with call.catalog() as catalog:
         found = catalog.list_views(namespace)
+    if not call.principal.is_admin_of_everything:
+        found = [one for one in found if call.principal.may(Role.READER, ".".join(one))]
     names, token = page_of([one[-1] for one in found], call.query)
     identifiers = [{"namespace": namespace, "name": name} for name in names]
     return json_response({"identifiers": identifiers, "next-page-token": token})
@@ -74,6 +77,7 @@ def list_all(call: Call) -> Response:
 def create(call: Call) -> Response:
     """A new view."""
     body = call.parsed(CreateView)
+    call.require(Role.WRITER, (*call.namespace(), body.name))
     check_texts(body.view_version)
     version = body.view_version.model_copy(update={"schema_id": 0})
     namespace, name = object_name((*call.namespace(), body.name))
@@ -89,7 +93,7 @@ def create(call: Call) -> Response:
 def load(call: Call) -> Response:
     """A view."""
     with call.catalog() as catalog:
-        return _response(catalog.load_view(call.identifier("view")))
+        return response_of(catalog.load_view(call.identifier("view")))
 
 
 def exists(call: Call) -> Response:
@@ -136,6 +140,8 @@ def drop(call: Call) -> Response:
 def rename(call: Call) -> Response:
     """Another name, in another namespace if wished."""
     body = call.parsed(Rename)
+    call.require(Role.WRITER, body.source.identifier())
+    call.require(Role.WRITER, body.destination.identifier())
     old_namespace, old = object_name(body.source.identifier())
     namespace, name = object_name(body.destination.identifier())
 
@@ -159,6 +165,8 @@ def rename(call: Call) -> Response:
 def register(call: Call) -> Response:
     """A view from a metadata file below the root, which is read once."""
     body = call.parsed(RegisterView)
+    call.require(Role.WRITER, (*call.namespace(), body.name))
+    call.require(Role.READER, (EVERYTHING,))
     with call.catalog() as catalog:
         inside(catalog, body.metadata_location)
         with readable(body.metadata_location):
@@ -197,7 +205,8 @@ def _metadata_file(view: View) -> tuple[str, str]:
     return f"{folder.rstrip('/')}/{view.metadata.current_version_id:05d}-{state}.metadata.json", text
 
 
-def _response(view: View) -> Response:
+def response_of(view: View) -> Response:
+    """The answer that holds a view."""
     location, metadata = _metadata_file(view)
     body = f'{{"metadata-location":{json.dumps(location)},"metadata":{metadata},"config":{{}}}}'
     return Response(body, media_type="application/json")
@@ -215,4 +224,4 @@ def _written(catalog: ServedCatalog, view: View) -> Response:
             io.put(io.path_of(location), metadata.encode(), overwrite=False)
         except (StorageError, PermissionError) as error:
             logger.warning("the metadata file of a view was not written: %s", error)
-    return _response(view)
+    return response_of(view)

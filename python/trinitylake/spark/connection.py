@@ -6,6 +6,7 @@ A connection is a server and the catalogs of the sessions that use it. It lives 
 
 from __future__ import annotations
 
+import secrets
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
@@ -103,7 +104,8 @@ def connect(
         if known is None:
             from trinitylake.rest import serve
 
-            known = _connections[key] = Connection(lake, serve(lake).start(), dict(catalog_config or {}))
+            server = serve(lake, token=secrets.token_urlsafe(32)).start()
+            known = _connections[key] = Connection(lake, server, dict(catalog_config or {}))
         elif known.lake.uri != lake.uri:
             raise InvalidArgument(f"catalog {catalog} is connected to {known.lake.uri}: choose another name")
     known.add_catalog(session, catalog, "@latest")

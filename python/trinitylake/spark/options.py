@@ -44,7 +44,8 @@ class Options:
         since: a stream and the metadata table "changes": only what came after this version.
         split_size_bytes: the size of data files that one read task takes.
         max_versions_per_trigger, max_files_per_trigger: how much one micro-batch of a stream takes at most.
-        ignore_changes: a stream goes on where rows were removed or replaced, instead of failing there.
+        ignore_changes: a stream goes on where rows were removed or replaced, instead of failing there. What was
+            removed stays with the consumer; what was appended in its place arrives.
         message, author: kept in the log of the lakehouse.
     """
 

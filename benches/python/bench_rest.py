@@ -1,0 +1,112 @@
+"""The REST server, embedded, under load from another process; commits beside PyIceberg's SqlCatalog on SQLite."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import trinitylake as tl
+from benches.python import lakes, peers
+from benches.python.measure import Bench, at_least, at_most
+from trinitylake.rest import RestServer, serve
+
+TOP = Path(__file__).resolve().parent.parent.parent
+CONNECTIONS = 16
+#: With metadata, among those that are only registered.
+REAL_TABLES = 256
+
+Request = tuple[str, str, str]
+
+
+def load(server: RestServer, requests: list[list[Request]], repeats: int) -> tuple[float, list[float]]:
+    """What a client with a connection for each list sees: seconds for all, and of each request, sorted."""
+    task = json.dumps({"port": server.port, "repeats": repeats, "requests": requests})
+    command = [sys.executable, "-m", "benches.python.http_load"]
+    done = subprocess.run(command, input=task, capture_output=True, text=True, cwd=TOP, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    found: dict[str, Any] = json.loads(done.stdout)
+    return float(found["seconds"]), sorted(found["each"])
+
+
+def rest_loading(bench: Bench) -> None:
+    """Load single tables and list a namespace of 10,000, at 100,000 tables."""
+    tables = bench.size(100_000, 1_000)
+    lake = tl.open(lakes.registered(bench.folder("lake"), tables), durability="none")
+    lake.create_namespace("real")
+    with lake.transaction() as txn:
+        for number in range(REAL_TABLES):
+            txn.create_table(f"real.t{number:04d}", peers.SCHEMA)
+    server = serve(lake)
+    with server:
+        one_each: list[list[Request]] = [
+            [
+                ("GET", f"/v1/latest/namespaces/real/tables/t{number:04d}", "")
+                for number in range(start, REAL_TABLES, CONNECTIONS)
+            ]
+            for start in range(CONNECTIONS)
+        ]
+        load(server, one_each, 2)
+        rates, latencies = [], []
+        for _ in range(bench.size(7, 2)):
+            repeats = bench.size(40, 4)
+            seconds, each = load(server, one_each, repeats)
+            rates.append(len(each) / seconds)
+            latencies.append(each[int(len(each) * 0.99)])
+        what = f"REST: load tables of {tables:,} over {CONNECTIONS} connections"
+        bench.figure(None, f"{what}, requests a second", rates, "1/s", at_least(3000))
+        bench.figure(None, f"{what}, 99th percentile", latencies, "s", at_most(0.020))
+        share = lakes.TABLES_PER_NAMESPACE if tables >= 100_000 else tables // 10
+        path = "/v1/latest/namespaces/namespace_00003/tables"
+        lists = [load(server, [[("GET", path, "")]], 5)[1][2] for _ in range(bench.size(7, 2))]
+        bench.figure(None, f"REST: list {share:,} tables", lists, "s", at_most(0.100))
+
+
+def rest_commits(bench: Bench) -> None:
+    """Commits of a table property, from 16 clients, each on a table of its own. Both sides sync their catalog."""
+    lake = tl.create(str(bench.folder("lake")), durability="fsync")
+    sql = peers.sql_catalog(bench.folder("sql"))
+    sql.create_namespace("n")
+    lake.create_namespace("n")
+    names = [f"t{number:02d}" for number in range(CONNECTIONS)]
+    for name in names:
+        lake.create_table(f"n.{name}", peers.SCHEMA)
+        sql.create_table(f"n.{name}", peers.SCHEMA)
+    theirs_tables = [sql.load_table(f"n.{name}") for name in names]
+    server = serve(lake)
+    repeats = bench.size(20, 3)
+
+    def set_property(table: Any) -> None:
+        for number in range(repeats):
+            with table.transaction() as change:
+                change.set_properties({"number": str(number)})
+
+    def posts(name: str, round: int) -> list[Request]:
+        requests: list[Request] = []
+        for number in range(repeats):
+            updates = [{"action": "set-properties", "updates": {"number": f"{round}.{number}"}}]
+            body = json.dumps({"requirements": [], "updates": updates})
+            requests.append(("POST", f"/v1/latest/namespaces/n/tables/{name}", body))
+        return requests
+
+    ours, theirs = [], []
+    with server, ThreadPoolExecutor(CONNECTIONS) as pool:
+        before = lake.version
+        for round in range(bench.size(5, 2)):
+            ours.append(load(server, [posts(name, round) for name in names], 1)[0] / (repeats * len(names)))
+            start = time.perf_counter()
+            list(pool.map(set_property, theirs_tables))
+            theirs.append((time.perf_counter() - start) / (repeats * len(names)))
+    versions = lake.version - before
+    commits = len(ours) * repeats * len(names)
+    what = f"REST: commit a table property from {CONNECTIONS} clients"
+    note = f"{commits} commits made {versions} versions"
+    bench.speed(None, what, ours, "SqlCatalog on SQLite", theirs, at_least(10), note=note)
+
+
+BENCHMARKS = {"rest-load": rest_loading, "rest-commit": rest_commits}

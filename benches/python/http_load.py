@@ -1,0 +1,83 @@
+"""A client that keeps connections busy, in a process of its own: `python -m benches.python.http_load`.
+
+It reads a JSON document from standard input (`port`, `connections`, `requests`: for each connection what it sends, as
+lists of method, path and body; `repeats`) and writes one with the seconds of all, and of each request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+
+import uvloop
+
+
+class _Connection(asyncio.Protocol):
+    """Sends the next request when the answer to the one before is there."""
+
+    def __init__(self, requests: list[bytes], repeats: int) -> None:
+        self.seconds: list[float] = []
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._requests = requests * repeats
+        self._received = b""
+        self._sent_at = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._send()
+
+    def _send(self) -> None:
+        self._sent_at = time.perf_counter()
+        self._transport.write(self._requests[len(self.seconds)])
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        head, separator, body = self._received.partition(b"\r\n\r\n")
+        if not separator:
+            return
+        lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+        if len(body) < (int(lengths[0].partition(b":")[2]) if lengths else 0):
+            return
+        self.seconds.append(time.perf_counter() - self._sent_at)
+        if not head.startswith((b"HTTP/1.1 200", b"HTTP/1.1 204")):
+            self.done.set_exception(RuntimeError(self._received[:2000].decode()))
+            return
+        self._received = b""
+        if len(self.seconds) == len(self._requests):
+            self.done.set_result(None)
+            self._transport.close()
+        else:
+            self._send()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.done.done():
+            self.done.set_exception(exc or RuntimeError("the server closed the connection"))
+
+
+def _bytes(method: str, path: str, body: str) -> bytes:
+    length = f"Content-Length: {len(body.encode())}\r\n" if body else ""
+    return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{length}\r\n{body}".encode()
+
+
+async def _run(task: dict[str, object]) -> dict[str, object]:
+    port, repeats, per_connection = task["port"], task["repeats"], task["requests"]
+    assert isinstance(port, int)
+    assert isinstance(repeats, int)
+    assert isinstance(per_connection, list)
+    loop = asyncio.get_running_loop()
+    prepared = [[_bytes(*request) for request in requests] for requests in per_connection]
+    start = time.perf_counter()
+    connections = [
+        (await loop.create_connection(lambda requests=requests: _Connection(requests, repeats), "127.0.0.1", port))[1]
+        for requests in prepared
+    ]
+    await asyncio.gather(*(connection.done for connection in connections))
+    seconds = time.perf_counter() - start
+    return {"seconds": seconds, "each": [one for connection in connections for one in connection.seconds]}
+
+
+if __name__ == "__main__":
+    print(json.dumps(uvloop.run(_run(json.load(sys.stdin)))))

@@ -1,0 +1,121 @@
+"""DuckDB, unmodified, with its own Iceberg extension: attach, read, write, and BEGIN … COMMIT over two tables."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import trinitylake as tl
+from rest.client import Client, running
+from trinitylake.rest import RestServer
+
+ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", "c"]})
+#: In the order in which they need each other.
+EXTENSIONS = ("httpfs", "avro", "iceberg")
+
+
+def extension(name: str) -> Path:
+    """The file of an extension, which comes as a package."""
+    package = importlib.util.find_spec(f"duckdb_extension_{name}")
+    assert package is not None
+    assert package.origin is not None
+    return next(Path(package.origin).parent.rglob(f"{name}.duckdb_extension"))
+
+
+def attached(server: RestServer, warehouse: str = "@latest") -> duckdb.DuckDBPyConnection:
+    """DuckDB with the catalog attached as `lake`."""
+    connection = duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
+    for name in EXTENSIONS:
+        connection.execute(f"LOAD '{extension(name)}'")
+    connection.execute(
+        f"ATTACH '{warehouse}' AS lake (TYPE iceberg, ENDPOINT '{server.url}', AUTHORIZATION_TYPE 'none')"
+    )
+    return connection
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """Two tables of three rows."""
+    with lake.transaction() as txn:
+        txn.create_namespace("shop")
+        txn.create_table("shop.orders", ROWS).append(ROWS)
+        txn.create_table("shop.totals", ROWS).append(ROWS)
+    return lake
+
+
+@pytest.fixture
+def open_server(shop: tl.Lakehouse) -> Iterator[RestServer]:
+    """A server without a token."""
+    with running(shop) as server:
+        yield server
+
+
+def count(lake: tl.Lakehouse, table: str) -> int:
+    return int(lake.table(table).scan().to_arrow().num_rows)
+
+
+def test_duckdb_reads_and_writes_tables(open_server: RestServer, shop: tl.Lakehouse) -> None:
+    with attached(open_server) as connection:
+        assert connection.execute("SELECT id, name FROM lake.shop.orders ORDER BY id").fetchall() == [
+            (1, "a"),
+            (2, "b"),
+            (3, "c"),
+        ]
+        connection.execute("INSERT INTO lake.shop.orders VALUES (4, 'd')")
+        connection.execute("CREATE TABLE lake.shop.fresh AS SELECT 7 AS n")
+        assert connection.execute("SELECT count(*) FROM lake.shop.orders").fetchall() == [(4,)]
+        connection.execute("DELETE FROM lake.shop.orders WHERE id = 1")
+    assert sorted(shop.table("shop.orders").scan().to_arrow()["id"].to_pylist()) == [2, 3, 4]
+    assert shop.table("shop.fresh").scan().to_arrow().to_pylist() == [{"n": 7}]
+
+
+def test_a_transaction_of_duckdb_over_two_tables_is_one_version(open_server: RestServer, shop: tl.Lakehouse) -> None:
+    before = shop.version
+    with attached(open_server) as connection:
+        connection.execute("BEGIN")
+        connection.execute("INSERT INTO lake.shop.orders VALUES (4, 'd')")
+        connection.execute("INSERT INTO lake.shop.totals VALUES (4, 'd'), (5, 'e')")
+        assert (count(shop, "shop.orders"), count(shop, "shop.totals")) == (3, 3)
+        connection.execute("COMMIT")
+    assert shop.version == before + 1
+    assert (count(shop, "shop.orders"), count(shop, "shop.totals")) == (4, 5)
+
+
+def test_a_transaction_of_duckdb_that_lost_a_race_changes_no_table(open_server: RestServer, shop: tl.Lakehouse) -> None:
+    with attached(open_server) as connection:
+        connection.execute("BEGIN")
+        connection.execute("INSERT INTO lake.shop.orders VALUES (4, 'd')")
+        connection.execute("DELETE FROM lake.shop.totals WHERE id = 1")
+        shop.table("shop.totals").overwrite(ROWS)
+        before = shop.version
+        with pytest.raises(duckdb.Error):
+            connection.execute("COMMIT")
+    assert shop.version == before
+    assert (count(shop, "shop.orders"), count(shop, "shop.totals")) == (3, 3)
+
+
+def test_two_engines_work_in_one_open_transaction(open_server: RestServer, shop: tl.Lakehouse) -> None:
+    client = Client(open_server)
+    id = client("POST", "/trinitylake/v1/transactions", {"message": "together"}).body["id"]
+    with attached(open_server, f"@txn/{id}") as one, attached(open_server, f"@txn/{id}") as other:
+        one.execute("INSERT INTO lake.shop.orders VALUES (4, 'd')")
+        assert other.execute("SELECT count(*) FROM lake.shop.orders").fetchall() == [(4,)]
+        other.execute("INSERT INTO lake.shop.totals SELECT * FROM lake.shop.orders")
+    assert (count(shop, "shop.orders"), count(shop, "shop.totals")) == (3, 3)
+    assert client("POST", f"/trinitylake/v1/transactions/{id}/commit").code == 200
+    assert (count(shop, "shop.orders"), count(shop, "shop.totals")) == (4, 7)
+
+
+def test_duckdb_reads_the_past(open_server: RestServer, shop: tl.Lakehouse) -> None:
+    version = shop.version
+    shop.table("shop.orders").append(ROWS)
+    with attached(open_server, f"@version/{version}") as connection:
+        assert connection.execute("SELECT count(*) FROM lake.shop.orders").fetchall() == [(3,)]
+        with pytest.raises(duckdb.Error):
+            connection.execute("INSERT INTO lake.shop.orders VALUES (9, 'z')")
+    assert count(shop, "shop.orders") == 6

@@ -1,0 +1,164 @@
+"""A request with an `Idempotency-Key` is committed once, however often it is sent, and to whichever server."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import trinitylake as tl
+from rest.client import Answer, Client, running
+from trinitylake.rest import RestServer
+from trinitylake.transaction import Transaction
+
+ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
+COLUMNS = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
+RED = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"color": "red"}}]}
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """One table."""
+    lake.create_namespace("shop", {"old": "yes"})
+    lake.create_table("shop.orders", ROWS).append(ROWS)
+    return lake
+
+
+def send(client: Client, method: str, path: str, body: Any, key: str, token: str | None = None) -> Answer:
+    return client(method, path, body, headers={"Idempotency-Key": key}, token=token)
+
+
+def without_request_headers(answer: Answer) -> Answer:
+    kept = {name: value for name, value in answer.headers.items() if name not in ("date", "x-request-id")}
+    return answer._replace(headers=kept)
+
+
+VIEW = {
+    "version-id": 1,
+    "schema-id": 0,
+    "timestamp-ms": 1,
+    "summary": {},
+    "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
+    "default-namespace": ["shop"],
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/namespaces", {"namespace": ["new"], "properties": {"a": "b"}}),
+        ("POST", "/v1/namespaces/shop/properties", {"updates": {"a": "b"}, "removals": ["old", "none"]}),
+        ("POST", "/v1/namespaces/shop/tables", {"name": "fresh", "schema": COLUMNS}),
+        ("POST", "/v1/namespaces/shop/tables/orders", RED),
+        ("DELETE", "/v1/namespaces/shop/tables/orders", None),
+        ("POST", "/v1/namespaces/shop/views", {"name": "v", "schema": COLUMNS, "view-version": VIEW}),
+        (
+            "POST",
+            "/v1/tables/rename",
+            {
+                "source": {"namespace": ["shop"], "name": "orders"},
+                "destination": {"namespace": ["shop"], "name": "sales"},
+            },
+        ),
+        (
+            "POST",
+            "/v1/transactions/commit",
+            {"table-changes": [{"identifier": {"namespace": ["shop"], "name": "orders"}, **RED}]},
+        ),
+    ],
+)
+def test_the_second_answer_is_the_first_and_nothing_is_committed_again(
+    server: RestServer, http_client: Client, shop: tl.Lakehouse, method: str, path: str, body: Any
+) -> None:
+    key = str(uuid.uuid4())
+    first = send(http_client, method, path, body, key)
+    assert first.code in (200, 204), first
+    version = shop.version
+    shop.create_namespace("later")  # what came since does not change the answer
+    with running(shop, token=server.token) as other:
+        for client in (http_client, Client(other)):
+            again = send(client, method, path, body, key)
+            assert without_request_headers(again) == without_request_headers(first)
+    assert shop.version == version + 1
+
+
+def test_a_lost_reply_is_found_by_the_next_request(
+    http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = Transaction.commit
+
+    def loses_the_reply(self: Transaction, **options: Any) -> int:
+        commit(self, **options)
+        raise tl.CommitStateUnknown("the reply was lost")
+
+    key, path = str(uuid.uuid4()), "/v1/namespaces/shop/tables/orders"
+    before = shop.version
+    with monkeypatch.context() as patch:
+        patch.setattr(Transaction, "commit", loses_the_reply)
+        assert http_client("POST", path, RED).code == 500
+        answered = send(http_client, "POST", path, {**RED, "requirements": []}, key)
+    assert answered.code == 200  # the server itself has found out
+    assert answered.body["metadata"]["properties"]["color"] == "red"
+    assert send(http_client, "POST", path, RED, key).body == answered.body
+    assert shop.version == before + 2
+
+
+def test_the_same_request_sent_at_once_is_committed_once(http_client: Client, shop: tl.Lakehouse) -> None:
+    key, before = str(uuid.uuid4()), shop.version
+    answers: list[Answer] = []
+    barrier = threading.Barrier(6)
+
+    def create() -> None:
+        barrier.wait()
+        body = {"name": "fresh", "schema": COLUMNS}
+        answers.append(send(http_client, "POST", "/v1/namespaces/shop/tables", body, key))
+
+    threads = [threading.Thread(target=create) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [answer.code for answer in answers] == [200] * 6, answers
+    assert len({answer.body["metadata-location"] for answer in answers}) == 1
+    assert shop.version == before + 1
+
+
+def test_a_key_belongs_to_one_request(http_client: Client, shop: tl.Lakehouse) -> None:
+    key = str(uuid.uuid4())
+    assert send(http_client, "POST", "/v1/namespaces", {"namespace": ["a"]}, key).code == 200
+    other = send(http_client, "POST", "/v1/namespaces", {"namespace": ["b"]}, key)
+    assert (other.code, other.error) == (422, "UnprocessableEntityException")
+    assert send(http_client, "DELETE", "/v1/namespaces/a", None, key).code == 422
+    assert shop.namespaces() == ["a", "shop"]
+    assert send(http_client, "POST", "/v1/namespaces", {"namespace": ["c"]}, "not-a-uuid").code == 400
+
+
+def test_a_request_that_failed_may_be_sent_again(http_client: Client, shop: tl.Lakehouse) -> None:
+    key, body = str(uuid.uuid4()), {"name": "fresh", "schema": COLUMNS}
+    assert send(http_client, "POST", "/v1/namespaces/mall/tables", body, key).code == 404
+    shop.create_namespace("mall")
+    assert send(http_client, "POST", "/v1/namespaces/mall/tables", body, key).code == 200
+
+
+def test_the_key_of_somebody_else_is_another_key(shop: tl.Lakehouse, tmp_path: Path) -> None:
+    ana, bob = "the-token-of-ana-01", "the-token-of-bob-01"
+    file = tmp_path / "tokens"
+    file.write_text(f"{ana} ana admin:*\n{bob} bob admin:shop.*\n")
+    file.chmod(0o600)
+    key, body = str(uuid.uuid4()), {"namespace": ["secret"], "properties": {"a": "b"}}
+    with running(shop, token_file=file) as server:
+        client = Client(server)
+        assert send(client, "POST", "/v1/namespaces", body, key, ana).code == 200
+        assert send(client, "POST", "/v1/namespaces", body, key, bob).code == 403
+        drop = send(client, "DELETE", "/v1/namespaces/shop/tables/orders", None, key, bob)
+        assert drop.code == 204
+        assert send(client, "POST", "/v1/namespaces", body, key, ana).code == 200
+
+
+def test_the_config_tells_how_long_a_key_is_known(http_client: Client, shop: tl.Lakehouse) -> None:
+    assert http_client("GET", "/v1/config").body["idempotency-key-lifetime"] == "PT604800S"
+    assert "idempotency-key-lifetime" not in http_client("GET", "/v1/config?warehouse=@version/1").body

@@ -1,0 +1,263 @@
+"""What keeps a server running and lets people see how it does: probes, counters, logs, limits, a good end."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import socket
+import threading
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+import trinitylake as tl
+from rest.client import TOKEN, Client, connect, running
+from trinitylake.rest import RestServer, ServerOptions
+from trinitylake.rest.observation import JsonLines
+from trinitylake.rest.protocol import MAX_HEADERS_SIZE_BYTES, BoundedProtocol
+from trinitylake.rest.redaction import Redaction, without_secrets
+from trinitylake.transaction import Transaction
+
+ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
+CANARY = "canary-AKIA-0123456789"
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """One table."""
+    lake.create_namespace("shop")
+    lake.create_table("shop.orders", ROWS).append(ROWS)
+    return lake
+
+
+def raw(server: RestServer, sent: bytes) -> bytes:
+    """What comes back, until the server closes the connection."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        connection.sendall(sent)
+        received = b""
+        while data := connection.recv(65536):
+            received += data
+    return received
+
+
+def get(server: RestServer, path: str) -> tuple[int, str]:
+    """Without a token, and without JSON."""
+    received = raw(server, f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+    head, _, body = received.partition(b"\r\n\r\n")
+    return int(head.split()[1]), body.decode()
+
+
+def test_probes_need_no_token_and_tell_nothing_else(server: RestServer, shop: tl.Lakehouse) -> None:
+    assert get(server, "/healthz") == (200, "ok\n")
+    assert get(server, "/readyz") == (200, "ready\n")
+    assert get(server, "/metrics")[0] == 401
+
+
+def test_a_server_whose_storage_fails_is_alive_and_not_ready(
+    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: tl.Lakehouse) -> int:
+        raise tl.StorageError("gone")
+
+    monkeypatch.setattr(tl.Lakehouse, "version", property(fails))
+    with running(lake) as server:
+        assert get(server, "/readyz") == (503, "the storage fails\n")
+        assert get(server, "/healthz") == (200, "ok\n")
+
+
+def test_counters_are_by_route_and_not_by_name(shop: tl.Lakehouse) -> None:
+    with running(shop) as server:
+        client = Client(server)
+        client("GET", "/v1/namespaces/shop/tables/orders")
+        client("GET", "/v1/namespaces/shop/tables/none")
+        client("GET", "/somewhere/else")
+        client("POST", "/v1/namespaces", {"namespace": ["a"]})
+        code, text = get(server, "/metrics")
+    assert code == 200
+    route = 'route="/v1/namespaces/{namespace}/tables/{table}"'
+    assert f'trinitylake_requests_total{{code="200",method="GET",{route}}} 1.0' in text
+    assert f'trinitylake_requests_total{{code="404",method="GET",{route}}} 1.0' in text
+    assert 'trinitylake_requests_total{code="404",method="none",route="none"} 1.0' in text
+    assert 'trinitylake_commits_total{outcome="committed"} 1.0' in text
+    assert "orders" not in text
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    """What the server logs in a process of its own."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines())
+    handler.addFilter(Redaction())
+    logger = logging.getLogger("trinitylake")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield stream
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+def test_a_request_is_one_line_of_json(server: RestServer, log: io.StringIO, shop: tl.Lakehouse) -> None:
+    Client(server)("GET", "/v1/namespaces/shop/tables/orders?snapshots=refs", headers={"X-Request-Id": "r-1"})
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    [line] = [line for line in lines if line["log"] == "trinitylake.rest.access"]
+    assert line["message"] == "GET /v1/namespaces/{namespace}/tables/{table} 200"
+    assert line["path"] == "/v1/namespaces/shop/tables/orders"
+    assert line["request_id"] == "r-1"
+    assert line["who"].startswith("token-")
+
+
+def test_no_secret_is_in_logs_errors_or_config(
+    server: RestServer, log: io.StringIO, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Client(server)
+    answers = [client("GET", f"/v1/config?token={CANARY}", token=CANARY), client("GET", "/v1/config")]
+    answers.append(client("GET", "/v1/namespaces", headers={"X-Request-Id": f"bad id {CANARY}"}))
+
+    def fails(*arguments: object, **options: object) -> None:
+        raise tl.StorageError(f"PUT https://store/x?X-Amz-Signature={CANARY}&sig={CANARY} secret_access_key={CANARY}")
+
+    monkeypatch.setattr(Transaction, "commit", fails)
+    answers.append(client("POST", "/v1/namespaces", {"namespace": ["a"]}))
+    monkeypatch.setattr("trinitylake.rest.namespaces.page_of", fails)
+    answers.append(client("GET", "/v1/namespaces"))
+    assert [answer.code for answer in answers] == [401, 200, 200, 500, 500]
+    assert CANARY not in str(answers)
+    assert CANARY not in log.getvalue()
+    assert TOKEN not in log.getvalue()
+    assert "Signature=***" in log.getvalue()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Authorization: Bearer {CANARY}",
+        f"password={CANARY}",
+        f"'secret_access_key': '{CANARY}'",
+        f"?sv=1&sig={CANARY}&x=1",
+        f"AccountKey={CANARY};",
+        f"aws_access_key_id={CANARY}",
+    ],
+)
+def test_secrets_are_taken_out_of_messages(text: str) -> None:
+    assert CANARY not in without_secrets(text)
+
+
+def test_a_client_that_does_not_get_past_its_headers_is_cut_off(
+    shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BoundedProtocol, "headers_timeout_seconds", 0.3)
+    with running(shop) as server:
+        assert raw(server, b"") == b""
+        assert raw(server, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ") == b""
+        assert get(server, "/healthz")[0] == 200
+
+
+def test_headers_without_end_are_refused(server: RestServer) -> None:
+    endless = b"GET /v1/config HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 2 * MAX_HEADERS_SIZE_BYTES
+    try:
+        received = raw(server, endless)
+    except ConnectionResetError:  # closed before all of it was sent
+        received = b""
+    assert received == b"" or received.startswith(b"HTTP/1.1 431")
+    assert get(server, "/healthz")[0] == 200
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(shop: tl.Lakehouse) -> None:
+    with running(shop, options=ServerOptions(body_timeout_seconds=0.3)) as server:
+        head = b"POST /v1/namespaces HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\nConnection: close\r\n\r\n{"
+        received = raw(server, head)
+    assert received.startswith(b"HTTP/1.1 408")
+
+
+def test_more_connections_than_allowed_are_told_so(shop: tl.Lakehouse) -> None:
+    with running(shop, options=ServerOptions(max_connections=3)) as server:
+        idle = [socket.create_connection(("127.0.0.1", server.port), timeout=30) for _ in range(3)]
+        codes = {get(server, "/healthz")[0]}
+        for connection in idle:
+            connection.close()
+    assert codes == {503}
+
+
+def test_a_header_of_an_answer_cannot_be_forged(server: RestServer) -> None:
+    for planted in ("r-1\tx", "r 1", "é", "x" * 65):
+        answer = Client(server)("GET", "/v1/config", headers={"X-Request-Id": planted})
+        assert re.fullmatch(r"[0-9a-f]{32}", answer.headers["x-request-id"])
+
+
+def test_a_server_that_ends_finishes_its_commits(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = Transaction.commit
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(self: Transaction, **options: float | int | None) -> int:
+        begun.set()
+        go_on.wait(30)
+        return commit(self, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Transaction, "commit", slow)
+    answers = []
+    with running(shop) as server:
+        client = Client(server)
+        asking = threading.Thread(target=lambda: answers.append(client("POST", "/v1/namespaces", {"namespace": ["a"]})))
+        asking.start()
+        assert begun.wait(30)
+        ending = threading.Thread(target=server.stop)
+        ending.start()
+        go_on.set()
+        asking.join()
+        ending.join()
+    assert [answer.code for answer in answers] == [200]
+    assert shop.exists("a")
+
+
+def test_commits_of_several_requests_share_a_version(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit, together = Transaction.commit, threading.Barrier(8)
+
+    def at_once(self: Transaction, **options: float | int | None) -> int:
+        together.wait(30)
+        return commit(self, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Transaction, "commit", at_once)
+    before, codes = shop.version, []
+    with running(tl.open(shop.uri)) as server:  # which syncs, so that others come while one commits
+        client = Client(server)
+
+        def create(number: int) -> None:
+            for round in range(4):
+                codes.append(client("POST", "/v1/namespaces", {"namespace": [f"n{number}_{round}"]}).code)
+
+        threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert codes == [200] * 32
+    assert len(shop.namespaces()) == 33
+    assert shop.version - before < 32
+    assert any(len(entry.transactions) > 1 for entry in shop.log(None))
+
+
+def test_two_servers_serve_one_lakehouse(shop: tl.Lakehouse) -> None:
+    with running(shop) as one, running(tl.open(shop.uri, durability="none")) as other:
+        first, second = connect(one), connect(other)
+        for number in range(5):
+            first.create_namespace(f"a{number}")
+            second.create_namespace(f"b{number}")
+            assert second.namespace_exists(f"a{number}")
+        first.load_table("shop.orders").append(ROWS)
+        assert second.load_table("shop.orders").scan().to_arrow().num_rows == 6
+        id = Client(one)("POST", "/trinitylake/v1/transactions", {"id": "t"}).body["id"]
+        connect(one, f"@txn/{id}").load_table("shop.orders").append(ROWS)
+        assert Client(other)("GET", "/v1/txn~t/namespaces").code == 404  # not handed over
+    assert len(shop.namespaces()) == 11
+
+
+def test_the_url_is_what_the_block_gets(shop: tl.Lakehouse) -> None:
+    with tl.rest.serve(shop) as url:
+        assert url.startswith("http://127.0.0.1:")
+    with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))):
+        pass

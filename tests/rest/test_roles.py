@@ -1,0 +1,321 @@
+"""Roles over patterns of names, for tokens of a file and for JSON Web Tokens; and who did what, afterwards."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pyarrow as pa
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+import trinitylake as tl
+from rest.client import Answer, Client, running
+from trinitylake.rest import JwtSettings, RestServer
+from trinitylake.rest.principals import Grant, Principal, Role
+
+ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
+COLUMNS = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
+READER, WRITER, ADMIN, ROOT = (f"the-token-of-{role}-0123456789" for role in ("reader", "writer", "admin", "root"))
+RED = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"color": "red"}}]}
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """Tables in two namespaces, and one in a nested one."""
+    with lake.transaction() as txn:
+        for namespace in ("shop", "shop.till", "payroll"):
+            txn.create_namespace(namespace)
+            txn.create_table(f"{namespace}.orders", ROWS).append(ROWS)
+        txn.create_view("payroll.top", "SELECT 1")
+    return lake
+
+
+@pytest.fixture
+def roles_server(shop: tl.Lakehouse, tmp_path: Path) -> Iterator[RestServer]:
+    """A server that knows a reader, a writer and an admin of `shop`, and one of everything."""
+    file = tmp_path / "tokens"
+    file.write_text(
+        f"{READER} rita reader:shop.*\n{WRITER} walt writer:shop.*\n"
+        f"{ADMIN} ada admin:shop.* reader:payroll.orders\n{ROOT} root admin:*\n"
+    )
+    file.chmod(0o600)
+    with running(shop, token_file=file) as server:
+        yield server
+
+
+class Asker:
+    """One principal after another."""
+
+    def __init__(self, server: RestServer) -> None:
+        self._client = Client(server)
+
+    def __call__(self, token: str, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self._client(method, path, body, token=token, headers=sent)
+
+
+@pytest.fixture
+def ask(roles_server: RestServer) -> Asker:
+    return Asker(roles_server)
+
+
+def rename(source: str, destination: str) -> dict[str, Any]:
+    return {
+        key: {"namespace": name.split(".")[:-1], "name": name.split(".")[-1]}
+        for key, name in (("source", source), ("destination", destination))
+    }
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "does_not"),
+    [
+        ("*", ["a", "a.b"], []),
+        ("shop.*", ["shop", "shop.orders", "shop.till.orders"], ["shopping", "shopping.a", "a.shop"]),
+        ("shop.orders", ["shop.orders"], ["shop", "shop.orders2", "shop.orders.x", "shopxorders"]),
+        ("shop.tmp_*", ["shop.tmp_", "shop.tmp_a"], ["shop.tmp", "shop.a"]),
+    ],
+)
+def test_a_pattern_is_about_names(pattern: str, fits: list[str], does_not: list[str]) -> None:
+    grant = Grant(Role.READER, pattern)
+    assert all(grant.fits(name) for name in fits)
+    assert not any(grant.fits(name) for name in does_not)
+
+
+def test_a_namespace_is_seen_by_whoever_may_read_below_it() -> None:
+    principal = Principal.of("p", ["reader:a.b.orders", "reader:x*"])
+    assert [principal.sees(name) for name in ("a", "a.b", "a.b.c", "a.bc", "b", "x", "xy.z")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
+
+
+def test_lists_show_what_may_be_read(ask: Asker) -> None:
+    assert ask(READER, "GET", "/v1/namespaces").body["namespaces"] == [["shop"]]
+    assert ask(ROOT, "GET", "/v1/namespaces").body["namespaces"] == [["payroll"], ["shop"]]
+    assert ask(ADMIN, "GET", "/v1/namespaces").body["namespaces"] == [["payroll"], ["shop"]]
+    assert [one["name"] for one in ask(ADMIN, "GET", "/v1/namespaces/payroll/tables").body["identifiers"]] == ["orders"]
+    assert ask(ADMIN, "GET", "/v1/namespaces/payroll/views").body["identifiers"] == []
+    assert ask(READER, "GET", "/v1/namespaces/payroll/tables").code == 403
+    assert ask(READER, "GET", "/v1/namespaces/payroll").code == 403
+
+
+def test_what_may_not_be_read_is_403_whether_it_is_there_or_not(ask: Asker) -> None:
+    for name in ("orders", "none"):
+        answer = ask(READER, "GET", f"/v1/namespaces/payroll/tables/{name}")
+        assert (answer.code, answer.error) == (403, "ForbiddenException")
+        assert ask(READER, "HEAD", f"/v1/namespaces/payroll/tables/{name}").code == 403
+        assert ask(READER, "GET", f"/v1/version~1/namespaces/payroll/tables/{name}").code == 403
+    assert ask(READER, "GET", "/v1/namespaces/shop.till/tables/orders").code == 400
+    assert ask(READER, "GET", "/v1/namespaces/shop%1Ftill/tables/orders").code == 200
+
+
+def test_a_reader_changes_nothing(ask: Asker, shop: tl.Lakehouse) -> None:
+    before = shop.version
+    location = shop.table("shop.orders").metadata_location
+    view = {
+        "version-id": 1,
+        "schema-id": 0,
+        "timestamp-ms": 1,
+        "summary": {},
+        "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
+        "default-namespace": ["shop"],
+    }
+    for method, path, body in [
+        ("POST", "/v1/namespaces", {"namespace": ["shop", "new"]}),
+        ("DELETE", "/v1/namespaces/shop", None),
+        ("POST", "/v1/namespaces/shop/properties", {"updates": {"a": "b"}}),
+        ("POST", "/v1/namespaces/shop/tables", {"name": "new", "schema": COLUMNS}),
+        ("POST", "/v1/namespaces/shop/tables", {"name": "new", "schema": COLUMNS, "stage-create": True}),
+        ("POST", "/v1/namespaces/shop/tables/orders", RED),
+        ("DELETE", "/v1/namespaces/shop/tables/orders", None),
+        ("POST", "/v1/tables/rename", rename("shop.orders", "shop.new")),
+        ("POST", "/v1/namespaces/shop/register", {"name": "new", "metadata-location": location}),
+        ("POST", "/v1/namespaces/shop/views", {"name": "v", "schema": COLUMNS, "view-version": view}),
+        ("POST", "/trinitylake/v1/transactions", {}),
+        ("POST", "/v1/namespaces", {"namespace": ["sys", "transactions", "t"]}),
+        (
+            "POST",
+            "/v1/transactions/commit",
+            {"table-changes": [{"identifier": {"namespace": ["shop"], "name": "orders"}, **RED}]},
+        ),
+    ]:
+        assert ask(READER, method, path, body).code == 403, (method, path)
+    assert shop.version == before
+    assert shop.transactions() == []
+
+
+def test_a_writer_writes_tables_and_makes_no_namespaces(ask: Asker, shop: tl.Lakehouse) -> None:
+    assert ask(WRITER, "POST", "/v1/namespaces/shop/tables", {"name": "new", "schema": COLUMNS}).code == 200
+    assert ask(WRITER, "POST", "/v1/namespaces/shop/tables/new", RED).code == 200
+    assert ask(WRITER, "POST", "/v1/tables/rename", rename("shop.new", "shop.till.newer")).code == 204
+    assert ask(WRITER, "DELETE", "/v1/namespaces/shop%1Ftill/tables/newer").code == 204
+    for method, path, body in [
+        ("POST", "/v1/namespaces", {"namespace": ["shop", "new"]}),
+        ("DELETE", "/v1/namespaces/shop%1Ftill", None),
+        ("POST", "/v1/namespaces/shop/properties", {"updates": {"a": "b"}}),
+    ]:
+        assert ask(WRITER, method, path, body).code == 403, (method, path)
+    assert ask(ADMIN, "POST", "/v1/namespaces", {"namespace": ["shop", "new"]}).code == 200
+    assert ask(ADMIN, "POST", "/v1/namespaces", {"namespace": ["new"]}).code == 403
+
+
+def test_a_name_in_the_body_opens_no_other_door(ask: Asker, shop: tl.Lakehouse) -> None:
+    before = shop.version
+    theirs = {"identifier": {"namespace": ["payroll"], "name": "orders"}, **RED}
+    mine = {"identifier": {"namespace": ["shop"], "name": "orders"}, **RED}
+    location = shop.table("payroll.orders").metadata_location
+    for path, body in [
+        ("/v1/tables/rename", rename("payroll.orders", "shop.stolen")),
+        ("/v1/tables/rename", rename("shop.orders", "payroll.planted")),
+        ("/v1/views/rename", rename("payroll.top", "shop.stolen")),
+        ("/v1/transactions/commit", {"table-changes": [mine, theirs]}),
+        ("/v1/namespaces/shop/register", {"name": "stolen", "metadata-location": location}),
+        ("/v1/namespaces/shop/register-view", {"name": "stolen", "metadata-location": location}),
+    ]:
+        for token in (WRITER, ADMIN):
+            answer = ask(token, "POST", path, body)
+            assert (answer.code, answer.error) == (403, "ForbiddenException"), path
+    assert ask(WRITER, "POST", "/v1/namespaces/shop/tables/orders", theirs).code == 400
+    assert shop.version == before
+
+
+def test_an_open_transaction_ends_by_whoever_began_it(ask: Asker, shop: tl.Lakehouse) -> None:
+    id = ask(WRITER, "POST", "/trinitylake/v1/transactions", {"id": "walts"}).body["id"]
+    path = f"/trinitylake/v1/transactions/{id}"
+    assert ask(WRITER, "POST", f"/v1/txn~{id}/namespaces/shop/tables/orders", RED).code == 200
+    assert ask(WRITER, "POST", f"/v1/txn~{id}/namespaces/payroll/tables/orders", RED).code == 403
+    for token in (READER, ADMIN):
+        assert ask(token, "POST", f"{path}/commit").code == 403
+        assert ask(token, "POST", f"{path}/rollback").code == 403
+        assert ask(token, "GET", path).code == 403
+        assert ask(token, "DELETE", f"/v1/namespaces/sys%1Ftransactions%1F{id}").code == 403
+        assert ask(token, "GET", "/trinitylake/v1/transactions").body == {"open": [], "saved": []}
+        assert ask(token, "GET", "/v1/namespaces?parent=sys%1Ftransactions").body["namespaces"] == []
+    assert [one["id"] for one in ask(ROOT, "GET", "/trinitylake/v1/transactions").body["open"]] == [id]
+    assert ask(WRITER, "POST", f"{path}/commit").code == 200
+    assert ask(ADMIN, "POST", f"{path}/commit").code == 403
+    assert shop.table("shop.orders").properties["color"] == "red"
+
+
+def test_a_commit_tells_who_made_it(ask: Asker, shop: tl.Lakehouse, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "trinitylake.rest.audit"):
+        assert ask(WRITER, "POST", "/v1/namespaces/shop/tables/orders", RED, X_Request_Id="r-1").code == 200
+        assert ask(READER, "POST", "/v1/namespaces/shop/tables/orders", RED, X_Request_Id="r-2").code == 403
+    [committed] = shop.log(1)[0].transactions
+    assert (committed.author, committed.message) == ("walt", "POST /v1/namespaces/shop/tables/orders")
+    assert committed.properties == {"rest.principal": "walt", "rest.request-id": "r-1"}
+    fields = [vars(record)["fields"] for record in caplog.records if record.name == "trinitylake.rest.audit"]
+    assert [(one["who"], one["code"], one["version"], one["request_id"]) for one in fields] == [
+        ("walt", 200, shop.version, "r-1"),
+        ("rita", 403, None, "r-2"),
+    ]
+    assert fields[0]["names"] == ["shop", "orders"]
+    planted = ask(WRITER, "POST", "/trinitylake/v1/transactions", {"properties": {"rest.principal": "root"}})
+    assert planted.code == 400
+
+
+@pytest.mark.parametrize("line", ["{0} name owner:shop", "{0} name reader", "{0} na/me", "{0} name reader:"])
+def test_a_token_file_with_a_mistake_is_refused(lake: tl.Lakehouse, tmp_path: Path, line: str) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(line.format(READER))
+    file.chmod(0o600)
+    with pytest.raises(tl.InvalidArgument), running(lake, token_file=file):
+        pass
+
+
+KEY, OTHER_KEY = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))
+
+
+@pytest.fixture
+def jwt_server(shop: tl.Lakehouse, tmp_path: Path) -> Iterator[RestServer]:
+    """A server that lets tokens of one issuer in."""
+    public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(KEY.public_key()))
+    file = tmp_path / "keys.json"
+    file.write_text(json.dumps({"keys": [{**public, "kid": "k1", "use": "sig", "alg": "RS256"}]}))
+    with running(shop, jwt=JwtSettings("https://issuer.example", "lake", str(file))) as server:
+        yield server
+
+
+def signed(key: Any = KEY, algorithm: str = "RS256", kid: str = "k1", **claims: Any) -> str:
+    """A token, right unless told otherwise. A claim of None is left out."""
+    known = {
+        "iss": "https://issuer.example",
+        "aud": "lake",
+        "sub": "ana",
+        "exp": int(time.time()) + 600,
+        "trinitylake": ["writer:shop.*"],
+        **claims,
+    }
+    return jwt.encode(
+        {name: value for name, value in known.items() if value is not None}, key, algorithm, headers={"kid": kid}
+    )
+
+
+def test_a_token_of_the_issuer_gets_its_grants(jwt_server: RestServer, shop: tl.Lakehouse) -> None:
+    ask = Asker(jwt_server)
+    assert ask(signed(), "POST", "/v1/namespaces/shop/tables/orders", RED).code == 200
+    assert shop.log(1)[0].author == "ana"
+    assert ask(signed(), "GET", "/v1/namespaces/payroll/tables/orders").code == 403
+    assert ask(signed(trinitylake="reader:shop.* reader:payroll.*"), "GET", "/v1/namespaces").code == 200
+    assert ask(signed(trinitylake=None), "GET", "/v1/namespaces/shop/tables/orders").code == 403
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        lambda: signed(OTHER_KEY),
+        lambda: signed(kid="k2"),
+        lambda: signed(aud="other"),
+        lambda: signed(aud=None),
+        lambda: signed(iss="https://evil.example"),
+        lambda: signed(iss=None),
+        lambda: signed(exp=int(time.time()) - 600),
+        lambda: signed(exp=None),
+        lambda: signed(sub=None),
+        lambda: signed(nbf=int(time.time()) + 600),
+        lambda: signed(trinitylake=["owner:*"]),
+        lambda: jwt.encode({"sub": "ana"}, None, "none"),
+        lambda: signed("a-secret-that-is-long-enough-for-hmac", "HS256"),
+        lambda: signed()[:-4] + "AAAA",
+        lambda: signed() + "." + "A" * 20_000,
+        lambda: "a.b.c",
+    ],
+)
+def test_any_other_token_does_not_count(jwt_server: RestServer, token: Any) -> None:
+    assert Asker(jwt_server)(token(), "GET", "/v1/config").code == 401
+
+
+def test_a_token_does_not_outlive_its_end(jwt_server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask, token = Asker(jwt_server), signed()
+    assert ask(token, "GET", "/v1/config").code == 200
+    later = time.time() + 700
+    monkeypatch.setattr("trinitylake.rest.jwt_bearer.time.time", lambda: later)
+    monkeypatch.setattr("jwt.api_jwt.datetime", _Later)
+    assert ask(token, "GET", "/v1/config").code == 401
+
+
+class _Later:
+    """The clock of the library, 700 seconds ahead."""
+
+    @staticmethod
+    def now(tz: Any = None) -> Any:
+        from datetime import datetime, timedelta
+
+        return datetime.now(tz) + timedelta(seconds=700)
+
+
+@pytest.mark.parametrize("keys", ["http://issuer.example/keys", "/none/keys.json"])
+def test_keys_come_from_a_file_or_over_tls(lake: tl.Lakehouse, keys: str) -> None:
+    with pytest.raises(tl.InvalidArgument), running(lake, jwt=JwtSettings("https://issuer.example", "lake", keys)):
+        pass
