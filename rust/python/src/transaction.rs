@@ -10,7 +10,9 @@ use pyo3::types::PyBytes;
 use tokio::sync::Mutex;
 use trinitylake::error::Result as CoreResult;
 use trinitylake::transaction::distributed::SavedTransaction as CoreSaved;
-use trinitylake::transaction::{Clash as CoreClash, CommitLimits, Outcome, Transaction as CoreTransaction};
+use trinitylake::transaction::{
+    Clash as CoreClash, CommitLimits, Coordination, Outcome, Transaction as CoreTransaction,
+};
 
 use crate::errors::to_python;
 use crate::runtime::{run, run_to_end, runtime};
@@ -113,13 +115,18 @@ macro_rules! with {
     };
 }
 
-fn limits(max_attempts: Option<u32>, timeout_seconds: Option<f64>) -> CommitLimits {
+fn limits(
+    max_attempts: Option<u32>,
+    timeout_seconds: Option<f64>,
+    coordination: Option<&str>,
+) -> PyResult<CommitLimits> {
     let default = CommitLimits::default();
     let millis = |seconds: f64| (seconds.max(0.0) * 1000.0) as u64;
-    CommitLimits {
+    Ok(CommitLimits {
         max_attempts: max_attempts.unwrap_or(default.max_attempts),
         timeout_millis: timeout_seconds.map_or(default.timeout_millis, millis),
-    }
+        coordination: coordination.map(Coordination::parse).transpose().map_err(to_python)?,
+    })
 }
 
 fn outcome_to_python(py: Python<'_>, outcome: Outcome) -> PyResult<Py<PyAny>> {
@@ -241,27 +248,29 @@ impl Transaction {
 
     /// The committed version, or the clashes to resolve. Not interrupted by signals: a commit that stops
     /// half-way would leave its caller not knowing what it did.
-    #[pyo3(signature = (max_attempts=None, timeout_seconds=None))]
+    #[pyo3(signature = (max_attempts=None, timeout_seconds=None, coordination=None))]
     fn commit(
         &self,
         py: Python<'_>,
         max_attempts: Option<u32>,
         timeout_seconds: Option<f64>,
+        coordination: Option<&str>,
     ) -> PyResult<Py<PyAny>> {
-        let limits = limits(max_attempts, timeout_seconds);
+        let limits = limits(max_attempts, timeout_seconds, coordination)?;
         let outcome = with!(self, py, run_to_end, |transaction| transaction.commit(limits))?;
         outcome_to_python(py, outcome)
     }
 
     /// Like `commit`, without waiting: `callback(outcome, error)` is called from another thread.
-    #[pyo3(signature = (callback, max_attempts=None, timeout_seconds=None))]
+    #[pyo3(signature = (callback, max_attempts=None, timeout_seconds=None, coordination=None))]
     fn commit_in_background(
         &self,
         callback: Py<PyAny>,
         max_attempts: Option<u32>,
         timeout_seconds: Option<f64>,
+        coordination: Option<&str>,
     ) -> PyResult<()> {
-        let (inner, limits) = (self.inner.clone(), limits(max_attempts, timeout_seconds));
+        let (inner, limits) = (self.inner.clone(), limits(max_attempts, timeout_seconds, coordination)?);
         runtime()?.spawn(async move {
             let result: CoreResult<Outcome> = inner.lock().await.commit(limits).await;
             Python::attach(|py| {

@@ -7,6 +7,7 @@ use crate::definition::LakehouseDefinition;
 use crate::error::{Error, Result};
 use crate::key::NameSizes;
 use crate::node::codec::Compression;
+use crate::transaction::Coordination;
 
 /// Property: `zstd` (default), `lz4` or `none`.
 pub const PROPERTY_NODE_COMPRESSION: &str = "node.compression";
@@ -14,6 +15,9 @@ pub const PROPERTY_NODE_COMPRESSION: &str = "node.compression";
 pub const PROPERTY_ROOT_BUFFER_SIZE_BYTES: &str = "root.buffer-size-bytes";
 /// Property: soft cap of an inner node's write buffer in bytes, before compression.
 pub const PROPERTY_INNER_BUFFER_SIZE_BYTES: &str = "inner.buffer-size-bytes";
+
+/// Property: `none` (default) or `queue`, how writers in several processes come to terms.
+pub const PROPERTY_COMMIT_COORDINATION: &str = "commit.coordination";
 
 /// The root is rewritten by every commit; a larger buffer costs bytes each time and saves few node
 /// writes. Bytes per commit are least near 130 messages.
@@ -39,6 +43,7 @@ pub struct TreeConfig {
     pub root_buffer_is_fixed: bool,
     pub inner_buffer_size_bytes: usize,
     pub compression: Compression,
+    pub coordination: Coordination,
 }
 
 impl Default for TreeConfig {
@@ -52,6 +57,7 @@ impl Default for TreeConfig {
             root_buffer_is_fixed: false,
             inner_buffer_size_bytes: INNER_BUFFER_SIZE_BYTES,
             compression: Compression::Zstd,
+            coordination: Coordination::None,
         }
     }
 }
@@ -82,6 +88,10 @@ impl TreeConfig {
             compression: match definition.properties().get(PROPERTY_NODE_COMPRESSION) {
                 Some(name) => Compression::parse(name)?,
                 None => Compression::default(),
+            },
+            coordination: match definition.properties().get(PROPERTY_COMMIT_COORDINATION) {
+                Some(name) => Coordination::parse(name)?,
+                None => Coordination::default(),
             },
         };
         config.check()?;

@@ -164,7 +164,12 @@ impl Lakehouse {
             // Not there yet, or expired while this handle slept.
             return if self.storage_has(&known).await? { Ok(known) } else { self.rediscover().await };
         }
-        let number = discovery::last_existing(storage, next).await?;
+        self.latest_from(next).await
+    }
+
+    /// The latest version, given one that exists.
+    async fn latest_from(&self, number: u64) -> Result<Arc<Version>> {
+        let number = discovery::last_existing(self.storage().as_ref(), number).await?;
         match self.version(number).await {
             // Whoever made it expire had seen a later one.
             Err(Error::VersionExpired(_)) => self.rediscover().await,
@@ -348,7 +353,7 @@ impl Lakehouse {
         let deadline = self.environment.elapsed_millis() + DOUBT_MILLIS;
         match self.claim_root(latest, metadata, &draft, latest.definition.clone(), deadline).await? {
             Slot::Won(created) => self.confirm(created).await,
-            Slot::Lost => Err(Error::CommitConflict {
+            Slot::Lost(_) => Err(Error::CommitConflict {
                 message: format!(
                     "version {} was committed while {what} was prepared; look at it, then try again",
                     latest.number + 1
@@ -382,10 +387,35 @@ impl Lakehouse {
             }
             Claim::Lost(root) => {
                 let winner = version_of(&self.nodes, number, root, Some(&self.known())).await?;
-                self.learn(Arc::new(winner));
-                Ok(Slot::Lost)
+                Ok(Slot::Lost(self.lost_to(winner).await?))
             }
         }
+    }
+
+    /// Remembers who has the slot that was lost, and looks for the latest version. `CommitStateUnknown` below
+    /// the boundary: there a root is no verdict, for the true one, perhaps ours, may have expired, and a
+    /// writer that stood still has filled the slot anew.
+    async fn lost_to(&self, winner: Version) -> Result<Arc<Version>> {
+        let (number, next) = (winner.number, winner.number + 1);
+        let storage = self.storage().as_ref();
+        let next_file = root_path(next);
+        let (oldest, next_exists) = join(boundary(storage), storage.exists(&next_file)).await;
+        let unknown = |why: String| {
+            Error::CommitStateUnknown(format!(
+                "another root was found for version {number}, yet {why}; nothing was deleted"
+            ))
+        };
+        match oldest {
+            Ok(oldest) if oldest <= number => {}
+            Ok(oldest) => {
+                return Err(unknown(format!("versions below {oldest} have expired, and it may be void")));
+            }
+            Err(error) => {
+                return Err(unknown(format!("whether it expired meanwhile cannot be read: {error}")));
+            }
+        }
+        self.learn(Arc::new(winner));
+        if next_exists? { self.latest_from(next).await } else { Ok(self.known()) }
     }
 
     /// Tells others about a root that was created here, and makes sure that it was in time (format §7):
@@ -481,7 +511,8 @@ fn expired(number: u64, oldest: u64) -> Error {
 /// Who has the root of a version.
 pub(crate) enum Slot {
     Won(Created),
-    Lost,
+    /// The latest version, made by others.
+    Lost(Arc<Version>),
 }
 
 /// The versions this handle has seen last: those that commits are validated against.

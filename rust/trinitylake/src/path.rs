@@ -12,6 +12,7 @@ use crate::key::ObjectKind;
 pub const LATEST_HINT_PATH: &str = "_latest_hint.txt";
 pub const EXPIRED_PREFIX: &str = "_expired/";
 pub const TRANSACTION_PREFIX: &str = "_txn/";
+pub const INTENT_PREFIX: &str = "_queue/";
 pub const LAKEHOUSE_DEFINITION_PREFIX: &str = "_lakehouse_def_";
 
 /// `aaaa/bbbb/cccc/dddddddd-`, which [`optimize`] puts in front of a path.
@@ -178,6 +179,11 @@ pub fn transaction_path(id: &str, sequence: u64) -> String {
 pub fn transaction_file(path: &str) -> Option<(&str, u64)> {
     let (id, file) = path.strip_prefix(TRANSACTION_PREFIX)?.split_once('/')?;
     Some((id, twenty_digits(file.strip_suffix(".binpb")?)?))
+}
+
+/// File of transactions that wait to be put into a root. Sorts by time.
+pub fn intent_path(now_millis: u64, id: Uuid) -> String {
+    format!("{INTENT_PREFIX}{now_millis:020}-{id}.binpb")
 }
 
 fn twenty_digits(text: &str) -> Option<u64> {

@@ -16,16 +16,43 @@ use crate::node::draft::{Message, Text};
 use crate::path::transaction_path;
 use crate::version::Version;
 
+/// For so many versions others may put a waiting transaction into a root.
+const QUEUED_VERSIONS: u64 = 64;
+
 /// How long to go on when others keep winning.
 #[derive(Clone, Copy, Debug)]
 pub struct CommitLimits {
     pub max_attempts: u32,
     pub timeout_millis: u64,
+    /// As the lakehouse is set to, if not given.
+    pub coordination: Option<Coordination>,
+}
+
+/// How writers that know nothing of each other come to terms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Coordination {
+    /// Each tries for the next root.
+    #[default]
+    None,
+    /// Who has lost a race lines up; one of those who wait puts all into one root (`intents`).
+    Queue,
+}
+
+impl Coordination {
+    pub fn parse(name: &str) -> Result<Coordination> {
+        match name {
+            "none" => Ok(Coordination::None),
+            "queue" => Ok(Coordination::Queue),
+            _ => Err(Error::InvalidArgument(format!(
+                "coordination {name:?} is not one of \"none\", \"queue\""
+            ))),
+        }
+    }
 }
 
 impl Default for CommitLimits {
     fn default() -> Self {
-        CommitLimits { max_attempts: 200, timeout_millis: 120_000 }
+        CommitLimits { max_attempts: 200, timeout_millis: 120_000, coordination: None }
     }
 }
 
@@ -74,9 +101,24 @@ impl Transaction {
             }
             Err(error) => {
                 self.state = State::Closed;
-                Err(error)
+                Err(self.in_doubt(error))
             }
         }
+    }
+
+    /// What failed here may still be put into a root by another, if it waits in the queue.
+    fn in_doubt(&self, error: Error) -> Error {
+        let is_certain = match &error {
+            Error::CommitConflict { keys, .. } => !keys.is_empty(),
+            _ => false,
+        };
+        if is_certain || self.queued_until <= self.lakehouse.known().number {
+            return error;
+        }
+        Error::CommitStateUnknown(format!(
+            "{error}; yet another writer may still commit it from the queue, up to version {}",
+            self.queued_until
+        ))
     }
 
     /// A clash resolved: `definition` holds this transaction's change on top of the winner's.
@@ -103,6 +145,7 @@ impl Transaction {
         let lakehouse = self.lakehouse.clone();
         let environment = lakehouse.environment();
         let deadline = environment.elapsed_millis().saturating_add(limits.timeout_millis);
+        let coordination = limits.coordination.unwrap_or(self.base.config.coordination);
         let mut attempt = 0;
         loop {
             let arrival = lakehouse.commits().announce(environment.elapsed_millis());
@@ -111,20 +154,41 @@ impl Transaction {
                 write_files(lakehouse.storage().as_ref(), self.unwritten_files()).await?;
                 self.mark_written();
             }
+            // What was created here a moment ago may turn out to be void: good enough to go on from, and no
+            // reason to give up.
+            let confirmed = self.validated.clone();
             let tip = lakehouse.commits().tip(&lakehouse);
-            if tip.number > self.validated.number {
-                match self.catch_up(tip).await? {
-                    CaughtUp::Committed(version) => return Ok(Outcome::Committed(version)),
-                    CaughtUp::Clashes(clashes) => return Ok(Outcome::Clashes(clashes)),
-                    CaughtUp::Unharmed => {}
+            let is_confirmed = tip.number <= lakehouse.known().number;
+            let caught_up = match self.catch_up(tip).await {
+                Ok(CaughtUp::Unharmed) => Ok(CaughtUp::Unharmed),
+                harmed if is_confirmed => harmed,
+                _ => {
+                    self.validated = confirmed.clone();
+                    let latest = lakehouse.latest().await?;
+                    self.catch_up(latest).await
                 }
+            };
+            match caught_up? {
+                CaughtUp::Committed(version) => return Ok(Outcome::Committed(version)),
+                CaughtUp::Clashes(clashes) => return Ok(Outcome::Clashes(clashes)),
+                CaughtUp::Unharmed => {}
             }
             attempt += 1;
-            let submission = self.submission();
+            let mut submission = self.submission();
+            if coordination == Coordination::Queue
+                && self.new_definition.is_none()
+                && lakehouse.commits().is_contended()
+            {
+                submission.last_version = Some(self.validated.number + QUEUED_VERSIONS);
+                self.queued_until = self.validated.number + QUEUED_VERSIONS;
+            }
             match lakehouse.commits().commit(&lakehouse, submission, arrival, deadline).await? {
                 Verdict::Committed(version) => return Ok(Outcome::Committed(version.number)),
                 Verdict::Again { files_are_written: true } => self.mark_written(),
                 Verdict::Again { files_are_written: false } => {}
+            }
+            if !is_confirmed {
+                self.validated = confirmed;
             }
             if attempt >= limits.max_attempts || environment.elapsed_millis() >= deadline {
                 return Err(Error::CommitConflict {
@@ -141,6 +205,9 @@ impl Transaction {
 
     /// Validates against everything up to `tip`.
     async fn catch_up(&mut self, tip: Arc<Version>) -> Result<CaughtUp> {
+        if tip.number <= self.validated.number {
+            return Ok(CaughtUp::Unharmed);
+        }
         let between = self.lakehouse.versions(self.validated.number + 1, tip.number - 1).await;
         let mut versions = match between {
             Ok(versions) => versions,
@@ -178,6 +245,7 @@ impl Transaction {
             definition: self.new_definition.clone(),
             files: self.unwritten_files(),
             validated: self.validated.number,
+            last_version: None,
         }
     }
 

@@ -12,14 +12,14 @@ use bytes::Bytes;
 use futures::future::try_join_all;
 use prost::Message as _;
 
-use super::footprint::{Footprint, Requirement};
+use super::footprint::Footprint;
 use super::group_commit::write_files;
 use super::{Isolation, NewValue, State, Transaction, Write};
 use crate::claim::{Claim, claim};
 use crate::definition::LakehouseDefinition;
 use crate::definition::proto::{self, DistributedTransactionDef, DistributedTransactionState as SavedState};
 use crate::error::{Error, Result};
-use crate::key::{KeyRange, check_transaction_id};
+use crate::key::check_transaction_id;
 use crate::lakehouse::{DOUBT_MILLIS, Lakehouse};
 use crate::node::CREATED_AT_MILLIS;
 use crate::node::codec::encode;
@@ -161,15 +161,7 @@ impl Transaction {
             Err(Error::VersionExpired(message)) => return Err(Error::TransactionExpired(message)),
             version => version?,
         };
-        let range = |range: proto::footprint::Range| KeyRange { start: range.start, end: range.end };
-        let exists = saved.keys_required.into_iter().map(Requirement::Exists);
-        let absent = saved.keys_required_absent.into_iter().map(Requirement::Absent);
-        let empty = saved.ranges_required_empty.into_iter().map(|saved| Requirement::Empty(range(saved)));
-        self.footprint = Arc::new(Footprint {
-            keys: saved.keys_read.into_iter().collect(),
-            ranges: saved.ranges_read.into_iter().map(range).collect(),
-            requirements: exists.chain(absent).chain(empty).collect(),
-        });
+        self.footprint = Arc::new(Footprint::of_proto(&saved));
         let base = &self.base;
         let writes = saved.writes.into_iter().map(|saved| async move {
             let value = match saved.location {
@@ -192,23 +184,12 @@ impl Transaction {
     }
 
     fn to_proto(&self) -> proto::Footprint {
-        let range =
-            |range: &KeyRange| proto::footprint::Range { start: range.start.clone(), end: range.end.clone() };
         let mut saved = proto::Footprint {
             base_version: self.base.number,
             validated_version: self.validated.number,
-            keys_read: self.footprint.keys.iter().cloned().collect(),
-            ranges_read: self.footprint.ranges.iter().map(range).collect(),
             lakehouse_definition: self.new_definition.as_ref().map(|(path, _)| path.clone()),
-            ..proto::Footprint::default()
+            ..self.footprint.to_proto()
         };
-        for requirement in &self.footprint.requirements {
-            match requirement {
-                Requirement::Exists(key) => saved.keys_required.push(key.clone()),
-                Requirement::Absent(key) => saved.keys_required_absent.push(key.clone()),
-                Requirement::Empty(empty) => saved.ranges_required_empty.push(range(empty)),
-            }
-        }
         saved.writes = self
             .writes
             .iter()
@@ -269,7 +250,8 @@ impl Transaction {
         }
     }
 
-    /// Rolls a saved transaction back for everybody. What it wrote is left to garbage collection.
+    /// Rolls a saved transaction back for everybody. What it wrote is left to garbage collection, its older
+    /// states too: if the number of one were free again, who resumed the one before could go on from it.
     /// `CommitConflict` if somebody else went on with it: then its files are theirs.
     pub async fn discard(&mut self) -> Result<()> {
         if self.sequence > 0 && self.committed_version().is_none() {
@@ -279,9 +261,6 @@ impl Transaction {
                 ..DistributedTransactionDef::default()
             };
             self.claim_sequence(record).await?;
-            let older = (1..self.sequence).map(|sequence| transaction_path(&self.info.id, sequence));
-            let storage = self.lakehouse.storage();
-            try_join_all(older.map(|path| async move { storage.delete(&path).await })).await?;
         }
         self.rollback();
         Ok(())

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::definition::proto;
 use crate::key::KeyRange;
 
 /// What must still be so when the transaction commits, whatever its isolation.
@@ -51,6 +52,39 @@ impl Footprint {
     pub fn require(&mut self, requirement: Requirement) {
         if !self.requirements.contains(&requirement) {
             self.requirements.push(requirement);
+        }
+    }
+
+    /// Reads and requirements; the rest of the message is the caller's.
+    pub fn to_proto(&self) -> proto::Footprint {
+        let range =
+            |range: &KeyRange| proto::footprint::Range { start: range.start.clone(), end: range.end.clone() };
+        let mut saved = proto::Footprint {
+            keys_read: self.keys.iter().cloned().collect(),
+            ranges_read: self.ranges.iter().map(range).collect(),
+            ..proto::Footprint::default()
+        };
+        for requirement in &self.requirements {
+            match requirement {
+                Requirement::Exists(key) => saved.keys_required.push(key.clone()),
+                Requirement::Absent(key) => saved.keys_required_absent.push(key.clone()),
+                Requirement::Empty(empty) => saved.ranges_required_empty.push(range(empty)),
+            }
+        }
+        saved
+    }
+
+    /// The inverse of [`Footprint::to_proto`].
+    pub fn of_proto(saved: &proto::Footprint) -> Footprint {
+        let range =
+            |range: &proto::footprint::Range| KeyRange { start: range.start.clone(), end: range.end.clone() };
+        let exists = saved.keys_required.iter().cloned().map(Requirement::Exists);
+        let absent = saved.keys_required_absent.iter().cloned().map(Requirement::Absent);
+        let empty = saved.ranges_required_empty.iter().map(|saved| Requirement::Empty(range(saved)));
+        Footprint {
+            keys: saved.keys_read.iter().cloned().collect(),
+            ranges: saved.ranges_read.iter().map(range).collect(),
+            requirements: exists.chain(absent).chain(empty).collect(),
         }
     }
 

@@ -27,6 +27,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::Isolation;
 use super::arrivals::{Arrival, Arrivals};
 use super::footprint::{Footprint, Requirement};
+use super::intents::{self, Turn};
 use crate::definition::LakehouseDefinition;
 use crate::error::{Error, Result};
 use crate::lakehouse::{Created, DOUBT_MILLIS, Lakehouse, Slot};
@@ -43,7 +44,7 @@ use crate::version::metadata::CommittedTransaction;
 const MAX_PAUSE_ATTEMPTS: u64 = 8;
 
 /// All that a root needs to know of one transaction.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Submission {
     pub info: CommittedTransaction,
     pub isolation: Isolation,
@@ -55,6 +56,8 @@ pub(super) struct Submission {
     pub files: Vec<(String, Bytes)>,
     /// The version up to which conflicts were looked for.
     pub validated: u64,
+    /// It waits in the queue across processes (`intents`) if it must, for a version up to this one.
+    pub last_version: Option<u64>,
 }
 
 impl Submission {
@@ -78,7 +81,7 @@ impl Submission {
                 || (self.isolation == Isolation::Serializable && has_read()))
     }
 
-    fn size_bytes(&self) -> usize {
+    pub(super) fn size_bytes(&self) -> usize {
         self.messages.iter().map(Message::size_bytes).sum()
     }
 }
@@ -114,6 +117,8 @@ struct State {
     waiting: VecDeque<Member>,
     /// Were there several when the last root was created?
     is_crowded: bool,
+    /// Was a race lost against another process, and no sign since that they are gone?
+    is_contended: bool,
     /// What the last root took.
     round_millis: u64,
     /// How large groups are lately: a lone commit between large ones must not flush what those left.
@@ -145,9 +150,14 @@ impl CommitQueue {
     pub(super) fn announce(&self, now_millis: u64) -> Option<Arrival<'_>> {
         let is_busy = {
             let state = self.state();
-            state.is_led || state.is_crowded
+            state.is_led || state.is_crowded || state.is_contended
         };
         is_busy.then(|| self.arrivals.announce(now_millis))
+    }
+
+    /// Do other processes commit at this time?
+    pub(super) fn is_contended(&self) -> bool {
+        self.state().is_contended
     }
 
     /// The version that the next root follows.
@@ -202,9 +212,17 @@ impl CommitQueue {
         };
         self.arrivals.wait(here, round_millis, lakehouse.environment().as_ref()).await;
         let started = lakehouse.environment().elapsed_millis();
+        let (mut group, replies) = self.gather(own, self.tip(lakehouse).config.node_max_size_bytes / 2);
+        let members = group.len();
+        let mut queue = match intents::line_up(lakehouse, &group, deadline_millis).await {
+            Turn::Lead(queue) => queue,
+            Turn::Passed => {
+                drop(leadership);
+                return tell(replies, vec![Ok(Verdict::Again { files_are_written: false }); members]);
+            }
+        };
         let previous = self.tip(lakehouse);
-        let (group, replies) = self.gather(own, previous.config.node_max_size_bytes / 2);
-        let is_group = group.len() > 1;
+        group.extend(queue.guests(previous.number));
         let usual_size_bytes = self.usual_size_bytes(&group);
         let claimed = claim_for(lakehouse, &previous, &group, usual_size_bytes, deadline_millis).await;
         let verdicts = match claimed {
@@ -212,10 +230,15 @@ impl CommitQueue {
                 {
                     let mut state = self.state();
                     state.tip = Some(created.version.clone());
-                    state.is_crowded = is_group || !state.waiting.is_empty() || self.arrivals.are_expected();
+                    state.is_contended &= group.len() > members;
+                    state.is_crowded =
+                        members > 1 || !state.waiting.is_empty() || self.arrivals.are_expected();
                     state.round_millis = lakehouse.environment().elapsed_millis() - started;
                 }
                 drop(leadership);
+                let committed = &created.version.metadata.committed;
+                let is_in = |id: &str| committed.iter().any(|transaction| transaction.id == id);
+                queue.leave(lakehouse, created.version.number, is_in).await;
                 let confirmed = lakehouse.confirm(created).await.map(Verdict::Committed);
                 if confirmed.is_err() {
                     self.state().tip = None;
@@ -223,17 +246,14 @@ impl CommitQueue {
                 verdicts(&admitted, &confirmed)
             }
             Ok(Claimed::Nothing { files_are_written }) => {
-                vec![Ok(Verdict::Again { files_are_written }); group.len()]
+                // Written they are only if the root was tried for, and then another process was faster.
+                self.state().is_contended |= files_are_written;
+                queue.leave(lakehouse, previous.number, |_| false).await;
+                vec![Ok(Verdict::Again { files_are_written }); members]
             }
-            Err(error) => vec![Err(error); group.len()],
+            Err(error) => vec![Err(error); members],
         };
-        let mut verdicts = verdicts.into_iter();
-        let own = verdicts.next().unwrap_or(Ok(Verdict::Again { files_are_written: false }));
-        for (reply, verdict) in replies.into_iter().zip(verdicts) {
-            // Who no longer listens has given up on an answer.
-            let _ = reply.send(Reply::Verdict(verdict));
-        }
-        own
+        tell(replies, verdicts)
     }
 
     /// The size of this group, or of those before it, which is forgotten by and by.
@@ -264,6 +284,17 @@ impl CommitQueue {
         }
         (group, replies)
     }
+}
+
+/// Tells each member but the leader his own verdict, and returns the leader's, which is the first.
+fn tell(replies: Vec<oneshot::Sender<Reply>>, verdicts: Vec<Result<Verdict>>) -> Result<Verdict> {
+    let mut verdicts = verdicts.into_iter();
+    let own = verdicts.next().unwrap_or(Ok(Verdict::Again { files_are_written: false }));
+    for (reply, verdict) in replies.into_iter().zip(verdicts) {
+        // Who no longer listens has given up on an answer.
+        let _ = reply.send(Reply::Verdict(verdict));
+    }
+    own
 }
 
 /// Held by the one who commits; passed on when dropped, however that comes about.
@@ -338,15 +369,15 @@ async fn claim_for(
     let deadline = deadline_millis.max(environment.elapsed_millis() + DOUBT_MILLIS);
     match lakehouse.claim_root(previous, metadata, &advance.root, definition, deadline).await? {
         Slot::Won(created) => Ok(Claimed::Root(created, admitted)),
-        Slot::Lost => {
-            let latest = lakehouse.latest().await?;
+        Slot::Lost(latest) => {
             // As many versions as others made meanwhile, as many writers there are, about: who waits a
             // part of a round for each lets most of the requests that would be lost go unmade. The pause
             // does not grow with bad luck, so nobody starves.
             let others = latest.number.saturating_sub(previous.number + 1).min(MAX_PAUSE_ATTEMPTS);
             let round = environment.elapsed_millis() - started;
             let pause = environment.random_below(round * others + 1);
-            if pause > 0 {
+            // Those who queue up wait there.
+            if pause > 0 && group.iter().all(|member| member.last_version.is_none()) {
                 environment.sleep(Duration::from_millis(pause)).await;
             }
             Ok(Claimed::Nothing { files_are_written: true })

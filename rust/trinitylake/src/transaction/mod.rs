@@ -3,12 +3,13 @@
 //! Nothing is visible before [`Transaction::commit`] (in `commit`) creates a root; whether it may is
 //! decided in `conflict`. Definition files are staged in memory until then.
 
-pub mod arrivals;
+mod arrivals;
 mod commit;
 pub mod conflict;
 pub mod distributed;
 pub mod footprint;
 pub(crate) mod group_commit;
+mod intents;
 mod objects;
 
 use std::collections::BTreeMap;
@@ -23,7 +24,7 @@ use crate::key::{KeyRange, ObjectKind, check_transaction_id};
 use crate::lakehouse::Lakehouse;
 use crate::version::Version;
 use crate::version::metadata::CommittedTransaction;
-pub use commit::{CommitLimits, Outcome};
+pub use commit::{CommitLimits, Coordination, Outcome};
 pub use conflict::Clash;
 use footprint::Footprint;
 
@@ -136,6 +137,8 @@ pub struct Transaction {
     is_definition_written: bool,
     unresolved: Vec<Clash>,
     state: State,
+    /// Up to this version another process may commit it, from the queue.
+    queued_until: u64,
     /// How often it was saved.
     sequence: u64,
     began_at_millis: Option<u64>,
@@ -195,6 +198,7 @@ impl Transaction {
             is_definition_written: false,
             unresolved: Vec::new(),
             state: State::Open,
+            queued_until: 0,
             sequence: 0,
             began_at_millis: None,
             is_changed_since_save: false,

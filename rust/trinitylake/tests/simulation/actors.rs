@@ -13,7 +13,9 @@ use trinitylake::definition::{LakehouseDefinition, proto};
 use trinitylake::error::{Error, Result as CoreResult};
 use trinitylake::key::ObjectKind::{self, Namespace, Table};
 use trinitylake::lakehouse::Lakehouse;
-use trinitylake::transaction::{Clash, CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
+use trinitylake::transaction::{
+    Clash, CommitLimits, Coordination, Isolation, Outcome, Transaction, TransactionOptions,
+};
 use trinitylake::version::expiry::expire;
 
 use crate::world::{Line, Process, World};
@@ -47,6 +49,8 @@ pub enum Result {
 #[derive(Clone, Debug)]
 pub struct Record {
     pub id: String,
+    /// Number of the handle it began on.
+    pub process: usize,
     pub isolation: Isolation,
     pub base: u64,
     pub statements: Vec<Statement>,
@@ -110,6 +114,7 @@ async fn write(
         let mut transaction = handle.begin(base.clone(), options).unwrap();
         let mut record = Record {
             id: transaction.id().to_string(),
+            process: handles.iter().position(|other| Arc::ptr_eq(other, &handle)).unwrap(),
             isolation,
             base: base.number,
             statements: Vec::new(),
@@ -195,7 +200,12 @@ async fn commit(
     transaction: &mut Transaction,
     record: &Record,
 ) -> Result {
-    let limits = CommitLimits { max_attempts: 50, timeout_millis: 1000 + world.below(60_000) };
+    let coordination = if world.queues { Coordination::Queue } else { Coordination::None };
+    let limits = CommitLimits {
+        max_attempts: 50,
+        timeout_millis: 1000 + world.below(60_000),
+        coordination: Some(coordination),
+    };
     loop {
         match transaction.commit(limits).await {
             Ok(Outcome::Committed(version)) => return Result::Committed(version),
@@ -237,6 +247,7 @@ async fn resume(world: &Arc<World>, id: &str, handles: &[Arc<Lakehouse>]) -> Res
         let Ok(mut transaction) = Transaction::resume(handle, id).await else { return Result::Unknown };
         let record = Record {
             id: id.to_string(),
+            process: 0,
             isolation: transaction.isolation(),
             base: 0,
             statements: Vec::new(),

@@ -20,6 +20,8 @@ type Objects = BTreeMap<(String, Name), Vec<String>>;
 pub struct Findings {
     pub versions: u64,
     pub shared_versions: u64,
+    /// Versions with transactions of several processes.
+    pub carried_versions: u64,
     pub write_skews: u64,
 }
 
@@ -61,6 +63,7 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
             continue;
         }
         let mut model = states.last().cloned().unwrap_or_default();
+        let mut processes = BTreeSet::new();
         for transaction in &version.metadata.committed {
             let record = by_id.get(transaction.id.as_str()).unwrap_or_else(|| {
                 panic!("version {number} holds transaction {}, which nobody made", transaction.id)
@@ -79,9 +82,13 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
             for statement in &record.statements {
                 apply(statement, &record.id, &mut model);
             }
+            if !record.was_resumed {
+                processes.insert(record.process);
+            }
         }
         assert_eq!(model, actual, "version {number}");
         findings.shared_versions += u64::from(version.metadata.committed.len() > 1);
+        findings.carried_versions += u64::from(processes.len() > 1);
         states.push(model);
     }
     findings.versions = latest + 1;

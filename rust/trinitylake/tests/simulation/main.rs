@@ -28,6 +28,7 @@ struct Totals {
     unknown: u64,
     versions: u64,
     shared_versions: u64,
+    carried_versions: u64,
     write_skews: u64,
     expired: u64,
     resumed: u64,
@@ -57,6 +58,7 @@ fn run(seed: u64, totals: &mut Totals) {
         }
         totals.versions += findings.versions;
         totals.shared_versions += findings.shared_versions;
+        totals.carried_versions += findings.carried_versions;
         totals.write_skews += findings.write_skews;
         totals.expired += world.boundary();
         for (fault, count) in world.faults() {
@@ -89,7 +91,7 @@ fn no_history_loses_or_invents_anything() {
     }
     println!(
         "{seeds} seeds: {} transactions, {} committed, {} refused, {} unknown, {} resumed elsewhere; {} versions, {} \
-         of them shared, {} expired; {} write skews under SNAPSHOT; faults {:?}",
+         of them shared, {} across processes, {} expired; {} write skews under SNAPSHOT; faults {:?}",
         totals.transactions,
         totals.committed,
         totals.conflicts,
@@ -97,6 +99,7 @@ fn no_history_loses_or_invents_anything() {
         totals.resumed,
         totals.versions,
         totals.shared_versions,
+        totals.carried_versions,
         totals.expired,
         totals.write_skews,
         totals.faults,
@@ -108,7 +111,13 @@ fn no_history_loses_or_invents_anything() {
         }
         assert!(totals.write_skews > 0, "SNAPSHOT must show write skew, or the checker is blind");
         assert!(totals.committed > totals.transactions / 3, "most of what was tried came to nothing");
-        let happened = [totals.conflicts, totals.shared_versions, totals.expired, totals.resumed];
+        let happened = [
+            totals.conflicts,
+            totals.shared_versions,
+            totals.carried_versions,
+            totals.expired,
+            totals.resumed,
+        ];
         assert!(happened.iter().all(|count| *count > 0), "{happened:?}");
     }
 }

@@ -39,6 +39,8 @@ pub struct World {
     is_healthy: AtomicBool,
     /// Faults among a thousand requests.
     fault_rate: u64,
+    /// Do writers line up across processes?
+    pub queues: bool,
     start: Instant,
 }
 
@@ -53,6 +55,7 @@ impl World {
             faults: Mutex::default(),
             is_healthy: AtomicBool::new(true),
             fault_rate,
+            queues: seed % 2 == 1,
             start: Instant::now(),
         })
     }

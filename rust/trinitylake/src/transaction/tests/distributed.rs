@@ -225,3 +225,22 @@ async fn the_fate_of_any_transaction_can_be_asked() {
     expire(&lakehouse, Some(version + 1), false).await.unwrap();
     assert_eq!(fate(&lakehouse, &id).await.unwrap(), Fate::Unknown);
 }
+
+/// Nobody deletes a saved state that somebody may still go on from: its number would be free again, and the
+/// next save of a slow one would succeed.
+#[tokio::test]
+async fn whoever_resumed_before_a_rollback_cannot_commit_after_it() {
+    let (_, lakehouse, _) = lake().await;
+    let mut transaction = job(&lakehouse, Isolation::Snapshot).await;
+    transaction.create(Table, "ns", "a", text("a")).await.unwrap();
+    transaction.save().await.unwrap();
+    let mut slow = Transaction::resume(&lakehouse, "job").await.unwrap();
+    transaction.create(Table, "ns", "b", text("b")).await.unwrap();
+    transaction.save().await.unwrap();
+    transaction.discard().await.unwrap();
+    let before = lakehouse.latest().await.unwrap().number;
+    let error = commit(&mut slow).await.unwrap_err();
+    assert!(matches!(error, Error::CommitConflict { .. }), "{error}");
+    assert!(matches!(Transaction::resume(&lakehouse, "job").await, Err(Error::ObjectNotFound(_))));
+    assert_eq!(lakehouse.latest().await.unwrap().number, before);
+}

@@ -97,7 +97,7 @@ async fn mode_26_livelock_is_bounded_and_says_so() {
     }
     let mut unlucky = begin(&lakehouse, Isolation::Snapshot).await;
     unlucky.create(Namespace, "unlucky", "", text("")).await.unwrap();
-    let limits = CommitLimits { max_attempts: 7, timeout_millis: 120_000 };
+    let limits = CommitLimits { max_attempts: 7, ..CommitLimits::default() };
     let error = unlucky.commit(limits).await.unwrap_err();
     assert!(
         matches!(&error, Error::CommitConflict { message, .. } if message.contains("7 attempts")),
@@ -114,7 +114,7 @@ async fn mode_26_livelock_is_bounded_and_says_so() {
     }
     let mut out_of_time = begin(&lakehouse, Isolation::Snapshot).await;
     out_of_time.create(Namespace, "unlucky", "", text("")).await.unwrap();
-    let limits = CommitLimits { max_attempts: u32::MAX, timeout_millis: 200 };
+    let limits = CommitLimits { max_attempts: u32::MAX, timeout_millis: 200, ..CommitLimits::default() };
     let start = environment.elapsed_millis();
     let error = out_of_time.commit(limits).await.unwrap_err();
     assert!(
@@ -274,6 +274,9 @@ async fn a_commit_without_time_still_tries_once() {
     let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
     let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
     transaction.create(Namespace, "a", "", text("")).await.unwrap();
-    let outcome = transaction.commit(CommitLimits { max_attempts: 0, timeout_millis: 0 }).await.unwrap();
+    let outcome = transaction
+        .commit(CommitLimits { max_attempts: 0, timeout_millis: 0, ..CommitLimits::default() })
+        .await
+        .unwrap();
     assert_eq!(outcome, Outcome::Committed(1));
 }

@@ -1,0 +1,231 @@
+//! The queue across processes: who has lost a race lines up, and one of those who wait puts all of them
+//! into one root (format §8).
+//!
+//! An intent is a file below `_queue/` with what a root needs to know of a group of transactions, whose
+//! definitions are written by then. Nobody is appointed to lead and nobody holds a lock: the owner of the
+//! oldest intent leads, and who has waited in vain for the root of another goes ahead by himself. Creating
+//! the root decides, as always; two leaders cost requests and nothing else, and a leader that dies leaves
+//! intents for the next one to find.
+//!
+//! Invariants:
+//! - No transaction is in two roots. It writes some key, so it is touched by the version that it is in, and
+//!   nobody admits it to a later one. The same keeps out an intent whose owner has met a conflict.
+//! - Who gives up knows when he is safe: nobody puts an intent into a version after its last one. Until
+//!   then the outcome is unknown.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use prost::Message as _;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::Isolation;
+use super::footprint::Footprint;
+use super::group_commit::Submission;
+use crate::definition::proto::{self, CommitIntent, IntendedTransaction};
+use crate::error::Result;
+use crate::lakehouse::Lakehouse;
+use crate::node::draft::{Message, Text};
+use crate::path::{INTENT_PREFIX, intent_path};
+use crate::storage::{PutOutcome, Storage};
+use crate::version::metadata::CommittedTransaction;
+
+/// Intents that one leader reads at once.
+const MAX_INTENTS: usize = 256;
+/// Who waits for the root of another looks this often while a request takes.
+const LOOKS_PER_REQUEST: u64 = 2;
+/// So many requests a leader needs, one after the other, and some more.
+const PATIENCE_REQUESTS: u64 = 5;
+
+/// Whose turn it is to create the next root.
+pub(super) enum Turn {
+    Lead(Queue),
+    /// A version has come that holds some of the group.
+    Passed,
+}
+
+/// What a leader found.
+#[derive(Default)]
+pub(super) struct Queue {
+    own: Option<String>,
+    others: Vec<Intent>,
+}
+
+struct Intent {
+    path: String,
+    submissions: Vec<Submission>,
+}
+
+/// Lines the group up behind those who wait already, if it has to wait at all, until it is its turn. A
+/// store that fails here only means that nobody else is taken along.
+pub(super) async fn line_up(lakehouse: &Lakehouse, group: &[Submission], deadline_millis: u64) -> Turn {
+    match try_to_line_up(lakehouse, group, deadline_millis).await {
+        Ok(turn) => turn,
+        Err(_) => Turn::Lead(Queue::default()),
+    }
+}
+
+async fn try_to_line_up(lakehouse: &Lakehouse, group: &[Submission], deadline_millis: u64) -> Result<Turn> {
+    let (storage, environment) = (lakehouse.storage().as_ref(), lakehouse.environment().as_ref());
+    let waiting: Vec<&Submission> =
+        group.iter().filter(|member| member.last_version.is_some() && member.files.is_empty()).collect();
+    if waiting.is_empty() {
+        return Ok(Turn::Lead(Queue::default()));
+    }
+    let own = intent_path(environment.now_millis(), environment.uuid());
+    let started = environment.elapsed_millis();
+    if storage.put_if_absent(&own, encode(&waiting)).await? != PutOutcome::Created {
+        return Ok(Turn::Lead(Queue::default()));
+    }
+    let request_millis = environment.elapsed_millis() - started + 1;
+    let patience =
+        request_millis * PATIENCE_REQUESTS + environment.random_below(request_millis * PATIENCE_REQUESTS);
+    let patience_ends = (environment.elapsed_millis() + patience).min(deadline_millis);
+    // Leaders whose root has come, perhaps before they saw this intent.
+    let mut served: HashSet<String> = HashSet::new();
+    loop {
+        let mut listed: Vec<_> = storage.list(INTENT_PREFIX).await?;
+        listed.retain(|file| file.path != own && file.size_bytes <= max_size_bytes(lakehouse));
+        let first = listed.iter().find(|file| file.path < own && !served.contains(&file.path));
+        let leader = match first {
+            Some(first) if environment.elapsed_millis() < patience_ends => first.path.clone(),
+            _ => {
+                listed.truncate(MAX_INTENTS);
+                let reads = listed.iter().map(|file| read(storage, &file.path));
+                let others = join_all(reads).await.into_iter().flatten().collect();
+                return Ok(Turn::Lead(Queue { own: Some(own), others }));
+            }
+        };
+        let before = lakehouse.known().number;
+        while lakehouse.known().number == before && environment.elapsed_millis() < patience_ends {
+            environment.sleep(Duration::from_millis(request_millis.div_ceil(LOOKS_PER_REQUEST))).await;
+            lakehouse.latest().await?;
+        }
+        let latest = lakehouse.known();
+        for version in lakehouse.versions(before + 1, latest.number).await? {
+            let is_in_group = |id: &String| group.iter().any(|member| member.info.id == *id);
+            if version.metadata.committed.iter().any(|transaction| is_in_group(&transaction.id)) {
+                clear(lakehouse, vec![own]).await;
+                return Ok(Turn::Passed);
+            }
+        }
+        served.insert(leader);
+    }
+}
+
+impl Queue {
+    /// The others' transactions that may be in the version after `previous`.
+    pub(super) fn guests(&mut self, previous: u64) -> Vec<Submission> {
+        let may_come = |guest: &Submission| guest.last_version.is_some_and(|last| last > previous);
+        self.others
+            .iter()
+            .flat_map(|intent| &intent.submissions)
+            .filter(|guest| may_come(guest))
+            .cloned()
+            .collect()
+    }
+
+    /// Removes the intent of this group, and those of others that are done with: their owners may be gone.
+    /// `tip` is the newest version, `is_committed` says what it holds.
+    pub(super) async fn leave(self, lakehouse: &Lakehouse, tip: u64, is_committed: impl Fn(&str) -> bool) {
+        let is_done = |guest: &Submission| {
+            is_committed(&guest.info.id) || guest.last_version.is_none_or(|last| last <= tip)
+        };
+        let done = self.others.into_iter().filter(|intent| intent.submissions.iter().all(is_done));
+        let paths: Vec<String> = self.own.into_iter().chain(done.map(|intent| intent.path)).collect();
+        if !paths.is_empty() {
+            clear(lakehouse, paths).await;
+        }
+    }
+}
+
+/// Deletes in the background. What is left is deleted by a later leader.
+async fn clear(lakehouse: &Lakehouse, paths: Vec<String>) {
+    let storage = lakehouse.storage().clone();
+    let work = async move {
+        join_all(paths.iter().map(|path| storage.delete(path))).await;
+    };
+    lakehouse.environment().background(Box::pin(work)).await;
+}
+
+fn max_size_bytes(lakehouse: &Lakehouse) -> u64 {
+    lakehouse.known().config.node_max_size_bytes as u64
+}
+
+async fn read(storage: &dyn Storage, path: &str) -> Option<Intent> {
+    let submissions = decode(&storage.get(path).await.ok()?)?;
+    Some(Intent { path: path.to_string(), submissions })
+}
+
+fn encode(waiting: &[&Submission]) -> Bytes {
+    let transactions = waiting
+        .iter()
+        .map(|member| IntendedTransaction {
+            id: member.info.id.clone(),
+            isolation: member.isolation.to_proto().into(),
+            commit_message: member.info.message.clone(),
+            author: member.info.author.clone(),
+            properties: member.info.properties.clone().into_iter().collect(),
+            footprint: Some(proto::Footprint {
+                base_version: member.info.began_at_version,
+                validated_version: member.validated,
+                writes: member.messages.iter().map(to_write).collect(),
+                ..member.footprint.to_proto()
+            }),
+            last_version: member.last_version.unwrap_or_default(),
+        })
+        .collect();
+    let mut bytes = CommitIntent { transactions }.encode_to_vec();
+    bytes.extend(xxh3_64(&bytes).to_le_bytes());
+    bytes.into()
+}
+
+fn to_write(message: &Message) -> proto::footprint::Write {
+    proto::footprint::Write {
+        key: message.key.to_string(),
+        location: message.value.as_ref().map(|location| location.to_string()),
+        ..Default::default()
+    }
+}
+
+/// `None` for what is damaged or of a newer kind: then its owner has to lead.
+fn decode(bytes: &Bytes) -> Option<Vec<Submission>> {
+    let (content, checksum) = bytes.split_last_chunk::<8>()?;
+    if xxh3_64(content) != u64::from_le_bytes(*checksum) {
+        return None;
+    }
+    let intent = CommitIntent::decode(content).ok()?;
+    intent.transactions.into_iter().map(to_submission).collect()
+}
+
+fn to_submission(intended: IntendedTransaction) -> Option<Submission> {
+    let isolation = Isolation::of_proto(intended.isolation());
+    let saved = intended.footprint?;
+    let txn: Text = intended.id.as_str().into();
+    let messages = saved.writes.iter().map(|write| Message {
+        key: write.key.as_str().into(),
+        value: write.location.as_deref().map(Into::into),
+        txn: txn.clone(),
+    });
+    let messages: Vec<Message> = messages.collect();
+    (!messages.is_empty()).then(|| Submission {
+        info: CommittedTransaction {
+            id: intended.id,
+            isolation: isolation.word().into(),
+            message: intended.commit_message,
+            author: intended.author,
+            began_at_version: saved.base_version,
+            properties: intended.properties.into_iter().collect(),
+        },
+        isolation,
+        footprint: Arc::new(Footprint::of_proto(&saved)),
+        messages,
+        definition: None,
+        files: Vec::new(),
+        validated: saved.validated_version,
+        last_version: Some(intended.last_version),
+    })
+}

@@ -1,0 +1,121 @@
+//! A slot that expired is free again, and a writer that stood still may create its root anew. Whoever then
+//! looks into the slot finds a root that is nobody's past.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::environment::testing::TestEnvironment;
+use crate::error::Error;
+use crate::fixture::{Intruder, MemoryFiles, add_namespace, begin, commit, create, open, text};
+use crate::key::ObjectKind::Namespace;
+use crate::lakehouse::Lakehouse;
+use crate::path::root_path;
+use crate::storage::Storage;
+use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
+use crate::transaction::Isolation;
+use crate::version::expiry::expire;
+
+/// The root of version `number` as a writer would have made it that saw nothing of what follows.
+async fn stale_root(files: &Arc<MemoryFiles>, number: u64) -> Bytes {
+    let aside = files.copy();
+    let lakehouse = open(aside.clone(), &TestEnvironment::seeded(7)).await;
+    assert_eq!(add_namespace(&lakehouse, "stale").await.unwrap(), number);
+    aside.get(&root_path(number)).await.unwrap()
+}
+
+/// Another commit, then the version before it expires, and its slot is taken by a root that is too late.
+async fn overtake(files: &Arc<MemoryFiles>, rival: &Arc<Lakehouse>, stale: Bytes) {
+    let latest = add_namespace(rival, "next").await.unwrap();
+    expire(rival, Some(latest), false).await.unwrap();
+    assert!(!files.has(&root_path(latest - 1)));
+    files.overwrite(&root_path(latest - 1), stale);
+}
+
+/// The winner of the slot changed what the loser changes; the root that the loser finds there did not.
+#[tokio::test]
+async fn no_update_is_lost_to_a_root_that_came_after_its_slot_expired() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    let base = add_namespace(&lakehouse, "a").await.unwrap();
+    let stale = stale_root(&files, base + 1).await;
+
+    let intruder = Intruder::new(&files);
+    let loser = open(intruder.clone(), &environment).await;
+    let mut transaction = begin(&loser, Isolation::Snapshot).await;
+    transaction.replace(Namespace, "a", "", text("of the loser")).await.unwrap();
+    let rival = open(files.clone(), &environment).await;
+    intruder.add({
+        let (files, rival) = (files.clone(), rival.clone());
+        move || async move {
+            let mut winner = begin(&rival, Isolation::Snapshot).await;
+            winner.replace(Namespace, "a", "", text("of the winner")).await.unwrap();
+            assert_eq!(commit(&mut winner).await.unwrap(), base + 1);
+            overtake(&files, &rival, stale).await;
+        }
+    });
+    let error = commit(&mut transaction).await.unwrap_err();
+    assert!(matches!(error, Error::CommitStateUnknown(_)), "{error}");
+    let mut look = begin(&rival, Isolation::Snapshot).await;
+    assert_eq!(look.read(Namespace, "a", "").await.unwrap().unwrap(), "of the winner");
+    // The handle remembers nothing of the void root.
+    assert!(matches!(loser.version(base + 1).await, Err(Error::VersionExpired(_))));
+    let mut again = begin(&loser, Isolation::Snapshot).await;
+    again.replace(Namespace, "a", "", text("again")).await.unwrap();
+    assert_eq!(commit(&mut again).await.unwrap(), base + 3);
+}
+
+/// It had won its slot, and was not told; now another root is there.
+#[tokio::test]
+async fn a_commit_in_doubt_is_not_done_again_because_of_a_root_that_came_too_late() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    let base = add_namespace(&lakehouse, "a").await.unwrap();
+    let stale = stale_root(&files, base + 1).await;
+
+    let intruder = Intruder::new(&files);
+    let late = Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path(&root_path(base + 1)), Action::Late);
+    let faulty = Arc::new(FaultyStorage::new(intruder.clone(), [late]));
+    let writer = open(faulty.clone(), &environment).await;
+    let mut transaction = begin(&writer, Isolation::Snapshot).await;
+    transaction.replace(Namespace, "a", "", text("once")).await.unwrap();
+    let id = transaction.id().to_string();
+    let rival = open(files.clone(), &environment).await;
+    intruder.add({
+        let (files, rival, faulty) = (files.clone(), rival.clone(), faulty.clone());
+        move || async move {
+            faulty.deliver_late().await;
+            overtake(&files, &rival, stale).await;
+        }
+    });
+    let error = commit(&mut transaction).await.unwrap_err();
+    assert!(matches!(error, Error::CommitStateUnknown(_)), "{error}");
+    let latest = rival.latest().await.unwrap();
+    assert_eq!(latest.number, base + 2);
+    assert!(latest.metadata.committed.iter().all(|transaction| transaction.id != id), "committed twice");
+    let mut look = begin(&rival, Isolation::Snapshot).await;
+    assert_eq!(look.read(Namespace, "a", "").await.unwrap().unwrap(), "once");
+}
+
+/// The handle has heard of later versions only; between them and its base lies the root that came too late.
+#[tokio::test]
+async fn nothing_is_held_against_a_root_below_the_boundary() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    let base = add_namespace(&lakehouse, "a").await.unwrap();
+    let stale = stale_root(&files, base + 1).await;
+
+    let loser = open(files.clone(), &environment).await;
+    let mut transaction = begin(&loser, Isolation::Snapshot).await;
+    transaction.replace(Namespace, "a", "", text("of the loser")).await.unwrap();
+    let rival = open(files.clone(), &environment).await;
+    let mut winner = begin(&rival, Isolation::Snapshot).await;
+    winner.replace(Namespace, "a", "", text("of the winner")).await.unwrap();
+    commit(&mut winner).await.unwrap();
+    overtake(&files, &rival, stale).await;
+    assert_eq!(loser.latest().await.unwrap().number, base + 2);
+    let error = commit(&mut transaction).await.unwrap_err();
+    assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
+    let mut look = begin(&rival, Isolation::Snapshot).await;
+    assert_eq!(look.read(Namespace, "a", "").await.unwrap().unwrap(), "of the winner");
+}

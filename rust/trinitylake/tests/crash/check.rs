@@ -1,0 +1,199 @@
+//! Holding what is stored against the journals: what the log says happened, one transaction after the
+//! other, is what every version holds, wholly, and what every process was told.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use trinitylake::environment::testing::TestEnvironment;
+use trinitylake::key::KeyRange;
+use trinitylake::key::ObjectKind::{self, Table};
+use trinitylake::lakehouse::Lakehouse;
+use trinitylake::path::root_version;
+use trinitylake::transaction::distributed::{Fate, fate};
+use trinitylake::version::Version;
+use trinitylake::version::boundary::boundary;
+use trinitylake::version::metadata::OPERATION_PROPERTY;
+
+use crate::process::{Answer, Attempt, Statement, lines};
+use crate::store::Store;
+
+pub type Objects = BTreeMap<(&'static str, String, String), Vec<String>>;
+
+/// Where the trials of a scenario begin: `None` before there is a lakehouse.
+#[derive(Clone, Debug, Default)]
+pub struct Start {
+    pub store: Arc<Store>,
+    pub latest: Option<(u64, Objects)>,
+}
+
+impl Start {
+    pub async fn of(store: Arc<Store>) -> Start {
+        let latest = open(&store).await.known();
+        let objects = objects(&latest).await;
+        Start { store, latest: Some((latest.number, objects)) }
+    }
+}
+
+pub async fn open(store: &Arc<Store>) -> Arc<Lakehouse> {
+    Lakehouse::open(store.clone(), TestEnvironment::seeded(9), None).await.unwrap()
+}
+
+/// Returns how many attempts are in the log although nobody was told so.
+pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u64 {
+    let living = open(store).await;
+    let (latest, oldest) = (living.known().number, boundary(store.as_ref()).await.unwrap());
+    let mut roots: Vec<u64> = store.paths().iter().filter_map(|path| root_version(path)).collect();
+    roots.retain(|version| *version >= oldest);
+    roots.sort_unstable();
+    assert_eq!(roots, (oldest..=latest).collect::<Vec<_>>(), "the chain of versions has a hole");
+    for number in oldest..=latest {
+        living.version(number).await.unwrap();
+    }
+
+    let past = open(&store.archive()).await;
+    let (first, mut model) = match &start.latest {
+        Some((number, objects)) => (number + 1, objects.clone()),
+        None => (0, Objects::new()),
+    };
+    let mut committed_in: HashMap<String, Vec<u64>> = HashMap::new();
+    let mut explained: HashMap<usize, u64> = HashMap::new();
+    let mut last_rollback = 0;
+    let mut found_out = 0;
+    for number in first..=latest {
+        let version = past.version(number).await.unwrap();
+        let shape = version.shape().await.unwrap();
+        assert!(shape.problems.is_empty(), "version {number}: {:?}", shape.problems);
+        let actual = objects(&version).await;
+        let ids = ids(&version);
+        let candidates: Vec<Vec<usize>> = ids
+            .iter()
+            .map(|id| {
+                let is_it =
+                    |(_, attempt): &(usize, &Attempt)| attempt.id == *id && attempt.answer != Answer::Refused;
+                attempts.iter().enumerate().filter(is_it).map(|(index, _)| index).collect()
+            })
+            .collect();
+        let mut went_back = None;
+        if let [only] = candidates.as_slice()
+            && let Some(Statement::GoBack(target)) =
+                only.first().and_then(|i| attempts[*i].statements.first())
+        {
+            went_back = Some(objects(past.version(*target).await.unwrap().as_ref()).await);
+            last_rollback = number;
+        }
+        let chosen = explain(&model, went_back.as_ref(), &candidates, attempts, &actual);
+        let chosen = chosen.unwrap_or_else(|| {
+            panic!("version {number} of {ids:?} is not what they make of {model:?}, but {actual:?}")
+        });
+        for (id, attempt) in ids.iter().zip(chosen) {
+            let versions = committed_in.entry(id.clone()).or_default();
+            let is_first = versions.last().is_none_or(|before| *before < last_rollback);
+            assert!(is_first, "transaction {id} is in versions {versions:?} and in {number}");
+            versions.push(number);
+            explained.insert(attempt, number);
+            found_out += u64::from(attempts[attempt].answer == Answer::Unknown);
+        }
+        model = actual;
+    }
+
+    for (index, attempt) in attempts.iter().enumerate() {
+        let versions = committed_in.get(&attempt.id);
+        match attempt.answer {
+            Answer::Committed(version) => {
+                // Its own, or that of another who wanted the same under the same id.
+                let is_its = |(other, at): (&usize, &u64)| {
+                    *at == version && attempts[*other].statements == attempt.statements
+                };
+                let is_there = versions.is_some_and(|versions| versions.contains(&version));
+                assert!(is_there && explained.iter().any(is_its), "{index}: {attempt:?} is in {versions:?}");
+            }
+            Answer::Refused => assert!(!explained.contains_key(&index)),
+            Answer::Unknown => {
+                let expected = versions.and_then(|versions| versions.last()).filter(|last| **last >= oldest);
+                match fate(&living, &attempt.id).await.unwrap() {
+                    Fate::Committed(Some(version)) => assert_eq!(Some(&version), expected, "{attempt:?}"),
+                    Fate::Committed(None) => assert!(versions.is_some(), "{attempt:?}"),
+                    // Where the core chose the id, nobody can ask for it.
+                    Fate::NotCommitted => {
+                        assert!(expected.is_none() || has_foreign_id(attempt), "{attempt:?}: {expected:?}")
+                    }
+                    Fate::Unknown => assert!(oldest > 0 && expected.is_none(), "{attempt:?}: {expected:?}"),
+                }
+            }
+        }
+    }
+    found_out
+}
+
+fn has_foreign_id(attempt: &Attempt) -> bool {
+    attempt.id.starts_with(crate::scenarios::BY_MESSAGE)
+}
+
+/// Whom the version belongs to: ids of transactions, or the message where the core chose the id.
+fn ids(version: &Version) -> Vec<String> {
+    let committed = version.metadata.committed.iter();
+    committed
+        .map(|transaction| match transaction.properties.contains_key(OPERATION_PROPERTY) {
+            true => transaction.message.clone(),
+            false => transaction.id.clone(),
+        })
+        .collect()
+}
+
+/// The attempts, one for each transaction, that one after the other make `actual` of `model`.
+fn explain(
+    model: &Objects,
+    went_back: Option<&Objects>,
+    candidates: &[Vec<usize>],
+    attempts: &[Attempt],
+    actual: &Objects,
+) -> Option<Vec<usize>> {
+    let Some((first, rest)) = candidates.split_first() else {
+        return (model == actual).then(Vec::new);
+    };
+    first.iter().find_map(|&attempt| {
+        let after = match went_back {
+            Some(objects) => objects.clone(),
+            None => attempts[attempt]
+                .statements
+                .iter()
+                .try_fold(model.clone(), |model, statement| apply(statement, &attempts[attempt].id, model))?,
+        };
+        let others = explain(&after, None, rest, attempts, actual)?;
+        Some(std::iter::once(attempt).chain(others).collect())
+    })
+}
+
+/// `None` if that is impossible.
+fn apply(statement: &Statement, id: &str, mut model: Objects) -> Option<Objects> {
+    let key = |kind: &ObjectKind, name: &(&str, &str)| (kind.word(), name.0.to_string(), name.1.to_string());
+    match statement {
+        Statement::Create(kind, name) => {
+            model.insert(key(kind, name), vec![id.to_string()]).is_none().then_some(())?
+        }
+        Statement::Append(kind, name) => model.get_mut(&key(kind, name))?.push(id.to_string()),
+        Statement::Drop(kind, name) => model.remove(&key(kind, name)).map(drop)?,
+        Statement::Rename(from, to) => {
+            let object = model.remove(&key(&Table, from))?;
+            model.insert(key(&Table, to), object).is_none().then_some(())?
+        }
+        Statement::GoBack(_) => return None,
+    }
+    Some(model)
+}
+
+pub async fn objects(version: &Version) -> Objects {
+    let mut objects = Objects::new();
+    let mut scan = version.scan(KeyRange::all(), None, true);
+    while let Some(batch) = scan.next_batch().await.unwrap() {
+        let locations = batch.locations.unwrap();
+        for (key, location) in batch.keys.iter().flatten().zip(locations.iter().flatten()) {
+            let (kind, namespace, name) = version.config.names.decode_parts(key).unwrap();
+            if kind != ObjectKind::TransactionRecord {
+                let content = lines(&version.read_definition(location).await.unwrap());
+                objects.insert((kind.word(), namespace.to_string(), name.to_string()), content);
+            }
+        }
+    }
+    objects
+}

@@ -1,0 +1,239 @@
+//! A crash at every storage operation: each scenario is run once to learn its operations, and then once for
+//! every operation and everything that can become of it. Afterwards another process opens what is left,
+//! holds it against what was promised (`check.rs`), and goes on.
+//!
+//! `TRINITYLAKE_DEEP=1` also lets two things go wrong in one run, in very many ways instead of some.
+
+mod check;
+mod process;
+mod scenarios;
+mod store;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use trinitylake::key::ObjectKind::Namespace;
+use trinitylake::path::{LATEST_HINT_PATH, root_version};
+use trinitylake::storage::faulty::{Action, Fault, FaultyStorage, Operation, Trigger, Verb};
+
+use check::{Start, check};
+use process::{Process, Statement};
+use scenarios::{SCENARIOS, Scenario, settle};
+use store::Store;
+
+/// What becomes of an operation, and of the process that asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fate {
+    NotDone,
+    ReplyLost,
+    /// A client that sent it twice met its own work.
+    OwnReportedAsAnothers,
+    /// Done when another process is at work already.
+    Late,
+    StopsBefore,
+    StopsAfter,
+    StopsWithItUnderWay,
+}
+
+const FATES: [Fate; 7] = [
+    Fate::NotDone,
+    Fate::ReplyLost,
+    Fate::OwnReportedAsAnothers,
+    Fate::Late,
+    Fate::StopsBefore,
+    Fate::StopsAfter,
+    Fate::StopsWithItUnderWay,
+];
+
+impl Fate {
+    fn can_befall(self, verb: Verb) -> bool {
+        match self {
+            Fate::NotDone | Fate::StopsBefore => true,
+            Fate::OwnReportedAsAnothers => verb == Verb::PutIfAbsent,
+            Fate::ReplyLost | Fate::Late | Fate::StopsAfter | Fate::StopsWithItUnderWay => verb.writes(),
+        }
+    }
+
+    fn at(self, index: u64) -> Vec<Fault> {
+        let fault = |index, action| Fault::new(Trigger::at(index), action);
+        match self {
+            Fate::NotDone => vec![fault(index, Action::FailBefore)],
+            Fate::ReplyLost => vec![fault(index, Action::FailAfter)],
+            Fate::OwnReportedAsAnothers => vec![fault(index, Action::AlreadyExistsAfter)],
+            Fate::Late => vec![fault(index, Action::Late)],
+            Fate::StopsBefore => vec![fault(index, Action::DieBefore)],
+            Fate::StopsAfter => vec![fault(index, Action::DieAfter)],
+            Fate::StopsWithItUnderWay => {
+                vec![fault(index, Action::Late), fault(index + 1, Action::DieBefore)]
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Tally {
+    trials: BTreeMap<(&'static str, Fate), u64>,
+    /// Commits that nobody was told of, and that are whole.
+    found_out: u64,
+}
+
+async fn start_of(scenario: &Scenario) -> Start {
+    if scenario.begins_empty {
+        return Start::default();
+    }
+    let store = Store::empty();
+    settle(&Process::new(Arc::new(FaultyStorage::new(store.clone(), [])), 1)).await.unwrap();
+    Start::of(store).await
+}
+
+/// The operations of a life in which nothing fails.
+async fn operations(scenario: &Scenario, start: &Start) -> Vec<Operation> {
+    let store = start.store.copy();
+    let process = Process::new(Arc::new(FaultyStorage::new(store.clone(), [])), 2);
+    (scenario.life)(&process).await.unwrap_or_else(|| panic!("{:?}", process.attempts()));
+    let operations = process.storage.log();
+    check(start, &store, &process.attempts()).await;
+    operations
+}
+
+/// One life with faults, what another process finds afterwards, and how that one goes on.
+async fn trial(scenario: &Scenario, start: &Start, faults: Vec<Fault>, hint: Option<Bytes>) -> u64 {
+    let store = start.store.copy();
+    let process = Process::new(Arc::new(FaultyStorage::new(store.clone(), faults)), 2);
+    (scenario.life)(&process).await;
+    let fired = process.storage.fired();
+    assert!(!fired.is_empty(), "nothing went wrong: {:?}", process.storage.unfired());
+    if let Some(hint) = hint {
+        store.overwrite(LATEST_HINT_PATH, hint);
+    }
+
+    let next = Process::new(Arc::new(FaultyStorage::new(store.clone(), [])), 3);
+    let exists = store.paths().iter().any(|path| root_version(path).is_some());
+    assert!(exists || process.handles().is_empty(), "the lakehouse was there, and is gone");
+    let lakehouse = if exists { next.open().await.unwrap() } else { next.create().await.unwrap() };
+    process.sleep();
+    for handle in process.handles() {
+        // A fault that is still to come may meet this request.
+        let latest = [handle.latest().await, handle.latest().await].into_iter().find_map(Result::ok);
+        if let Some(latest) = latest.filter(|_| !process.storage.is_dead()) {
+            assert_eq!(latest.number, lakehouse.known().number, "a living handle is left behind");
+        }
+    }
+    process.storage.deliver_late().await;
+    let afterwards = [Statement::Create(Namespace, ("afterwards", ""))];
+    assert!(next.transact(&lakehouse, &afterwards).await.is_some(), "{:?}", next.attempts());
+    check(start, &store, &[process.attempts(), next.attempts()].concat()).await
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+/// Says what was tried when a check fails in the middle of it.
+struct Told(String);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("in the trial: {}", self.0);
+        }
+    }
+}
+
+fn enumerate(scenario: &Scenario) -> Tally {
+    block_on(async {
+        let start = start_of(scenario).await;
+        let mut tally = Tally::default();
+        for operation in operations(scenario, &start).await {
+            for fate in FATES.into_iter().filter(|fate| fate.can_befall(operation.verb)) {
+                let _told = Told(format!("{}: {fate:?} at {operation:?}", scenario.name));
+                tally.found_out += trial(scenario, &start, fate.at(operation.index), None).await;
+                *tally.trials.entry((scenario.name, fate)).or_default() += 1;
+            }
+        }
+        tally
+    })
+}
+
+#[test]
+fn whatever_becomes_of_one_operation_nothing_is_lost_or_torn() {
+    let tallies: Vec<Tally> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            SCENARIOS.iter().map(|scenario| scope.spawn(move || enumerate(scenario))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let mut trials: BTreeMap<(&'static str, Fate), u64> = BTreeMap::new();
+    tallies.iter().for_each(|tally| trials.extend(&tally.trials));
+    let total: u64 = trials.values().sum();
+    let found_out: u64 = tallies.iter().map(|tally| tally.found_out).sum();
+    println!("{total} trials, {found_out} commits that nobody was told of: {trials:?}");
+    for scenario in &SCENARIOS {
+        for fate in FATES {
+            assert!(trials.contains_key(&(scenario.name, fate)), "{}: never {fate:?}", scenario.name);
+        }
+    }
+    assert!(total >= 1500, "only {total} points were visited");
+    assert!(found_out >= 50, "only {found_out} commits were in doubt and done");
+}
+
+/// Two faults in one life: the second one meets a process that is busy with the first.
+#[test]
+fn two_faults_in_one_life_lose_nothing_either() {
+    let is_deep = std::env::var("TRINITYLAKE_DEEP").is_ok();
+    let pairs = if is_deep { 90_000 } else { 60 };
+    std::thread::scope(|scope| {
+        for (seed, scenario) in SCENARIOS.iter().enumerate() {
+            scope.spawn(move || block_on(two_faults(scenario, seed as u64, pairs)));
+        }
+    });
+}
+
+async fn two_faults(scenario: &Scenario, seed: u64, pairs: u64) {
+    let mut generator = StdRng::seed_from_u64(seed);
+    let start = start_of(scenario).await;
+    let operations = operations(scenario, &start).await;
+    for _ in 0..pairs {
+        let first = &operations[generator.random_range(0..operations.len())];
+        let survived = [Fate::NotDone, Fate::ReplyLost, Fate::OwnReportedAsAnothers, Fate::Late];
+        let survived: Vec<Fate> = survived.into_iter().filter(|fate| fate.can_befall(first.verb)).collect();
+        let fate = survived[generator.random_range(0..survived.len())];
+        // Most likely one of the next operations: those that deal with the first fault.
+        let second = first.index + 1 + generator.random_range(0..12);
+        let other = FATES[generator.random_range(0..FATES.len())];
+        let _told = Told(format!("{}: {fate:?} at {first:?}, then {other:?} at {second}", scenario.name));
+        trial(scenario, &start, [fate.at(first.index), other.at(second)].concat(), None).await;
+    }
+}
+
+/// A hint that a process left half written, in place of the old one or over it, as on a local disk.
+#[test]
+fn a_torn_hint_costs_nothing_but_requests() {
+    let visited = block_on(async {
+        let scenario = &SCENARIOS[1];
+        let start = start_of(scenario).await;
+        let mut visited = 0;
+        for operation in operations(scenario, &start).await {
+            if operation.verb != Verb::PutHint {
+                continue;
+            }
+            let latest = start.latest.as_ref().map_or(0, |(number, _)| *number) + 1;
+            for number in [latest - 1, latest, latest + 1, 9, 10, 99, 100, 199] {
+                let (old, new) = ((number - 1).to_string(), number.to_string());
+                let torn = (0..=new.len()).flat_map(|kept| {
+                    [new[..kept].to_string(), format!("{}{}", &new[..kept], old.get(kept..).unwrap_or(""))]
+                });
+                for hint in torn.chain(["4x".into(), "\0\0".into(), u64::MAX.to_string()]) {
+                    let _told = Told(format!("the hint is {hint:?} at {operation:?}"));
+                    trial(scenario, &start, Fate::StopsBefore.at(operation.index), Some(hint.into())).await;
+                    visited += 1;
+                }
+            }
+        }
+        visited
+    });
+    println!("{visited} torn hints");
+    assert!(visited >= 300, "only {visited} torn hints were tried");
+}

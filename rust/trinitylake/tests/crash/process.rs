@@ -1,0 +1,226 @@
+//! A process that works on a lakehouse and keeps a journal, which outlives it: what it tried, and what it
+//! was told.
+//!
+//! Every definition is the list of the transactions that appended to it, so that a lost or a doubled write
+//! shows in any later read. A process goes on after a refusal or an error, and stops when it is dead.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use trinitylake::definition::{LakehouseDefinition, proto};
+use trinitylake::environment::testing::TestEnvironment;
+use trinitylake::error::{Error, Result};
+use trinitylake::key::ObjectKind::{self, Table};
+use trinitylake::lakehouse::Lakehouse;
+use trinitylake::storage::faulty::FaultyStorage;
+use trinitylake::transaction::{CommitLimits, Outcome, Transaction, TransactionOptions};
+
+pub type Name = (&'static str, &'static str);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Statement {
+    Create(ObjectKind, Name),
+    Append(ObjectKind, Name),
+    Drop(ObjectKind, Name),
+    Rename(Name, Name),
+    /// The tree is again that of an earlier version.
+    GoBack(u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Committed(u64),
+    /// Certainly not.
+    Refused,
+    /// Died, or was told that nobody can tell.
+    Unknown,
+}
+
+/// What one process wanted of one transaction. Two that resumed the same one have an entry each.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// Of a rollback or a registration, whose id the core chooses, the message.
+    pub id: String,
+    pub statements: Vec<Statement>,
+    pub answer: Answer,
+}
+
+#[derive(Debug)]
+pub struct Process {
+    pub storage: Arc<FaultyStorage>,
+    environment: Arc<TestEnvironment>,
+    attempts: Mutex<Vec<Attempt>>,
+    handles: Mutex<Vec<Arc<Lakehouse>>>,
+}
+
+pub fn lines(bytes: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(bytes).lines().map(str::to_string).collect()
+}
+
+fn appended(content: &[u8], id: &str) -> Bytes {
+    let mut lines = lines(content);
+    lines.push(id.to_string());
+    lines.join("\n").into()
+}
+
+/// Small nodes, so that a few commits flush and split.
+pub fn definition() -> LakehouseDefinition {
+    let properties = [("root.buffer-size-bytes", "600"), ("inner.buffer-size-bytes", "400")];
+    LakehouseDefinition::encode(proto::LakehouseDef {
+        order: 4,
+        namespace_name_max_size_bytes: 20,
+        table_name_max_size_bytes: 20,
+        view_name_max_size_bytes: 20,
+        properties: properties.map(|(name, value)| (name.to_string(), value.to_string())).into(),
+        ..Default::default()
+    })
+}
+
+impl Process {
+    pub fn new(storage: Arc<FaultyStorage>, seed: u64) -> Process {
+        let environment = TestEnvironment::seeded(seed);
+        Process { storage, environment, attempts: Mutex::default(), handles: Mutex::default() }
+    }
+
+    pub fn attempts(&self) -> Vec<Attempt> {
+        self.attempts.lock().unwrap().clone()
+    }
+
+    /// Handles that were opened; they are of use as long as the process lives.
+    pub fn handles(&self) -> Vec<Arc<Lakehouse>> {
+        self.handles.lock().unwrap().clone()
+    }
+
+    /// Long enough for every handle to ask whether what it knows has expired.
+    pub fn sleep(&self) {
+        self.environment.advance(Duration::from_secs(60));
+    }
+
+    /// A lakehouse that is created or, because of an answer that was lost, there already.
+    pub async fn create(&self) -> Option<Arc<Lakehouse>> {
+        for _ in 0..3 {
+            let created =
+                Lakehouse::create(self.storage.clone(), self.environment.clone(), definition(), None).await;
+            match created {
+                Ok(lakehouse) => return Some(self.keep(lakehouse)),
+                Err(Error::ObjectAlreadyExists(_)) => return self.open().await,
+                Err(_) if self.storage.is_dead() => return None,
+                Err(_) => {}
+            }
+        }
+        panic!("one lost request keeps a lakehouse from being created");
+    }
+
+    pub async fn open(&self) -> Option<Arc<Lakehouse>> {
+        for _ in 0..3 {
+            match Lakehouse::open(self.storage.clone(), self.environment.clone(), None).await {
+                Ok(lakehouse) => return Some(self.keep(lakehouse)),
+                Err(Error::Storage { retryable: true, .. }) if !self.storage.is_dead() => {}
+                Err(_) if self.storage.is_dead() => return None,
+                Err(error) => panic!("the lakehouse does not open: {error}"),
+            }
+        }
+        panic!("one lost request keeps a lakehouse from being opened");
+    }
+
+    fn keep(&self, lakehouse: Arc<Lakehouse>) -> Arc<Lakehouse> {
+        self.handles.lock().unwrap().push(lakehouse.clone());
+        lakehouse
+    }
+
+    /// A transaction on the version that the handle knows.
+    pub fn begin(&self, lakehouse: &Arc<Lakehouse>, id: Option<&str>) -> Transaction {
+        let options = TransactionOptions { id: id.map(str::to_string), ..TransactionOptions::default() };
+        lakehouse.begin(lakehouse.known(), options).unwrap()
+    }
+
+    /// A whole transaction. `None` unless it was certainly committed.
+    pub async fn transact(&self, lakehouse: &Arc<Lakehouse>, statements: &[Statement]) -> Option<u64> {
+        let transaction = self.begin(lakehouse, None);
+        self.fill_and_commit(lakehouse, transaction, &[], statements).await
+    }
+
+    /// The same for one that is open and may hold `earlier` statements.
+    pub async fn fill_and_commit(
+        &self,
+        lakehouse: &Arc<Lakehouse>,
+        mut transaction: Transaction,
+        earlier: &[Statement],
+        statements: &[Statement],
+    ) -> Option<u64> {
+        self.fill(&mut transaction, statements).await?;
+        self.commit(lakehouse, &mut transaction, &[earlier, statements].concat()).await
+    }
+
+    /// `None` if a statement was refused, or could not be told to the store.
+    pub async fn fill(&self, transaction: &mut Transaction, statements: &[Statement]) -> Option<()> {
+        let id = transaction.id().to_string();
+        for statement in statements {
+            apply(transaction, statement, &id).await.ok()?;
+        }
+        Some(())
+    }
+
+    pub async fn commit(
+        &self,
+        lakehouse: &Arc<Lakehouse>,
+        transaction: &mut Transaction,
+        statements: &[Statement],
+    ) -> Option<u64> {
+        let attempt = self.try_to(transaction.id(), statements);
+        loop {
+            match transaction.commit(CommitLimits::default()).await {
+                Ok(Outcome::Committed(version)) => return self.told(attempt, Ok(version)),
+                Err(error) => return self.told(attempt, Err(error)),
+                Ok(Outcome::Clashes(clashes)) => {
+                    for clash in clashes {
+                        let theirs = match lakehouse.known().read_definition(&clash.winner_location).await {
+                            Ok(theirs) => theirs,
+                            Err(error) => return self.told(attempt, Err(error)),
+                        };
+                        let ours = appended(&theirs, transaction.id());
+                        transaction.reapply(&clash, ours).unwrap();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Enters what is tried now into the journal; until [`Process::told`] its outcome is open.
+    pub fn try_to(&self, id: &str, statements: &[Statement]) -> usize {
+        let attempt =
+            Attempt { id: id.to_string(), statements: statements.to_vec(), answer: Answer::Unknown };
+        let mut attempts = self.attempts.lock().unwrap();
+        attempts.push(attempt);
+        attempts.len() - 1
+    }
+
+    /// What a living process makes of an answer: anything but a doubt is an assurance.
+    pub fn told(&self, attempt: usize, answer: Result<u64>) -> Option<u64> {
+        let (answer, version) = match answer {
+            Ok(version) => (Answer::Committed(version), Some(version)),
+            Err(Error::CommitStateUnknown(_)) => (Answer::Unknown, None),
+            Err(_) if self.storage.is_dead() => (Answer::Unknown, None),
+            Err(_) => (Answer::Refused, None),
+        };
+        self.attempts.lock().unwrap()[attempt].answer = answer;
+        version
+    }
+}
+
+async fn apply(transaction: &mut Transaction, statement: &Statement, id: &str) -> Result<()> {
+    match statement {
+        Statement::Create(kind, (namespace, name)) => {
+            transaction.create(*kind, namespace, name, Bytes::from(id.to_string())).await
+        }
+        Statement::Append(kind, (namespace, name)) => {
+            let missing = || Error::ObjectNotFound(format!("{namespace}.{name}"));
+            let content = transaction.read(*kind, namespace, name).await?.ok_or_else(missing)?;
+            transaction.replace(*kind, namespace, name, appended(&content, id)).await
+        }
+        Statement::Drop(kind, (namespace, name)) => transaction.drop_object(*kind, namespace, name).await,
+        Statement::Rename(from, to) => transaction.rename(Table, *from, *to).await,
+        Statement::GoBack(_) => unreachable!("a rollback is no statement of a transaction"),
+    }
+}

@@ -1,0 +1,124 @@
+//! Files in memory that outlive the processes of a test, and remember what was deleted.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use trinitylake::error::{Error, Result};
+use trinitylake::path::boundary_version;
+use trinitylake::storage::{FileInfo, PutOutcome, Storage};
+
+/// Each file is that much younger than the one before.
+const STEP_MILLIS: u64 = 10_000;
+
+#[derive(Clone, Debug, Default)]
+struct Files {
+    /// With the time of the store.
+    now: BTreeMap<String, (Bytes, u64)>,
+    /// The first content of every path there ever was.
+    ever: BTreeMap<String, Bytes>,
+    written: u64,
+}
+
+#[derive(Debug, Default)]
+pub struct Store(Mutex<Files>);
+
+impl Store {
+    pub fn empty() -> Arc<Store> {
+        Arc::default()
+    }
+
+    /// The same files in a store of their own.
+    pub fn copy(&self) -> Arc<Store> {
+        Arc::new(Store(Mutex::new(self.files().clone())))
+    }
+
+    /// Every file that ever was, and no boundary: what expired can be looked at.
+    pub fn archive(&self) -> Arc<Store> {
+        let ever = self.files().ever.clone();
+        let now = ever.iter().filter(|(path, _)| boundary_version(path).is_none());
+        let now = now.map(|(path, bytes)| (path.clone(), (bytes.clone(), 0))).collect();
+        Arc::new(Store(Mutex::new(Files { now, ever, written: 0 })))
+    }
+
+    pub fn content(&self, path: &str) -> Option<Bytes> {
+        self.files().now.get(path).map(|(bytes, _)| bytes.clone())
+    }
+
+    pub fn paths(&self) -> Vec<String> {
+        self.files().now.keys().cloned().collect()
+    }
+
+    /// Puts a file there, whatever was there before.
+    pub fn overwrite(&self, path: &str, bytes: Bytes) {
+        self.files().put(path, bytes);
+    }
+
+    fn files(&self) -> MutexGuard<'_, Files> {
+        self.0.lock().unwrap()
+    }
+
+    fn info(&self, path: &str) -> Option<FileInfo> {
+        let files = self.files();
+        let (bytes, modified_millis) = files.now.get(path)?;
+        let size_bytes = bytes.len() as u64;
+        Some(FileInfo { path: path.to_string(), size_bytes, modified_millis: *modified_millis })
+    }
+}
+
+impl Files {
+    fn put(&mut self, path: &str, bytes: Bytes) {
+        self.written += 1;
+        self.ever.entry(path.to_string()).or_insert_with(|| bytes.clone());
+        self.now.insert(path.to_string(), (bytes, self.written * STEP_MILLIS));
+    }
+}
+
+fn missing(path: &str) -> Error {
+    Error::FileNotFound { path: path.to_string() }
+}
+
+#[async_trait]
+impl Storage for Store {
+    async fn get(&self, path: &str) -> Result<Bytes> {
+        self.content(path).ok_or_else(|| missing(path))
+    }
+
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        Ok(self.get(path).await?.slice(range.start as usize..range.end as usize))
+    }
+
+    async fn head(&self, path: &str) -> Result<FileInfo> {
+        self.info(path).ok_or_else(|| missing(path))
+    }
+
+    async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
+        let mut files = self.files();
+        if files.now.contains_key(path) {
+            return Ok(PutOutcome::AlreadyExists);
+        }
+        files.put(path, bytes);
+        Ok(PutOutcome::Created)
+    }
+
+    async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.overwrite(path, bytes);
+        Ok(())
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        let paths = self.paths();
+        Ok(paths.iter().filter(|path| path.starts_with(prefix)).filter_map(|path| self.info(path)).collect())
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        self.files().now.remove(path);
+        Ok(())
+    }
+
+    async fn exists(&self, path: &str) -> Result<bool> {
+        Ok(self.content(path).is_some())
+    }
+}

@@ -1,0 +1,103 @@
+//! What must hold in every state of the model, and what must happen in some.
+
+use std::collections::BTreeSet;
+
+use stateright::Property;
+
+use crate::protocol::{Answer, Broken, Commits, Kind, Phase, State, Tree, Why, bit};
+
+pub const TWO_WINNERS: &str = "a version has one winner";
+pub const LOST_UPDATE: &str = "no update is lost";
+pub const TWICE: &str = "an id is applied at most once";
+pub const PRESENT: &str = "what is acknowledged is there";
+pub const ABSENT: &str = "what is refused is not there";
+pub const GAP: &str = "versions have no gap";
+pub const MISLED: &str = "whoever looks finds the latest version";
+
+pub const ALL_COMMIT: &str = "all commit";
+pub const CONFLICT: &str = "a conflict";
+pub const REBASE: &str = "a rebase";
+pub const DOUBT: &str = "a doubt is resolved";
+pub const OVERTAKEN: &str = "an expiry overtakes a writer";
+pub const VOID: &str = "a void root lies below the boundary";
+pub const UNTOLD: &str = "done, and nobody is told";
+pub const WENT_ON: &str = "somebody else went on";
+pub const SPOILED: &str = "a spoiled hint";
+
+pub fn promises() -> Vec<Property<Commits>> {
+    vec![
+        Property::always(TWO_WINNERS, |_, state: &State| state.is_broken != Some(Broken::TwoWinners)),
+        Property::always(LOST_UPDATE, |_, state: &State| {
+            let mut before = Tree::default();
+            state.chain.iter().all(|root| {
+                let mut expected = before;
+                expected.appended[root.key] |= bit(root.id);
+                before = root.tree;
+                expected.appended == root.tree.appended
+            })
+        }),
+        Property::always(TWICE, |_, state: &State| {
+            let ids: BTreeSet<u8> = state.chain.iter().map(|root| root.id).collect();
+            ids.len() == state.chain.len()
+        }),
+        Property::always(PRESENT, |model: &Commits, state: &State| {
+            state.writers.iter().zip(&model.works).all(|(writer, work)| match writer.phase {
+                Phase::Done(Answer::Committed(version)) => state
+                    .chain
+                    .get(usize::from(version).wrapping_sub(1))
+                    .is_some_and(|root| root.id == work.id),
+                _ => true,
+            })
+        }),
+        Property::always(ABSENT, |model: &Commits, state: &State| {
+            state.writers.iter().enumerate().zip(&model.works).all(|((index, writer), work)| {
+                // Where two go on with the same transaction, the other one may have committed it.
+                !matches!(writer.phase, Phase::Done(Answer::Refused(_)))
+                    || !state.chain.iter().any(|root| {
+                        root.commit.0 == index as u8 || (root.id == work.id && work.kind == Kind::Plain)
+                    })
+                    || writer.attempt > 0 && work.kind != Kind::Plain
+            })
+        }),
+        Property::always(GAP, |_, state: &State| {
+            let is_there = |version: &u8| state.exists(*version);
+            (state.boundary..=state.latest()).all(|version| is_there(&version))
+                && !(state.latest() + 1..=state.roots.len() as u8).any(|version| is_there(&version))
+        }),
+        Property::always(MISLED, |_, state: &State| state.is_broken != Some(Broken::Misled)),
+        Property::sometimes(ALL_COMMIT, |_, state: &State| {
+            state.writers.iter().all(|writer| matches!(writer.phase, Phase::Done(Answer::Committed(_))))
+        }),
+        Property::sometimes(CONFLICT, |_, state: &State| is_any(state, Answer::Refused(Why::Conflict))),
+        Property::sometimes(REBASE, |model: &Commits, state: &State| {
+            let works = state.writers.iter().zip(&model.works);
+            works.into_iter().any(|(writer, work)| {
+                // A crash of such a writer is its end.
+                let is_committed = matches!(writer.phase, Phase::Done(Answer::Committed(_)));
+                work.kind == Kind::Plain && is_committed && writer.attempt > 0
+            })
+        }),
+        Property::sometimes(DOUBT, |_, state: &State| {
+            state.writers.iter().any(|writer| writer.phase == Phase::Confirming { was_in_doubt: true })
+        }),
+        Property::sometimes(OVERTAKEN, |_, state: &State| is_any(state, Answer::Refused(Why::Expired))),
+        Property::sometimes(VOID, |_, state: &State| {
+            let mut roots = state.roots.iter().zip(&state.chain);
+            roots.any(|(root, winner)| root.is_some_and(|root| root.commit != winner.commit))
+        }),
+        Property::sometimes(UNTOLD, |_, state: &State| {
+            state.chain.iter().any(|root| {
+                let answer = state.writers[usize::from(root.commit.0)].phase;
+                matches!(answer, Phase::Done(Answer::Unknown | Answer::None))
+            })
+        }),
+        Property::sometimes(WENT_ON, |_, state: &State| is_any(state, Answer::Refused(Why::WentOnElsewhere))),
+        Property::sometimes(SPOILED, |_, state: &State| {
+            state.latest() > 1 && state.hint.is_none_or(|hint| hint > state.latest())
+        }),
+    ]
+}
+
+fn is_any(state: &State, answer: Answer) -> bool {
+    state.writers.iter().any(|writer| writer.phase == Phase::Done(answer))
+}
