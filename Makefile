@@ -7,13 +7,15 @@ BIN := $(VENV)/bin
 EXTRAS := demo
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto')
 
-.PHONY: demo test test-rust test-python test-wheel lint test-deep bench clean help
+.PHONY: demo test test-rust test-python test-wheel lint test-deep planted-bugs compatibility bench clean help
 
 help:
 	@echo "make demo           set up, build, and run the main job on real data"
 	@echo "make test           set up, build, lint, and pass every test"
 	@echo "make lint           rustfmt, clippy, ruff, mypy, generated files"
 	@echo "make test-deep      the same tests with many more histories (hours)"
+	@echo "make compatibility  Iceberg's REST Compatibility Kit against the server (needs Java 17 and Maven)"
+	@echo "make planted-bugs   known mistakes, one at a time, and whether the tests find them (half an hour)"
 	@echo "make bench          the benchmarks, with the peers in the same run"
 	@echo "make clean          remove what these commands made"
 
@@ -58,6 +60,13 @@ test: lint test-rust test-python test-wheel
 
 test-deep: export TRINITYLAKE_DEEP := 1
 test-deep: test-rust test-python
+
+compatibility: $(VENV)/.built
+	$(BIN)/python compatibility/run_rck.py
+	$(BIN)/python -m pytest tests/rest
+
+planted-bugs: $(VENV)/.ready
+	$(BIN)/python scripts/planted_bugs.py
 
 bench: $(VENV)/.built
 	$(BIN)/python -m pip install --quiet --group bench

@@ -23,15 +23,15 @@ REAL_TABLES = 256
 Request = tuple[str, str, str]
 
 
-def load(server: RestServer, requests: list[list[Request]], repeats: int) -> tuple[float, list[float]]:
-    """What a client with a connection for each list sees: seconds for all, and of each request, sorted."""
+def load(server: RestServer, requests: list[list[Request]], repeats: int) -> dict[str, float]:
+    """What a client with a connection for each list sees (`http_load.py`)."""
     task = json.dumps({"port": server.port, "repeats": repeats, "requests": requests})
     command = [sys.executable, "-m", "benches.python.http_load"]
-    done = subprocess.run(command, input=task, capture_output=True, text=True, cwd=TOP, check=False)
+    done = subprocess.run(command, input=task, capture_output=True, text=True, cwd=TOP, check=False, timeout=300)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
-    found: dict[str, Any] = json.loads(done.stdout)
-    return float(found["seconds"]), sorted(found["each"])
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
 
 
 def rest_loading(bench: Bench) -> None:
@@ -55,15 +55,15 @@ def rest_loading(bench: Bench) -> None:
         rates, latencies = [], []
         for _ in range(bench.size(7, 2)):
             repeats = bench.size(40, 4)
-            seconds, each = load(server, one_each, repeats)
-            rates.append(len(each) / seconds)
-            latencies.append(each[int(len(each) * 0.99)])
+            found = load(server, one_each, repeats)
+            rates.append(found["requests"] / found["seconds"])
+            latencies.append(found["percentile_99"])
         what = f"REST: load tables of {tables:,} over {CONNECTIONS} connections"
         bench.figure(None, f"{what}, requests a second", rates, "1/s", at_least(3000))
         bench.figure(None, f"{what}, 99th percentile", latencies, "s", at_most(0.020))
         share = lakes.TABLES_PER_NAMESPACE if tables >= 100_000 else tables // 10
         path = "/v1/latest/namespaces/namespace_00003/tables"
-        lists = [load(server, [[("GET", path, "")]], 5)[1][2] for _ in range(bench.size(7, 2))]
+        lists = [load(server, [[("GET", path, "")]], 5)["median"] for _ in range(bench.size(7, 2))]
         bench.figure(None, f"REST: list {share:,} tables", lists, "s", at_most(0.100))
 
 
@@ -98,7 +98,7 @@ def rest_commits(bench: Bench) -> None:
     with server, ThreadPoolExecutor(CONNECTIONS) as pool:
         before = lake.version
         for round in range(bench.size(5, 2)):
-            ours.append(load(server, [posts(name, round) for name in names], 1)[0] / (repeats * len(names)))
+            ours.append(load(server, [posts(name, round) for name in names], 1)["seconds"] / (repeats * len(names)))
             start = time.perf_counter()
             list(pool.map(set_property, theirs_tables))
             theirs.append((time.perf_counter() - start) / (repeats * len(names)))

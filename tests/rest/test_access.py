@@ -94,12 +94,17 @@ def test_behind_a_proxy_another_address_is_served(lake: tl.Lakehouse) -> None:
         assert Client(server)("GET", "/v1/config", token="wrong").code == 401
 
 
-def test_tokens_come_from_a_file_that_nobody_else_can_read(lake: tl.Lakehouse, tmp_path: Path) -> None:
+def test_tokens_come_from_a_file_that_nobody_else_can_read(
+    lake: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "tokens"
     file.write_text(f"# etl\n{TOKEN}\n\nsha256:{hashlib.sha256(b'second').hexdigest()}\n")
     file.chmod(0o640)
     with pytest.raises(tl.InvalidArgument, match="chmod 600"):
         serve(lake, token_file=file)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    serve(lake, token_file=file).stop()  # systemd's own copy for the service
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY")
     file.chmod(0o600)
     with running(lake, token_file=file) as server:
         assert server.token == ""

@@ -12,6 +12,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import trinitylake as tl
 from rest.client import TOKEN, Client, connect, running
@@ -239,6 +242,24 @@ def test_commits_of_several_requests_share_a_version(shop: tl.Lakehouse, monkeyp
     assert len(shop.namespaces()) == 33
     assert shop.version - before < 32
     assert any(len(entry.transactions) > 1 for entry in shop.log(None))
+
+
+def test_a_request_is_a_span_in_the_trace_of_its_client(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    spans = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    monkeypatch.setattr("trinitylake.rest.observation.trace.get_tracer", provider.get_tracer)
+    trace_id = "0af7651916cd43dd8448eb211c80319c"
+    with running(shop) as server:
+        headers = {"traceparent": f"00-{trace_id}-b7ad6b7169203331-01", "X-Request-Id": "r-1"}
+        Client(server)("GET", "/v1/namespaces/shop/tables/orders", headers=headers)
+    [span] = spans.get_finished_spans()
+    assert span.name == "GET /v1/namespaces/{namespace}/tables/{table}"
+    assert span.context is not None
+    assert f"{span.context.trace_id:032x}" == trace_id
+    assert span.attributes is not None
+    assert span.attributes["http.response.status_code"] == 200
+    assert span.attributes["trinitylake.request_id"] == "r-1"
 
 
 def test_two_servers_serve_one_lakehouse(shop: tl.Lakehouse) -> None:

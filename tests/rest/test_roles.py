@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +14,13 @@ import jwt
 import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
+from starlette.routing import Route
 
 import trinitylake as tl
 from rest.client import Answer, Client, running
 from trinitylake.rest import JwtSettings, RestServer
 from trinitylake.rest.principals import Grant, Principal, Role
+from trinitylake.rest.routes import CATALOG, OTHERS
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 COLUMNS = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
@@ -294,6 +297,35 @@ def test_a_token_of_the_issuer_gets_its_grants(jwt_server: RestServer, shop: tl.
 )
 def test_any_other_token_does_not_count(jwt_server: RestServer, token: Any) -> None:
     assert Asker(jwt_server)(token(), "GET", "/v1/config").code == 401
+
+
+def test_every_route_is_closed_to_tokens_that_do_not_count(jwt_server: RestServer, shop: tl.Lakehouse) -> None:
+    ask, before = Asker(jwt_server), shop.version
+    tokens = [signed(exp=int(time.time()) - 600), signed(aud="other"), signed(OTHER_KEY)]
+    routes = [route for route in jwt_server._app.router.routes if isinstance(route, Route)]
+    for route in routes:
+        path = re.sub(r"\{\w+\}", "shop", route.path.replace("{prefix}", "latest"))
+        for method in route.methods or ():
+            assert [ask(token, method, path, {}).code for token in tokens] == [401, 401, 401], (method, path)
+    assert len(routes) > 50
+    assert shop.version == before
+
+
+def test_who_has_no_grant_gets_nothing_from_any_route(jwt_server: RestServer, shop: tl.Lakehouse) -> None:
+    ask, before, token = Asker(jwt_server), shop.version, signed(trinitylake=None)
+    names = {"namespace": "shop", "table": "orders", "view": "top", "id": "none"}
+    for endpoint in (*CATALOG, *OTHERS):
+        if endpoint.path == "/metrics":
+            continue  # counters, without names
+        path = endpoint.path.replace("{prefix}", "latest")
+        for name, value in names.items():
+            path = path.replace(f"{{{name}}}", value)
+        answer = ask(token, endpoint.method, path, {})
+        assert endpoint.method == "HEAD" or "payroll" not in str(answer.body)
+        if "{namespace}" in endpoint.path:
+            assert answer.code == 403, (endpoint.method, path)
+    assert ask(token, "GET", "/v1/namespaces").body["namespaces"] == []
+    assert shop.version == before
 
 
 def test_a_token_does_not_outlive_its_end(jwt_server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:

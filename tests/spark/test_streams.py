@@ -16,6 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 import trinitylake as tl
 from trinitylake.spark.options import Options
 from trinitylake.spark.stream_read import StreamReader
+from trinitylake.spark.stream_write import StreamWriter
 
 
 @pytest.fixture
@@ -212,3 +213,29 @@ def test_a_table_that_was_made_anew_stops_the_stream(spark: SparkSession, lake: 
     lake.create_table("nyc.flights", rows()).append(rows(1))
     with pytest.raises(tl.ObjectNotFound, match=r"exist|anew"):
         reader.latestOffset()
+
+
+def test_a_batch_that_lost_a_race_is_committed_with_all_its_files(
+    lake: tl.Lakehouse, source: tl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another writer commits between the look at the table and the commit of a batch that replaces everything."""
+    monkeypatch.setattr("trinitylake.spark.write_tasks._query_id", lambda: "query")
+    writer = StreamWriter(Options.parse({"root": lake.uri, "path": "nyc.flights"}), overwrite=True)
+    report = writer.write(iter(rows(70, 71).to_batches()))
+    commit_alone = tl.Transaction.commit
+    races: list[int] = []
+
+    def commit_after_another(self: tl.Transaction, **arguments: Any) -> int:
+        if not races:
+            races.append(1)
+            lake.table("nyc.flights").append(rows(50))
+        return commit_alone(self, **arguments)
+
+    monkeypatch.setattr(tl.Transaction, "commit", commit_after_another)
+    writer.commit([report], 0)
+    assert races == [1]
+    assert ids(lake, "nyc.flights") == [70, 71]
+    version = lake.version
+    again = writer.write(iter(rows(70, 71).to_batches()))
+    writer.commit([again], 0)
+    assert lake.version == version

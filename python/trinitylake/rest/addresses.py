@@ -64,6 +64,11 @@ def transaction_prefix(id: str) -> str:
     return f"{_TRANSACTION}{id}"
 
 
+def is_transaction(prefix: str) -> bool:
+    """Whether a prefix leads to an open transaction, which one request at a time can use."""
+    return prefix.startswith(_TRANSACTION)
+
+
 @contextmanager
 def source_of(
     prefix: str, lake: Lakehouse, transactions: OpenTransactions

@@ -21,9 +21,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trinitylake.errors import TrinityLakeError
+from trinitylake.iceberg.io import LakehouseFileIO
 from trinitylake.lakehouse import Lakehouse
 from trinitylake.rest import metrics
 from trinitylake.rest.access import PRINCIPAL, Bearers, Guard
+from trinitylake.rest.addresses import is_transaction
 from trinitylake.rest.call import Call, Service, decoded
 from trinitylake.rest.errors import RestError, error_response, response_of
 from trinitylake.rest.idempotency import answered_once
@@ -60,10 +62,12 @@ class App:
             endpoints=[(one.method, one.path, one.writes) for one in CATALOG],
             options=options,
             meters=Meters(),
+            io=LakehouseFileIO(lake._storage),
         )
         self._limiter: anyio.CapacityLimiter | None = None
         self._ready: tuple[float, bool] = (0.0, False)
         self._is_ending = False
+        self._is_local = lake.uri.startswith(("file://", "memory://"))
         self.router = Starlette(
             routes=[
                 Route(one.path, self._endpoint(one), methods=[one.method])
@@ -97,6 +101,8 @@ class App:
                     principal=request.scope[PRINCIPAL],
                     request_id=request.scope[REQUEST_ID],
                 )
+                if endpoint.is_quick and self._is_local and not is_transaction(call.prefix):
+                    return self._answer(endpoint, call)
                 # Not abandoned when the client goes away: a commit that has begun is finished.
                 return await run_sync(self._answer, endpoint, call, limiter=self._limiter)
             except ClientDisconnect:

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers, QueryParams
 from starlette.responses import Response
 
@@ -22,6 +23,7 @@ from trinitylake.rest.served_catalog import Commit, ServedCatalog
 from trinitylake.view_at import ViewAt
 
 if TYPE_CHECKING:
+    from trinitylake.iceberg.io import LakehouseFileIO
     from trinitylake.lakehouse import Lakehouse
     from trinitylake.rest.metrics import MetricsReports
     from trinitylake.rest.observation import Meters
@@ -54,6 +56,8 @@ class Service:
     """Method, path and whether it writes, of each route that has a prefix."""
     options: ServerOptions
     meters: Meters
+    io: LakehouseFileIO
+    """For reading; what is written goes through the catalog's own."""
 
 
 @dataclass
@@ -117,6 +121,10 @@ class Call:
 
     def namespace(self) -> tuple[str, ...]:
         """The namespace in the path."""
+        return self._namespace
+
+    @cached_property
+    def _namespace(self) -> tuple[str, ...]:
         return namespace_of(self.name("namespace"))
 
     def identifier(self, parameter: str) -> tuple[str, ...]:
@@ -124,12 +132,18 @@ class Call:
         return (*self.namespace(), self.name(parameter))
 
     def parsed(self, model: type[Model]) -> Model:
-        """The body. Raises `RestError` 400 for what is not JSON, and pydantic's error for what does not fit."""
+        """The body. Raises `RestError` 400 for what is not JSON, and that or pydantic's error for what does not fit."""
         try:
             document = json.loads(self.body)
         except (ValueError, RecursionError) as error:
             raise bad_request(f"the body is not JSON: {error}") from error
-        return model.model_validate(document)
+        try:
+            return model.model_validate(document)
+        except ValidationError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            # PyIceberg's models look into what they get before anybody has checked it.
+            raise bad_request(f"the body makes no sense: {error}") from error
 
     def flag(self, parameter: str) -> bool:
         """A true or false of the query; false if it is not there."""

@@ -77,6 +77,7 @@ _ANSWERS: tuple[tuple[type[BaseException], _Answer], ...] = (
     (ours.InvalidLocation, _Answer(400, "BadRequestException")),
     (ours.InvalidArgument, _Answer(400, "BadRequestException")),
     (ValidationError, _Answer(400, "BadRequestException")),
+    (UnicodeError, _Answer(400, "BadRequestException")),  # half a surrogate pair, which JSON can hold and UTF-8 cannot
     (ours.PermissionDenied, _Answer(500, "StorageException")),
     (ours.CorruptFile, _Answer(500, "CorruptFileException")),
 )

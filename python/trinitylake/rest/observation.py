@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import time
-import uuid
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
@@ -19,6 +19,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trinitylake.rest.access import PRINCIPAL
 from trinitylake.rest.redaction import Redaction, without_secrets
+
+try:
+    from opentelemetry import propagate, trace
+except ModuleNotFoundError:  # it is optional
+    _has_traces = False
+else:
+    _has_traces = True
 
 access_log = logging.getLogger("trinitylake.rest.access")
 audit_log = logging.getLogger("trinitylake.rest.audit")
@@ -35,15 +42,28 @@ class Meters:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         names = ["method", "route", "code"]
-        self.requests = Counter("trinitylake_requests", "Requests", names, registry=self._registry)
-        self.seconds = Histogram(
+        self._requests = Counter("trinitylake_requests", "Requests", names, registry=self._registry)
+        self._seconds = Histogram(
             "trinitylake_request_seconds", "Duration", ["method", "route"], buckets=_SECONDS, registry=self._registry
         )
-        self.running = Gauge("trinitylake_requests_running", "Requests that are answered", registry=self._registry)
+        self._by_labels: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        self.running = 0
+        running = Gauge("trinitylake_requests_running", "Requests that are answered", registry=self._registry)
+        running.set_function(lambda: self.running)
         self.commits = Counter("trinitylake_commits", "Commits by outcome", ["outcome"], registry=self._registry)
         self.open_transactions = Gauge(
             "trinitylake_open_transactions", "Transactions that are open here", registry=self._registry
         )
+
+    def count(self, method: str, route: str, code: int, seconds: float) -> None:
+        """Count a request."""
+        labels = (method, route, code)
+        found = self._by_labels.get(labels)
+        if found is None:
+            found = self._requests.labels(method, route, str(code)), self._seconds.labels(method, route)
+            self._by_labels[labels] = found
+        found[0].inc()
+        found[1].observe(seconds)
 
     def text(self) -> bytes:
         """All of them, in the format that Prometheus reads."""
@@ -51,11 +71,15 @@ class Meters:
 
 
 class Observer:
-    """ASGI middleware that counts and logs every request, refused ones too."""
+    """ASGI middleware that counts, logs and traces every request, refused ones too.
+
+    A span belongs to the trace of the client, if it sends one, and is exported as the process has set it up.
+    """
 
     def __init__(self, app: ASGIApp, meters: Meters) -> None:
         self._app = app
         self._meters = meters
+        self._tracer = trace.get_tracer("trinitylake.rest") if _has_traces else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -63,7 +87,7 @@ class Observer:
             return
         given = [value for name, value in scope["headers"] if name == b"x-request-id"]
         known = len(given) == 1 and _REQUEST_ID.fullmatch(given[0])
-        request_id = given[0].decode() if known else uuid.uuid4().hex
+        request_id = given[0].decode() if known else os.urandom(16).hex()
         scope[REQUEST_ID] = request_id
         began = time.perf_counter()
         code = 500
@@ -75,17 +99,27 @@ class Observer:
                 message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
             await send(message)
 
-        self._meters.running.inc()
+        self._meters.running += 1
         try:
-            await self._app(scope, receive, observed)
+            if self._tracer is None:
+                await self._app(scope, receive, observed)
+            else:
+                carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+                kind, parent = trace.SpanKind.SERVER, propagate.extract(carrier)
+                with self._tracer.start_as_current_span(scope["method"], parent, kind) as span:
+                    await self._app(scope, receive, observed)
+                    span.update_name(f"{scope['method']} {scope.get(ROUTE, '')}".rstrip())
+                    span.set_attribute("http.request.method", scope["method"])
+                    span.set_attribute("http.route", scope.get(ROUTE, ""))
+                    span.set_attribute("http.response.status_code", code)
+                    span.set_attribute("trinitylake.request_id", request_id)
         finally:
             seconds = time.perf_counter() - began
-            self._meters.running.dec()
+            self._meters.running -= 1
             # Without a route the path is whatever somebody typed, which would make labels without end.
             route = scope.get(ROUTE, "none")
             method = scope["method"] if route != "none" else "none"
-            self._meters.requests.labels(method, route, str(code)).inc()
-            self._meters.seconds.labels(method, route).observe(seconds)
+            self._meters.count(method, route, code, seconds)
             if access_log.isEnabledFor(logging.INFO):
                 principal = scope.get(PRINCIPAL)
                 access_log.info(

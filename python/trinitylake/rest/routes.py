@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from starlette.responses import Response
 
-from trinitylake.rest import config, metrics, namespaces, replays, tables, transactions, views
+from trinitylake.rest import config, metrics, namespaces, replays, scan_planning, tables, transactions, views
 from trinitylake.rest.call import Call
 from trinitylake.rest.idempotency import Replay
 from trinitylake.rest.principals import Role
@@ -24,6 +24,7 @@ class Endpoint:
         writes: what the past and clients of the past do not have.
         replay: how to answer a request again that was committed before; None if it cannot be sent twice.
         is_audited: for what changes something without being a write to the catalog.
+        is_quick: for what takes, on a local disk, less time than to hand it to a thread and back.
     """
 
     method: str
@@ -33,6 +34,7 @@ class Endpoint:
     writes: bool = False
     replay: Replay | None = None
     is_audited: bool = False
+    is_quick: bool = False
 
     @property
     def changes(self) -> bool:
@@ -62,11 +64,13 @@ _OPEN = "/trinitylake/v1/transactions"
 #: The specification's, each with a prefix; they are served without one too, which is the latest version.
 CATALOG = (
     # HEAD before GET, which answers it, too.
-    _read("HEAD", _TABLE, tables.exists),
-    _read("GET", _TABLE, tables.load),
+    Endpoint("HEAD", _TABLE, tables.exists, Role.READER, is_quick=True),
+    Endpoint("GET", _TABLE, tables.load, Role.READER, is_quick=True),
     _write("POST", _TABLE, tables.commit, replays.table),
     _write("DELETE", _TABLE, tables.drop, replays.nothing),
     _read("POST", f"{_TABLE}/metrics", metrics.report),
+    _read("POST", f"{_TABLE}/plan", scan_planning.plan),
+    _read("POST", f"{_TABLE}/tasks", scan_planning.fetch_tasks),
     _read("GET", f"{_NAMESPACE}/tables", tables.list_all),
     _write("POST", f"{_NAMESPACE}/tables", tables.create, replays.table),
     _write("POST", f"{_NAMESPACE}/register", tables.register, replays.table),

@@ -248,8 +248,9 @@ def load_response(
         table._iceberg()
         if table.staged is not None and table.staged.changed:
             path, text = table.staged.finish()
-            return responses.of_metadata(catalog._io().uri_of(path), text, snapshots, if_none_match)
-    return responses.of_file(catalog._io(), metadata_path(definition, f"{namespace}.{name}"), snapshots, if_none_match)
+            return responses.of_metadata(call.service.io.uri_of(path), text, snapshots, if_none_match)
+    path = metadata_path(definition, f"{namespace}.{name}")
+    return responses.of_file(call.service.io, path, snapshots, if_none_match)
 
 
 def _make_folders(catalog: ServedCatalog, location: str) -> None:

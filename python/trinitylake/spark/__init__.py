@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from trinitylake.spark.functions import register_functions
     from trinitylake.spark.source import TrinityLakeDataSource
     from trinitylake.spark.sql_transaction import SparkTransaction, resume, transaction
+    from trinitylake.spark.verification import verify
 
 __all__ = [
     "SparkTransaction",
@@ -35,6 +36,7 @@ __all__ = [
     "register_functions",
     "resume",
     "transaction",
+    "verify",
 ]
 
 # Loaded when they are first asked for: name -> module. A Python worker of Spark needs one or two of them.
@@ -46,6 +48,7 @@ _LAZY = {
     "disconnect": "trinitylake.spark.connection",
     "resume": "trinitylake.spark.sql_transaction",
     "transaction": "trinitylake.spark.sql_transaction",
+    "verify": "trinitylake.spark.verification",
     "register_functions": "trinitylake.spark.functions",
 }
 

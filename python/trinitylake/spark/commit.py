@@ -72,8 +72,6 @@ def _stage_files(
                 if iceberg.current_snapshot() is not None:
                     change.delete(replaced, snapshot_properties)
         if files:
-            assert isinstance(iceberg.io, LakehouseFileIO)
-            iceberg.io.remember_written(iceberg.io.path_of(file.file_path) for file in files)  # a rollback deletes them
             with change._append_snapshot_producer(snapshot_properties) as append:
                 for file in files:
                     append.append_data_file(file)
@@ -116,7 +114,12 @@ def save_in(
     for attempts_left in reversed(range(SAVE_ATTEMPTS)):
         try:
             transaction = resumed(plan.options.open(), transaction_id)
-            stage(transaction, plan, files_of(messages), overwrite)
+            files = files_of(messages)
+            stage(transaction, plan, files, overwrite)
+            # From now on they belong to the transaction: whoever rolls it back deletes them.
+            io = transaction.table(plan.table_name).iceberg.io
+            assert isinstance(io, LakehouseFileIO)
+            io.remember_written(io.path_of(file.file_path) for file in files)
         except BaseException:
             plan.delete_all_but([])
             raise
