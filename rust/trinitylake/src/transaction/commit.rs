@@ -175,12 +175,13 @@ impl Transaction {
             }
             attempt += 1;
             let mut submission = self.submission();
+            submission.coordination = coordination;
             if coordination == Coordination::Queue
                 && self.new_definition.is_none()
                 && lakehouse.commits().is_contended()
             {
-                submission.last_version = Some(self.validated.number + QUEUED_VERSIONS);
                 self.queued_until = self.validated.number + QUEUED_VERSIONS;
+                submission.last_version = Some(self.queued_until);
             }
             match lakehouse.commits().commit(&lakehouse, submission, arrival, deadline).await? {
                 Verdict::Committed(version) => return Ok(Outcome::Committed(version.number)),
@@ -245,6 +246,7 @@ impl Transaction {
             definition: self.new_definition.clone(),
             files: self.unwritten_files(),
             validated: self.validated.number,
+            coordination: Coordination::None,
             last_version: None,
         }
     }

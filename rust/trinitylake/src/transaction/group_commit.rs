@@ -21,13 +21,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::channel::oneshot;
-use futures::future::try_join;
+use futures::future::{join, try_join};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::Isolation;
 use super::arrivals::{Arrival, Arrivals};
 use super::footprint::{Footprint, Requirement};
 use super::intents::{self, Turn};
+use super::{Coordination, Isolation};
 use crate::definition::LakehouseDefinition;
 use crate::error::{Error, Result};
 use crate::lakehouse::{Created, DOUBT_MILLIS, Lakehouse, Slot};
@@ -56,7 +56,8 @@ pub(super) struct Submission {
     pub files: Vec<(String, Bytes)>,
     /// The version up to which conflicts were looked for.
     pub validated: u64,
-    /// It waits in the queue across processes (`intents`) if it must, for a version up to this one.
+    pub coordination: Coordination,
+    /// It waits in the queue across processes (`intents`), for a version up to this one.
     pub last_version: Option<u64>,
 }
 
@@ -224,13 +225,14 @@ impl CommitQueue {
         let previous = self.tip(lakehouse);
         group.extend(queue.guests(previous.number));
         let usual_size_bytes = self.usual_size_bytes(&group);
-        let claimed = claim_for(lakehouse, &previous, &group, usual_size_bytes, deadline_millis).await;
+        let claim = claim_for(lakehouse, &previous, &group, usual_size_bytes, deadline_millis);
+        let (claimed, others_wait) = join(claim, intents::are_others_waiting(lakehouse, &group)).await;
         let verdicts = match claimed {
             Ok(Claimed::Root(created, admitted)) => {
                 {
                     let mut state = self.state();
                     state.tip = Some(created.version.clone());
-                    state.is_contended &= group.len() > members;
+                    state.is_contended = others_wait || group.len() > members;
                     state.is_crowded =
                         members > 1 || !state.waiting.is_empty() || self.arrivals.are_expected();
                     state.round_millis = lakehouse.environment().elapsed_millis() - started;

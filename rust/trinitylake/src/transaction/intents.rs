@@ -22,9 +22,9 @@ use futures::future::join_all;
 use prost::Message as _;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::Isolation;
 use super::footprint::Footprint;
 use super::group_commit::Submission;
+use super::{Coordination, Isolation};
 use crate::definition::proto::{self, CommitIntent, IntendedTransaction};
 use crate::error::Result;
 use crate::lakehouse::Lakehouse;
@@ -114,6 +114,15 @@ async fn try_to_line_up(lakehouse: &Lakehouse, group: &[Submission], deadline_mi
         }
         served.insert(leader);
     }
+}
+
+/// Does anybody wait whom this group, which goes ahead by itself, has not seen? Asked while its root is
+/// created, so that those who are always first learn that others are there.
+pub(super) async fn are_others_waiting(lakehouse: &Lakehouse, group: &[Submission]) -> bool {
+    let is_asked =
+        |member: &Submission| member.coordination == Coordination::Queue && member.last_version.is_none();
+    group.iter().any(is_asked)
+        && lakehouse.storage().list(INTENT_PREFIX).await.is_ok_and(|intents| !intents.is_empty())
 }
 
 impl Queue {
@@ -223,6 +232,7 @@ fn to_submission(intended: IntendedTransaction) -> Option<Submission> {
         isolation,
         footprint: Arc::new(Footprint::of_proto(&saved)),
         messages,
+        coordination: Coordination::Queue,
         definition: None,
         files: Vec::new(),
         validated: saved.validated_version,

@@ -60,7 +60,8 @@ pub async fn latest(storage: &dyn Storage, environment: &dyn Environment) -> Res
 
 /// How often to begin again when versions expire meanwhile.
 const LOOKS: u32 = 5;
-/// Nobody makes a version, the next and its expiry while a look is quicker than this.
+/// A look that is quicker than this need not ask for the boundary again: whoever expires versions waits as
+/// long between publishing the boundary and deleting the first root.
 pub const QUICK_LOOK_MILLIS: u64 = 1000;
 
 struct Found {

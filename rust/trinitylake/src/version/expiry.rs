@@ -2,6 +2,7 @@
 //! boundaries. Nothing but roots is deleted here; files that no version reaches are garbage collection's.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
 
@@ -39,6 +40,12 @@ pub async fn expire(lakehouse: &Lakehouse, before: Option<u64>, dry_run: bool) -
         return Ok(expired);
     }
     boundary::publish(storage.as_ref(), target).await?;
+    if !expired.is_empty() {
+        // A look that is quick asks for the boundary but once: no root is gone, or its slot filled anew, before
+        // all such looks that may have missed the new boundary are over.
+        let all_looks = Duration::from_millis(discovery::QUICK_LOOK_MILLIS);
+        lakehouse.environment().sleep(all_looks).await;
+    }
     let doomed: Vec<String> = expired.iter().map(|version| root_path(*version)).collect();
     stream::iter(doomed)
         .map(|path| async move { storage.delete(&path).await })

@@ -214,3 +214,24 @@ async fn a_handle_that_was_overtaken_by_expiry_finds_the_latest_within_seconds()
         assert!(environment.elapsed_millis() - start < 15_000, "still at the expired version");
     }
 }
+
+/// The hint is old; between the question for the boundary and that for the next root, all of it expires.
+#[tokio::test(start_paused = true)]
+async fn a_quick_look_is_not_misled_by_an_expiry_that_comes_in_between() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    grow(&lakehouse, 15).await;
+    files.overwrite(LATEST_HINT_PATH, "5");
+    let held_up = Trigger::on(Verb::Exists, 0).path(&root_path(6));
+    let delay = Fault::new(held_up, Action::Delay(Duration::from_millis(100)));
+    let faulty = Arc::new(FaultyStorage::new(files, [delay]));
+    let expiry = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        expire(&lakehouse, Some(15), false).await
+    };
+    let (found, expired) =
+        futures::future::join(Lakehouse::open(faulty.clone(), environment.clone(), None), expiry).await;
+    assert_eq!(faulty.unfired(), []);
+    assert_eq!(expired.unwrap().len(), 15);
+    assert_eq!(found.unwrap().known().number, 15);
+}
