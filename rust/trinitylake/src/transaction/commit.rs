@@ -237,7 +237,7 @@ impl Transaction {
         Ok(if clashes.is_empty() { CaughtUp::Unharmed } else { CaughtUp::Clashes(clashes) })
     }
 
-    fn submission(&self) -> Submission {
+    pub(super) fn submission(&self) -> Submission {
         Submission {
             info: self.info.clone(),
             isolation: self.isolation,

@@ -4,6 +4,7 @@ mod distributed;
 mod expired_slots;
 mod groups;
 mod isolation;
+mod queue;
 mod races;
 mod register;
 mod statements;

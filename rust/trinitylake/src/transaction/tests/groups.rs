@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::{BoxFuture, join_all};
 
@@ -183,7 +184,7 @@ async fn mode_41_a_leader_that_is_cancelled_takes_nobody_with_it() {
             group.push(Box::pin(async move { commit(&mut transaction).await }));
         }
         let leads = async {
-            let limit = std::time::Duration::from_millis(millis);
+            let limit = Duration::from_millis(millis);
             let _ = tokio::time::timeout(limit, leader.commit(CommitLimits::default())).await;
         };
         let ((), outcomes) = futures::join!(leads, join_all(group));
@@ -225,4 +226,32 @@ async fn a_lone_commit_costs_what_it_must() {
     commit(&mut transaction).await.unwrap();
     let cost = counting.counters().since(&before);
     assert_eq!((cost.put_if_absent, cost.put_hint, cost.list, cost.requests()), (2, 1, 1, 4));
+}
+
+/// It was valid when it came to the queue; the root that it waited for changed what it changes.
+#[tokio::test(start_paused = true)]
+async fn who_waits_is_held_against_the_root_that_was_under_way() {
+    for (own, is_refused) in [("a", true), ("b", false)] {
+        let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+        let lakehouse = create(files.clone(), &environment).await;
+        add_namespace(&lakehouse, "a").await.unwrap();
+        let base = add_namespace(&lakehouse, "b").await.unwrap();
+        let slow = Trigger::on(Verb::PutIfAbsent, 0).path(&root_path(base + 1));
+        let delay = Fault::new(slow, Action::Delay(Duration::from_millis(50)));
+        let faulty = Arc::new(FaultyStorage::new(files, [delay]));
+        let shared = open(faulty.clone(), &environment).await;
+        let mut leader = begin(&shared, Isolation::Snapshot).await;
+        leader.replace(Namespace, "a", "", text("of the leader")).await.unwrap();
+        let mut waiting = begin(&shared, Isolation::Snapshot).await;
+        waiting.replace(Namespace, own, "", text("of the one who waited")).await.unwrap();
+        let (led, waited) = futures::future::join(commit(&mut leader), commit(&mut waiting)).await;
+        assert_eq!(faulty.unfired(), []);
+        assert_eq!(led.unwrap(), base + 1);
+        match waited {
+            Err(Error::CommitConflict { .. }) => assert!(is_refused),
+            waited => assert!(!is_refused && waited.unwrap() == base + 2),
+        }
+        let mut look = begin(&lakehouse, Isolation::Snapshot).await;
+        assert_eq!(look.read(Namespace, "a", "").await.unwrap().unwrap(), "of the leader");
+    }
 }

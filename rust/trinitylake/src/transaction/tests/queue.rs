@@ -1,0 +1,175 @@
+//! The queue across processes: who waits is carried along, by whoever leads, once, and not for ever.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+
+use crate::environment::testing::TestEnvironment;
+use crate::error::{Error, Result};
+use crate::fixture::{
+    Intruder, MemoryFiles, add_namespace, assert_whole, begin, commit, create, names, open, text,
+};
+use crate::key::ObjectKind::Namespace;
+use crate::lakehouse::Lakehouse;
+use crate::path::INTENT_PREFIX;
+use crate::storage::latency::{Latency, LatencyStorage};
+use crate::transaction::group_commit::write_files;
+use crate::transaction::intents::{Turn, line_up};
+use crate::transaction::{CommitLimits, Coordination, Isolation, Outcome, Transaction};
+
+fn in_queue() -> CommitLimits {
+    CommitLimits { coordination: Some(Coordination::Queue), ..CommitLimits::default() }
+}
+
+async fn creating(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Transaction {
+    let mut transaction = begin(lakehouse, Isolation::Snapshot).await;
+    transaction.create(Namespace, namespace, "", text(namespace)).await.unwrap();
+    transaction
+}
+
+async fn add_in_queue(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Result<u64> {
+    match creating(lakehouse, namespace).await.commit(in_queue()).await? {
+        Outcome::Committed(version) => Ok(version),
+        Outcome::Clashes(clashes) => panic!("{clashes:?}"),
+    }
+}
+
+/// Leaves an intent of the transaction, as a process does that dies before its turn comes.
+async fn leave_intent(lakehouse: &Arc<Lakehouse>, transaction: &mut Transaction, last_version: u64) {
+    write_files(lakehouse.storage().as_ref(), transaction.unwritten_files()).await.unwrap();
+    transaction.mark_written();
+    let mut submission = transaction.submission();
+    submission.last_version = Some(last_version);
+    transaction.queued_until = last_version;
+    assert!(matches!(line_up(lakehouse, &[submission], u64::MAX).await, Turn::Lead(_)));
+}
+
+fn intents(files: &MemoryFiles) -> Vec<String> {
+    files.paths().into_iter().filter(|path| path.starts_with(INTENT_PREFIX)).collect()
+}
+
+/// A lake, and two handles that know nothing of each other.
+async fn two() -> (Arc<MemoryFiles>, Arc<Lakehouse>, Arc<Lakehouse>) {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let first = create(files.clone(), &environment).await;
+    let second = open(files.clone(), &environment).await;
+    (files, first, second)
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_processes_at_once_share_a_few_roots() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    create(files.clone(), &environment).await;
+    let slow = Arc::new(LatencyStorage::new(files.clone(), Latency::S3_STANDARD));
+    let commits = (0..40).map(|process| {
+        let (slow, environment) = (slow.clone(), environment.clone());
+        async move {
+            let lakehouse = open(slow, &environment).await;
+            add_in_queue(&lakehouse, &format!("p{process:02}")).await.unwrap()
+        }
+    });
+    let versions = join_all(commits).await;
+    let latest = open(files.clone(), &environment).await.latest().await.unwrap();
+    assert_eq!(names(&latest).await.len(), 40);
+    assert!(latest.number <= 10, "{versions:?}");
+    assert!(versions.iter().all(|version| (1..=latest.number).contains(version)), "{versions:?}");
+    assert_eq!(intents(&files), [] as [&str; 0]);
+    assert_whole(&latest).await;
+}
+
+#[tokio::test]
+async fn what_waits_is_carried_though_its_owner_is_gone() {
+    let (files, owner, other) = two().await;
+    let mut waiting = creating(&owner, "waiting").await;
+    leave_intent(&owner, &mut waiting, 10).await;
+    // Who is alone goes ahead, and sees meanwhile that somebody waits.
+    assert_eq!(add_in_queue(&other, "a").await.unwrap(), 1);
+    assert_eq!(add_in_queue(&other, "b").await.unwrap(), 2);
+    let latest = other.latest().await.unwrap();
+    assert_eq!(names(&latest).await, ["namespace a", "namespace b", "namespace waiting"]);
+    let committed: Vec<&str> = latest.metadata.committed.iter().map(|one| one.id.as_str()).collect();
+    assert!(committed.len() == 2 && committed.contains(&waiting.id()), "{committed:?}");
+    assert_eq!(intents(&files), [] as [&str; 0]);
+    // The owner was not gone after all.
+    assert_eq!(commit(&mut waiting).await.unwrap(), 2);
+    assert_eq!(other.latest().await.unwrap().number, 2);
+}
+
+#[tokio::test]
+async fn what_was_committed_is_not_carried_again() {
+    let (files, owner, other) = two().await;
+    let mut waiting = creating(&owner, "waiting").await;
+    leave_intent(&owner, &mut waiting, 10).await;
+    let intent = owner.storage().get(&intents(&files)[0]).await.unwrap();
+    assert_eq!(commit(&mut waiting).await.unwrap(), 1);
+    files.overwrite("_queue/left over.binpb", intent);
+    for namespace in ["a", "b", "c"] {
+        add_in_queue(&other, namespace).await.unwrap();
+    }
+    let latest = other.latest().await.unwrap();
+    let versions = other.versions(2, latest.number).await.unwrap();
+    assert!(versions.iter().all(|version| version.metadata.committed.len() == 1));
+    assert_eq!(names(&latest).await.len(), 4);
+}
+
+#[tokio::test]
+async fn what_lost_a_conflict_is_not_carried() {
+    let (_, owner, other) = two().await;
+    let mut waiting = creating(&owner, "wanted").await;
+    leave_intent(&owner, &mut waiting, 10).await;
+    assert_eq!(add_in_queue(&other, "wanted").await.unwrap(), 1);
+    assert_eq!(add_in_queue(&other, "b").await.unwrap(), 2);
+    assert_eq!(other.known().metadata.committed.len(), 1);
+    let error = waiting.commit(in_queue()).await.unwrap_err();
+    assert!(matches!(&error, Error::CommitConflict { keys, .. } if keys == &["namespace wanted"]), "{error}");
+}
+
+#[tokio::test]
+async fn after_its_last_version_nobody_carries_it_and_the_file_goes() {
+    let (files, owner, other) = two().await;
+    let mut waiting = creating(&owner, "waiting").await;
+    leave_intent(&owner, &mut waiting, 1).await;
+    for namespace in ["a", "b", "c"] {
+        add_in_queue(&other, namespace).await.unwrap();
+    }
+    assert_eq!(names(&other.known()).await.len(), 3);
+    assert_eq!(intents(&files), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn damaged_intents_stop_nobody() {
+    let (files, owner, other) = two().await;
+    let mut waiting = creating(&owner, "waiting").await;
+    leave_intent(&owner, &mut waiting, 10).await;
+    let path = intents(&files)[0].clone();
+    let bytes = owner.storage().get(&path).await.unwrap();
+    for (name, damaged) in [("cut", bytes.slice(..bytes.len() - 3)), ("empty", bytes.slice(..0))] {
+        files.overwrite(&format!("{INTENT_PREFIX}{name}"), damaged);
+    }
+    let mut flipped = bytes.to_vec();
+    flipped[bytes.len() / 2] ^= 1;
+    files.overwrite(&path, flipped);
+    add_in_queue(&other, "a").await.unwrap();
+    add_in_queue(&other, "b").await.unwrap();
+    assert_eq!(names(&other.known()).await, ["namespace a", "namespace b"]);
+    assert_eq!(commit(&mut waiting).await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn who_gives_up_while_others_may_still_carry_it_does_not_know() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let rival = create(files.clone(), &environment).await;
+    let intruder = Intruder::new(&files);
+    let lakehouse = open(intruder.clone(), &environment).await;
+    for i in 0..20 {
+        let rival = rival.clone();
+        intruder.add(move || async move {
+            add_namespace(&rival, &format!("n{i}")).await.unwrap();
+        });
+    }
+    let mut unlucky = creating(&lakehouse, "unlucky").await;
+    let limits = CommitLimits { max_attempts: 3, ..in_queue() };
+    let error = unlucky.commit(limits).await.unwrap_err();
+    let Error::CommitStateUnknown(message) = &error else { panic!("{error}") };
+    assert!(message.contains("from the queue, up to version"), "{message}");
+}
