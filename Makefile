@@ -10,7 +10,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust proto -name '*.rs' -o -n
 .PHONY: demo test test-rust test-python test-wheel lint test-deep planted-bugs compatibility bench clean help
 
 help:
-	@echo "make demo           set up, build, and run the main job on real data"
+	@echo "make demo           set up, build, run the main job on real data, then a pipeline on Spark"
 	@echo "make test           set up, build, lint, and pass every test"
 	@echo "make lint           rustfmt, clippy, ruff, mypy, generated files"
 	@echo "make test-deep      the same tests with many more histories (hours)"
@@ -33,6 +33,7 @@ $(VENV)/.built: $(VENV)/.ready pyproject.toml $(RUST_SOURCES)
 
 demo: $(VENV)/.built
 	$(BIN)/trinitylake demo
+	$(BIN)/python examples/nycflights_pipeline.py
 
 lint: $(VENV)/.built
 	cargo fmt --check

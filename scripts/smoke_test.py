@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,6 +30,8 @@ def main() -> None:
         assert lake.table("ns.left").scan().to_arrow()["id"].to_pylist() == [1, 3]
         assert lake.at(version=1).table("ns.left").scan().to_arrow().num_rows == 3
         command = Path(sys.executable).with_name("trinitylake")
+        # Spark finds the data source by the name of this package.
+        assert find_spec("pyspark_trinitylake") is not None
         listing = subprocess.run([command, "ls", "--root", f"{root}/lake", "--json"], check=True, capture_output=True)
         assert b"ns" in listing.stdout
     print(f"wheel works: trinitylake {tl.__version__} on Python {sys.version.split()[0]}")

@@ -192,7 +192,7 @@ class Interrupted:
     def __getattr__(self, name: str) -> object:
         return getattr(self._core, name)
 
-    def commit(self, **limits: object) -> int:
+    def commit(self, *limits: object) -> int:
         raise self._error
 
 

@@ -105,7 +105,7 @@ class Transaction:
     def set_lakehouse_definition(self, definition: bytes) -> None: ...
     # The committed version, or the clashes on tables to resolve: call `reapply` for each, then commit again.
     def commit(
-        self, max_attempts: int | None = None, timeout_seconds: float | None = None
+        self, max_attempts: int | None = None, timeout_seconds: float | None = None, coordination: str | None = None
     ) -> int | builtins.list[Clash]: ...
     # The same without waiting: `callback(outcome, error)` is called, from another thread, with one of them None.
     def commit_in_background(
@@ -113,6 +113,7 @@ class Transaction:
         callback: Callable[[int | builtins.list[Clash] | None, BaseException | None], object],
         max_attempts: int | None = None,
         timeout_seconds: float | None = None,
+        coordination: str | None = None,
     ) -> None: ...
     def reapply(self, clash: Clash, definition: bytes) -> None: ...
     def rollback(self) -> None: ...

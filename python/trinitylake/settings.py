@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from trinitylake.definitions import LakehouseDef
 
 Isolation = Literal["snapshot", "serializable"]
+#: How writers in several processes come to terms.
+Coordination = Literal["none", "queue"]
 ISOLATIONS: tuple[Isolation, ...] = ("snapshot", "serializable")
 
 #: Properties whose names start so are the library's own. People neither set nor see them.

@@ -24,6 +24,7 @@ from trinitylake.statements import Statements
 
 if TYPE_CHECKING:
     from trinitylake import _core
+    from trinitylake.settings import Coordination
     from trinitylake.staged_tables import StagedTables
     from trinitylake.table import Table
 
@@ -82,7 +83,13 @@ class Transaction(Statements):
         """Whether the transaction has been neither committed nor rolled back."""
         return not self._closed
 
-    def commit(self, *, timeout_seconds: float | None = None, max_attempts: int | None = None) -> int:
+    def commit(
+        self,
+        *,
+        timeout_seconds: float | None = None,
+        max_attempts: int | None = None,
+        coordination: Coordination | None = None,
+    ) -> int:
         """Make everything visible at once; returns the version.
 
         Transactions that commit through one `Lakehouse` at the same time share a version. After an error the
@@ -92,6 +99,8 @@ class Transaction(Statements):
         Args:
             timeout_seconds: how long to go on when other writers are always faster; 120 if not given.
             max_attempts: how often to try then; 200 if not given.
+            coordination: "none" or "queue" (after a lost race line up behind other processes; whoever leads commits
+                for all who wait); the lakehouse's property `commit.coordination` if not given, else "none".
 
         Raises:
             CommitConflict: another transaction committed first and touched the same things.
@@ -103,7 +112,7 @@ class Transaction(Statements):
         with self._prepared():
             try:
                 while True:
-                    outcome = core.commit(max_attempts=max_attempts, timeout_seconds=timeout_seconds)
+                    outcome = core.commit(max_attempts, timeout_seconds, coordination)
                     if isinstance(outcome, int):
                         break
                     self._tables.reapply(outcome)
@@ -113,14 +122,25 @@ class Transaction(Statements):
                 raise
         return self._committed(outcome)
 
-    async def commit_async(self, *, timeout_seconds: float | None = None, max_attempts: int | None = None) -> int:
+    async def commit_async(
+        self,
+        *,
+        timeout_seconds: float | None = None,
+        max_attempts: int | None = None,
+        coordination: Coordination | None = None,
+    ) -> int:
         """`commit` for asyncio: any number of tasks wait for theirs without a thread each.
 
         The commit goes on when the task that waits for it is cancelled; `lake.outcome(txn.id)` tells how it ended.
         """
         core = self._open_core()
         if self._staged is not None or self._checks:  # PyIceberg blocks
-            return await run_blocking(self.commit, timeout_seconds=timeout_seconds, max_attempts=max_attempts)
+            return await run_blocking(
+                self.commit,
+                timeout_seconds=timeout_seconds,
+                max_attempts=max_attempts,
+                coordination=coordination,
+            )
         loop = asyncio.get_running_loop()
         done: asyncio.Future[int] = loop.create_future()
 
@@ -135,7 +155,10 @@ class Transaction(Statements):
                 done.set_result(outcome)
 
         core.commit_in_background(
-            lambda outcome, error: loop.call_soon_threadsafe(settle, outcome, error), max_attempts, timeout_seconds
+            lambda outcome, error: loop.call_soon_threadsafe(settle, outcome, error),
+            max_attempts,
+            timeout_seconds,
+            coordination,
         )
         try:
             return self._committed(await done)

@@ -345,3 +345,34 @@ class Footprint(_message.Message):
     writes: _containers.RepeatedCompositeFieldContainer[Footprint.Write]
     lakehouse_definition: str
     def __init__(self, base_version: _Optional[int] = ..., validated_version: _Optional[int] = ..., keys_read: _Optional[_Iterable[str]] = ..., ranges_read: _Optional[_Iterable[_Union[Footprint.Range, _Mapping]]] = ..., keys_required: _Optional[_Iterable[str]] = ..., keys_required_absent: _Optional[_Iterable[str]] = ..., ranges_required_empty: _Optional[_Iterable[_Union[Footprint.Range, _Mapping]]] = ..., writes: _Optional[_Iterable[_Union[Footprint.Write, _Mapping]]] = ..., lakehouse_definition: _Optional[str] = ...) -> None: ...
+
+class CommitIntent(_message.Message):
+    __slots__ = ("transactions",)
+    TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    transactions: _containers.RepeatedCompositeFieldContainer[IntendedTransaction]
+    def __init__(self, transactions: _Optional[_Iterable[_Union[IntendedTransaction, _Mapping]]] = ...) -> None: ...
+
+class IntendedTransaction(_message.Message):
+    __slots__ = ("id", "isolation", "commit_message", "author", "properties", "footprint", "last_version")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ISOLATION_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    FOOTPRINT_FIELD_NUMBER: _ClassVar[int]
+    LAST_VERSION_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    isolation: IsolationLevel
+    commit_message: str
+    author: str
+    properties: _containers.ScalarMap[str, str]
+    footprint: Footprint
+    last_version: int
+    def __init__(self, id: _Optional[str] = ..., isolation: _Optional[_Union[IsolationLevel, str]] = ..., commit_message: _Optional[str] = ..., author: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., footprint: _Optional[_Union[Footprint, _Mapping]] = ..., last_version: _Optional[int] = ...) -> None: ...

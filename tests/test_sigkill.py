@@ -1,0 +1,248 @@
+"""Real processes: killed in the middle of commits on a real disk, and many that commit at once.
+
+`TRINITYLAKE_DEEP=1` kills fifty times as often and lets many more commits race.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import s3_server
+import trinitylake as tl
+
+FORK = multiprocessing.get_context("fork")
+DEEP = 50 if os.environ.get("TRINITYLAKE_DEEP") else 1
+#: A process that is stuck fails the test instead of holding it for ever.
+PATIENCE_SECONDS = 60 * DEEP
+ROWS = pa.schema([("number", pa.int64())])
+
+
+def count(view: tl.Lakehouse | tl.Transaction | tl.ViewAt, name: str) -> int:
+    """A counter: a namespace with a number."""
+    return int(view.namespace(name).properties.get("count", "0"))
+
+
+def increment(txn: tl.Transaction, name: str) -> None:
+    txn.alter_namespace(name, {"count": str(count(txn, name) + 1)})
+
+
+def row_of(transaction: str) -> int:
+    """A number that only this transaction writes."""
+    return uuid.UUID(transaction).int >> 65
+
+
+def start(work: Callable[[int], None]) -> tuple[multiprocessing.process.BaseProcess, int]:
+    """A forked child that gets the writing end of a pipe; the reading end is returned."""
+    reading, writing = os.pipe()
+
+    def run() -> None:
+        os.close(reading)
+        try:
+            work(writing)
+        except BaseException:
+            os.write(writing, f"failed {traceback.format_exc()!r}\n".encode())
+
+    child = FORK.Process(target=run)
+    child.start()
+    os.close(writing)
+    return child, reading
+
+
+def said(reading: int) -> list[list[str]]:
+    """All lines that a child wrote before its end; one line is written at once, so none is torn."""
+    with os.fdopen(reading, "rb") as pipe:
+        lines = [line.split(maxsplit=1) for line in pipe.read().decode().splitlines()]
+    assert not [line for line in lines if line[0] == "failed"], lines
+    return lines
+
+
+class Killed:
+    """A lakehouse on disk, fsync on, and all that its writers said before they were killed."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = str(root)
+        properties = {"root.buffer-size-bytes": "900"}
+        self.lake = tl.create(self.root, order=4, properties=properties)
+        self.asked: list[str] = []
+        self.acknowledged: dict[str, int] = {}
+
+    def round(self, transact: Callable[[tl.Transaction], None], milliseconds: float) -> None:
+        """One writer commits in a loop; it is killed when it had this much time."""
+
+        def work(pipe: int) -> None:
+            lake = tl.open(self.root)
+            while True:
+                txn = lake.begin(message="killed")
+                os.write(pipe, f"asked {txn.id}\n".encode())
+                transact(txn)
+                version = txn.commit()
+                os.write(pipe, f"done {txn.id}:{version}\n".encode())
+
+        child, reading = start(work)
+        time.sleep(milliseconds / 1000)
+        assert child.pid is not None
+        os.kill(child.pid, signal.SIGKILL)
+        child.join(PATIENCE_SECONDS)
+        for what, told in said(reading):
+            if what == "asked":
+                self.asked.append(told)
+            else:
+                transaction, version = told.split(":")
+                self.acknowledged[transaction] = int(version)
+
+    def committed(self) -> dict[str, int]:
+        """Transactions of the killed, by the log of a lakehouse that was opened anew."""
+        lake = tl.open(self.root)
+        log = lake.log(None)
+        assert [entry.version for entry in log] == list(range(lake.version, -1, -1)), "the chain has a gap"
+        found = [(one.id, entry.version) for entry in log for one in entry.transactions if one.message == "killed"]
+        assert len(found) == len(dict(found)), "committed twice"
+        return dict(found)
+
+    def check(self) -> None:
+        committed = self.committed()
+        lost = {one: version for one, version in self.acknowledged.items() if committed.get(one) != version}
+        assert not lost, f"acknowledged, and not there: {lost}"
+        assert committed.keys() <= set(self.asked)
+        lake = tl.open(self.root)
+        for transaction in self.asked[-3:]:
+            version = committed.get(transaction)
+            status = "not committed" if version is None else "committed"
+            assert lake.outcome(transaction) == (status, version)
+        lake.at().nodes()
+
+
+@pytest.mark.timeout(60 + 60 * DEEP)
+def test_a_killed_writer_loses_nothing_and_leaves_no_half_of_a_commit(tmp_path: Path) -> None:
+    chosen = random.Random(1)
+    doubtful = kills = 0
+    for number in range(4 * DEEP):
+        killed = Killed(tmp_path / f"lake{number}")
+        for name in ("left", "right"):
+            killed.lake.create_namespace(name)
+
+        def transact(txn: tl.Transaction) -> None:
+            increment(txn, "left")
+            increment(txn, "right")
+
+        for _ in range(15):
+            killed.round(transact, chosen.uniform(20, 120))
+            killed.check()
+            kills += 1
+        committed = killed.committed()
+        for done, version in enumerate(sorted(committed.values()), 1):
+            at = killed.lake.at(version=version)
+            assert (count(at, "left"), count(at, "right")) == (done, done)
+        assert count(killed.lake, "left") == len(committed)
+        doubtful += len(committed.keys() - killed.acknowledged.keys())
+        assert len(killed.acknowledged) > 15, "hardly anything was committed before the kills"
+    print(f"{kills} kills, {doubtful} commits done and not acknowledged")
+
+
+@pytest.mark.timeout(60 + 60 * DEEP)
+def test_a_killed_writer_leaves_both_tables_of_a_transaction_with_its_rows_or_none(tmp_path: Path) -> None:
+    chosen = random.Random(2)
+    for number in range(DEEP):
+        killed = Killed(tmp_path / f"lake{number}")
+        killed.lake.create_namespace("ns")
+        for name in ("ns.left", "ns.right"):
+            killed.lake.create_table(name, ROWS)
+
+        def transact(txn: tl.Transaction) -> None:
+            rows = pa.table({"number": [row_of(txn.id)]}, schema=ROWS)
+            txn.table("ns.left").append(rows)
+            txn.table("ns.right").append(rows)
+
+        for _ in range(8):
+            killed.round(transact, chosen.uniform(100, 500))
+            killed.check()
+        wanted = sorted(row_of(transaction) for transaction in killed.committed())
+        assert wanted, "nothing was committed before the kills"
+        lake = tl.open(killed.root)
+        for name in ("ns.left", "ns.right"):
+            assert sorted(lake.table(name).scan().to_arrow()["number"].to_pylist()) == wanted
+        lake.table("ns.left").append(pa.table({"number": [1]}, schema=ROWS))
+
+
+@pytest.mark.timeout(120 + 60 * DEEP)
+@pytest.mark.parametrize("where", ["disk", "s3"])
+def test_processes_that_commit_at_once_lose_no_increment(tmp_path: Path, where: str) -> None:
+    if where == "disk":
+        root = str(tmp_path / "lake")
+        soak(tl.create(root, order=4), lambda: tl.open(root), commits=30 * DEEP)
+        return
+    with s3_server.serve() as server:
+        root, options = f"s3://{server.new_bucket()}/lake", server.storage_options
+        lake = tl.create(root, order=4, storage_options=options)
+        soak(lake, lambda: tl.open(root, storage_options=options), commits=4 * DEEP)
+
+
+def soak(lake: tl.Lakehouse, reopen: Callable[[], tl.Lakehouse], commits: int) -> None:
+    """Four processes of two threads each: every transaction counts on what only its process has, and every other one
+    on what all have."""
+    workers = [f"w{number}" for number in range(4)]
+    for name in ("hot", *workers):
+        lake.create_namespace(name)
+
+    def work(pipe: int, worker: str) -> None:
+        own = reopen()
+        # Two threads of a process share its counter as well, and now and then a root.
+        threads = [threading.Thread(target=count_up, args=(own, pipe, worker, thread)) for thread in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def count_up(own: tl.Lakehouse, pipe: int, worker: str, thread: int) -> None:
+        try:
+            for number in range(commits):
+                names = [worker, "hot"] if (number + thread) % 2 else [worker]
+                add(own, names)
+                os.write(pipe, f"added {' '.join(names)}\n".encode())
+        except BaseException:
+            os.write(pipe, f"failed {traceback.format_exc()!r}\n".encode())
+
+    children = [start(lambda pipe, worker=worker: work(pipe, worker)) for worker in workers]
+    expected = dict.fromkeys(("hot", *workers), 0)
+    for child, reading in children:
+        for _, names in said(reading):
+            for name in names.split():
+                expected[name] += 1
+        child.join(PATIENCE_SECONDS)
+        assert child.exitcode == 0
+    assert expected == {"hot": 4 * commits, **dict.fromkeys(workers, 2 * commits)}
+    fresh = reopen()
+    assert {name: count(fresh, name) for name in expected} == expected
+    log = fresh.log(None)
+    assert [entry.version for entry in log] == list(range(fresh.version, -1, -1))
+    committed = [one.id for entry in log for one in entry.transactions]
+    assert len(committed) == len(set(committed)) == len(expected) + 8 * commits
+    fresh.at().nodes()
+
+
+def add(lake: tl.Lakehouse, names: list[str]) -> None:
+    """Until it is done: a conflict is no answer for someone who counts."""
+    while True:
+        txn = lake.begin()
+        for name in names:
+            increment(txn, name)
+        try:
+            txn.commit()
+            return
+        except tl.CommitConflict:
+            continue
+        except tl.CommitStateUnknown:
+            if lake.outcome(txn.id).status == "committed":
+                return
