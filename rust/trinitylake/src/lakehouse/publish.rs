@@ -1,0 +1,212 @@
+//! Publishing a root: claim the next version's file, learn who has it, and make sure that it was in time
+//! (format §§7 and 8).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures::future::join;
+
+use super::{DOUBT_MILLIS, Lakehouse, version_of};
+use crate::claim::{Claim, claim};
+use crate::definition::LakehouseDefinition;
+use crate::error::{Error, Result};
+use crate::node::codec::encode;
+use crate::node::draft::Draft;
+use crate::path::root_path;
+use crate::transaction::distributed::find_in_log;
+use crate::version::Version;
+use crate::version::boundary::{boundary, published};
+use crate::version::metadata::{CommittedTransaction, RootMetadata};
+
+/// Stores tell the time of a file in steps of up to a second, and their machines may differ a little.
+const STORE_CLOCK_STEP_MILLIS: u64 = 2000;
+
+/// Who has the root of a version.
+pub(crate) enum Slot {
+    Won(Created),
+    /// The latest version, made by others.
+    Lost(Arc<Version>),
+}
+
+/// What a version that has expired had been.
+enum Past {
+    Committed(Arc<Version>),
+    Void,
+    Unclear,
+}
+
+/// A root that was created here.
+#[derive(Clone)]
+pub(crate) struct Created {
+    pub version: Arc<Version>,
+    /// See [`Claim::Won`].
+    sent_once: bool,
+}
+
+impl Lakehouse {
+    /// What the root of the version after `previous` records.
+    pub(crate) fn next_metadata(
+        &self,
+        previous: &Version,
+        committed: Vec<CommittedTransaction>,
+    ) -> RootMetadata {
+        RootMetadata {
+            version: previous.number + 1,
+            commit_id: self.environment.uuid().to_string(),
+            // Time does not run backwards in the log, whatever this machine's clock says.
+            created_at_millis: self.environment.now_millis().max(previous.metadata.created_at_millis + 1),
+            lakehouse_definition: previous.metadata.lakehouse_definition.clone(),
+            inline_definition: Some(previous.definition.bytes().to_vec()),
+            previous_root: Some(previous.root_path.clone()),
+            rollback_from_root: None,
+            committed,
+            gc_before_millis: None,
+        }
+    }
+
+    /// Publishes a root that depends on all of `latest`: one try, and a conflict if it comes second.
+    pub(crate) async fn publish_alone(
+        &self,
+        latest: &Version,
+        metadata: RootMetadata,
+        draft: Draft,
+        what: &str,
+    ) -> Result<Arc<Version>> {
+        let deadline = self.environment.elapsed_millis() + DOUBT_MILLIS;
+        match self.claim_root(latest, metadata, &draft, latest.definition.clone(), deadline).await? {
+            Slot::Won(created) => self.confirm(created).await,
+            Slot::Lost(_) => Err(Error::CommitConflict {
+                message: format!(
+                    "version {} was committed while {what} was prepared; look at it, then try again",
+                    latest.number + 1
+                ),
+                keys: Vec::new(),
+                winners: Vec::new(),
+            }),
+        }
+    }
+
+    /// Creates the root after `previous`, if nobody else has. It counts once it is confirmed.
+    pub(crate) async fn claim_root(
+        &self,
+        previous: &Version,
+        metadata: RootMetadata,
+        draft: &Draft,
+        definition: Arc<LakehouseDefinition>,
+        deadline_millis: u64,
+    ) -> Result<Slot> {
+        let number = previous.number + 1;
+        let config = &previous.config;
+        let encoded = encode(&metadata.system_rows()?, draft, config.order, config.compression)?;
+        let path = root_path(number);
+        let storage = self.storage().as_ref();
+        match claim(storage, self.environment.as_ref(), &path, encoded.bytes, deadline_millis).await? {
+            Claim::Won { sent_once } => {
+                let root = Arc::new(encoded.node);
+                root.index_buffer();
+                let version = Version::new(number, root, metadata, definition, self.nodes.clone())?;
+                Ok(Slot::Won(Created { version: Arc::new(version), sent_once }))
+            }
+            Claim::Lost(root) => {
+                let winner = version_of(&self.nodes, number, root, Some(&self.known())).await?;
+                Ok(Slot::Lost(self.lost_to(winner).await?))
+            }
+        }
+    }
+
+    /// Remembers who has the slot that was lost, and looks for the latest version. `CommitStateUnknown` below
+    /// the boundary: there a root is no verdict, for the true one, perhaps ours, may have expired, and a
+    /// writer that stood still has filled the slot anew.
+    async fn lost_to(&self, winner: Version) -> Result<Arc<Version>> {
+        let (number, next) = (winner.number, winner.number + 1);
+        let storage = self.storage().as_ref();
+        let next_file = root_path(next);
+        let (oldest, next_exists) = join(boundary(storage), storage.exists(&next_file)).await;
+        let unknown = |why: String| {
+            Error::CommitStateUnknown(format!(
+                "another root was found for version {number}, yet {why}; nothing was deleted"
+            ))
+        };
+        match oldest {
+            Ok(oldest) if oldest <= number => {}
+            Ok(oldest) => {
+                return Err(unknown(format!("versions below {oldest} have expired, and it may be void")));
+            }
+            Err(error) => {
+                return Err(unknown(format!("whether it expired meanwhile cannot be read: {error}")));
+            }
+        }
+        self.learn(Arc::new(winner));
+        if next_exists? { self.latest_from(next).await } else { Ok(self.known()) }
+    }
+
+    /// Tells others about a root that was created here, and makes sure that it was in time (format §7):
+    /// `TransactionExpired` if its version had expired before it was written, `CommitStateUnknown` if it
+    /// expired so soon that nobody can tell.
+    pub(crate) async fn confirm(&self, created: Created) -> Result<Arc<Version>> {
+        let version = created.version.clone();
+        let number = version.number;
+        let storage = self.storage();
+        let hint = self.hint.announce(storage.clone(), self.environment.as_ref(), number);
+        let (boundary, ()) = join(published(storage.as_ref()), hint).await;
+        let unknown = |why: String| {
+            Error::CommitStateUnknown(format!("version {number} was written, yet {why}; nothing was deleted"))
+        };
+        match boundary {
+            Err(error) => Err(unknown(format!("whether it expired meanwhile cannot be read: {error}"))),
+            Ok(Some((oldest, published_millis))) if oldest > number => {
+                self.boundary_check_at_millis.store(0, Ordering::Relaxed);
+                match self.look_back(created, published_millis).await {
+                    Ok(Past::Committed(version)) => Ok(version),
+                    Ok(Past::Void) => {
+                        storage
+                            .delete(&version.root_path)
+                            .await
+                            .map_err(|error| unknown(error.to_string()))?;
+                        Err(Error::TransactionExpired(format!(
+                            "version {number} was written after versions below {oldest} had expired, so it is void: \
+                             what was committed meanwhile is gone; begin again on the latest version"
+                        )))
+                    }
+                    Ok(Past::Unclear) => Err(unknown(format!(
+                        "versions below {oldest} have expired since: it was committed and overwritten, or came too late"
+                    ))),
+                    Err(error) => Err(unknown(format!("what became of it cannot be read: {error}"))),
+                }
+            }
+            Ok(_) => {
+                self.learn(version.clone());
+                Ok(version)
+            }
+        }
+    }
+
+    /// A root was created here below what is now the boundary. Either its slot had expired, and nobody will
+    /// ever read it; or it was in time, others went on from it, and then it expired as it should.
+    async fn look_back(&self, created: Created, published_millis: u64) -> Result<Past> {
+        let Created { version, sent_once } = created;
+        let latest = self.rediscover().await?;
+        for message in version.root.messages().rev() {
+            // Names of definition files are unique: who finds one in the tree finds this commit, or that of
+            // somebody else who resumed the same transaction.
+            if let Some(location) = message.value
+                && version.metadata.committed.iter().any(|transaction| transaction.id == message.txn)
+                && latest.get(message.key).await?.as_deref() == Some(location)
+            {
+                return Ok(Past::Committed(match find_in_log(self, message.txn).await? {
+                    Some(elsewhere) => self.version(elsewhere).await?,
+                    None => version.clone(),
+                }));
+            }
+        }
+        // A slot is free again only after the boundary was published. The converse proves nothing: there
+        // may have been an earlier boundary. Nor does this if a second request may have come late.
+        Ok(match self.storage().head(&version.root_path).await {
+            Ok(root) if sent_once && root.modified_millis > published_millis + STORE_CLOCK_STEP_MILLIS => {
+                Past::Void
+            }
+            Ok(_) | Err(Error::FileNotFound { .. }) => Past::Unclear,
+            Err(error) => return Err(error),
+        })
+    }
+}
