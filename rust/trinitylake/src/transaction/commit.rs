@@ -112,7 +112,7 @@ impl Transaction {
             Error::CommitConflict { keys, .. } => !keys.is_empty(),
             _ => false,
         };
-        if is_certain || self.queued_until <= self.lakehouse.known().number {
+        if is_certain || self.queued_until <= self.validated.number {
             return error;
         }
         Error::CommitStateUnknown(format!(

@@ -213,9 +213,10 @@ impl CommitQueue {
         };
         self.arrivals.wait(here, round_millis, lakehouse.environment().as_ref()).await;
         let started = lakehouse.environment().elapsed_millis();
-        let (mut group, replies) = self.gather(own, self.tip(lakehouse).config.node_max_size_bytes / 2);
+        let max_size_bytes = self.tip(lakehouse).config.node_max_size_bytes / 2;
+        let (mut group, replies) = self.gather(own, max_size_bytes);
         let members = group.len();
-        let mut queue = match intents::line_up(lakehouse, &group, deadline_millis).await {
+        let queue = match intents::line_up(lakehouse, &group, deadline_millis).await {
             Turn::Lead(queue) => queue,
             Turn::Passed => {
                 drop(leadership);
@@ -223,7 +224,7 @@ impl CommitQueue {
             }
         };
         let previous = self.tip(lakehouse);
-        group.extend(queue.guests(previous.number));
+        group.extend(queue.guests(previous.number, max_size_bytes.saturating_sub(size_bytes(&group))));
         let usual_size_bytes = self.usual_size_bytes(&group);
         let claim = claim_for(lakehouse, &previous, &group, usual_size_bytes, deadline_millis);
         let (claimed, others_wait) = join(claim, intents::are_others_waiting(lakehouse, &group)).await;
@@ -260,9 +261,8 @@ impl CommitQueue {
 
     /// The size of this group, or of those before it, which is forgotten by and by.
     fn usual_size_bytes(&self, group: &[Submission]) -> usize {
-        let size_bytes = group.iter().map(Submission::size_bytes).sum();
         let mut state = self.state();
-        state.usual_size_bytes = (state.usual_size_bytes - state.usual_size_bytes / 8).max(size_bytes);
+        state.usual_size_bytes = (state.usual_size_bytes - state.usual_size_bytes / 8).max(size_bytes(group));
         state.usual_size_bytes
     }
 
@@ -286,6 +286,10 @@ impl CommitQueue {
         }
         (group, replies)
     }
+}
+
+fn size_bytes(group: &[Submission]) -> usize {
+    group.iter().map(Submission::size_bytes).sum()
 }
 
 /// Tells each member but the leader his own verdict, and returns the leader's, which is the first.

@@ -126,13 +126,20 @@ pub(super) async fn are_others_waiting(lakehouse: &Lakehouse, group: &[Submissio
 }
 
 impl Queue {
-    /// The others' transactions that may be in the version after `previous`.
-    pub(super) fn guests(&mut self, previous: u64) -> Vec<Submission> {
-        let may_come = |guest: &Submission| guest.last_version.is_some_and(|last| last > previous);
+    /// The others' transactions that may be in the version after `previous`, as many as there is room for,
+    /// those that have waited longest first.
+    pub(super) fn guests(&self, previous: u64, room_bytes: usize) -> Vec<Submission> {
+        let may_come = |guest: &&Submission| guest.last_version.is_some_and(|last| last > previous);
+        let mut size_bytes = 0;
+        let fits = |guest: &&Submission| {
+            size_bytes += guest.size_bytes();
+            size_bytes <= room_bytes
+        };
         self.others
             .iter()
             .flat_map(|intent| &intent.submissions)
-            .filter(|guest| may_come(guest))
+            .filter(may_come)
+            .take_while(fits)
             .cloned()
             .collect()
     }
