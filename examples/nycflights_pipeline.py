@@ -43,6 +43,7 @@ from pyspark.sql import functions as sql
 
 import trinitylake as tl
 from trinitylake.cli import demo_data
+from trinitylake.spark.runtime import use_this_python
 
 every = int(os.environ.get("TRINITYLAKE_PIPELINE_EVERY", "1"))
 root = os.environ.get("TRINITYLAKE_PIPELINE_ROOT") or str(Path(".demo") / time.strftime("pipeline-%Y%m%d-%H%M%S"))
@@ -53,6 +54,7 @@ root = os.environ.get("TRINITYLAKE_PIPELINE_ROOT") or str(Path(".demo") / time.s
 
 # %%
 found = SparkSession.getActiveSession()
+use_this_python()
 builder = SparkSession.builder.master("local[2]").appName("nycflights").config("spark.ui.enabled", "false")
 spark = found or (
     builder.config("spark.sql.shuffle.partitions", "2")

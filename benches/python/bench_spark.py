@@ -27,8 +27,9 @@ def session(bench: Bench) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     from trinitylake.spark import functions
-    from trinitylake.spark.runtime import EXTENSIONS, package
+    from trinitylake.spark.runtime import EXTENSIONS, package, use_this_python
 
+    use_this_python()
     spark = (
         SparkSession.builder.master("local[2]")
         .appName("trinitylake-bench")

@@ -9,12 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import trinitylake as tl
-from trinitylake.spark.runtime import EXTENSIONS, package
+from trinitylake.spark.runtime import EXTENSIONS, package, use_this_python
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session with Iceberg's runtime, which only the tests of SQL need; the data source is plain PySpark."""
+    use_this_python()
     session = (
         SparkSession.builder.master("local[2,2]")  # a task that failed is tried once more
         .appName("trinitylake-tests")

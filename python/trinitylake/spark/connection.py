@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any
 from trinitylake.errors import InvalidArgument
 from trinitylake.lakehouse import Durability, Lakehouse
 from trinitylake.lakehouse import open as open_lakehouse
-from trinitylake.spark.runtime import CATALOG_CLASS, EXTENSIONS, check_java, check_runtime, jar_settings
+from trinitylake.spark.runtime import (
+    CATALOG_CLASS,
+    EXTENSIONS,
+    check_java,
+    check_runtime,
+    jar_settings,
+    use_this_python,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -165,6 +172,8 @@ def _start(jars: Sequence[str], config: Mapping[str, str]) -> SparkSession:
 
     check_java()
     settings = {**jar_settings(jars), "spark.sql.extensions": EXTENSIONS, **config}
+    if settings.get("spark.master", "local").startswith("local"):
+        use_this_python()
     builder: Any = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,12 @@ def package() -> str:
         known = ", ".join(PACKAGES)
         raise InvalidArgument(f"PySpark {pyspark.__version__} is installed, and connect() needs one of: {known}")
     return PACKAGES[version]
+
+
+def use_this_python() -> None:
+    """Let a local Spark that is started next run its workers with this interpreter, not the `python3` of the PATH,
+    which may not have this package. What PYSPARK_PYTHON says already stays."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def check_java() -> None:
