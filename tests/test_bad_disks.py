@@ -1,0 +1,174 @@
+"""Folders that may not be written or read, a full disk, no descriptors left: a typed error, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import trinitylake as tl
+from test_bad_input import folder, unchanged
+from trinitylake import core
+
+ROWS = pa.table({"id": [1, 2, 3]})
+NOBODY = 65534
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """Be nobody for a while, if we are root, whom no permission stops."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def reachable_lake() -> Iterator[tl.Lakehouse]:
+    """In a folder whose parents everybody may enter."""
+    path = Path(f"/tmp/trinitylake-{uuid.uuid4()}")
+    lake = tl.create(str(path), durability="none")
+    lake.create_namespace("nyc", {"owner": "ops"})
+    lake.create_view("nyc.v", "SELECT 1")
+    yield lake
+    subprocess.run(["chmod", "-R", "u+rwx", str(path)], check=True)
+    subprocess.run(["rm", "-r", str(path)], check=True)
+
+
+def test_a_read_only_folder_denies_every_write_and_no_read(reachable_lake: tl.Lakehouse) -> None:
+    lake, path = reachable_lake, folder(reachable_lake)
+    subprocess.run(["chmod", "-R", "a=rX", str(path)], check=True)
+    with unchanged(lake), without_rights():
+        for call in (
+            lambda: lake.create_namespace("new"),
+            lambda: lake.drop_view("nyc.v"),
+            lambda: lake.create_table("nyc.t", ROWS),
+            lambda: lake.rollback(1),
+            lambda: lake.expire(before=1),
+            lambda: tl.create(f"{path}/inner"),
+        ):
+            with pytest.raises(tl.PermissionDenied, match=str(path)):
+                call()
+        assert lake.namespace("nyc").properties == {"owner": "ops"}
+
+
+def test_files_that_may_not_be_read_are_permission_denied_and_not_absent(reachable_lake: tl.Lakehouse) -> None:
+    """A lakehouse that cannot be read must not look like none: somebody would create one over it."""
+    lake, path = reachable_lake, folder(reachable_lake)
+    subprocess.run(["chmod", "-R", "a+rX", str(path)], check=True)
+    root = path / core.root_path(2)
+    root.chmod(0)
+    with without_rights():
+        with pytest.raises(tl.PermissionDenied, match=root.name):
+            tl.open(str(path))
+        assert lake.at(version=1).namespaces() == ["nyc"]
+    root.chmod(0o644)
+    path.chmod(0)
+    with without_rights():
+        for call in (tl.open, tl.create):
+            with pytest.raises(tl.PermissionDenied, match=str(path)):
+                call(str(path))
+    path.chmod(0o755)
+    assert tl.open(str(path)).version == 2
+
+
+FULL_DISK = """
+import resource, signal, sys
+import pyarrow as pa
+import trinitylake as tl
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+lake = tl.create(sys.argv[1], durability=sys.argv[2])
+lake.create_namespace("nyc")
+lake.create_table("nyc.t", pa.table({"id": [1]})).append({"id": [1]})
+version = lake.version
+
+def fill(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+def refused(call):
+    try:
+        call()
+    except tl.StorageError as error:
+        assert sys.argv[1] in str(error), error
+        return
+    raise SystemExit("not refused")
+
+# Nothing fits; a definition fits, but no root; data does not fit.
+for size in (0, 100, 1000):
+    fill(size)
+    refused(lambda: lake.create_namespace("full"))
+    refused(lambda: lake.table("nyc.t").append({"id": list(range(5000))}))
+    refused(lambda: lake.rollback(1))
+    fill(resource.RLIM_INFINITY)
+    for handle in (lake, tl.open(sys.argv[1])):
+        assert (handle.version, handle.namespaces()) == (version, ["nyc"]), (size, handle.version)
+        assert handle.table("nyc.t").scan().to_arrow()["id"].to_pylist() == [1]
+# There is room again.
+lake.create_namespace("room")
+lake.table("nyc.t").append({"id": [2]})
+fresh = tl.open(sys.argv[1])
+assert fresh.namespaces() == ["nyc", "room"]
+assert sorted(fresh.table("nyc.t").scan().to_arrow()["id"].to_pylist()) == [1, 2]
+assert [entry.version for entry in fresh.log(None)] == list(range(version + 2, -1, -1))
+print("whole")
+"""
+
+
+@pytest.mark.parametrize("durability", ["fsync", "none"])
+def test_a_full_disk_is_a_storage_error_and_leaves_the_lakehouse_whole(tmp_path: Path, durability: str) -> None:
+    """A limit on the size of files stands for the disk: a write stops in the middle."""
+    command = [sys.executable, "-c", FULL_DISK, str(tmp_path / "lake"), durability]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, "whole"), done.stdout + done.stderr
+    assert not [path for path in (tmp_path / "lake").rglob("*") if path.is_file() and path.stat().st_size in (0, 100)]
+
+
+NO_DESCRIPTORS = """
+import os, resource, sys
+import trinitylake as tl
+
+lake = tl.create(sys.argv[1], durability="none")
+lake.create_namespace("nyc")
+tl.open(sys.argv[1]).namespaces()  # everything is loaded
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, hard))
+held = []
+try:
+    while True:
+        held.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+refused = 0
+reading = lambda: lake._storage.get("_latest_hint.txt")
+for call in (lambda: lake.create_namespace("new"), lambda: tl.open(sys.argv[1]), reading):
+    try:
+        call()
+    except tl.StorageError as error:
+        assert sys.argv[1] in str(error), error
+        refused += 1
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+for one in held:
+    os.close(one)
+assert refused == 3, refused
+assert (lake.version, lake.namespaces()) == (1, ["nyc"])
+lake.create_namespace("new")
+print("whole")
+"""
+
+
+def test_a_process_without_descriptors_gets_a_storage_error(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", NO_DESCRIPTORS, str(tmp_path / "lake")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, "whole"), done.stdout + done.stderr
