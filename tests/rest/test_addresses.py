@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from pyiceberg.exceptions import ForbiddenError, RESTError
+from pyiceberg.exceptions import RESTError
 
 import trinitylake as tl
 from rest.client import Client, connect, running
@@ -36,7 +36,8 @@ def test_a_client_of_the_past_sees_it_and_cannot_write(server: RestServer, shop:
     assert rows(server, "@version/1") == 3
     assert rows(server, f"@timestamp/{moment.isoformat()}") == 3
     past = connect(server, "@version/1")
-    with pytest.raises((ForbiddenError, NotImplementedError)):
+    # PyIceberg's client asks the configuration, and does not even send what is not served there.
+    with pytest.raises(NotImplementedError):
         past.drop_table("shop.orders")
     client = Client(server)
     for method, path, body in [

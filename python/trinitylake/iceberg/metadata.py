@@ -238,7 +238,7 @@ class MetadataEncoder:
             if metadata.format_version != 2:
                 return metadata.model_dump_json().encode()
             rest = metadata.model_dump_json(exclude={"snapshots", "snapshot_log"})
-        except NotImplementedError as error:
+        except NotImplementedError as error:  # PyIceberg reads format version 3 and does not write it
             raise InvalidArgument(
                 f"Iceberg format version {metadata.format_version} cannot be written yet: {error}"
             ) from error

@@ -9,8 +9,11 @@ import base64
 from collections.abc import Sequence
 
 from starlette.datastructures import QueryParams
+from starlette.responses import Response
 
+from trinitylake.rest.call import Call, json_response
 from trinitylake.rest.errors import bad_request
+from trinitylake.rest.principals import Role
 
 #: Of a page, if the client asks for pages without saying how large.
 DEFAULT_PAGE_SIZE = 1000
@@ -35,6 +38,15 @@ def page_of(names: Sequence[str], query: QueryParams) -> tuple[list[str], str | 
         rest = [name for name in rest if name > after]
     page = rest[:size]
     return page, _encoded(page[-1]) if len(rest) > size else None
+
+
+def identifiers_response(call: Call, namespace: tuple[str, ...], found: Sequence[tuple[str, ...]]) -> Response:
+    """The page of the tables or views of one namespace that the caller may see."""
+    if not call.principal.is_admin_of_everything:
+        found = [one for one in found if call.principal.may(Role.READER, ".".join(one))]
+    names, token = page_of([one[-1] for one in found], call.query)
+    identifiers = [{"namespace": namespace, "name": name} for name in names]
+    return json_response({"identifiers": identifiers, "next-page-token": token})
 
 
 def _encoded(name: str) -> str:

@@ -22,10 +22,10 @@ from trinitylake.iceberg.catalog.bound_catalog import names_checked
 from trinitylake.iceberg.catalog.errors import translated
 from trinitylake.iceberg.catalog.identifiers import object_name
 from trinitylake.iceberg.staging import StagedTable
-from trinitylake.rest.call import Call, json_response, no_content
+from trinitylake.rest.call import Call, no_content
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.names import Name, Rename
-from trinitylake.rest.pages import page_of
+from trinitylake.rest.pages import identifiers_response
 from trinitylake.rest.principals import EVERYTHING, Role
 from trinitylake.rest.served_catalog import ServedCatalog
 from trinitylake.rest.table_changes import TableChange, stage
@@ -59,11 +59,7 @@ def list_all(call: Call) -> Response:
     namespace = call.namespace()
     with call.catalog() as catalog:
         found = catalog.list_tables(namespace)
-    if not call.principal.is_admin_of_everything:
-        found = [one for one in found if call.principal.may(Role.READER, ".".join(one))]
-    names, token = page_of([one[-1] for one in found], call.query)
-    identifiers = [{"namespace": namespace, "name": name} for name in names]
-    return json_response({"identifiers": identifiers, "next-page-token": token})
+    return identifiers_response(call, namespace, found)
 
 
 def create(call: Call) -> Response:
@@ -86,7 +82,7 @@ def create(call: Call) -> Response:
                 )
             namespace, name = object_name(identifier)
             metadata = catalog._new_metadata(namespace, name, body.table_schema, location, spec, order, body.properties)
-        except (ValueError, NotImplementedError) as error:
+        except (ValueError, NotImplementedError) as error:  # the latter is PyIceberg's for what format 2 cannot hold
             raise bad_request(str(error)) from error
         with translated():
             made = catalog._write(

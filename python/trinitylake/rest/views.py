@@ -22,10 +22,10 @@ from trinitylake.iceberg.catalog.identifiers import object_name
 from trinitylake.iceberg.catalog.namespaces import materialize_namespace
 from trinitylake.iceberg.catalog.table_writing import default_location
 from trinitylake.iceberg.catalog.view_metadata import new_view_metadata, view_definition, view_metadata
-from trinitylake.rest.call import Call, json_response, no_content
+from trinitylake.rest.call import Call, no_content
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.names import Rename
-from trinitylake.rest.pages import page_of
+from trinitylake.rest.pages import identifiers_response
 from trinitylake.rest.principals import EVERYTHING, Role
 from trinitylake.rest.served_catalog import ServedCatalog
 from trinitylake.rest.tables import chosen_location, inside, readable
@@ -67,11 +67,7 @@ def list_all(call: Call) -> Response:
     namespace = call.namespace()
     with call.catalog() as catalog:
         found = catalog.list_views(namespace)
-    if not call.principal.is_admin_of_everything:
-        found = [one for one in found if call.principal.may(Role.READER, ".".join(one))]
-    names, token = page_of([one[-1] for one in found], call.query)
-    identifiers = [{"namespace": namespace, "name": name} for name in names]
-    return json_response({"identifiers": identifiers, "next-page-token": token})
+    return identifiers_response(call, namespace, found)
 
 
 def create(call: Call) -> Response:
