@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import trinitylake as tl
+
+# A pull request is judged by the same examples on every machine; deep runs look for new ones.
+settings.register_profile("pull-request", derandomize=True)
+if not os.environ.get("TRINITYLAKE_DEEP"):
+    settings.load_profile("pull-request")
 
 
 @pytest.fixture(params=["memory", "disk"])

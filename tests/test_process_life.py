@@ -386,7 +386,9 @@ def test_a_process_killed_by_the_default_signal_leaves_the_lakehouse_whole(tmp_p
         for _ in range(5 + round):
             acknowledged.add(process.stdout.readline().strip())
         process.send_signal(signal.SIGTERM)
-        acknowledged |= set(process.communicate(timeout=PATIENCE_SECONDS)[0].split())
+        # Not `communicate`: it does not see the lines that `readline` has read ahead.
+        acknowledged |= set(process.stdout.read().split())
+        process.wait(PATIENCE_SECONDS)
         lake = tl.open(str(tmp_path / "lake"))
         # A line may have been cut off by the signal, or one commit not acknowledged.
         whole = {name for name in acknowledged if name in lake.namespaces()}

@@ -7,7 +7,7 @@ import decimal
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema as IcebergSchema
@@ -97,6 +97,8 @@ def test_a_declared_schema_is_stored_without_loss(schema: Schema) -> None:
 
 
 @given(TYPES)
+@example(struct_of(Column("A·", Type("boolean"))))  # an identifier to Python, two words to a reader of SQL
+@example(struct_of(Column("²", Type("boolean"))))
 def test_the_text_of_a_type_is_read_back(type: Type) -> None:
     assert parse_type(str(type)) == type
 

@@ -13,6 +13,7 @@ to the definition files of the format (§6), to Iceberg and to Arrow (§9).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -53,6 +54,8 @@ MAX_FRACTION_DIGITS = 9
 MAX_LENGTH = (1 << 31) - 1
 DEFAULT_FRACTION_DIGITS = 6
 
+#: A field name that needs no quotes: one word to the reader of `sql_type`.
+_PLAIN_NAME = re.compile(r"[^\W\d]\w*")
 _WITH_LENGTH = ("char", "varchar", "fixed", "binary")
 _WITH_FRACTION = ("time", "timetz", "timestamp", "timestamptz")
 
@@ -335,7 +338,7 @@ def _column(entry: tuple[str, TypeLike] | tuple[str, TypeLike, bool]) -> Column:
 
 def _field_text(column: Column) -> str:
     name = column.name
-    if not name.isidentifier():
+    if not _PLAIN_NAME.fullmatch(name):
         name = '"' + name.replace('"', '""') + '"'
     return f"{name} {column.type}" + ("" if column.nullable else " not null")
 
