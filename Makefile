@@ -7,14 +7,14 @@ BIN := $(VENV)/bin
 EXTRAS := demo
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto')
 
-.PHONY: demo test test-rust test-python test-wheel lint test-deep planted-bugs compatibility bench clean help
+.PHONY: demo test test-rust test-python test-wheel test-spark-3.5 lint test-deep planted-bugs compatibility bench clean help
 
 help:
 	@echo "make demo           set up, build, run the main job on real data, then a pipeline on Spark"
 	@echo "make test           set up, build, lint, and pass every test"
 	@echo "make lint           rustfmt, clippy, ruff, mypy, generated files"
 	@echo "make test-deep      the same tests with many more histories (hours)"
-	@echo "make compatibility  Iceberg's REST Compatibility Kit against the server (needs Java 17 and Maven)"
+	@echo "make compatibility  Iceberg's REST Compatibility Kit against the server, and Spark 3.5 (needs Java 17 and Maven)"
 	@echo "make planted-bugs   known mistakes, one at a time, and whether the tests find them (half an hour)"
 	@echo "make bench          the benchmarks, with the peers in the same run"
 	@echo "make clean          remove what these commands made"
@@ -57,12 +57,22 @@ test-wheel: $(VENV)/.ready
 	target/wheel-test/venv/bin/python -m pip install --quiet target/wheel-test/dist/*.whl
 	cd target/wheel-test && venv/bin/python $(abspath scripts/smoke_test.py)
 
+# Spark SQL with the PySpark before, in an environment of its own, from the wheel.
+test-spark-3.5: $(VENV)/.ready
+	rm -rf target/spark-3.5
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin build --release --quiet --out target/spark-3.5/dist
+	$(PYTHON) -m venv target/spark-3.5/venv
+	target/spark-3.5/venv/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	target/spark-3.5/venv/bin/python -m pip install --quiet --group test-spark-3-5
+	target/spark-3.5/venv/bin/python -m pip install --quiet "$$(ls target/spark-3.5/dist/*.whl)[rest,spark]"
+	target/spark-3.5/venv/bin/python -m pytest $(addprefix tests/spark/test_,sql.py iceberg_sql.py verification.py)
+
 test: lint test-rust test-python test-wheel
 
 test-deep: export TRINITYLAKE_DEEP := 1
 test-deep: test-rust test-python
 
-compatibility: $(VENV)/.built
+compatibility: $(VENV)/.built test-spark-3.5
 	$(BIN)/python compatibility/run_rck.py
 	$(BIN)/python -m pytest tests/rest
 

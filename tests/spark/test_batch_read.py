@@ -311,3 +311,15 @@ def test_a_missing_table_and_a_missing_root_are_refused(spark: SparkSession, lak
         load(spark, lake, "nyc.nothing")
     with pytest.raises(PySparkException, match="TRINITYLAKE_ROOT"):
         spark.read.format("trinitylake").load("nyc.flights")
+
+
+def test_rows_that_spark_marked_as_deleted_are_not_read_without_the_jar(
+    spark: SparkSession, shop: tl.Lakehouse, catalog: str
+) -> None:
+    spark.sql(f"ALTER TABLE {catalog}.nyc.flights SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+    spark.sql(f"DELETE FROM {catalog}.nyc.flights WHERE id = 2")
+    source = spark.read.format("trinitylake").option("root", shop.uri)
+    contents = [row.content for row in source.option("metadata", "files").load("nyc.flights").collect()]
+    assert sorted(contents) == ["data", "position deletes"]
+    plain = spark.read.format("trinitylake").option("root", shop.uri).load("nyc.flights")
+    assert sorted(row.id for row in plain.collect()) == [1, 3]

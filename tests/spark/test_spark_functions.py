@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
 
+import trinitylake as tl
 from trinitylake import core
 from trinitylake.core import KeySizes
 from trinitylake.spark import functions as tlf
@@ -107,3 +108,10 @@ def test_many_short_tasks_share_the_extension(spark: SparkSession) -> None:
     paths = [row[0] for row in optimized]
     assert [row[1] for row in optimized] == core.optimize_paths(paths).to_pylist()
     assert len(paths) == 400
+
+
+def test_a_pyspark_without_arrow_functions_is_told(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As PySpark 3.5 is."""
+    monkeypatch.delattr(sql, "arrow_udf")
+    with pytest.raises(tl.InvalidArgument, match=r"need PySpark 4\.1"):
+        register_functions(spark)

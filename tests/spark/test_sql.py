@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -17,29 +15,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import trinitylake as tl
-from trinitylake.spark import connect, disconnect, resume
+from trinitylake.spark import connect, resume
 from trinitylake.spark.connection import connection_of
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "carrier": ["AA", "UA", "AA"]})
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    with lake.transaction() as txn:
-        txn.create_namespace("nyc")
-        for name in ("flights", "planes"):
-            txn.create_table(f"nyc.{name}", ROWS).append(ROWS)
-    return lake
-
-
-@pytest.fixture
-def catalog(spark: SparkSession, shop: tl.Lakehouse) -> Iterator[str]:
-    """The lakehouse as a catalog of the session, which never forgets a catalog's name."""
-    name = f"lake{next(_numbers)}"
-    assert connect(shop.uri, name, spark=spark, durability="none") is spark
-    yield name
-    disconnect(spark, name)
 
 
 def ids(spark: SparkSession, table: str) -> list[int]:
@@ -71,18 +50,6 @@ def test_each_statement_is_a_commit(spark: SparkSession, shop: tl.Lakehouse, cat
     then = tl.spark.catalog_at(spark, version=version, catalog=catalog)
     assert ids(spark, f"{then}.nyc.flights") == [1, 2, 3]
     assert [row.tableName for row in spark.sql(f"SHOW TABLES IN {then}.nyc").collect()] == ["flights", "planes"]
-
-
-def test_rows_that_spark_marked_as_deleted_are_not_read_without_the_jar(
-    spark: SparkSession, shop: tl.Lakehouse, catalog: str
-) -> None:
-    spark.sql(f"ALTER TABLE {catalog}.nyc.flights SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
-    spark.sql(f"DELETE FROM {catalog}.nyc.flights WHERE id = 2")
-    source = spark.read.format("trinitylake").option("root", shop.uri)
-    contents = [row.content for row in source.option("metadata", "files").load("nyc.flights").collect()]
-    assert sorted(contents) == ["data", "position deletes"]
-    plain = spark.read.format("trinitylake").option("root", shop.uri).load("nyc.flights")
-    assert sorted(row.id for row in plain.collect()) == [1, 3]
 
 
 def test_a_transaction_of_many_statements_is_one_commit(spark: SparkSession, shop: tl.Lakehouse, catalog: str) -> None:

@@ -6,7 +6,8 @@
 
     spark.read.format("trinitylake").option("root", uri).load("nyc.flights")     # no jar, no server
 
-Needs PySpark 4.1, which the extra `trinitylake[spark]` brings. Importing this package starts no JVM.
+Needs PySpark 4.1, which the extra `trinitylake[spark]` brings. With PySpark 3.5 there is SQL, its transactions and
+`verify`; the data source and the functions are built on what is new in 4.1. Importing this package starts no JVM.
 """
 
 from __future__ import annotations

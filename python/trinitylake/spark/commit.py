@@ -68,9 +68,8 @@ def _stage_files(
     with table._writing() as iceberg, translated(table.name), iceberg.transaction() as change:
         assert isinstance(change, StagedTransaction)
         if overwrite:
-            with change._depending_on("overwrite"):  # also where there is nothing yet that could be removed
-                if iceberg.current_snapshot() is not None:
-                    change.delete(replaced, snapshot_properties)
+            with change.looking_for("overwrite", replaced):
+                change.delete(replaced, snapshot_properties)
         if files:
             with change._append_snapshot_producer(snapshot_properties) as append:
                 for file in files:

@@ -43,8 +43,20 @@ class Connection:
 
     def add_catalog(self, spark: SparkSession, name: str, warehouse: str) -> None:
         """Make a catalog known to a session, for one state of the lakehouse."""
+        for key, value in self._settings(name, warehouse).items():
+            spark.conf.set(key, value)
+
+    def remove_catalog(self, spark: SparkSession, name: str) -> None:
+        """Close a catalog's connections and forget its settings. Spark keeps the name."""
+        session: Any = spark._jsparkSession
+        with suppress(Exception):  # it was never used, or the session is stopped
+            session.sessionState().catalogManager().catalog(name).icebergCatalog().close()
+        for key in self._settings(name, ""):
+            spark.conf.unset(key)
+
+    def _settings(self, name: str, warehouse: str) -> dict[str, str]:
         prefix = f"spark.sql.catalog.{name}"
-        settings = {
+        properties = {
             "type": "rest",
             "uri": self.server.url,
             "token": self.server.token,
@@ -53,17 +65,7 @@ class Connection:
             "cache-enabled": "false",
             **self.config,
         }
-        spark.conf.set(prefix, CATALOG_CLASS)
-        for key, value in settings.items():
-            spark.conf.set(f"{prefix}.{key}", value)
-
-    def remove_catalog(self, spark: SparkSession, name: str) -> None:
-        """Close a catalog's connections and forget its settings. Spark keeps the name."""
-        session: Any = spark._jsparkSession
-        with suppress(Exception):  # it was never used, or the session is stopped
-            session.sessionState().catalogManager().catalog(name).icebergCatalog().close()
-        for key in _settings_below(spark, f"spark.sql.catalog.{name}"):
-            spark.conf.unset(key)
+        return {prefix: CATALOG_CLASS, **{f"{prefix}.{key}": value for key, value in properties.items()}}
 
 
 _connections: dict[tuple[str, str], Connection] = {}
@@ -188,7 +190,3 @@ def _start(jars: Sequence[str], config: Mapping[str, str]) -> SparkSession:
 
 def _application(spark: SparkSession) -> str:
     return str(spark.sparkContext.applicationId)
-
-
-def _settings_below(spark: SparkSession, prefix: str) -> list[str]:
-    return [key for key in spark.conf.getAll if key == prefix or key.startswith(f"{prefix}.")]

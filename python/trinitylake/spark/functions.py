@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyspark
 from pyspark.sql import functions
 
 from trinitylake import core
 from trinitylake.core import HasKeySizes, KeySizes
+from trinitylake.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -108,6 +110,8 @@ def _udf(function: Callable[..., pa.Array], return_type: str) -> Callable[..., C
     def on_columns(*columns: pa.Array) -> pa.Array:
         return function(*columns)
 
+    if not hasattr(_sql, "arrow_udf"):
+        raise InvalidArgument(f"these functions need PySpark 4.1, and PySpark {pyspark.__version__} is installed")
     udf: Callable[..., Column] = _sql.arrow_udf(on_columns, return_type)
     return udf
 

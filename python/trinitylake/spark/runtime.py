@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: Iceberg's runtime, by the version of Spark that it is made for.
-PACKAGES = {"4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"}
+PACKAGES = {
+    "3.5": "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.11.0",
+    "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0",
+}
 #: Statements that only Iceberg has, such as `ALTER TABLE … ADD PARTITION FIELD`.
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 CATALOG_CLASS = "org.apache.iceberg.spark.SparkCatalog"
