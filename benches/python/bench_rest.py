@@ -61,6 +61,13 @@ def rest_loading(bench: Bench) -> None:
         what = f"REST: load tables of {tables:,} over {CONNECTIONS} connections"
         bench.figure(None, f"{what}, requests a second", rates, "1/s", at_least(3000))
         bench.figure(None, f"{what}, 99th percentile", latencies, "s", at_most(0.020))
+        looks: list[list[Request]] = [[("HEAD", path, "") for _, path, _ in requests] for requests in one_each]
+        found_rates = []
+        for _ in range(bench.size(7, 2)):
+            found = load(server, looks, bench.size(40, 4))
+            found_rates.append(found["requests"] / found["seconds"])
+        what = f"REST: look whether tables of {tables:,} exist over {CONNECTIONS} connections, requests a second"
+        bench.figure(None, what, found_rates, "1/s")
         share = lakes.TABLES_PER_NAMESPACE if tables >= 100_000 else tables // 10
         path = "/v1/latest/namespaces/namespace_00003/tables"
         lists = [load(server, [[("GET", path, "")]], 5)["median"] for _ in range(bench.size(7, 2))]

@@ -61,7 +61,7 @@ def test_a_commit_to_a_table_that_was_recreated_fails(shop: tl.Lakehouse) -> Non
     table = load(shop).load_table("shop.orders")
     shop.drop_table("shop.orders")
     shop.create_table("shop.orders", ROWS.schema)
-    with pytest.raises(ValueError, match="UUID does not match"):  # PyIceberg's word for it when it tries again
+    with pytest.raises(CommitFailedException, match="UUID does not match"):
         table.append(ROWS)
     assert shop.table("shop.orders").scan().count() == 0
 

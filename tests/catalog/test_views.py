@@ -18,6 +18,7 @@ from pyiceberg.types import LongType, NestedField
 from pyiceberg.view.metadata import ViewVersion
 
 import trinitylake as tl
+from trinitylake.errors import InvalidLocation
 from trinitylake.iceberg import TrinityLakeCatalog, load
 from trinitylake.iceberg.catalog.view_metadata import PROPERTY
 
@@ -74,10 +75,18 @@ def test_a_created_view_can_be_loaded(catalog: TrinityLakeCatalog) -> None:
 
 def test_an_arrow_schema_and_a_location_can_be_given(catalog: TrinityLakeCatalog) -> None:
     arrow = pa.schema([pa.field("id", pa.int64())])
-    view = catalog.create_view(VIEW, arrow, version(), location="s3://anywhere/views/")
-    assert view.location() == "s3://anywhere/views"
+    folder = f"{catalog._io().root}chosen/views"
+    view = catalog.create_view(VIEW, arrow, version(), location=f"{folder}/")
+    assert view.location() == folder
     assert view.schema().column_names == ["id"]
     assert catalog.load_view(VIEW) == view
+
+
+@pytest.mark.parametrize("location", ["s3://anywhere/views", "file:///elsewhere", "{root}_version", "{root}a/../../b"])
+def test_a_location_outside_of_the_lakehouse_is_refused(catalog: TrinityLakeCatalog, location: str) -> None:
+    with pytest.raises(InvalidLocation):
+        catalog.create_view(VIEW, COLUMNS, version(), location=location.format(root=catalog._io().root))
+    assert not catalog.view_exists(VIEW)
 
 
 def test_views_are_listed_and_dropped(catalog: TrinityLakeCatalog) -> None:
@@ -165,7 +174,7 @@ def test_a_view_of_the_lakehouse_shows_in_the_catalog(lake: tl.Lakehouse) -> Non
 def test_replacing_the_text_in_the_lakehouse_adds_a_version(lake: tl.Lakehouse) -> None:
     catalog = load(lake)
     catalog.create_namespace("sales.eu")
-    catalog.create_view(VIEW, COLUMNS, version(), location="s3://anywhere/views")
+    catalog.create_view(VIEW, COLUMNS, version(), location=f"{lake.uri}chosen/views")
     lake.replace_view("sales.eu.unpaid", "SELECT id, name FROM orders", schema={"id": "bigint", "name": "varchar"})
     view = catalog.load_view(VIEW)
     assert [one.version_id for one in view.versions] == [1, 2]
@@ -175,7 +184,7 @@ def test_replacing_the_text_in_the_lakehouse_adds_a_version(lake: tl.Lakehouse) 
     first = view.version(1)
     assert first is not None
     assert view.schemas()[first.schema_id].column_names == ["id"]
-    assert view.location() == "s3://anywhere/views"
+    assert view.location() == f"{lake.uri}chosen/views"
 
 
 def test_replacing_the_properties_in_the_lakehouse_keeps_the_versions(lake: tl.Lakehouse) -> None:

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
+import s3_server
 import trinitylake as tl
 from rest.client import TOKEN, Client, connect, running
+from s3_server import S3Server
 from trinitylake.rest import RestServer
+
+RITA, WALT, ROOT = (f"the-token-of-{name}-0123456789" for name in ("rita", "walt", "root"))
+ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 
 
 @pytest.fixture
@@ -36,3 +42,31 @@ def http_client(server: RestServer) -> Client:
 def catalog(server: RestServer) -> RestCatalog:
     """PyIceberg as a client of the latest version."""
     return connect(server)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """A store."""
+    with s3_server.serve() as server:
+        yield server
+
+
+@pytest.fixture
+def lake_on_s3(s3: S3Server) -> tl.Lakehouse:
+    """The tables `shop.orders` and `payroll.orders`, of three rows each."""
+    root = f"s3://{s3.new_bucket()}/the/lake"
+    lake = tl.create(root, name="on s3", order=5, storage_options=s3.storage_options)
+    with lake.transaction() as txn:
+        for namespace in ("shop", "payroll"):
+            txn.create_namespace(namespace)
+            txn.create_table(f"{namespace}.orders", ROWS).append(ROWS)
+    return lake
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    """Rita reads the shop, Walt writes there, Root may everything."""
+    file = tmp_path / "tokens"
+    file.write_text(f"{RITA} rita reader:shop.*\n{WALT} walt writer:shop.*\n{ROOT} root admin:*\n")
+    file.chmod(0o600)
+    return file

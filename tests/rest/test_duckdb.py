@@ -12,7 +12,8 @@ import pytest
 
 import trinitylake as tl
 from rest.client import Client, running
-from trinitylake.rest import RestServer
+from s3_server import S3Server
+from trinitylake.rest import RestServer, S3Access, ServerOptions
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", "c"]})
 #: In the order in which they need each other.
@@ -119,3 +120,12 @@ def test_duckdb_reads_the_past(open_server: RestServer, shop: tl.Lakehouse) -> N
         with pytest.raises(duckdb.Error):
             connection.execute("INSERT INTO lake.shop.orders VALUES (9, 'z')")
     assert count(shop, "shop.orders") == 6
+
+
+def test_files_on_s3_are_reached_with_what_the_server_gives(lake_on_s3: tl.Lakehouse, s3: S3Server) -> None:
+    access = S3Access(role_arn="arn:aws:iam::123456789012:role/lake", storage_options=s3.storage_options)
+    with running(lake_on_s3, options=ServerOptions(s3_access=access)) as server:
+        connection = attached(server)
+        assert connection.execute("SELECT sum(id) FROM lake.shop.orders").fetchone() == (6,)
+        connection.execute("INSERT INTO lake.shop.orders VALUES (4)")
+    assert count(lake_on_s3, "shop.orders") == 4

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -226,19 +228,38 @@ def test_reports_about_tables_are_kept(http_client: Client, shop: tl.Lakehouse) 
     assert http_client("POST", path, {"report-type": "x", "text": "y" * 70_000}).code == 413
 
 
-def test_a_view_gets_another_version_and_another_name(http_client: Client, shop: tl.Lakehouse) -> None:
-    version = {
-        "version-id": 1,
-        "schema-id": 0,
-        "timestamp-ms": 1,
-        "summary": {},
-        "representations": [{"type": "sql", "sql": "SELECT 1 AS id", "dialect": "spark"}],
-        "default-namespace": ["shop"],
-    }
-    body = {"name": "busy", "schema": COLUMNS, "view-version": version, "properties": {}}
+VIEW_VERSION = {
+    "version-id": 1,
+    "schema-id": 0,
+    "timestamp-ms": 1,
+    "summary": {},
+    "representations": [{"type": "sql", "sql": "SELECT 1 AS id", "dialect": "spark"}],
+    "default-namespace": ["shop"],
+}
+
+
+def test_a_view_is_registered_unless_it_lies_elsewhere(http_client: Client, shop: tl.Lakehouse) -> None:
+    body = {"name": "busy", "schema": COLUMNS, "view-version": VIEW_VERSION, "properties": {}}
     view = http_client("POST", "/v1/namespaces/shop/views", body).body
-    second = {**version, "schema-id": -1, "representations": [{"type": "sql", "sql": "SELECT 2", "dialect": "spark"}]}
-    second["version-id"] = 2
+    file = Path(view["metadata-location"].removeprefix("file://"))
+
+    def register(name: str, **changes: Any) -> int:
+        copy = file.with_name(f"{name}.metadata.json")
+        copy.write_text(json.dumps({**view["metadata"], **changes}))
+        registered = {"name": name, "metadata-location": f"file://{copy}"}
+        return http_client("POST", "/v1/namespaces/shop/register-view", registered).code
+
+    assert register("good") == 200
+    assert register("elsewhere", location="s3://elsewhere/view") == 400
+    assert register("writing", properties={"write.metadata.path": "file:///elsewhere"}) == 400
+    assert shop.views("shop") == ["shop.busy", "shop.good"]
+
+
+def test_a_view_gets_another_version_and_another_name(http_client: Client, shop: tl.Lakehouse) -> None:
+    body = {"name": "busy", "schema": COLUMNS, "view-version": VIEW_VERSION, "properties": {}}
+    view = http_client("POST", "/v1/namespaces/shop/views", body).body
+    representations = [{"type": "sql", "sql": "SELECT 2", "dialect": "spark"}]
+    second = {**VIEW_VERSION, "version-id": 2, "schema-id": -1, "representations": representations}
     added = {**COLUMNS, "fields": [{"id": 1, "name": "two", "type": "int", "required": False}]}
     change = {
         "requirements": [{"type": "assert-view-uuid", "uuid": view["metadata"]["view-uuid"]}],

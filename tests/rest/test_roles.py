@@ -351,3 +351,28 @@ class _Later:
 def test_keys_come_from_a_file_or_over_tls(lake: tl.Lakehouse, keys: str) -> None:
     with pytest.raises(tl.InvalidArgument), running(lake, jwt=JwtSettings("https://issuer.example", "lake", keys)):
         pass
+
+
+def test_a_plan_reads_no_manifests_of_another_table(ask: Asker, shop: tl.Lakehouse) -> None:
+    """Else a writer who knows where the snapshot of another table is could have its files and partitions told."""
+    stolen = ask(ROOT, "GET", "/v1/namespaces/payroll/tables/orders").body["metadata"]["snapshots"][0]
+    path = "/v1/namespaces/shop/tables/orders"
+    mine = ask(WRITER, "GET", path).body["metadata"]
+    parent, number = mine["current-snapshot-id"], mine["last-sequence-number"] + 1
+    snapshot = {**stolen, "snapshot-id": 7, "parent-snapshot-id": parent, "sequence-number": number}
+    snapshot["timestamp-ms"] = mine["last-updated-ms"] + 1
+    change = {
+        "requirements": [],
+        "updates": [
+            {"action": "add-snapshot", "snapshot": snapshot},
+            {"action": "set-snapshot-ref", "ref-name": "x", "type": "branch", "snapshot-id": 7},
+        ],
+    }
+    assert len(ask(WRITER, "POST", f"{path}/plan", {}).body["file-scan-tasks"]) == 1
+    assert ask(WRITER, "POST", path, change).code == 200
+    assert ask(WRITER, "POST", f"{path}/plan", {"snapshot-id": 7}).code == 400
+    assert ask(ROOT, "POST", f"{path}/plan", {"snapshot-id": 7}).code == 200
+    body = {"name": "trap", "schema": COLUMNS, "location": f"{shop.uri}payroll"}
+    assert ask(WRITER, "POST", "/v1/namespaces/shop/tables", body).code == 200
+    assert ask(WRITER, "POST", "/v1/namespaces/shop/tables/trap/plan", {}).code == 406
+    assert ask(ROOT, "POST", "/v1/namespaces/shop/tables/trap/plan", {}).code == 200

@@ -94,7 +94,10 @@ def test_a_long_plan_goes_on_in_tasks(
         ("plan", {"filter": {"type": "nonsense"}}, 400),
         ("plan", {"filter": nested(300)}, 400),
         ("plan", {"snapshot-id": 1}, 400),
-        ("plan", {"start-snapshot-id": 1, "end-snapshot-id": 2}, 406),
+        ("plan", {"start-snapshot-id": 1, "end-snapshot-id": 2}, 400),
+        ("plan", {"start-snapshot-id": 1}, 400),
+        ("plan", {"end-snapshot-id": 1}, 400),
+        ("plan", {"start-snapshot-id": 1, "end-snapshot-id": 2, "snapshot-id": 3}, 400),
         ("tasks", {"plan-task": "nonsense"}, 404),
         ("tasks", {"plan-task": "e30="}, 404),
         ("tasks", {}, 400),
@@ -110,3 +113,53 @@ def test_deleted_rows_are_not_read(planned: RestCatalog, shop: tl.Lakehouse) -> 
     shop.table("shop.orders").delete("id = 3")
     ids = planned.load_table("shop.orders").scan().to_arrow()["id"].to_pylist()
     assert sorted(ids) == [0, 1, 2, 4, 5, 6, 7]
+
+
+def snapshots(shop: tl.Lakehouse) -> list[int]:
+    """Their ids, the oldest first."""
+    return [one.snapshot_id for one in shop.table("shop.orders").iceberg.metadata.snapshots]
+
+
+def appended(http_client: Client, start: int, end: int, **more: Any) -> list[str]:
+    """The partitions of the files that were appended after `start`, up to `end`."""
+    body = {"start-snapshot-id": start, "end-snapshot-id": end, **more}
+    plan = http_client("POST", f"{PATH}/plan", body).body
+    assert plan["delete-files"] == []
+    return [task["data-file"]["partition"][0] for task in plan["file-scan-tasks"]]
+
+
+def test_a_plan_between_two_snapshots_has_what_was_appended(http_client: Client, shop: tl.Lakehouse) -> None:
+    table = shop.table("shop.orders")
+    for month in (2, 3, 4):
+        table.append(pa.table({"id": [month], "day": [datetime.date(2026, month, 1)]}))
+    first, february, march, april = snapshots(shop)
+    assert appended(http_client, first, april) == appended(http_client, first, april, select=["id"])
+    assert sorted(appended(http_client, first, april)) == ["2026-02-01", "2026-03-01", "2026-04-01"]
+    assert appended(http_client, february, march) == ["2026-03-01"]
+    filter = {"type": "gt", "term": "day", "value": "2026-03-01"}
+    assert appended(http_client, first, april, filter=filter) == ["2026-04-01"]
+    for start, end in ((march, february), (march, march)):
+        body = {"start-snapshot-id": start, "end-snapshot-id": end}
+        assert http_client("POST", f"{PATH}/plan", body).code == 400
+
+
+def test_a_plan_between_two_snapshots_leaves_out_what_was_rewritten(http_client: Client, shop: tl.Lakehouse) -> None:
+    table = shop.table("shop.orders")
+    first = snapshots(shop)[0]
+    table.append(pa.table({"id": [9], "day": [datetime.date(2026, 2, 1)]}))
+    table.delete("id = 0")  # writes the other row of its file again
+    assert appended(http_client, first, snapshots(shop)[-1]) == ["2026-02-01"]
+
+
+def test_a_long_plan_between_two_snapshots_goes_on_in_tasks(
+    http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trinitylake.rest.scan_planning.MAX_FILES", 2)
+    table = shop.table("shop.orders")
+    for month in (2, 3, 4):
+        table.append(pa.table({"id": [month], "day": [datetime.date(2026, month, 1)]}))
+    ids = snapshots(shop)
+    plan = http_client("POST", f"{PATH}/plan", {"start-snapshot-id": ids[0], "end-snapshot-id": ids[-1]}).body
+    rest = http_client("POST", f"{PATH}/tasks", {"plan-task": plan["plan-tasks"][0]}).body
+    paths = [task["data-file"]["file-path"] for task in (*plan["file-scan-tasks"], *rest["file-scan-tasks"])]
+    assert (len(plan["file-scan-tasks"]), len(set(paths)), rest["plan-tasks"]) == (2, 3, [])

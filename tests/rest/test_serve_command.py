@@ -14,6 +14,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from typer.testing import CliRunner
 
 import trinitylake as tl
+from s3_server import ACCESS_KEY, SECRET_KEY, SESSION_TOKEN, S3Server
 from trinitylake.cli.app import app
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
@@ -50,3 +51,34 @@ def test_the_command_refuses_to_be_open_to_other_machines(lake: tl.Lakehouse, ho
         result = CliRunner().invoke(app, ["serve", "--root", lake.uri, "--host", host, *options])
         assert result.exit_code == 2, result.output
         assert "other machines" in result.output
+
+
+def test_the_command_gives_access_to_files_on_s3_only(lake: tl.Lakehouse) -> None:
+    for option in (["--sign-requests"], ["--vend-role", "arn:aws:iam::123456789012:role/lake"]):
+        result = CliRunner().invoke(app, ["serve", "--root", lake.uri, "--port", "0", *option])
+        assert result.exit_code == 2, result.output
+        assert "S3 only" in result.output
+
+
+def test_the_command_signs_with_the_options_of_the_storage(lake_on_s3: tl.Lakehouse, s3: S3Server) -> None:
+    command = [sys.executable, "-m", "trinitylake", "serve", "--root", lake_on_s3.uri, "--port", "0", "--json"]
+    command += [text for name, value in s3.storage_options.items() for text in ("--option", f"{name}={value}")]
+    command += ["--sign-requests", "--vend-role", "arn:aws:iam::123456789012:role/lake", "--vend-seconds", "900"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            text = ""
+            while line := process.stdout.readline():
+                text += line
+                if line.startswith("}"):
+                    break
+            wish = {"header.X-Iceberg-Access-Delegation": "remote-signing"}
+            catalog = RestCatalog("test", uri=json.loads(text)["url"], **wish)
+            assert catalog.load_table("shop.orders").config["s3.signer.endpoint"].endswith("/tables/orders/sign")
+            [given] = catalog._load_credentials("shop.orders").storage_credentials
+            assert given.config["s3.access-key-id"] != ACCESS_KEY
+        finally:
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=60)
+    assert SECRET_KEY not in text + errors
+    assert SESSION_TOKEN not in text + errors

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from trinitylake.cli.app import Json, Options, Root, command, open_lakehouse
+from trinitylake.cli.app import Json, Options, Root, command, key_values, open_lakehouse
 from trinitylake.cli.output import emit
 from trinitylake.errors import InvalidArgument
 
@@ -32,6 +32,14 @@ def serve(
     override_locations: Annotated[
         bool, typer.Option("--override-locations", help="Choose a location where a client asks for one outside.")
     ] = False,
+    vend_role: Annotated[
+        str, typer.Option(metavar="ARN", help="Give clients temporary S3 credentials of this role, for one table each.")
+    ] = "",
+    vend_seconds: Annotated[int, typer.Option(min=900, max=43200, help="How long they work.")] = 3600,
+    sts_endpoint: Annotated[str, typer.Option(help="The service that gives them; by default the store's.")] = "",
+    sign_requests: Annotated[
+        bool, typer.Option("--sign-requests", help="Sign requests to S3 for clients without credentials.")
+    ] = False,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
@@ -44,6 +52,15 @@ def serve(
     jwt = None
     if jwt_issuer or jwt_audience or jwt_keys:
         jwt = rest.JwtSettings(jwt_issuer, jwt_audience, jwt_keys, jwt_grants_claim)
+    s3_access = None
+    if vend_role or sign_requests:
+        s3_access = rest.S3Access(
+            role_arn=vend_role,
+            sts_endpoint=sts_endpoint,
+            seconds=vend_seconds,
+            signs_requests=sign_requests,
+            storage_options=key_values(options),
+        )
     server = rest.serve(
         open_lakehouse(root, options),
         host,
@@ -53,7 +70,9 @@ def serve(
         certificate_file=certificate,
         key_file=key,
         behind_proxy=behind_proxy,
-        options=rest.ServerOptions(max_connections=max_connections, overrides_locations=override_locations),
+        options=rest.ServerOptions(
+            max_connections=max_connections, overrides_locations=override_locations, s3_access=s3_access
+        ),
     )
     log_to_standard_error()
     emit({"url": server.url}, Text(f"serving {server.url}"), as_json)

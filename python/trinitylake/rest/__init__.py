@@ -10,13 +10,13 @@ It needs the extra `rest`: `pip install 'trinitylake[rest]'`.
 
 from typing import TYPE_CHECKING, Any
 
-from trinitylake.rest.options import ServerOptions
+from trinitylake.rest.options import S3Access, ServerOptions
 from trinitylake.rest.server import RestServer, serve
 
 if TYPE_CHECKING:
     from trinitylake.rest.jwt_bearer import JwtSettings
 
-__all__ = ["JwtSettings", "RestServer", "ServerOptions", "serve"]
+__all__ = ["JwtSettings", "RestServer", "S3Access", "ServerOptions", "serve"]
 
 
 def __getattr__(name: str) -> Any:

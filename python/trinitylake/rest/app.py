@@ -27,12 +27,13 @@ from trinitylake.rest import metrics
 from trinitylake.rest.access import PRINCIPAL, Bearers, Guard
 from trinitylake.rest.addresses import is_transaction
 from trinitylake.rest.call import Call, Service, decoded
+from trinitylake.rest.delegation import Delegation
 from trinitylake.rest.errors import RestError, error_response, response_of
 from trinitylake.rest.idempotency import answered_once
 from trinitylake.rest.observation import REQUEST_ID, ROUTE, Meters, Observer, audit
 from trinitylake.rest.open_transactions import OpenTransactions
 from trinitylake.rest.options import ServerOptions
-from trinitylake.rest.routes import CATALOG, OTHERS, Endpoint, without_prefix
+from trinitylake.rest.routes import CATALOG, OTHERS, SIGN, Endpoint, without_prefix
 from trinitylake.rest.table_responses import TableResponses
 
 MAX_THREADS = 64
@@ -48,21 +49,27 @@ class App:
         bearers: who knows the tokens that open it; none open it to programs on this machine.
         options: limits and choices.
 
+    Raises `InvalidArgument` for options that cannot work with this lakehouse.
+
     Attributes:
         service: what requests share.
         router: the routes behind the guard.
     """
 
     def __init__(self, lake: Lakehouse, bearers: tuple[Bearers, ...], options: ServerOptions) -> None:
+        io = LakehouseFileIO(lake._storage)
+        delegation = None if options.s3_access is None else Delegation(io, options.s3_access)
+        signs = delegation is not None and delegation.signs
         self.service = Service(
             lake=lake,
             transactions=OpenTransactions(lake),
             table_responses=TableResponses(options.table_cache_size_bytes),
             metrics=metrics.MetricsReports(),
-            endpoints=[(one.method, one.path, one.writes) for one in CATALOG],
+            endpoints=[(one.method, one.path, one.writes) for one in CATALOG if signs or one is not SIGN],
             options=options,
             meters=Meters(),
-            io=LakehouseFileIO(lake._storage),
+            io=io,
+            delegation=delegation,
         )
         self._limiter: anyio.CapacityLimiter | None = None
         self._ready: tuple[float, bool] = (0.0, False)

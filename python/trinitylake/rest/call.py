@@ -25,6 +25,7 @@ from trinitylake.view_at import ViewAt
 if TYPE_CHECKING:
     from trinitylake.iceberg.io import LakehouseFileIO
     from trinitylake.lakehouse import Lakehouse
+    from trinitylake.rest.delegation import Delegation
     from trinitylake.rest.metrics import MetricsReports
     from trinitylake.rest.observation import Meters
     from trinitylake.rest.open_transactions import OpenTransactions
@@ -58,6 +59,8 @@ class Service:
     meters: Meters
     io: LakehouseFileIO
     """For reading; what is written goes through the catalog's own."""
+    delegation: Delegation | None
+    """What helps clients to data files, if anything does."""
 
 
 @dataclass

@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 MAX_BODY_SIZE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class S3Access:
+    """How the server helps clients to the data files of a lakehouse on S3. It needs the extra `s3`.
+
+    Attributes:
+        role_arn: clients get temporary credentials of this role, narrowed to one table; "" for none.
+        sts_endpoint: of the service that gives them; by default that of the store.
+        seconds: how long they work.
+        signs_requests: sign requests for clients that have no credentials.
+        storage_options: as for `trinitylake.open`: the server's own credentials, which nobody else gets to see.
+    """
+
+    role_arn: str = ""
+    sts_endpoint: str = ""
+    seconds: int = 3600
+    signs_requests: bool = False
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +37,7 @@ class ServerOptions:
         max_connections: more are answered with 503.
         overrides_locations: where a client asks for a location outside of the lakehouse, choose one; else refuse it.
         table_cache_size_bytes: memory for metadata of tables, as it is sent.
+        s3_access: how clients get at data files; None leaves that to them.
     """
 
     max_body_size_bytes: int = MAX_BODY_SIZE_BYTES
@@ -24,3 +45,4 @@ class ServerOptions:
     max_connections: int = 1000
     overrides_locations: bool = False
     table_cache_size_bytes: int = 64 << 20
+    s3_access: S3Access | None = None

@@ -61,6 +61,9 @@ _TABLE = f"{_NAMESPACE}/tables/{{table}}"
 _VIEW = f"{_NAMESPACE}/views/{{view}}"
 _OPEN = "/trinitylake/v1/transactions"
 
+#: Only some servers do it. Reading or writing is up to the request that is to be signed.
+SIGN = _read("POST", f"{_TABLE}/sign", tables.sign)
+
 #: The specification's, each with a prefix; they are served without one too, which is the latest version.
 CATALOG = (
     # HEAD before GET, which answers it, too.
@@ -68,6 +71,8 @@ CATALOG = (
     Endpoint("GET", _TABLE, tables.load, Role.READER, is_quick=True),
     _write("POST", _TABLE, tables.commit, replays.table),
     _write("DELETE", _TABLE, tables.drop, replays.nothing),
+    _read("GET", f"{_TABLE}/credentials", tables.load_credentials),
+    SIGN,
     _read("POST", f"{_TABLE}/metrics", metrics.report),
     _read("POST", f"{_TABLE}/plan", scan_planning.plan),
     _read("POST", f"{_TABLE}/tasks", scan_planning.fetch_tasks),

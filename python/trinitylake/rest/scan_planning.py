@@ -16,12 +16,16 @@ from pyiceberg.catalog.rest.scan_planning import PlanTableScanRequest
 from pyiceberg.conversions import to_json
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFile, DataFileContent
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan, Table
 from pyiceberg.types import PrimitiveType
 from starlette.responses import Response
 
+from trinitylake.errors import InvalidLocation
+from trinitylake.iceberg.io import LakehouseFileIO
 from trinitylake.rest.call import Call, json_response
 from trinitylake.rest.errors import RestError, bad_request
+from trinitylake.rest.own_location import is_own, path_of_table
+from trinitylake.rest.principals import EVERYTHING, Role
 
 MAX_FILES = 5000
 
@@ -45,11 +49,29 @@ class Continuation(BaseModel):
     start: int = Field(ge=0)
 
 
+class TableFileIO(LakehouseFileIO):
+    """Files of one table. Its snapshots may name others', whose partitions and statistics a plan would tell."""
+
+    def __init__(self, io: LakehouseFileIO, path: str) -> None:
+        super().__init__(io.storage, io.properties)
+        self._folder = f"{path}/"
+
+    def path_of(self, location: str) -> str:
+        """As for any file of the lakehouse. Raises `InvalidLocation` for one outside of the table, too."""
+        path = super().path_of(location)
+        if not path.startswith(self._folder):
+            raise InvalidLocation(f"{location!r} is outside of the table, so the server does not read it")
+        return path
+
+
 def plan(call: Call) -> Response:
-    """The files that a scan has to read. 406 for what changed between two snapshots, which is not planned here."""
+    """The files that a scan of a snapshot has to read, or those that were appended between two snapshots.
+
+    406 for a table at a location that is not its own (`own_location.py`), unless for a reader of everything.
+    """
     request = call.parsed(PlanTableScanRequest)
-    if request.start_snapshot_id is not None:
-        raise RestError(406, "UnsupportedOperationException", "scans between two snapshots are planned by clients")
+    if request.end_snapshot_id is not None and request.start_snapshot_id is None:
+        raise bad_request("end-snapshot-id needs a start-snapshot-id")
     return json_response({"status": "completed", **_tasks(call, request, 0)})
 
 
@@ -67,28 +89,53 @@ def fetch_tasks(call: Call) -> Response:
 def _tasks(call: Call, request: PlanTableScanRequest, start: int) -> dict[str, Any]:
     with call.catalog() as catalog:
         table = catalog.load_table(call.identifier("table"))
-        snapshot_id = request.snapshot_id
-        if snapshot_id is None and (snapshot := table.current_snapshot()) is not None:
-            snapshot_id = snapshot.snapshot_id
-        if snapshot_id is not None and table.snapshot_by_id(snapshot_id) is None:
-            raise bad_request(f"the table has no snapshot {snapshot_id}")
+        if isinstance(table.io, LakehouseFileIO) and not call.principal.may(Role.READER, EVERYTHING):
+            path = path_of_table(table.io, table.location())
+            if path is None or not is_own(path, call.identifier("table"), str(table.metadata.table_uuid)):
+                raise RestError(406, "UnsupportedOperationException", "only clients plan scans at such a location")
+            table.io = TableFileIO(table.io, path)
+        request = _pinned(table, request)
         try:
-            scan = table.scan(
-                row_filter=request.filter or AlwaysTrue(),
-                selected_fields=tuple(request.select or ("*",)),
-                case_sensitive=request.case_sensitive,
-                snapshot_id=snapshot_id,
-            )
-            planned = sorted(scan.plan_files(), key=lambda task: task.file.file_path)
+            planned = sorted(_scan(table, request).plan_files(), key=lambda task: task.file.file_path)
         except (ValueError, TypeError) as error:  # a column that is not there, a value that is none of its type
             raise bad_request(f"the scan makes no sense: {error}") from error
         document = _document(table, planned[start : start + MAX_FILES])
     rest: list[str] = []
     if start + MAX_FILES < len(planned):
-        pinned = request.model_copy(update={"snapshot_id": snapshot_id})
-        text = Continuation(request=pinned, start=start + MAX_FILES).model_dump_json(by_alias=True, exclude_none=True)
+        continuation = Continuation(request=request, start=start + MAX_FILES)
+        text = continuation.model_dump_json(by_alias=True, exclude_none=True)
         rest = [base64.urlsafe_b64encode(text.encode()).decode()]
     return {**document, "plan-tasks": rest}
+
+
+def _pinned(table: Table, request: PlanTableScanRequest) -> PlanTableScanRequest:
+    """The request with the snapshot that it is about. Raises `RestError` 400 for one that the table does not have."""
+    if request.start_snapshot_id is None and request.snapshot_id is None:
+        current = table.current_snapshot()
+        return request if current is None else request.model_copy(update={"snapshot_id": current.snapshot_id})
+    for id in (request.snapshot_id, request.end_snapshot_id):  # the start may be gone: it is not read
+        if id is not None and table.snapshot_by_id(id) is None:
+            raise bad_request(f"the table has no snapshot {id}")
+    return request
+
+
+def _scan(table: Table, request: PlanTableScanRequest) -> DataScan | IncrementalAppendScan:
+    row_filter = request.filter or AlwaysTrue()
+    selected_fields = tuple(request.select or ("*",))
+    if request.start_snapshot_id is not None:
+        return table.incremental_append_scan(
+            from_snapshot_id_exclusive=request.start_snapshot_id,
+            to_snapshot_id_inclusive=request.end_snapshot_id,
+            row_filter=row_filter,
+            selected_fields=selected_fields,
+            case_sensitive=request.case_sensitive,
+        )
+    return table.scan(
+        row_filter=row_filter,
+        selected_fields=selected_fields,
+        case_sensitive=request.case_sensitive,
+        snapshot_id=request.snapshot_id,
+    )
 
 
 def _document(table: Table, tasks: Iterable[FileScanTask]) -> dict[str, Any]:

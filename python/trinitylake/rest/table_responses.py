@@ -12,7 +12,8 @@ import json
 import threading
 import zlib
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from starlette.responses import Response
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 Snapshots = Literal["all", "refs"]
 
 CACHE_MAX_SIZE_BYTES = 64 << 20
+#: How every body ends.
+_END = b',"config":{}}'
 
 
 class TableResponses:
@@ -80,7 +83,19 @@ def table_body(uri: str | None, data: bytes, snapshots: Snapshots = "all") -> by
     if snapshots == "refs":
         data = _with_referenced_snapshots(data)
     location = b"" if uri is None else b'"metadata-location":' + json.dumps(uri).encode() + b","
-    return b"{" + location + b'"metadata":' + data + b',"config":{}}'
+    return b"{" + location + b'"metadata":' + data + _END
+
+
+def with_access(table: Response, settings: Mapping[str, str], credentials: Sequence[Mapping[str, Any]]) -> Response:
+    """An answer that holds a table, with what its client needs to reach the files.
+
+    It has no entity tag and nobody may keep it: what it gives away expires.
+    """
+    body = bytes(table.body)
+    assert body.endswith(_END)
+    added = json.dumps({"config": dict(settings), "storage-credentials": list(credentials)})
+    body = body[: -len(_END)] + b"," + added.encode()[1:]
+    return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
 
 
 def entity_tag(uri: str, snapshots: Snapshots) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import cast
 
 from pydantic import BaseModel, Field
@@ -22,8 +22,8 @@ from trinitylake.iceberg.catalog.bound_catalog import names_checked
 from trinitylake.iceberg.catalog.errors import translated
 from trinitylake.iceberg.catalog.identifiers import object_name
 from trinitylake.iceberg.staging import StagedTable
-from trinitylake.rest.call import Call, no_content
-from trinitylake.rest.errors import bad_request
+from trinitylake.rest.call import Call, json_response, no_content
+from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.names import Name, Rename
 from trinitylake.rest.pages import identifiers_response
 from trinitylake.rest.principals import EVERYTHING, Role
@@ -77,9 +77,8 @@ def create(call: Call) -> Response:
                     identifier, body.table_schema, location, spec, order, body.properties
                 )
                 _make_folders(catalog, staged.metadata.location)
-                return Response(
-                    table_body(None, staged.metadata.model_dump_json().encode()), media_type="application/json"
-                )
+                text = table_body(None, staged.metadata.model_dump_json().encode())
+                return with_access(call, identifier, Response(text, media_type="application/json"))
             namespace, name = object_name(identifier)
             metadata = catalog._new_metadata(namespace, name, body.table_schema, location, spec, order, body.properties)
         except (ValueError, NotImplementedError) as error:  # the latter is PyIceberg's for what format 2 cannot hold
@@ -89,7 +88,8 @@ def create(call: Call) -> Response:
                 lambda transaction: table_writing.create_table(transaction, namespace, name, metadata)
             )
         _make_folders(catalog, metadata.location)
-        return _staged_response(call, made)
+        response = _staged_response(call, made)
+    return with_access(call, identifier, response)
 
 
 def load(call: Call) -> Response:
@@ -97,10 +97,14 @@ def load(call: Call) -> Response:
     snapshots = call.query.get("snapshots", "all")
     if snapshots not in ("all", "refs"):
         raise bad_request(f"snapshots is all or refs, not {snapshots!r}")
+    identifier = call.identifier("table")
+    if_none_match = call.headers.get("if-none-match")
+    delegation = call.service.delegation
+    if delegation is not None and delegation.is_wished(call):
+        if_none_match = None  # what the client has may have expired
     with call.catalog() as catalog:
-        return load_response(
-            call, catalog, call.identifier("table"), cast(Snapshots, snapshots), call.headers.get("if-none-match")
-        )
+        response = load_response(call, catalog, identifier, cast(Snapshots, snapshots), if_none_match)
+    return with_access(call, identifier, response)
 
 
 def exists(call: Call) -> Response:
@@ -172,7 +176,40 @@ def register(call: Call) -> Response:
                     transaction, namespace, name, body.metadata_location, body.overwrite
                 )
             )
-        return load_response(call, catalog, identifier)
+        response = load_response(call, catalog, identifier)
+    return with_access(call, identifier, response)
+
+
+def load_credentials(call: Call) -> Response:
+    """Temporary credentials for the files of a table; an empty list if the server gives none."""
+    identifier = call.identifier("table")
+    with call.catalog() as catalog:
+        table = load_response(call, catalog, identifier)
+    delegation = call.service.delegation
+    found = [] if delegation is None else delegation.credentials(call, identifier, table)
+    response = json_response({"storage-credentials": found})
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def sign(call: Call) -> Response:
+    """The headers that make a request to the store valid, if it stays in the table. 406 if the server signs nothing."""
+    delegation = call.service.delegation
+    if delegation is None or not delegation.signs:
+        raise RestError(406, "UnsupportedOperationException", "this server does not sign requests")
+    identifier = call.identifier("table")
+    table: Response | None = None
+    with suppress(NoSuchTableError), call.catalog() as catalog:
+        table = load_response(call, catalog, identifier)
+    response = json_response(delegation.sign(call, identifier, table))
+    response.headers["Cache-Control"] = "no-cache"
+    return response
+
+
+def with_access(call: Call, identifier: tuple[str, ...], response: Response) -> Response:
+    """The same answer, with access to the files of its table if the client wants that and the server gives it."""
+    delegation = call.service.delegation
+    return response if delegation is None else delegation.added(call, identifier, response)
 
 
 def chosen_location(call: Call, catalog: ServedCatalog, location: str | None) -> str | None:

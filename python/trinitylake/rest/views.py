@@ -20,8 +20,13 @@ from trinitylake.errors import InvalidLocation, StorageError
 from trinitylake.iceberg.catalog.errors import translated
 from trinitylake.iceberg.catalog.identifiers import object_name
 from trinitylake.iceberg.catalog.namespaces import materialize_namespace
-from trinitylake.iceberg.catalog.table_writing import default_location
-from trinitylake.iceberg.catalog.view_metadata import new_view_metadata, view_definition, view_metadata
+from trinitylake.iceberg.catalog.table_writing import default_location, managed_location
+from trinitylake.iceberg.catalog.view_metadata import (
+    new_view_metadata,
+    read_view_metadata,
+    view_definition,
+    view_metadata,
+)
 from trinitylake.rest.call import Call, no_content
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.names import Rename
@@ -80,7 +85,11 @@ def create(call: Call) -> Response:
     with call.catalog() as catalog:
         id = new_id()
         location = _checked_location(call, catalog, body.location, body.properties)
-        location = location.rstrip("/") if location else default_location(catalog._io(), namespace, name, id)
+        location = (
+            managed_location(catalog._io(), location)
+            if location
+            else default_location(catalog._io(), namespace, name, id)
+        )
         # Not PyIceberg's method: it numbers the columns anew, and engines keep their own numbers.
         metadata = new_view_metadata(id, location, body.view_schema, version, body.properties)
         return _written(catalog, catalog._add_view(namespace, name, metadata))
@@ -163,12 +172,15 @@ def register(call: Call) -> Response:
     body = call.parsed(RegisterView)
     call.require(Role.WRITER, (*call.namespace(), body.name))
     call.require(Role.READER, (EVERYTHING,))
+    namespace, name = object_name((*call.namespace(), body.name))
     with call.catalog() as catalog:
         inside(catalog, body.metadata_location)
         with readable(body.metadata_location):
-            view = catalog.register_view((*call.namespace(), body.name), body.metadata_location)
-        _checked_location(call, catalog, view.metadata.location, view.metadata.properties)
-        return _written(catalog, view)
+            metadata = read_view_metadata(catalog._io(), body.metadata_location)
+        # Kept as it is, so there is nothing to choose: a location elsewhere is refused.
+        for place in (metadata.location, metadata.properties.get(METADATA_PATH) or metadata.location):
+            catalog._io().path_of(place.rstrip("/"))
+        return _written(catalog, catalog._add_view(namespace, name, metadata))
 
 
 def _checked_location(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from trinitylake.iceberg.transaction import StagedIcebergTable, StagedTransaction
@@ -39,6 +40,15 @@ class CatalogTable(StagedIcebergTable):
 
     def _autocommit(self) -> StagedTransaction:
         return CatalogTransaction(self, autocommit=True)
+
+    @staticmethod
+    def _check_uuid(current_metadata: TableMetadata, new_metadata: TableMetadata) -> None:
+        """Raises `CommitFailedException`, which writers expect, for another table that has the name now."""
+        if current_metadata.table_uuid != new_metadata.table_uuid:
+            raise CommitFailedException(
+                f"Table UUID does not match: {current_metadata.table_uuid} was dropped, and {new_metadata.table_uuid} "
+                "has its name: load the table again"
+            )
 
 
 class FrozenCatalogTable(Table):

@@ -23,7 +23,7 @@ from pyiceberg.table.update import (
 )
 
 from trinitylake import _core
-from trinitylake.definitions import METADATA_LOCATION, new_id, new_table_def, serialize
+from trinitylake.definitions import METADATA_LOCATION, TableDef, new_id, new_table_def, serialize
 from trinitylake.errors import InvalidArgument, InvalidLocation, TrinityLakeError
 from trinitylake.iceberg.catalog.identifiers import object_tuple
 from trinitylake.iceberg.catalog.namespaces import materialize_namespace
@@ -161,6 +161,17 @@ def register_table(
         transaction.drop_table((namespace, name))
     require_free(transaction, namespace, name)
     io = LakehouseFileIO(transaction._lakehouse.storage)
+    definition = registered_definition(io, metadata_location, file_io_properties)
+    core.create("table", namespace, name, serialize(definition))
+
+
+def registered_definition(
+    io: LakehouseFileIO, metadata_location: str, file_io_properties: Mapping[str, str] | None = None
+) -> TableDef:
+    """The definition of a table whose metadata file exists: managed below the root of `io`, else external.
+
+    Raises as `register_table` does for the file, and `InvalidLocation` if an external one is not there.
+    """
     try:
         path = io.path_of(metadata_location)
     except InvalidLocation:
@@ -174,7 +185,7 @@ def register_table(
             io.path_of(snapshot.manifest_list)
         definition = new_table_def(str(metadata.table_uuid), format_properties={METADATA_LOCATION: path})
     describe(definition, metadata)
-    core.create("table", namespace, name, serialize(definition))
+    return definition
 
 
 def rename_table(transaction: Transaction, namespace: str, name: str, new_namespace: str, new_name: str) -> None:

@@ -17,7 +17,7 @@ from trinitylake.iceberg.catalog.bound_catalog import BoundCatalog, names_checke
 from trinitylake.iceberg.catalog.errors import translated
 from trinitylake.iceberg.catalog.identifiers import namespace_name, object_name, object_tuple
 from trinitylake.iceberg.catalog.namespaces import materialize_namespace, require_namespace
-from trinitylake.iceberg.catalog.table_writing import default_location
+from trinitylake.iceberg.catalog.table_writing import default_location, managed_location
 from trinitylake.iceberg.catalog.view_metadata import (
     new_view_metadata,
     read_view_metadata,
@@ -43,9 +43,10 @@ class ViewCatalog(BoundCatalog):
         location: str | None = None,
         properties: Properties = EMPTY_DICT,
     ) -> View:
-        """Create a view. No file is written for it, so `location` may be anything; it is only kept.
+        """Create a view. No file is written for it; `location` is where an engine may write one, below the root.
 
         Raises:
+            InvalidLocation: for a location outside of the lakehouse, or in one of its own folders.
             NoSuchNamespaceError, ViewAlreadyExistsError: what they say.
             TableAlreadyExistsError: if a table has that name.
             InvalidArgument: for a view without SQL, or with two texts in one dialect.
@@ -54,7 +55,7 @@ class ViewCatalog(BoundCatalog):
         id = new_id()
         metadata = new_view_metadata(
             id,
-            location.rstrip("/") if location else default_location(self._io(), namespace, name, id),
+            managed_location(self._io(), location) if location else default_location(self._io(), namespace, name, id),
             assign_fresh_schema_ids(self._convert_schema_if_needed(schema)),
             view_version,
             transform_dict_value_to_str(properties),
