@@ -191,16 +191,16 @@ def test_the_data_files_of_an_append_are_found_in_its_manifests(lake: Lake) -> N
 @pytest.mark.parametrize(
     ("loser", "word"),
     [
-        (lambda table: table.delete("id = 1"), "delete"),
+        (lambda table: table.delete("id = 1 or id = 4"), "delete"),
         (lambda table: table.delete("id > 1"), "delete"),
         (lambda table: table.overwrite(rows(9)), "overwrite"),
-        (lambda table: table.overwrite(rows(9), overwrite_filter=EqualTo("id", 77)), "overwrite"),
-        (lambda table: table.upsert(rows(1, city="z")), "upsert"),
-        (lambda table: table.upsert(rows(77)), "upsert"),
+        (lambda table: table.overwrite(rows(9), overwrite_filter=EqualTo("id", 4)), "overwrite"),
+        (lambda table: table.upsert(rows(1, 4, city="z")), "upsert"),
+        (lambda table: table.upsert(rows(4)), "upsert"),
     ],
     ids=["part of a file", "rows", "everything", "nothing matched", "update", "insert only"],
 )
-def test_what_depends_on_rows_conflicts_when_rows_were_added(lake: Lake, loser: Change, word: str) -> None:
+def test_what_depends_on_rows_conflicts_when_such_rows_were_added(lake: Lake, loser: Change, word: str) -> None:
     staged = race(lake, lambda table: table.append(rows(4)), loser)
     before = staged.metadata
     with pytest.raises(TableConflict, match="assert-ref-snapshot-id") as caught:

@@ -50,6 +50,8 @@ class StagedTables:
         self._tables: dict[tuple[str, str], TransactionTable] = {}
         self._dropped: list[TransactionTable] = []
         self._metadata_paths: list[str] = []
+        self._held: dict[tuple[str, str], bytes] = {}
+        self._is_rebased = False
 
     def open(self, namespace: str, name: str, definition: bytes) -> TransactionTable:
         """The table as the transaction sees it; the same handle every time."""
@@ -156,6 +158,33 @@ class StagedTables:
             table.drop()
             self._dropped.append(table)
 
+    def uses(self) -> dict[TransactionTable, int]:
+        """How often each table has been used so far, for `hold_used_since`."""
+        return {table: table.uses for table in self._tables.values()}
+
+    def hold_used_since(self, uses: Mapping[TransactionTable, int]) -> None:
+        """Have the commit find out if somebody else changes a table that was used since `uses`, and not changed here.
+
+        The core compares what two transactions write, so the definition of such a table is written again as it is.
+
+        Raises `CommitConflict` if the table was changed already, in a version that the core has passed.
+        """
+        core = self._open_core()
+        changed = self._changed()
+        if core.isolation == "serializable" or not (changed or core.has_writes):
+            return  # what was read counts anyway, or there is nothing to commit
+        for name, table in self._tables.items():
+            if table in changed or name in self._held or table.uses == uses.get(table, 0):
+                continue
+            latest = self._lakehouse.latest() if self._is_rebased else core.base
+            if latest.locate("table", *name) != core.base.locate("table", *name):
+                raise CommitConflict(
+                    f"a check read table {table.name} late, after another transaction had changed it; begin again",
+                    keys=[f"table {table.name}"],
+                )
+            self._held[name] = core.read("table", *name) or b""
+            core.replace("table", *name, self._held[name])
+
     def turn(self) -> AbstractContextManager[None]:
         """The turn to commit the tables that changed."""
         return turns.taken(table.id for table in self._changed())
@@ -194,25 +223,42 @@ class StagedTables:
                 f"saved transaction {core.id}: what it keeps of its tables is damaged: {error}"
             ) from error
 
-    def reapply(self, clashes: Iterable[_core.Clash]) -> None:
-        """Redo the changes of these tables on what won. Raises `CommitConflict` for the first that does not fit."""
+    def reapply(self, clashes: Iterable[_core.Clash]) -> bool:
+        """Redo the changes of these tables on what won; tells whether any of it is new to this transaction.
+
+        Raises `CommitConflict` for the first that does not fit.
+        """
+        self._is_rebased = True
         redone = []
+        is_new = False
         for clash in clashes:
-            table = self._tables.get((clash.namespace, clash.name))
-            winner = parse_table_def(self._storage.get(clash.winner_location), clash.winner_location)
+            name = (clash.namespace, clash.name)
+            table = self._tables.get(name)
+            definition = self._storage.get(clash.winner_location)
+            winner = parse_table_def(definition, clash.winner_location)
+            if table is not None and name in self._held and table not in self._changed():
+                is_new = is_new or definition != self._held[name]
+                self._held[name] = definition
+                table.take_over(winner)
+                self._open_core().reapply(clash, definition)
+                continue
             if table is None or table.staged is None or winner.table_type != table._definition.table_type:
                 raise self._conflict(clash, "both changed its definition")
             if winner.id != table.id:
                 raise self._conflict(clash, "it was dropped and created again")
-            try:
-                table.staged.reapply(winner.format_properties[METADATA_LOCATION])
-            except TableConflict as conflict:
-                raise self._conflict(clash, conflict.requirement) from conflict
+            metadata_location = winner.format_properties[METADATA_LOCATION]
+            if metadata_location != table.staged.base_metadata_path:  # else the winner only held it
+                is_new = True
+                try:
+                    table.staged.reapply(metadata_location)
+                except TableConflict as conflict:
+                    raise self._conflict(clash, conflict.requirement) from conflict
             table.rebase(winner)
             redone.append((clash, table))
         self._write_metadata([table for _, table in redone])
         for clash, table in redone:
             self._open_core().reapply(clash, table.definition_to_commit())
+        return is_new
 
     def discard_superseded(self) -> None:
         """After a commit: delete what it made useless, as far as possible."""

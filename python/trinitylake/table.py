@@ -190,7 +190,8 @@ class Table(ABC):
         def operation(iceberg: IcebergTable) -> None:
             conformed = rows.conform(data, iceberg.schema(), stream=iceberg.spec().is_unpartitioned())
             with translated(self.name):
-                if iceberg.current_snapshot() is None:  # nothing to replace; PyIceberg would warn about that
+                # Nothing to replace; PyIceberg would warn about that. A managed table has to know that it looked.
+                if iceberg.current_snapshot() is None and self.type != "managed":
                     iceberg.append(conformed)
                 else:
                     iceberg.overwrite(conformed, overwrite_filter=matching)
@@ -203,7 +204,7 @@ class Table(ABC):
 
         def operation(iceberg: IcebergTable) -> None:
             with translated(self.name):
-                if iceberg.current_snapshot() is not None:
+                if iceberg.current_snapshot() is not None or self.type == "managed":
                     iceberg.delete(matching)
 
         self._write(operation)

@@ -1,16 +1,33 @@
-"""Taking turns: within a process, transactions that changed the same table commit one after the other.
+"""Taking turns: on one machine, transactions that changed the same table commit one after the other.
 
-Without it every commit of one thread makes all the others redo theirs, so that eight threads do the work of thirty.
-It saves work and decides nothing: processes, and handles that miss each other here, still meet in the commit itself.
+Without it every commit of one writer makes all the others redo theirs, so that eight writers do the work of thirty.
+It saves work and decides nothing: writers on other machines, and those that miss each other here, still meet in the
+commit itself. So whoever waits for another process goes on without its turn after a while: the other may be asleep.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import hashlib
 import os
+import random
+import tempfile
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from weakref import WeakValueDictionary
+
+try:
+    import fcntl
+except ImportError:  # Windows: turns within a process only
+    fcntl = None  # type: ignore[assignment]
+
+#: How long to wait for other processes, for all tables of a transaction together.
+PROCESS_TURN_TIMEOUT_SECONDS = 2.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.001, 0.01
 
 
 class Turn:
@@ -22,21 +39,85 @@ class Turn:
         self.lock = threading.Lock()
 
 
+class ProcessTurns:
+    """The turns among the processes of one user: locks on bytes of one empty file, a byte for each table.
+
+    The system gives a lock back when its process ends, however it ends. Nothing is ever written.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._file: int | None = None
+        self._is_opened = False
+
+    @contextmanager
+    def taken(self, table_ids: Iterable[str]) -> Iterator[None]:
+        """Wait for the turn of these tables, or until that takes too long. No two threads may take the same one."""
+        deadline = time.monotonic() + PROCESS_TURN_TIMEOUT_SECONDS
+        with ExitStack() as stack:
+            for id in table_ids:
+                stack.enter_context(self._byte(id, deadline))
+            yield
+
+    @contextmanager
+    def _byte(self, table_id: str, deadline: float) -> Iterator[None]:
+        file = self._open()
+        if file is None:
+            yield
+            return
+        start = int.from_bytes(hashlib.blake2b(table_id.encode(), digest_size=7).digest(), "big")
+        pause = _FIRST_PAUSE_SECONDS
+        is_ours = _try_lock(file, start)
+        while not is_ours and time.monotonic() < deadline:
+            time.sleep(pause * (0.5 + random.random()))
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            is_ours = _try_lock(file, start)
+        try:
+            yield
+        finally:
+            if is_ours:
+                with contextlib.suppress(OSError):
+                    fcntl.lockf(file, fcntl.LOCK_UN, 1, start)
+
+    def _open(self) -> int | None:
+        """The file, open for the life of the process: to close it would give back all locks. None if there is none."""
+        with self._guard:
+            if not self._is_opened and fcntl is not None:
+                path = Path(tempfile.gettempdir()) / f"trinitylake-turns-{os.getuid()}"
+                with contextlib.suppress(OSError):
+                    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+                    self._file = file if os.fstat(file).st_uid == os.getuid() else None
+            self._is_opened = True
+            return self._file
+
+
+def _try_lock(file: int, start: int) -> bool:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, start)
+    except OSError as error:
+        # Else the file system has no locks, and there is nothing to wait for.
+        return error.errno not in (errno.EACCES, errno.EAGAIN)
+    return True
+
+
 class Turns:
     """The turns of this process, by table id."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._turns: WeakValueDictionary[str, Turn] = WeakValueDictionary()
+        self._processes = ProcessTurns()
 
     @contextmanager
     def taken(self, table_ids: Iterable[str]) -> Iterator[None]:
         """Wait for the turn of all these tables; in one order everywhere, so nobody waits in a circle."""
+        ids = sorted(set(table_ids))
         with self._guard:
-            turns = [self._turns.setdefault(id, Turn()) for id in sorted(set(table_ids))]
+            turns = [self._turns.setdefault(id, Turn()) for id in ids]
         with ExitStack() as stack:
             for turn in turns:
                 stack.enter_context(turn.lock)
+            stack.enter_context(self._processes.taken(ids))
             yield
 
     def forget(self) -> None:

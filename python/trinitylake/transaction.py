@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
@@ -97,7 +98,8 @@ class Transaction(Statements):
         `vacuum` otherwise.
 
         Args:
-            timeout_seconds: how long to go on when other writers are always faster; 120 if not given.
+            timeout_seconds: how long to go on when other writers are always faster; 120 if not given. Tables that have
+                to be redone on newer metadata are redone without end unless it is given.
             max_attempts: how often to try then; 200 if not given.
             coordination: "none" or "queue" (after a lost race line up behind other processes; whoever leads commits
                 for all who wait); the lakehouse's property `commit.coordination` if not given, else "none".
@@ -109,14 +111,22 @@ class Transaction(Statements):
             TransactionExpired: the transaction was open for too long.
         """
         core = self._open_core()
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         with self._prepared():
             try:
                 while True:
                     outcome = core.commit(max_attempts, timeout_seconds, coordination)
                     if isinstance(outcome, int):
                         break
-                    self._tables.reapply(outcome)
-                    self._checks.run(self)
+                    if deadline is not None:
+                        timeout_seconds = deadline - time.monotonic()
+                        if timeout_seconds <= 0:
+                            raise CommitConflict(
+                                "gave up: others changed the same tables first every time; try again, or raise the "
+                                "timeout"
+                            )
+                    if self._tables.reapply(outcome):
+                        self._check()
             except BaseException as error:
                 self._failed(error)
                 raise
@@ -200,8 +210,9 @@ class Transaction(Statements):
     def add_check(self, check: str | Check) -> None:
         """Something that must hold when the transaction commits, such as "no flight without an airport".
 
-        Checks see the transaction's own writes. They run before the commit, and again after a table was redone on a
-        newer version. If one fails nothing is committed.
+        Checks see the transaction's own writes. They run before the commit, and again if another transaction has
+        changed a table that they read, or one that this transaction writes. If one fails nothing is committed. A table
+        that a check only read is recorded as changed by the version, with its content as it is.
 
         Args:
             check: SQL for DuckDB over tables named as here, true if the first value of its result is; or the name
@@ -255,7 +266,7 @@ class Transaction(Statements):
         """Checked and written as far as can be before the core commits, with the turn of the tables that changed."""
         with ExitStack() as turn:
             try:
-                self._checks.run(self)
+                self._check()
                 if self._staged is not None:
                     turn.enter_context(self._staged.turn())
                     self._staged.write()
@@ -263,6 +274,13 @@ class Transaction(Statements):
                 self.rollback()
                 raise
             yield
+
+    def _check(self) -> None:
+        """Run the checks. What they read is held, so that they run again if somebody else changes it."""
+        if self._checks:
+            uses = self._tables.uses()
+            self._checks.run(self)
+            self._tables.hold_used_since(uses)
 
     def _committed(self, version: int) -> int:
         self._version = version

@@ -34,6 +34,7 @@ class TransactionTable(Table):
 
     Attributes:
         staged: the state of a managed table that has been looked at; None for one that has not, and for others.
+        uses: how often the table has been looked at or written to.
     """
 
     def __init__(
@@ -51,10 +52,12 @@ class TransactionTable(Table):
         self._elsewhere: IcebergTable | None = None
         self._is_dropped = False
         self.staged = staged
+        self.uses = 0
         self._described = _shape(staged.metadata) if staged is not None else None
 
     def _iceberg(self) -> IcebergTable:
         self._open_core()
+        self.uses += 1
         if self._is_dropped:
             raise ObjectNotFound(f"table {self.name} was dropped in this transaction")
         if self.type != "managed":
@@ -105,6 +108,13 @@ class TransactionTable(Table):
     def rebase(self, winner: TableDef) -> None:
         """Take over the definition that won; `staged` has been redone on its metadata."""
         self._definition = winner
+        self._described = None
+
+    def take_over(self, winner: TableDef) -> None:
+        """Show another version's state of a table that has not been changed here."""
+        self._definition = winner
+        self.staged = None
+        self._elsewhere = None
         self._described = None
 
     def definition_to_commit(self) -> bytes:

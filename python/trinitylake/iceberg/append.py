@@ -138,17 +138,18 @@ class AppendFiles(_FastAppendFiles):
         for spec_id, files in by_spec.items():
             with self.new_manifest_writer(self.spec(spec_id)) as writer:
                 for file in files:
-                    writer.add_entry(
-                        ManifestEntry.from_args(
-                            status=ManifestEntryStatus.ADDED,
-                            snapshot_id=self._snapshot_id,
-                            sequence_number=None,
-                            file_sequence_number=None,
-                            data_file=file,
-                        )
-                    )
+                    writer.add_entry(self._added_entry(file))
             manifests.append(writer.to_manifest_file())
         return manifests
+
+    def _added_entry(self, file: DataFile) -> ManifestEntry:
+        return ManifestEntry.from_args(
+            status=ManifestEntryStatus.ADDED,
+            snapshot_id=self._snapshot_id,
+            sequence_number=None,
+            file_sequence_number=None,
+            data_file=file,
+        )
 
     def _existing_manifests(self) -> list[ManifestFile]:
         if self._parent_snapshot_id is None:

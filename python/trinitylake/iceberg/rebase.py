@@ -1,9 +1,10 @@
 """Redoing staged changes on metadata that somebody else committed meanwhile.
 
 Iceberg's own requirements decide. An append needs no more than its branch: it is redone with the same data files,
-new manifest and manifest list, on the newer head. Everything that depends on rows it found (overwrite, delete,
-upsert) holds only if its branch did not move. Changes of schema, spec, sort order, references and properties hold
-if nobody changed the same thing.
+new manifest and manifest list, on the newer head. What looked for rows before it changed them (overwrite, delete,
+upsert), and what replaces files (a compaction), is redone in the same way if nothing that others committed to the
+branch concerns those rows and files (`intervening.py`). Changes of schema, spec, sort order, references and properties
+hold if nobody changed the same thing.
 
 The order of the staged changes is kept; if one of them does not hold, none is redone.
 """
@@ -14,44 +15,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pyiceberg.exceptions import CommitFailedException, ValidationError, ValidationException
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import (
-    AddPartitionSpecUpdate,
-    AddSchemaUpdate,
     AddSnapshotUpdate,
-    AddSortOrderUpdate,
     AssertRefSnapshotId,
-    RemovePropertiesUpdate,
-    RemoveSnapshotRefUpdate,
-    RemoveSnapshotsUpdate,
-    SetCurrentSchemaUpdate,
-    SetDefaultSortOrderUpdate,
-    SetDefaultSpecUpdate,
-    SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
 )
 
 from trinitylake.iceberg.append import AppendFiles
-from trinitylake.iceberg.manifest import manifest_lists, read_entries
+from trinitylake.iceberg.changed_files import ChangedFiles, changed_files, own_manifests
+from trinitylake.iceberg.conflict import RowConflict, TableConflict
+from trinitylake.iceberg.intervening import Intervening
 from trinitylake.iceberg.metadata import MetadataBuilder, later_than
+from trinitylake.iceberg.rewrite import RewriteFiles
+from trinitylake.iceberg.rows_read import RowsRead
 from trinitylake.iceberg.transaction import StagedIcebergTable
-
-
-class TableConflict(Exception):
-    """Staged changes do not hold on the newer metadata. `requirement` says which of Iceberg's requirements broke."""
-
-    def __init__(self, requirement: str) -> None:
-        super().__init__(requirement)
-        self.requirement = requirement
-
-
-class RowConflict(TableConflict):
-    """New rows do not fit the newer schema, and would not on any later try: they have to be written anew."""
+from trinitylake.iceberg.unchanged import check_unchanged, ref_id
 
 
 @dataclass(frozen=True)
@@ -60,13 +43,13 @@ class StagedCommit:
 
     Attributes:
         requirements: what it asked of the metadata before it.
-        updates: what it changed.
-        depends_on: the operation whose result depends on the rows it found, such as "upsert"; else "".
+        updates: what it changed; nothing, if it only looked for rows and found none.
+        rows_read: the rows that it looked for, as far as that is known.
     """
 
     requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate, ...]
-    depends_on: str = ""
+    rows_read: tuple[RowsRead, ...] = ()
 
 
 @dataclass
@@ -79,7 +62,7 @@ class Rebase:
     Attributes:
         metadata: the result.
         rebuilt: the commits as they now are.
-        replaced: URIs of manifest lists that nothing refers to any more.
+        replaced: URIs of manifests and manifest lists that nothing refers to any more.
     """
 
     table: StagedIcebergTable
@@ -89,17 +72,24 @@ class Rebase:
     rebuilt: list[StagedCommit] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)
     metadata: TableMetadata = field(init=False)
+    _written: list[str] = field(default_factory=list)
+    _redone: dict[int, Intervening] = field(default_factory=dict)  # by snapshot id: what it has come to lie above
+    _between: dict[tuple[str | None, int | None, int | None], Intervening] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Redo everything. Raises `TableConflict`, after which the object is of no use."""
-        if self.base.table_uuid != self.newer.table_uuid:
-            raise TableConflict(
-                f"assert-table-uuid: the table was replaced, {self.base.table_uuid} is now {self.newer.table_uuid}"
-            )
-        ours, theirs = self.base, self.newer
-        for commit in self.commits:
-            ours, theirs = self._redo(commit, ours, theirs)
-        self.metadata = theirs
+        """Redo everything. Raises `TableConflict`; then the object is of no use, but for what it `replaced`."""
+        try:
+            if self.base.table_uuid != self.newer.table_uuid:
+                raise TableConflict(
+                    f"assert-table-uuid: the table was replaced, {self.base.table_uuid} is now {self.newer.table_uuid}"
+                )
+            ours, theirs = self.base, self.newer
+            for commit in self.commits:
+                ours, theirs = self._redo(commit, ours, theirs)
+            self.metadata = theirs
+        except BaseException:
+            self.replaced = self._written
+            raise
 
     def _redo(
         self, commit: StagedCommit, ours: TableMetadata, theirs: TableMetadata
@@ -117,7 +107,7 @@ class Rebase:
                     redone_branches.add(branch)
                 replacement = redone
             else:
-                _check_unchanged(update, old.metadata, new.metadata)
+                check_unchanged(update, old.metadata, new.metadata, self._redone)
             try:
                 old.apply(update)
                 new.apply(replacement)
@@ -139,7 +129,11 @@ class Rebase:
             result = old.build(), new.build()
         except (ValidationError, ValueError) as error:
             raise TableConflict(str(error)) from error
-        self.rebuilt.append(StagedCommit(requirements, tuple(updates), commit.depends_on))
+        for read in commit.rows_read:
+            if read.branch is not None:
+                older, newer = ref_id(read.branch, ours), ref_id(read.branch, theirs)
+                self._intervening(read.branch, older, newer).check_rows(read, result[0].schema(), result[1])
+        self.rebuilt.append(StagedCommit(requirements, tuple(updates), commit.rows_read))
         return result
 
     def _redo_snapshot(
@@ -148,59 +142,70 @@ class Rebase:
         written = ours.schema_by_id(snapshot.schema_id) if snapshot.schema_id is not None else None
         if column := _newly_required(written or ours.schema(), theirs.schema()):
             raise RowConflict(f"assert-current-schema-id: column {column} is required now, and rows may lack it")
-        head = theirs.snapshot_by_name(branch) if branch is not None else None
-        head_id = head.snapshot_id if head is not None else None
-        unmoved = branch is None or head_id == snapshot.parent_snapshot_id
-        fresh = theirs.format_version == 1 or (snapshot.sequence_number or 0) > theirs.last_sequence_number
-        if unmoved and fresh:
-            return AddSnapshotUpdate(snapshot=_as_of(snapshot, theirs))
-        if unmoved:
-            moved = f"another branch was committed to, and sequence number {snapshot.sequence_number} is taken"
-        else:
-            moved = f"branch {branch} moved from snapshot {snapshot.parent_snapshot_id} to {head_id}"
-        operation = snapshot.summary.operation if snapshot.summary is not None else None
-        if commit.depends_on:
-            raise TableConflict(f"assert-ref-snapshot-id: {moved}; {commit.depends_on} depends on the rows it found")
-        if operation != Operation.APPEND:
-            word = operation.value if operation is not None else "an unknown operation"
-            raise TableConflict(f"assert-ref-snapshot-id: {moved}, and {word} removes files")
-        return self._redo_append(snapshot, branch, theirs)
-
-    def _redo_append(self, snapshot: Snapshot, branch: str | None, theirs: TableMetadata) -> AddSnapshotUpdate:
-        known = self.table.added_files.get(snapshot.snapshot_id)
-        files = self._files_added_by(snapshot) if known is None else known
-        specs = theirs.specs()
-        if gone := {file.spec_id for file in files} - specs.keys():
-            raise TableConflict(f"assert-default-spec-id: partition spec {min(gone)} of the new files was removed")
-        transaction = self.table.transaction_on(theirs)
+        parent = snapshot.parent_snapshot_id
         # A snapshot that no branch has yet, as write-audit-publish makes them, stays beside its parent.
-        producer = AppendFiles(transaction, self.table.io, _own_properties(snapshot), branch, snapshot.snapshot_id)
-        if branch is None:
-            producer._parent_snapshot_id = snapshot.parent_snapshot_id
-        for file in files:
-            producer.append_data_file(file)
-        try:
-            (added, *_), _ = producer._commit()
-        except (ValueError, ValidationException) as error:
-            raise TableConflict(f"the append cannot be redone: {error}") from error
-        assert isinstance(added, AddSnapshotUpdate)
-        self.replaced.append(snapshot.manifest_list)
-        return AddSnapshotUpdate(snapshot=_as_of(added.snapshot, theirs))
+        if branch is not None and parent not in self._redone:
+            head = theirs.snapshot_by_name(branch)
+            parent = head.snapshot_id if head is not None else None
+        is_fresh = theirs.format_version == 1 or (snapshot.sequence_number or 0) > theirs.last_sequence_number
+        if parent == snapshot.parent_snapshot_id and parent not in self._redone and is_fresh:
+            return AddSnapshotUpdate(snapshot=_as_of(snapshot, theirs))
+        intervening = self._intervening(branch, snapshot.parent_snapshot_id, parent)
+        changed = self._changed_files(snapshot)
+        if changed.added_deletes or changed.removed_deletes:
+            raise TableConflict(
+                "assert-ref-snapshot-id: the branch moved, and the snapshot adds or removes delete files"
+            )
+        if not any(snapshot.snapshot_id in read.snapshot_ids for read in commit.rows_read):
+            intervening.check_unknown_rows(snapshot, changed, theirs)
+        intervening.check_removed(changed.removed, theirs)
+        added = self._produce(snapshot, changed, branch, parent, theirs)
+        self._redone[snapshot.snapshot_id] = intervening
+        manifests = own_manifests(self.table.io, snapshot)
+        self.replaced += [snapshot.manifest_list, *(manifest.manifest_path for manifest in manifests)]
+        return AddSnapshotUpdate(snapshot=_as_of(added, theirs))
 
-    def _files_added_by(self, snapshot: Snapshot) -> list[DataFile]:
-        files = []
-        for manifest in manifest_lists.read(self.table.io, snapshot.manifest_list):
-            if manifest.added_snapshot_id != snapshot.snapshot_id:
-                continue
-            if manifest.content != ManifestContent.DATA:
-                raise TableConflict("assert-ref-snapshot-id: the branch moved, and the snapshot adds delete files")
-            for entry in read_entries(self.table.io, manifest, discard_deleted=False):
-                own = entry.snapshot_id == snapshot.snapshot_id
-                if own and entry.status == ManifestEntryStatus.DELETED:
-                    raise TableConflict("assert-ref-snapshot-id: the branch moved, and the snapshot removes files")
-                if own and entry.status == ManifestEntryStatus.ADDED:
-                    files.append(entry.data_file)
-        return files
+    def _produce(
+        self, snapshot: Snapshot, changed: ChangedFiles, branch: str | None, parent: int | None, theirs: TableMetadata
+    ) -> Snapshot:
+        """The snapshot anew on another parent, with new manifests and the same data files."""
+        specs = theirs.specs()
+        if gone := {file.spec_id for file in (*changed.added, *changed.removed)} - specs.keys():
+            raise TableConflict(f"assert-default-spec-id: partition spec {min(gone)} of the files was removed")
+        transaction = self.table.transaction_on(theirs)
+        io, id, properties = self.table.io, snapshot.snapshot_id, _own_properties(snapshot)
+        operation = snapshot.summary.operation if snapshot.summary is not None else Operation.OVERWRITE
+        try:
+            producer = AppendFiles(transaction, io, properties, branch, id)
+            if operation != Operation.APPEND or changed.removed:
+                producer = RewriteFiles(transaction, io, operation, properties, branch, id, changed.sequence_numbers)
+            producer._parent_snapshot_id = parent
+            for file in changed.added:
+                producer.append_data_file(file)
+            for file in changed.removed:
+                producer.delete_data_file(file)
+            try:
+                (added, *_), _ = producer._commit()
+            finally:
+                self._written += [*producer._written_manifests, *producer._written_manifest_lists]
+        except (ValueError, ValidationException) as error:
+            raise TableConflict(f"the {operation.value} cannot be redone: {error}") from error
+        assert isinstance(added, AddSnapshotUpdate)
+        return added.snapshot
+
+    def _changed_files(self, snapshot: Snapshot) -> ChangedFiles:
+        is_append = snapshot.summary is not None and snapshot.summary.operation == Operation.APPEND
+        known = self.table.added_files.get(snapshot.snapshot_id) if is_append else None
+        return changed_files(self.table.io, snapshot) if known is None else ChangedFiles(added=known)
+
+    def _intervening(self, branch: str | None, older: int | None, newer: int | None) -> Intervening:
+        """What others committed between two heads of a branch, the one that a change was staged on and the one now."""
+        if older == newer:
+            return (self._redone.get(older) if older is not None else None) or Intervening.nothing(self.table.io)
+        key = branch, older, newer
+        if key not in self._between:
+            self._between[key] = Intervening.between(self.table.io, self.newer, branch, older, newer)
+        return self._between[key]
 
 
 def _branch_of(snapshot: Snapshot, updates: Sequence[TableUpdate]) -> str | None:
@@ -226,72 +231,8 @@ def _as_of(snapshot: Snapshot, metadata: TableMetadata) -> Snapshot:
     return snapshot.model_copy(update=update) if update else snapshot
 
 
-def _check_unchanged(update: TableUpdate, ours: TableMetadata, theirs: TableMetadata) -> None:
-    """Refuse an update of something that the newer metadata has otherwise than the one it was staged on."""
-    match update:
-        case SetPropertiesUpdate():
-            for name, value in update.updates.items():
-                if theirs.properties.get(name) not in (ours.properties.get(name), value):
-                    raise TableConflict(f"set-properties: property {name!r} was changed by both")
-        case RemovePropertiesUpdate():
-            for name in update.removals:
-                if theirs.properties.get(name) != ours.properties.get(name):
-                    raise TableConflict(f"remove-properties: property {name!r} was changed by both")
-        case SetSnapshotRefUpdate() | RemoveSnapshotRefUpdate():
-            if _ref_id(update.ref_name, ours) != _ref_id(update.ref_name, theirs) and not (
-                # The head of a branch whose snapshots were redone: the same ids on another parent.
-                isinstance(update, SetSnapshotRefUpdate) and _is_tip(update.snapshot_id, update.ref_name, theirs)
-            ):
-                raise TableConflict(
-                    f"assert-ref-snapshot-id: {update.ref_name} moved from snapshot {_ref_id(update.ref_name, ours)} "
-                    f"to {_ref_id(update.ref_name, theirs)}"
-                )
-        case RemoveSnapshotsUpdate():
-            kept = {ref.snapshot_id for ref in theirs.refs.values()} - {ref.snapshot_id for ref in ours.refs.values()}
-            if needed := kept & set(update.snapshot_ids):
-                raise TableConflict(f"assert-ref-snapshot-id: snapshot {min(needed)} was given a branch or tag")
-        case AddSchemaUpdate():
-            if ours.last_column_id != theirs.last_column_id:
-                raise TableConflict(
-                    f"assert-last-assigned-field-id: expected {ours.last_column_id}, found {theirs.last_column_id}"
-                )
-            if theirs.schema_by_id(update.schema_.schema_id) is not None:
-                raise TableConflict(f"assert-current-schema-id: schema {update.schema_.schema_id} was added meanwhile")
-        case SetCurrentSchemaUpdate() if ours.current_schema_id != theirs.current_schema_id:
-            raise TableConflict(
-                f"assert-current-schema-id: expected {ours.current_schema_id}, found {theirs.current_schema_id}"
-            )
-        case AddPartitionSpecUpdate() if ours.last_partition_id != theirs.last_partition_id:
-            raise TableConflict(
-                f"assert-last-assigned-partition-id: expected {ours.last_partition_id}, "
-                f"found {theirs.last_partition_id}"
-            )
-        case SetDefaultSpecUpdate() if ours.default_spec_id != theirs.default_spec_id:
-            raise TableConflict(
-                f"assert-default-spec-id: expected {ours.default_spec_id}, found {theirs.default_spec_id}"
-            )
-        case AddSortOrderUpdate() | SetDefaultSortOrderUpdate() if (
-            ours.default_sort_order_id != theirs.default_sort_order_id
-        ):
-            raise TableConflict(
-                f"assert-default-sort-order-id: expected {ours.default_sort_order_id}, "
-                f"found {theirs.default_sort_order_id}"
-            )
-
-
-def _ref_id(name: str, metadata: TableMetadata) -> int | None:
-    ref = metadata.refs.get(name)
-    return ref.snapshot_id if ref is not None else None
-
-
-def _is_tip(snapshot_id: int, branch: str, metadata: TableMetadata) -> bool:
-    """Whether a snapshot directly follows the head of a branch."""
-    snapshot = metadata.snapshot_by_id(snapshot_id)
-    return snapshot is not None and snapshot.parent_snapshot_id == _ref_id(branch, metadata)
-
-
 def _assert_ref(name: str, metadata: TableMetadata) -> AssertRefSnapshotId:
-    return AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": _ref_id(name, metadata)})
+    return AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref_id(name, metadata)})
 
 
 def _newly_required(written: Schema, current: Schema) -> str | None:

@@ -10,21 +10,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from pydantic import TypeAdapter
+from pyiceberg.schema import Schema
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from trinitylake.iceberg.rebase import StagedCommit
+from trinitylake.iceberg.rows_read import RowsRead
 
 _UPDATES: TypeAdapter[tuple[TableUpdate, ...]] = TypeAdapter(tuple[TableUpdate, ...])
 _REQUIREMENTS: TypeAdapter[tuple[TableRequirement, ...]] = TypeAdapter(tuple[TableRequirement, ...])
 
 
-def commits_to_json(commits: Sequence[StagedCommit]) -> list[dict[str, Any]]:
-    """The commits of a staged table, in order."""
+def commits_to_json(commits: Sequence[StagedCommit], schema: Schema) -> list[dict[str, Any]]:
+    """The commits of a staged table, in order; `schema` is its current one."""
     return [
         {
             "requirements": [one.model_dump(mode="json", by_alias=True) for one in commit.requirements],
             "updates": [one.model_dump(mode="json", by_alias=True, exclude_none=True) for one in commit.updates],
-            "depends-on": commit.depends_on,
+            "rows-read": [read.to_json(schema) for read in commit.rows_read],
         }
         for commit in commits
     ]
@@ -36,7 +38,7 @@ def commits_from_json(commits: Sequence[dict[str, Any]]) -> list[StagedCommit]:
         StagedCommit(
             _REQUIREMENTS.validate_python(commit["requirements"]),
             _UPDATES.validate_python(commit["updates"]),
-            commit["depends-on"],
+            tuple(RowsRead.from_json(read) for read in commit["rows-read"]),
         )
         for commit in commits
     ]

@@ -28,6 +28,7 @@ from pyiceberg.typedef import Identifier
 
 from trinitylake.definitions.schema import SchemaLike, to_iceberg_schema
 from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg.conflict import RowConflict, TableConflict
 from trinitylake.iceberg.io import LakehouseFileIO
 from trinitylake.iceberg.metadata import (
     apply_updates,
@@ -38,10 +39,11 @@ from trinitylake.iceberg.metadata import (
     read_metadata,
     with_log_entry,
 )
-from trinitylake.iceberg.rebase import Rebase, RowConflict, StagedCommit, TableConflict
+from trinitylake.iceberg.rebase import Rebase, StagedCommit
+from trinitylake.iceberg.rows_read import rows_read
 from trinitylake.iceberg.rules import check_properties, check_update
 from trinitylake.iceberg.saved import commits_from_json, commits_to_json
-from trinitylake.iceberg.transaction import StagedIcebergTable, depends_on
+from trinitylake.iceberg.transaction import StagedIcebergTable
 
 if TYPE_CHECKING:
     from trinitylake.iceberg.io import Storage
@@ -149,7 +151,7 @@ class StagedTable:
             return {
                 "base-metadata-path": self._base_metadata_path,
                 "base-metadata": base,
-                "commits": commits_to_json(self._commits),
+                "commits": commits_to_json(self._commits, self.metadata.schema()),
                 "written": self.written_paths,
                 "superseded": [*self._superseded, path],
             }
@@ -259,9 +261,9 @@ class StagedTable:
             metadata = apply_updates(self.metadata, updates)
             if metadata.table_uuid != self.metadata.table_uuid:
                 raise CommitFailedException("the UUID of a managed table is the id of its definition and cannot change")
-            if metadata is self.metadata:
+            if metadata is self.metadata and not rows_read.get():
                 return
-            self._commits.append(StagedCommit(tuple(requirements), tuple(updates), depends_on.get()))
+            self._commits.append(StagedCommit(tuple(requirements), tuple(updates), rows_read.get()))
             self._set_metadata(metadata)
 
     def commit_from(
@@ -281,16 +283,18 @@ class StagedTable:
         with self._lock:
             if base is not self.metadata and any(isinstance(update, AddSnapshotUpdate) for update in updates):
                 self.table.added_files.update(added_files or {})
-                commit = StagedCommit(tuple(requirements), tuple(updates), depends_on.get())
+                commit = StagedCommit(tuple(requirements), tuple(updates), rows_read.get())
                 rebase = Rebase(self.table, base, self.metadata, [commit])
                 try:
-                    rebase.run()
+                    try:
+                        rebase.run()
+                    finally:
+                        self._superseded += [self.io.path_of(uri) for uri in rebase.replaced]
                 except RowConflict as conflict:  # not CommitFailedException: PyIceberg would try again, unchecked
                     raise ValidationException(f"Requirement failed: {conflict.requirement}") from conflict
                 except TableConflict as conflict:
                     raise CommitFailedException(f"Requirement failed: {conflict.requirement}") from conflict
                 requirements, updates = rebase.rebuilt[0].requirements, rebase.rebuilt[0].updates
-                self._superseded += [self.io.path_of(uri) for uri in rebase.replaced]
             self.commit(requirements, updates)
 
     def _set_metadata(self, metadata: TableMetadata) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.parser import parse
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import ALWAYS_TRUE, Table, Transaction, UpsertResult
@@ -20,7 +21,7 @@ from pyiceberg.table.maintenance import MaintenanceTable
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update import TableUpdate
+from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.table.update.snapshot import ExpireSnapshots, ManageSnapshots
 from pyiceberg.table.update.sorting import UpdateSortOrder
@@ -30,14 +31,11 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier
 
 from trinitylake.iceberg.append import AppendFiles
 from trinitylake.iceberg.metadata import apply_updates
+from trinitylake.iceberg.rows_read import RowsRead, key_filter, rows_read
 from trinitylake.iceberg.rules import check_writable
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-#: The operation, if any, whose result depends on the rows it found: "delete", "overwrite", "upsert" or "".
-#: Read by `commit_table` in the same call stack; PyIceberg's commit has no argument that could carry it.
-depends_on: ContextVar[str] = ContextVar("trinitylake_depends_on", default="")
 
 
 class StagedTransaction(Transaction):
@@ -50,7 +48,8 @@ class StagedTransaction(Transaction):
     def __init__(self, table: Table, added_files: dict[int, list[DataFile]], autocommit: bool = False) -> None:
         super().__init__(table, autocommit)
         self.added_files = added_files
-        self._depends_on = ""
+        self._statement = ""
+        self._rows_read: list[RowsRead] = []
         self._view: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
 
     @property
@@ -63,11 +62,16 @@ class StagedTransaction(Transaction):
         return view[2]
 
     def commit_transaction(self) -> Table:
-        token = depends_on.set(self._depends_on)
+        has_updates = bool(self._updates)
+        token = rows_read.set(tuple(self._rows_read))
         try:
-            return super().commit_transaction()
+            table = super().commit_transaction()
+            if self._rows_read and not has_updates:  # it found no rows, and the table has to know that it looked
+                self._table._do_commit((), ())
         finally:
-            depends_on.reset(token)
+            rows_read.reset(token)
+        self._rows_read = []
+        return table
 
     def append(
         self,
@@ -81,7 +85,7 @@ class StagedTransaction(Transaction):
     def dynamic_partition_overwrite(
         self, df: pa.Table, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
     ) -> None:
-        with self._depending_on("dynamic_partition_overwrite"):
+        with self._as_statement("dynamic_partition_overwrite"):
             super().dynamic_partition_overwrite(df, snapshot_properties, branch)
 
     def overwrite(
@@ -92,7 +96,7 @@ class StagedTransaction(Transaction):
         case_sensitive: bool = True,
         branch: str | None = MAIN_BRANCH,
     ) -> None:
-        with self._depending_on("overwrite"):
+        with self._as_statement("overwrite"):
             super().overwrite(df, overwrite_filter, snapshot_properties, case_sensitive, branch)
 
     def delete(
@@ -103,8 +107,10 @@ class StagedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
         _isolation_operation: Operation | None = None,
     ) -> None:
-        with self._depending_on("delete"):
-            super().delete(delete_filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
+        filter = parse(delete_filter) if isinstance(delete_filter, str) else delete_filter
+        with self.looking_for("delete", filter, case_sensitive, branch, _isolation_operation or Operation.DELETE):
+            if self.table_metadata.snapshot_by_name(branch) is not None:
+                super().delete(filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
 
     def upsert(
         self,
@@ -116,7 +122,8 @@ class StagedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
         snapshot_properties: dict[str, str] = EMPTY_DICT,
     ) -> UpsertResult:
-        with self._depending_on("upsert"):
+        keys = self.table_metadata.schema().identifier_field_names() if join_cols is None else join_cols
+        with self.looking_for("upsert", key_filter(df, sorted(keys)), case_sensitive, branch):
             return super().upsert(
                 df,
                 join_cols,
@@ -133,10 +140,35 @@ class StagedTransaction(Transaction):
         return AppendFiles(self, self._table.io, snapshot_properties, branch)
 
     @contextmanager
-    def _depending_on(self, operation: str) -> Iterator[None]:
+    def looking_for(
+        self,
+        statement: str,
+        filter: BooleanExpression,
+        case_sensitive: bool = True,
+        branch: str | None = MAIN_BRANCH,
+        operation: Operation = Operation.OVERWRITE,
+    ) -> Iterator[None]:
+        """The changes made inside rest on the rows that match `filter`, whether there are any or not."""
+        with self._as_statement(statement):
+            self._rows_read.append(RowsRead(self._statement, filter, case_sensitive, branch, operation))
+            yield
+
+    @contextmanager
+    def _as_statement(self, name: str) -> Iterator[None]:
+        """What is done inside is one statement, and part of the one around it if there is one."""
         check_writable(self.table_metadata)
-        self._depends_on = self._depends_on or operation
-        yield
+        if self._statement:
+            yield
+            return
+        updates_before, reads_before = len(self._updates), len(self._rows_read)
+        self._statement = name
+        try:
+            yield
+        finally:
+            self._statement = ""
+        made = self._updates[updates_before:]
+        ids = tuple(update.snapshot.snapshot_id for update in made if isinstance(update, AddSnapshotUpdate))
+        self._rows_read[reads_before:] = [replace(read, snapshot_ids=ids) for read in self._rows_read[reads_before:]]
 
 
 class StagedIcebergTable(Table):

@@ -1,0 +1,15 @@
+"""Why staged changes of a table do not hold on newer metadata."""
+
+from __future__ import annotations
+
+
+class TableConflict(Exception):
+    """Staged changes do not hold on the newer metadata. `requirement` says which of Iceberg's requirements broke."""
+
+    def __init__(self, requirement: str) -> None:
+        super().__init__(requirement)
+        self.requirement = requirement
+
+
+class RowConflict(TableConflict):
+    """New rows do not fit the newer schema, and would not on any later try: they have to be written anew."""
