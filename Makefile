@@ -7,13 +7,15 @@ BIN := $(VENV)/bin
 EXTRAS := demo
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto')
 
-.PHONY: demo test test-rust test-python test-wheel test-spark-3.5 lint test-deep planted-bugs compatibility bench clean help
+.PHONY: demo test test-rust test-python test-wheel test-spark-3.5 lint test-deep fuzz soak planted-bugs compatibility bench clean help
 
 help:
 	@echo "make demo           set up, build, run the main job on real data, then a pipeline on Spark"
 	@echo "make test           set up, build, lint, and pass every test"
 	@echo "make lint           rustfmt, clippy, ruff, mypy, generated files"
 	@echo "make test-deep      the same tests with many more histories (hours)"
+	@echo "make fuzz           damaged and hostile bytes for every decoder (RUNS=10000000)"
+	@echo "make soak           processes that commit at once, on disk and on S3, for SECONDS=60 each"
 	@echo "make compatibility  Iceberg's REST Compatibility Kit against the server, and Spark 3.5 (needs Java 17 and Maven)"
 	@echo "make planted-bugs   known mistakes, one at a time, and whether the tests find them (half an hour)"
 	@echo "make bench          the benchmarks, with the peers in the same run"
@@ -72,8 +74,19 @@ test: lint test-rust test-python test-wheel
 test-deep: export TRINITYLAKE_DEEP := 1
 test-deep: test-rust test-python
 
+RUNS := 10000000
+fuzz: export TRINITYLAKE_FUZZ_RUNS := $(RUNS)
+fuzz:
+	cargo test --release --package trinitylake --features testing --test fuzz -- --nocapture
+
+SECONDS := 60
+soak: export TRINITYLAKE_SOAK_SECONDS := $(SECONDS)
+soak: $(VENV)/.built
+	$(BIN)/python -m pytest -s tests/test_sigkill.py -k lose_no_increment
+
 compatibility: $(VENV)/.built test-spark-3.5
 	$(BIN)/python compatibility/run_rck.py
+	$(BIN)/python compatibility/run_pyiceberg.py
 	$(BIN)/python -m pytest tests/rest
 
 planted-bugs: $(VENV)/.ready

@@ -14,15 +14,18 @@ from rich.console import Console
 
 from benches.python import (
     bench_bulk,
+    bench_bulk_spark,
     bench_catalog,
     bench_commit,
     bench_format,
+    bench_hot_table,
     bench_lookup,
     bench_open,
     bench_process,
     bench_rest,
     bench_rows,
     bench_spark,
+    bench_uncoordinated,
 )
 from benches.python.measure import Bench, Figure, as_json
 from benches.python.report import as_markdown, cells, machine, print_report
@@ -32,7 +35,10 @@ BENCHMARKS: dict[str, Callable[[Bench], None]] = {
     **bench_open.BENCHMARKS,
     **bench_lookup.BENCHMARKS,
     **bench_bulk.BENCHMARKS,
+    **bench_bulk_spark.BENCHMARKS,
     **bench_rows.BENCHMARKS,
+    **bench_hot_table.BENCHMARKS,
+    **bench_uncoordinated.BENCHMARKS,
     **bench_format.BENCHMARKS,
     **bench_process.BENCHMARKS,
     **bench_catalog.BENCHMARKS,

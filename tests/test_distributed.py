@@ -121,6 +121,52 @@ def test_saved_again_with_more_and_a_schema_change(lake: tl.Lakehouse) -> None:
     assert lake.table("ns.new").scan().to_arrow().column_names == ["id", "name", "more"]
 
 
+def test_what_was_committed_and_undone_is_told_and_not_done_again(lake: tl.Lakehouse) -> None:
+    saved_job(lake)
+    assert lake.resume("job").commit() == 2
+    assert lake.rollback(1, message="bad load") == 3
+    assert lake.outcome("job") == ("undone", 2)
+    assert lake.transactions() == []
+    again = lake.begin(id="job")
+    again.table("ns.old").append(ROWS)
+    for attempt in (lambda: lake.resume("job"), again.commit):
+        with pytest.raises(tl.CommitConflict, match="in version 2 and undone by the rollback in version 3") as told:
+            attempt()
+        assert [(winner.version, winner.message) for winner in told.value.winners] == [(3, "bad load")]
+    assert lake.version == 3
+    assert lake.tables("ns") == ["ns.old"]
+    # Forward again: it is done after all.
+    lake.rollback(2, message="the load was good")
+    assert lake.outcome("job") == ("committed", 2)
+    assert lake.resume("job").commit() == 2
+    assert lake.table("ns.old").scan().to_arrow().num_rows == 6
+
+
+def test_expiry_spares_what_a_saved_transaction_rests_on(lake: tl.Lakehouse) -> None:
+    saved_job(lake)
+    for number in range(3):
+        lake.create_namespace(f"n{number}")
+    assert lake.expire(before=4) == [0]
+    assert [one.base_version for one in lake.transactions()] == [1]
+    assert lake.resume("job").commit() == 5
+    assert lake.expire(before=5) == [1, 2, 3, 4]
+
+
+def test_expiry_forgets_ids_with_the_versions_that_they_committed(lake: tl.Lakehouse) -> None:
+    def commit(id: str, namespace: str) -> int:
+        txn = lake.begin(id=id)
+        txn.create_namespace(namespace)
+        return txn.commit()
+
+    assert (commit("monday", "a"), commit("tuesday", "b")) == (2, 3)
+    assert lake.expire(before=3) == [0, 1, 2]
+    assert lake.outcome("monday") == ("unknown", None)
+    assert commit("tuesday", "c") == 3  # again, and so without effect
+    assert commit("monday", "c") == 5  # version 4 forgot it
+    assert lake.namespaces() == ["a", "b", "c", "ns"]
+    assert lake.at(version=4).entry.transactions[0].message == "forget expired transaction ids"
+
+
 def no_duplicates(txn: tl.Transaction) -> bool:
     ids = txn.table("ns.old").scan().to_arrow()["id"].to_pylist()
     return len(ids) == len(set(ids))

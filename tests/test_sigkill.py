@@ -1,10 +1,12 @@
 """Real processes: killed in the middle of commits on a real disk, and many that commit at once.
 
-`TRINITYLAKE_DEEP=1` kills fifty times as often and lets many more commits race.
+`TRINITYLAKE_DEEP=1` kills fifty times as often and lets many more commits race. `TRINITYLAKE_SOAK_SECONDS=n`, or
+`make soak`, lets them race for that long instead, on each kind of storage.
 """
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import random
@@ -24,6 +26,8 @@ import trinitylake as tl
 
 FORK = multiprocessing.get_context("fork")
 DEEP = 50 if os.environ.get("TRINITYLAKE_DEEP") else 1
+#: 0: as many commits as the test says.
+SOAK_SECONDS = float(os.environ.get("TRINITYLAKE_SOAK_SECONDS", "0"))
 #: A process that is stuck fails the test instead of holding it for ever.
 PATIENCE_SECONDS = 60 * DEEP
 ROWS = pa.schema([("number", pa.int64())])
@@ -176,7 +180,7 @@ def test_a_killed_writer_leaves_both_tables_of_a_transaction_with_its_rows_or_no
         lake.table("ns.left").append(pa.table({"number": [1]}, schema=ROWS))
 
 
-@pytest.mark.timeout(120 + 60 * DEEP)
+@pytest.mark.timeout(120 + 60 * DEEP + 3 * SOAK_SECONDS)
 @pytest.mark.parametrize("where", ["disk", "s3"])
 def test_processes_that_commit_at_once_lose_no_increment(tmp_path: Path, where: str) -> None:
     if where == "disk":
@@ -189,9 +193,35 @@ def test_processes_that_commit_at_once_lose_no_increment(tmp_path: Path, where: 
         soak(lake, lambda: tl.open(root, storage_options=options), commits=4 * DEEP)
 
 
+def test_eight_processes_on_tables_of_their_own_never_fail(tmp_path: Path) -> None:
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("ns")
+    commits = 10 * DEEP
+    names = [f"ns.t{number}" for number in range(8)]
+    for name in names:
+        lake.create_table(name, ROWS)
+
+    def work(pipe: int, name: str) -> None:
+        own = tl.open(lake.uri, durability="none")
+        for position in range(commits):
+            txn = own.begin()
+            txn.alter_table(name, {"position": str(position)})
+            os.write(pipe, f"committed {txn.commit()}\n".encode())
+
+    before = lake.version
+    children = [start(lambda pipe, name=name: work(pipe, name)) for name in names]
+    told = sorted(int(version) for _, reading in children for _, version in said(reading))
+    for child, _ in children:
+        child.join(PATIENCE_SECONDS)
+        assert child.exitcode == 0
+    assert told == list(range(before + 1, before + 1 + len(names) * commits))
+    assert all(lake.table(name).properties["position"] == str(commits - 1) for name in names)
+
+
 def soak(lake: tl.Lakehouse, reopen: Callable[[], tl.Lakehouse], commits: int) -> None:
     """Four processes of two threads each: every transaction counts on what only its process has, and every other one
-    on what all have."""
+    on what all have. Each thread makes `commits` of them, or goes on for `SOAK_SECONDS`."""
+    end = time.monotonic() + SOAK_SECONDS
     workers = [f"w{number}" for number in range(4)]
     for name in ("hot", *workers):
         lake.create_namespace(name)
@@ -205,9 +235,12 @@ def soak(lake: tl.Lakehouse, reopen: Callable[[], tl.Lakehouse], commits: int) -
         for thread in threads:
             thread.join()
 
+    def is_on(number: int) -> bool:
+        return time.monotonic() < end if SOAK_SECONDS else number < commits
+
     def count_up(own: tl.Lakehouse, pipe: int, worker: str, thread: int) -> None:
         try:
-            for number in range(commits):
+            for number in itertools.takewhile(is_on, itertools.count()):
                 names = [worker, "hot"] if (number + thread) % 2 else [worker]
                 add(own, names)
                 os.write(pipe, f"added {' '.join(names)}\n".encode())
@@ -216,19 +249,25 @@ def soak(lake: tl.Lakehouse, reopen: Callable[[], tl.Lakehouse], commits: int) -
 
     children = [start(lambda pipe, worker=worker: work(pipe, worker)) for worker in workers]
     expected = dict.fromkeys(("hot", *workers), 0)
+    transactions = 0
     for child, reading in children:
         for _, names in said(reading):
+            transactions += 1
             for name in names.split():
                 expected[name] += 1
         child.join(PATIENCE_SECONDS)
         assert child.exitcode == 0
-    assert expected == {"hot": 4 * commits, **dict.fromkeys(workers, 2 * commits)}
+    if SOAK_SECONDS:
+        assert all(expected.values())
+        print(f"{transactions} transactions in {SOAK_SECONDS:.0f} s")
+    else:
+        assert expected == {"hot": 4 * commits, **dict.fromkeys(workers, 2 * commits)}
     fresh = reopen()
     assert {name: count(fresh, name) for name in expected} == expected
     log = fresh.log(None)
     assert [entry.version for entry in log] == list(range(fresh.version, -1, -1))
     committed = [one.id for entry in log for one in entry.transactions]
-    assert len(committed) == len(set(committed)) == len(expected) + 8 * commits
+    assert len(committed) == len(set(committed)) == len(expected) + transactions
     fresh.at().nodes()
 
 

@@ -89,6 +89,34 @@ class CommitConflict(TrinityLakeError):
         self.winners: list[Winner] = [Winner(*winner) for winner in winners]
 
 
+class RefusedObject(NamedTuple):
+    """An object that cannot be registered, and why: `error_kind` is the kind of the error."""
+
+    kind: str
+    name: str
+    error_kind: str
+    message: str
+
+
+class RegistrationFailed(TrinityLakeError):
+    """Some of the objects cannot be registered: `objects` tells which, and why. Nothing was committed."""
+
+    kind = "registration_failed"
+
+    def __init__(self, message: str = "", *, objects: Sequence[RefusedObject] = ()) -> None:
+        super().__init__(message)
+        self.objects: list[RefusedObject] = [RefusedObject(*one) for one in objects]
+
+    @classmethod
+    def of(cls, objects: Sequence[RefusedObject], count: int | None = None) -> RegistrationFailed:
+        """For these objects, of which there are `count` in all; the first few are named in the message."""
+        count = len(objects) if count is None else count
+        lines = [f"{one.kind} {one.name}: {one.message}" for one in objects[:10]]
+        more = [f"and {count - len(lines)} more"] if count > len(lines) else []
+        text = "\n  ".join([f"{count} objects cannot be registered, and nothing was committed:", *lines, *more])
+        return cls(text, objects=objects)
+
+
 class CommitStateUnknown(TrinityLakeError):
     """The commit may or may not have happened and nothing was deleted. Read the log before trying again."""
 

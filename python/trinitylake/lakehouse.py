@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 
 from trinitylake import _core
+from trinitylake.bulk_statements import BulkStatements
 from trinitylake.errors import CommitConflict, InvalidArgument, InvalidLocation, NotALakehouse, ObjectAlreadyExists
 from trinitylake.log import (
     Diff,
@@ -99,7 +100,7 @@ def open(
         raise NotALakehouse(f"{storage.root}: {error}") from None
 
 
-class Lakehouse(Statements):
+class Lakehouse(BulkStatements, Statements):
     """An open lakehouse, from `create` or `open`. Safe to share between threads.
 
     Reading methods answer from the latest version, looked up with one request at each call; `at(...)` keeps one
@@ -199,6 +200,7 @@ class Lakehouse(Statements):
         Raises:
             ObjectNotFound: none was saved under that id, or it was rolled back.
             TransactionExpired: it was saved too long ago.
+            CommitConflict: it was committed, and then undone by a rollback, which is the winner.
         """
         return Transaction(self._core, self._core.resume(id))
 
@@ -226,6 +228,8 @@ class Lakehouse(Statements):
     def rollback(self, version: int, *, message: str = "", author: str = "") -> int:
         """Make a new version with the content of an older one; returns its number. History stays as it is.
 
+        Transactions that committed since are undone, and their ids stay used.
+
         Raises `VersionNotFound` or `VersionExpired`.
         """
         return self._core.rollback(version, message, author)
@@ -235,6 +239,8 @@ class Lakehouse(Statements):
 
         Without `before`, those that retention no longer keeps (`maximum_version_age_millis`,
         `minimum_versions_to_keep`); else all older than that version or moment. With `dry_run` nothing is deleted.
+        A saved transaction that can still be resumed keeps the version it began on and all since. Ids of
+        transactions that committed in what is deleted can be used again.
         Files that only they reached are for `vacuum`.
         """
         if isinstance(before, datetime):

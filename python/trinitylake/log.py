@@ -188,8 +188,9 @@ class SavedTransaction:
 class Outcome(NamedTuple):
     """What became of a transaction.
 
-    `status` is "committed", with its `version`; "not committed": it is not in the log, though a writer that still
-    runs may yet commit it; or "unknown": whatever could tell has expired.
+    `status` is "committed", with its `version`; "undone": committed in that `version`, and a rollback went back to
+    before it; "not committed": it is not in the log, though a writer that still runs may yet commit it; or "unknown":
+    whatever could tell has expired.
     """
 
     status: str

@@ -78,4 +78,4 @@ def _version(
 
 
 # Commands register themselves.
-from trinitylake.cli import catalog, demo, history, inspect, saved_transactions, serve  # noqa: E402, F401
+from trinitylake.cli import catalog, demo, history, import_, inspect, saved_transactions, serve  # noqa: E402, F401

@@ -12,13 +12,15 @@ use trinitylake::definition::LakehouseDefinition;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::Error;
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
-use trinitylake::register::register;
-use trinitylake::transaction::distributed::{self, Fate};
+use trinitylake::register::{check_size, register, register_parts};
+use trinitylake::transaction::distributed;
+use trinitylake::transaction::fate::{Fate, fate};
 use trinitylake::transaction::{Isolation, Transaction as CoreTransaction, TransactionOptions};
 use trinitylake::version::expiry;
 use trinitylake::version::time_travel;
 
 use crate::arrow;
+use crate::bulk::parts_of;
 use crate::errors::to_python;
 use crate::runtime::{run, run_quick, run_to_end};
 use crate::storage::Storage;
@@ -114,8 +116,9 @@ impl Lakehouse {
     }
 
     fn outcome(&self, py: Python<'_>, id: &str) -> PyResult<(&'static str, Option<u64>)> {
-        Ok(match run(py, distributed::fate(&self.inner, id))? {
+        Ok(match run(py, fate(&self.inner, id))? {
             Fate::Committed(version) => ("committed", version),
+            Fate::Undone { version, .. } => ("undone", Some(version)),
             Fate::NotCommitted => ("not committed", None),
             Fate::Unknown => ("unknown", None),
         })
@@ -131,17 +134,19 @@ impl Lakehouse {
         run(py, expiry::expire(&self.inner, before, dry_run))
     }
 
-    #[pyo3(signature = (objects, message="", author=""))]
+    #[pyo3(signature = (objects, message="", author="", replace=false))]
     fn register(
         &self,
         py: Python<'_>,
         objects: AnyRecordBatch,
         message: &str,
         author: &str,
+        replace: bool,
     ) -> PyResult<u64> {
         let names = run_quick(py, self.inner.latest())?.config.names;
         let mut keys = StringBuilder::new();
         let mut locations = StringBuilder::new();
+        let (mut keys_size_bytes, mut locations_size_bytes) = (0, 0);
         for batch in objects.into_reader()? {
             let batch = batch.map_err(arrow::failure)?;
             let column = |name: &str| match batch.column_by_name(name) {
@@ -156,11 +161,31 @@ impl Lakehouse {
                 }
                 let name = if objects.is_null(row) { "" } else { objects.value(row) };
                 let key = names.key(parse_kind(kinds.value(row))?, namespaces.value(row), name);
-                keys.append_value(key.map_err(to_python)?);
-                locations.append_value(places.value(row));
+                let (key, location) = (key.map_err(to_python)?, places.value(row));
+                keys_size_bytes += key.len();
+                locations_size_bytes += location.len();
+                check_size(keys_size_bytes.max(locations_size_bytes)).map_err(to_python)?;
+                keys.append_value(key);
+                locations.append_value(location);
             }
         }
         let (keys, locations) = (keys.finish(), locations.finish());
-        Ok(run_to_end(py, register(&self.inner, keys, locations, message, author))?.number)
+        let registered = register(&self.inner, keys, locations, replace, message, author);
+        Ok(run_to_end(py, registered)?.number)
+    }
+
+    #[pyo3(signature = (base, n_rows, parts, message="", author=""))]
+    fn register_parts(
+        &self,
+        py: Python<'_>,
+        base: &Version,
+        n_rows: usize,
+        parts: AnyRecordBatch,
+        message: &str,
+        author: &str,
+    ) -> PyResult<u64> {
+        let (leaves, loose) = parts_of(base.inner.config.names, parts)?;
+        let registered = register_parts(&self.inner, &base.inner, n_rows, leaves, loose, message, author);
+        Ok(run_to_end(py, registered)?.number)
     }
 }

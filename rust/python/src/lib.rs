@@ -1,6 +1,7 @@
 //! The module `trinitylake._core`: converts, calls, converts back. Rules live in the core crate.
 
 mod arrow;
+mod bulk;
 mod errors;
 mod lakehouse;
 mod names;
@@ -25,5 +26,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<node_file::NodeFile>()?;
     module.add_function(wrap_pyfunction!(runtime::finish_background_tasks, module)?)?;
     names::add_functions(module)?;
+    bulk::add_functions(module)?;
     node_file::add_functions(module)
 }

@@ -21,6 +21,9 @@ const PARALLEL_REQUESTS: usize = 32;
 #[pyclass(frozen, module = "trinitylake._core")]
 pub struct Storage {
     root: RootUri,
+    /// As they were given, to open the same storage in another process.
+    options: Option<HashMap<String, String>>,
+    durability: Option<String>,
     counting: Arc<CountingStorage>,
 }
 
@@ -36,11 +39,20 @@ impl Storage {
     #[pyo3(signature = (root, options=None, durability=None))]
     fn new(root: &str, options: Option<HashMap<String, String>>, durability: Option<&str>) -> PyResult<Self> {
         let root = RootUri::parse(root).map_err(to_python)?;
-        let durability =
-            durability.map_or(Ok(Durability::default()), Durability::from_str).map_err(to_python)?;
+        let parsed = durability.map_or(Ok(Durability::default()), Durability::from_str).map_err(to_python)?;
         let storage =
-            PerProcess::open(root.clone(), options.unwrap_or_default(), durability).map_err(to_python)?;
-        Ok(Storage { root, counting: Arc::new(CountingStorage::new(Arc::new(storage))) })
+            PerProcess::open(root.clone(), options.clone().unwrap_or_default(), parsed).map_err(to_python)?;
+        Ok(Storage {
+            root,
+            options,
+            durability: durability.map(str::to_string),
+            counting: Arc::new(CountingStorage::new(Arc::new(storage))),
+        })
+    }
+
+    /// What pickle needs: tasks on other machines open the same storage. Credentials travel with it.
+    fn __getnewargs__(&self) -> (&str, Option<HashMap<String, String>>, Option<&str>) {
+        (self.root.as_str(), self.options.clone(), self.durability.as_deref())
     }
 
     #[getter]

@@ -238,12 +238,14 @@ impl Version {
         listing.finish(py)
     }
 
-    #[pyo3(signature = (prefix="", columns=None))]
+    #[pyo3(signature = (prefix="", columns=None, start=None, end=None))]
     fn scan<'py>(
         &self,
         py: Python<'py>,
         prefix: &str,
         columns: Option<Vec<String>>,
+        start: Option<String>,
+        end: Option<String>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let with_locations = match columns.as_deref() {
             None => true,
@@ -255,7 +257,14 @@ impl Version {
                 ))));
             }
         };
-        let range = if prefix.is_empty() { KeyRange::all() } else { KeyRange::prefix(prefix) };
+        let range = match (prefix, start, end) {
+            ("", None, None) => KeyRange::all(),
+            (prefix, None, None) => KeyRange::prefix(prefix),
+            ("", start, end) => KeyRange { start: start.unwrap_or_default(), end },
+            _ => {
+                return Err(to_python(Error::InvalidArgument("a prefix, or start and end, not both".into())));
+            }
+        };
         let scan = self.inner.scan(range, None, with_locations);
         let schema = arrow::string_schema(if with_locations { &["key", "location"] } else { &["key"] });
         PyRecordBatchReader::new(Box::new(ScanReader { scan, schema })).into_pyarrow(py)

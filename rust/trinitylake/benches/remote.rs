@@ -64,7 +64,7 @@ async fn build(count: usize) {
     let files = StringArray::from_iter_values(
         (0..count).map(|i| format!("namespace-{}-{:032x}.binpb", namespace(i), id(i))),
     );
-    register(&lakehouse, keys, optimize_paths(&files).unwrap(), "", "").await.unwrap();
+    register(&lakehouse, keys, optimize_paths(&files).unwrap(), false, "", "").await.unwrap();
 }
 
 async fn open(count: usize) {

@@ -54,13 +54,13 @@ fn tree(criterion: &mut Criterion) {
             builds += 1;
             runtime.block_on(async {
                 let lakehouse = lakehouse(&format!("build-{builds}")).await;
-                register(&lakehouse, keys.clone(), locations.clone(), "", "").await.unwrap()
+                register(&lakehouse, keys.clone(), locations.clone(), false, "", "").await.unwrap()
             })
         });
     });
     let version = runtime.block_on(async {
         let lakehouse = lakehouse("read").await;
-        register(&lakehouse, keys.clone(), locations.clone(), "", "").await.unwrap()
+        register(&lakehouse, keys.clone(), locations.clone(), false, "", "").await.unwrap()
     });
     for with_locations in [false, true] {
         let what = if with_locations { "scan keys and locations, warm" } else { "scan keys, warm" };

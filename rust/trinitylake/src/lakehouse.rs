@@ -24,11 +24,12 @@ use crate::tree::node_store::{CACHE_SIZE_BYTES, NodeStore, write_new_file};
 use crate::version::boundary::boundary;
 use crate::version::discovery;
 use crate::version::hint::HintWriter;
-use crate::version::metadata::{CommittedTransaction, OPERATION_PROPERTY, OPERATION_ROLLBACK, RootMetadata};
+use crate::version::metadata::RootMetadata;
 use crate::version::{Version, read_definition};
 pub(crate) use publish::{Created, Slot};
 
 mod publish;
+mod rollback;
 
 /// How long a commit whose outcome is in doubt asks before it gives up.
 pub const DOUBT_MILLIS: u64 = 30_000;
@@ -75,9 +76,8 @@ impl Lakehouse {
         let exists = || Error::ObjectAlreadyExists("a lakehouse exists here already".into());
         let root_file = root_path(0);
         // Any root, for one that lost its first versions is a lakehouse still.
-        let (roots, boundary) =
-            join(discovery::list_roots(storage.as_ref()), boundary(storage.as_ref())).await;
-        if !roots?.is_empty() || boundary? > 0 {
+        let (roots, oldest) = join(discovery::list_roots(storage.as_ref()), boundary(storage.as_ref())).await;
+        if !roots?.is_empty() || oldest? > 0 {
             return Err(exists());
         }
         probe(storage.as_ref(), &environment.uuid().to_string()).await?;
@@ -93,12 +93,22 @@ impl Lakehouse {
         };
         let encoded = encode(&metadata.system_rows()?, &Draft::default(), config.order, config.compression)?;
         let deadline = environment.elapsed_millis() + DOUBT_MILLIS;
-        match claim(storage.as_ref(), environment.as_ref(), &root_file, encoded.bytes, deadline).await? {
-            Claim::Won { .. } => {}
-            Claim::Lost(_) => {
-                storage.delete(&definition_path).await?;
-                return Err(exists());
-            }
+        let claim =
+            claim(storage.as_ref(), environment.as_ref(), &root_file, encoded.bytes, deadline).await?;
+        // Below the boundary a root is no verdict: the true one, perhaps this one, may have expired.
+        let unknown = |why: String| {
+            Err(Error::CommitStateUnknown(format!(
+                "whether the lakehouse was created here or by another cannot be told: {why}; nothing was deleted"
+            )))
+        };
+        match boundary(storage.as_ref()).await {
+            Ok(0) => {}
+            Ok(oldest) => return unknown(format!("versions below {oldest} have expired meanwhile")),
+            Err(error) => return unknown(error.to_string()),
+        }
+        if let Claim::Lost(_) = claim {
+            storage.delete(&definition_path).await?;
+            return Err(exists());
         }
         discovery::write_hint(storage.as_ref(), 0).await;
         let nodes = Arc::new(NodeStore::new(storage, cache_size_bytes.unwrap_or(CACHE_SIZE_BYTES)));
@@ -301,25 +311,6 @@ impl Lakehouse {
 
     pub fn begin(self: &Arc<Self>, base: Arc<Version>, options: TransactionOptions) -> Result<Transaction> {
         Transaction::begin(self.clone(), base, options)
-    }
-
-    /// Makes the tree of version `number` the latest again, as a new version. Whoever commits meanwhile
-    /// is not rolled back unseen: `CommitConflict`.
-    pub async fn rollback(&self, number: u64, message: &str, author: &str) -> Result<Arc<Version>> {
-        let latest = self.latest().await?;
-        let target = self.version(number).await?;
-        let draft = Draft::of(&target.root, self.nodes.height_of(&target.root).await?);
-        let transaction = CommittedTransaction {
-            id: self.environment.uuid().to_string(),
-            isolation: "serializable".into(),
-            message: message.into(),
-            author: author.into(),
-            began_at_version: latest.number,
-            properties: [(OPERATION_PROPERTY.to_string(), OPERATION_ROLLBACK.to_string())].into(),
-        };
-        let mut metadata = self.next_metadata(&latest, vec![transaction]);
-        metadata.rollback_from_root = Some(latest.root_path.clone());
-        self.publish_alone(&latest, metadata, draft, "the rollback").await
     }
 }
 

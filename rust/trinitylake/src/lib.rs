@@ -4,7 +4,7 @@
 //! Layers, each knowing only those above it in this list: `error`, `environment`; `storage` (files),
 //! `claim` (create one or lose); `path`, `key`, `definition`, `config` (the format's names and numbers);
 //! `node` (one file of the tree); `tree` (many); `version` (roots over time); `lakehouse` and
-//! `transaction` (who may change what); `register` (many objects at once).
+//! `transaction` (who may change what); `register` (many objects at once), with `sort_text`.
 
 pub mod batch;
 pub mod claim;
@@ -18,6 +18,7 @@ pub mod location;
 pub mod node;
 pub mod path;
 pub mod register;
+pub mod sort_text;
 pub mod storage;
 pub mod transaction;
 pub mod tree;

@@ -6,19 +6,24 @@ use std::sync::Arc;
 
 use arrow_array::{Array, StringArray};
 
+use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::key::{KeyRange, NameSizes, ObjectKind};
 use crate::lakehouse::Lakehouse;
-use crate::tree::bulk::{build, merge_runs};
+use crate::node::draft::Draft;
+use crate::tree::bulk::{NodeWriter, build, merge_runs};
+use crate::tree::leaf_writer::{Leaf, LooseRow, assemble};
 use crate::version::Version;
 use crate::version::metadata::{CommittedTransaction, OPERATION_PROPERTY, OPERATION_REGISTER};
 
-/// Registers objects by key and location, in any order. `ObjectAlreadyExists` if a key is there or comes
-/// twice, `ObjectNotFound` if a namespace is missing, `CommitConflict` if another version came first.
+/// Registers objects by key and location, in any order. `ObjectAlreadyExists` if a key comes twice, or is
+/// there and not to be replaced, `ObjectNotFound` if a namespace is missing, `CommitConflict` if another
+/// version came first.
 pub async fn register(
     lakehouse: &Lakehouse,
     keys: StringArray,
     locations: StringArray,
+    replace: bool,
     message: &str,
     author: &str,
 ) -> Result<Arc<Version>> {
@@ -26,26 +31,72 @@ pub async fn register(
     let names = latest.config.names;
     let (keys, locations) = sorted(keys, locations, names)?;
     let (old_keys, old_locations) = existing(&latest).await?;
+    check_sizes([&keys, &old_keys])?;
+    check_sizes([&locations, &old_locations])?;
     let (keys, locations) = if old_keys.is_empty() {
         (keys, locations)
     } else {
-        let taken = |key: &str| Error::ObjectAlreadyExists(format!("{} exists", human_name(names, key)));
+        let taken = |key: &str| {
+            if replace {
+                return Ok(());
+            }
+            Err(Error::ObjectAlreadyExists(format!("{} exists", human_name(names, key))))
+        };
         let (keys, locations) = merge_runs((&old_keys, &old_locations), (&keys, &locations), taken)?;
         (keys.as_ref().clone(), locations.as_ref().clone())
     };
     check_whole(&keys, names)?;
     let environment = lakehouse.environment();
-    let root = build(lakehouse.nodes(), environment.as_ref(), &latest.config, &keys, &locations).await?;
+    let writer = node_writer(lakehouse, environment.as_ref(), &latest);
+    let root = build(&writer, &keys, &locations).await?;
+    publish(lakehouse, &latest, root, message, author).await
+}
+
+/// Registers what workers have sorted, merged with the objects of `base`, checked and written as parts of a
+/// tree of `rows` rows (see [`LeafWriter`](crate::tree::leaf_writer::LeafWriter)). `CommitConflict` if `base`
+/// is not the latest version any more; see [`assemble`] for parts that do not fit. That namespaces exist and
+/// that no view has the name of a table is for the workers to see to.
+pub async fn register_parts(
+    lakehouse: &Lakehouse,
+    base: &Version,
+    rows: usize,
+    leaves: Vec<Leaf>,
+    loose: Vec<LooseRow>,
+    message: &str,
+    author: &str,
+) -> Result<Arc<Version>> {
+    let environment = lakehouse.environment();
+    let writer = node_writer(lakehouse, environment.as_ref(), base);
+    let root = assemble(lakehouse.nodes(), &writer, rows, leaves, loose).await?;
+    publish(lakehouse, base, root, message, author).await
+}
+
+fn node_writer<'a>(
+    lakehouse: &'a Lakehouse,
+    environment: &'a dyn Environment,
+    base: &'a Version,
+) -> NodeWriter<'a> {
+    NodeWriter { storage: lakehouse.storage().as_ref(), environment, config: &base.config }
+}
+
+/// One version with a tree that depends on all of `base`.
+async fn publish(
+    lakehouse: &Lakehouse,
+    base: &Version,
+    root: Draft,
+    message: &str,
+    author: &str,
+) -> Result<Arc<Version>> {
     let transaction = CommittedTransaction {
-        id: environment.uuid().to_string(),
+        id: lakehouse.environment().uuid().to_string(),
         isolation: "serializable".into(),
         message: message.into(),
         author: author.into(),
-        began_at_version: latest.number,
+        began_at_version: base.number,
         properties: [(OPERATION_PROPERTY.to_string(), OPERATION_REGISTER.to_string())].into(),
     };
-    let metadata = lakehouse.next_metadata(&latest, vec![transaction]);
-    lakehouse.publish_alone(&latest, metadata, root, "the registration").await
+    let metadata = lakehouse.next_metadata(base, vec![transaction]);
+    lakehouse.publish_alone(base, metadata, root, "the registration").await
 }
 
 /// The objects in key order, each key once and in the form of this lakehouse.
@@ -73,10 +124,30 @@ fn sorted(keys: StringArray, locations: StringArray, names: NameSizes) -> Result
     Ok((pick(&keys), pick(&locations)))
 }
 
+/// One array of Arrow holds at most 2 GiB of text: the keys of ten million tables, with names of 100 bytes.
+pub fn check_size(size_bytes: usize) -> Result<()> {
+    if i32::try_from(size_bytes).is_ok() {
+        return Ok(());
+    }
+    Err(Error::InvalidArgument(
+        "keys or locations of more than 2 GiB: one machine does not register so many objects at once, \
+         many together do"
+            .into(),
+    ))
+}
+
+fn check_sizes(arrays: [&StringArray; 2]) -> Result<()> {
+    check_size(arrays.iter().map(|array| array.value_data().len()).sum())
+}
+
 async fn existing(latest: &Version) -> Result<(StringArray, StringArray)> {
     let mut scan = latest.scan(KeyRange::all(), None, true);
     let (mut keys, mut locations) = (Vec::new(), Vec::new());
+    let (mut keys_size_bytes, mut locations_size_bytes) = (0, 0);
     while let Some(batch) = scan.next_batch().await? {
+        keys_size_bytes += batch.keys.value_data().len();
+        locations_size_bytes += batch.locations.as_ref().map_or(0, |texts| texts.value_data().len());
+        check_size(keys_size_bytes.max(locations_size_bytes))?;
         keys.push(batch.keys);
         locations.extend(batch.locations);
     }

@@ -8,12 +8,14 @@ use futures::future::join;
 
 use super::{DOUBT_MILLIS, Lakehouse, version_of};
 use crate::claim::{Claim, claim};
+use crate::config::TreeConfig;
 use crate::definition::LakehouseDefinition;
 use crate::error::{Error, Result};
-use crate::node::codec::encode;
-use crate::node::draft::Draft;
+use crate::node::CREATED_AT_MILLIS;
+use crate::node::codec::{Encoded, encode};
+use crate::node::draft::{Draft, Text};
 use crate::path::root_path;
-use crate::transaction::distributed::find_in_log;
+use crate::transaction::fate::find_in_log;
 use crate::version::Version;
 use crate::version::boundary::{boundary, published};
 use crate::version::metadata::{CommittedTransaction, RootMetadata};
@@ -62,6 +64,20 @@ impl Lakehouse {
             committed,
             gc_before_millis: None,
         }
+    }
+
+    /// New nodes below a root, as they are written.
+    pub(crate) fn encode_nodes(
+        &self,
+        config: &TreeConfig,
+        nodes: Vec<(Text, Draft)>,
+    ) -> Result<Vec<(Text, Encoded)>> {
+        let now = self.environment.now_millis().to_string();
+        let encode = |(path, draft): (Text, Draft)| {
+            let system = [(CREATED_AT_MILLIS, now.clone())];
+            Ok((path, encode(&system, &draft, config.order, config.compression)?))
+        };
+        nodes.into_iter().map(encode).collect()
     }
 
     /// Publishes a root that depends on all of `latest`: one try, and a conflict if it comes second.
@@ -194,7 +210,7 @@ impl Lakehouse {
                 && latest.get(message.key).await?.as_deref() == Some(location)
             {
                 return Ok(Past::Committed(match find_in_log(self, message.txn).await? {
-                    Some(elsewhere) => self.version(elsewhere).await?,
+                    Some(landing) => self.version(landing.version).await?,
                     None => version.clone(),
                 }));
             }

@@ -32,7 +32,7 @@ use crate::error::{Error, Result};
 use crate::location::{RootUri, check_path};
 
 /// Folders that a handle remembers as checked; a set that is full starts anew.
-const MAX_KNOWN_FOLDERS: usize = 65_536;
+const MAX_KNOWN_FOLDERS: usize = 16_384;
 
 /// Up to here, writing without waiting for the disk is as quick as asking another thread to.
 const SMALL_FILE_SIZE_BYTES: usize = 64 << 10;

@@ -4,16 +4,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use prost::Message as _;
 
-use super::distributed::{FIRST_RECORD_SEQUENCE, find_in_log};
-use super::footprint::Requirement;
 use super::group_commit::{Submission, Verdict, write_files};
 use super::{Clash, NewValue, State, Transaction, Write};
-use crate::definition::proto;
 use crate::error::{Error, Result};
 use crate::node::draft::{Message, Text};
-use crate::path::transaction_path;
 use crate::version::Version;
 
 /// For so many versions others may put a waiting transaction into a root.
@@ -229,7 +224,7 @@ impl Transaction {
             if let (true, Ok(key)) = (self.sequence > 0, key)
                 && let Some(record) = own.get(&key).await?
             {
-                return self.first_commit(&record).await.map(CaughtUp::Committed);
+                self.check_is_record(&record)?;
             }
             return Ok(CaughtUp::Committed(own.number));
         }
@@ -280,67 +275,6 @@ impl Transaction {
             if let NewValue::Staged { written, .. } = &mut write.value {
                 *written = true;
             }
-        }
-    }
-
-    /// An id that the user chose commits once: its record is a key like any other, required to be absent.
-    /// Returns the version of the first commit if there was one.
-    async fn record_chosen_id(&mut self) -> Result<Option<u64>> {
-        if !self.has_chosen_id {
-            return Ok(None);
-        }
-        let key = self.base.config.names.transaction_key(&self.info.id)?;
-        if self.writes.contains_key(&key) {
-            return Ok(None);
-        }
-        let latest = self.lakehouse.latest().await?;
-        if let Some(record) = latest.get(&key).await? {
-            return self.first_commit(&record).await.map(Some);
-        }
-        let value = if self.sequence > 0 {
-            // Nobody else can go on with this state from here.
-            self.save().await?;
-            NewValue::Existing(transaction_path(&self.info.id, self.sequence))
-        } else {
-            self.new_record()
-        };
-        self.footprint_mut().require(Requirement::Absent(key.clone()));
-        self.writes.insert(key, Write { base: None, value, checked: self.base.number });
-        Ok(None)
-    }
-
-    fn new_record(&self) -> NewValue {
-        let record = proto::DistributedTransactionDef {
-            id: self.info.id.clone(),
-            isolation: self.isolation.to_proto().into(),
-            beginning_root: self.base.root_path.clone(),
-            commit_message: self.info.message.clone(),
-            state: proto::DistributedTransactionState::Record.into(),
-            ..Default::default()
-        };
-        let sequence = FIRST_RECORD_SEQUENCE | self.lakehouse.environment().uuid().as_u64_pair().0;
-        NewValue::Staged {
-            path: transaction_path(&self.info.id, sequence),
-            bytes: Bytes::from(record.encode_to_vec()),
-            written: false,
-        }
-    }
-
-    /// This id was committed, with that record. The version, if it was this transaction: a saved one may
-    /// have been resumed and changed elsewhere.
-    async fn first_commit(&self, record: &str) -> Result<u64> {
-        if self.sequence > 0 {
-            let own = transaction_path(&self.info.id, self.sequence);
-            if self.is_changed_since_save || record != own {
-                return Err(self.went_on_elsewhere("committed"));
-            }
-        }
-        match find_in_log(&self.lakehouse, &self.info.id).await? {
-            Some(version) => Ok(version),
-            None => Err(Error::VersionExpired(format!(
-                "transaction {} was committed before, in a version that has expired",
-                self.info.id
-            ))),
         }
     }
 }

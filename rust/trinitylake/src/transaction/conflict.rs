@@ -112,7 +112,7 @@ impl Transaction {
     }
 }
 
-fn winner(version: &Version, transaction: usize) -> Winner {
+pub(super) fn winner(version: &Version, transaction: usize) -> Winner {
     let committed = version.metadata.committed.get(transaction);
     Winner {
         version: version.number,

@@ -12,8 +12,10 @@ use bytes::Bytes;
 use futures::future::try_join_all;
 use prost::Message as _;
 
+use super::fate::committed_version;
 use super::footprint::Footprint;
 use super::group_commit::write_files;
+use super::records::FIRST_RECORD_SEQUENCE;
 use super::{Isolation, NewValue, State, Transaction, Write};
 use crate::claim::{Claim, claim};
 use crate::definition::LakehouseDefinition;
@@ -28,9 +30,6 @@ use crate::path::{TRANSACTION_PREFIX, node_path, root_version, transaction_file,
 use crate::version::Version;
 use crate::version::metadata::CommittedTransaction;
 
-/// Sequence numbers from here on are records of commits that were never saved: nothing to resume.
-pub(super) const FIRST_RECORD_SEQUENCE: u64 = 1 << 63;
-
 /// A transaction that waits to be resumed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedTransaction {
@@ -44,17 +43,6 @@ pub struct SavedTransaction {
     pub expire_at_millis: u64,
     /// How often it was saved.
     pub sequence: u64,
-}
-
-/// What became of a transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// In that version, or in one that has expired.
-    Committed(Option<u64>),
-    /// Not in the log. It may still be under way.
-    NotCommitted,
-    /// Whatever could tell has expired.
-    Unknown,
 }
 
 impl Transaction {
@@ -99,12 +87,14 @@ impl Transaction {
     }
 
     /// Goes on with a saved transaction. If it has been committed, what is returned only says so.
-    /// `ObjectNotFound` if there is none, `TransactionExpired` if it is too old.
+    /// `ObjectNotFound` if there is none, `TransactionExpired` if it is too old, `CommitConflict` if it was
+    /// committed and then undone by a rollback.
     pub async fn resume(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<Transaction> {
         check_transaction_id(id)?;
         let latest = lakehouse.latest().await?;
         let (sequence, record) = newest(lakehouse, id).await?;
-        if let Some(version) = committed_version(lakehouse, &latest, id).await? {
+        if latest.get(&latest.config.names.transaction_key(id)?).await?.is_some() {
+            let version = committed_version(lakehouse, id).await?;
             let mut transaction = Transaction::restore(lakehouse, latest, record, sequence, None).await?;
             transaction.state = State::Committed(version);
             return Ok(transaction);
@@ -305,47 +295,6 @@ pub async fn saved(lakehouse: &Arc<Lakehouse>) -> Result<Vec<SavedTransaction>> 
     }))
     .await?;
     Ok(found.into_iter().flatten().collect())
-}
-
-/// What became of a transaction, chosen id or not. Looks through the log, newest first.
-pub async fn fate(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<Fate> {
-    let latest = lakehouse.latest().await?;
-    let is_recorded = check_transaction_id(id).is_ok()
-        && latest.get(&latest.config.names.transaction_key(id)?).await?.is_some();
-    Ok(match find_in_log(lakehouse, id).await? {
-        None if is_recorded => Fate::Committed(None),
-        None if lakehouse.oldest_version().await? == 0 => Fate::NotCommitted,
-        None => Fate::Unknown,
-        found => Fate::Committed(found),
-    })
-}
-
-/// The version that committed a transaction, as far as the log goes back.
-pub(crate) async fn find_in_log(lakehouse: &Lakehouse, id: &str) -> Result<Option<u64>> {
-    let mut before = None;
-    loop {
-        let versions = lakehouse.log(Some(64), before).await?;
-        let is_its = |version: &&Arc<Version>| version.metadata.committed.iter().any(|txn| txn.id == id);
-        if let Some(version) = versions.iter().find(is_its) {
-            return Ok(Some(version.number));
-        }
-        match versions.last() {
-            Some(oldest) if oldest.number > 0 => before = Some(oldest.number),
-            _ => return Ok(None),
-        }
-    }
-}
-
-async fn committed_version(lakehouse: &Lakehouse, latest: &Version, id: &str) -> Result<Option<u64>> {
-    match latest.get(&latest.config.names.transaction_key(id)?).await? {
-        None => Ok(None),
-        Some(_) => match find_in_log(lakehouse, id).await? {
-            Some(version) => Ok(Some(version)),
-            None => Err(Error::VersionExpired(format!(
-                "transaction {id} was committed, in a version that has expired"
-            ))),
-        },
-    }
 }
 
 async fn newest(lakehouse: &Lakehouse, id: &str) -> Result<(u64, DistributedTransactionDef)> {

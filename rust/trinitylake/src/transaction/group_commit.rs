@@ -31,8 +31,6 @@ use super::{Coordination, Isolation};
 use crate::definition::LakehouseDefinition;
 use crate::error::{Error, Result};
 use crate::lakehouse::{Created, DOUBT_MILLIS, Lakehouse, Slot};
-use crate::node::CREATED_AT_MILLIS;
-use crate::node::codec::encode;
 use crate::node::draft::{Message, Text};
 use crate::storage::Storage;
 use crate::tree::advance::advance;
@@ -351,15 +349,7 @@ async fn claim_for(
     let messages = members().flat_map(|member| member.messages.iter().cloned()).collect();
     let advance =
         advance(lakehouse.nodes(), environment, config, &previous.root, messages, usual_size_bytes).await?;
-    let now = environment.now_millis().to_string();
-    let nodes = advance
-        .nodes
-        .into_iter()
-        .map(|(path, draft)| {
-            let system = [(CREATED_AT_MILLIS, now.clone())];
-            Ok((path, encode(&system, &draft, config.order, config.compression)?))
-        })
-        .collect::<Result<Vec<_>>>()?;
+    let nodes = lakehouse.encode_nodes(config, advance.nodes)?;
     // All of the group's, since whoever was not admitted is told to come again with them written.
     let files = group.iter().flat_map(|member| member.files.iter().cloned()).collect();
     try_join(write_files(lakehouse.storage().as_ref(), files), lakehouse.nodes().write(nodes)).await?;

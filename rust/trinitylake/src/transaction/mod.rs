@@ -7,10 +7,12 @@ mod arrivals;
 mod commit;
 pub mod conflict;
 pub mod distributed;
+pub mod fate;
 pub mod footprint;
 pub(crate) mod group_commit;
 mod intents;
 mod objects;
+pub mod records;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

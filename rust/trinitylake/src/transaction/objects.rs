@@ -91,7 +91,7 @@ impl Transaction {
         NewValue::Staged { path, bytes, written: false }
     }
 
-    fn write(&mut self, key: String, current: Option<String>, value: NewValue) {
+    pub(super) fn write(&mut self, key: String, current: Option<String>, value: NewValue) {
         self.is_changed_since_save = true;
         match self.writes.get_mut(&key) {
             // Made and dropped by this transaction: as if it had never been, but it was seen to be absent.

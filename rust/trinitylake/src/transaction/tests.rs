@@ -6,6 +6,7 @@ mod groups;
 mod isolation;
 mod queue;
 mod races;
+mod records;
 mod register;
 mod statements;
 mod structure;

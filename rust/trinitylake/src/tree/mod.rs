@@ -12,6 +12,7 @@ pub mod bulk;
 pub mod diff;
 pub mod flush;
 pub mod invariant;
+pub mod leaf_writer;
 pub mod node_store;
 pub mod scan;
 pub mod search;

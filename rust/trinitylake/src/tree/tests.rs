@@ -4,4 +4,5 @@
 mod bulk;
 mod damage;
 mod histories;
+mod leaf_writer;
 mod model;

@@ -1,7 +1,9 @@
 //! Letting old versions go (format §7): publish the boundary, delete the roots below it, forget older
-//! boundaries. Nothing but roots is deleted here; files that no version reaches are garbage collection's.
+//! boundaries, and take the ids of transactions that committed there out of the tree. Of files nothing but
+//! roots is deleted here; those that no version reaches are garbage collection's.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
@@ -10,12 +12,15 @@ use super::{boundary, discovery};
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::path::root_path;
+use crate::transaction::distributed::saved;
+use crate::transaction::records::forget_before;
 use crate::tree::node_store::PARALLEL_REQUESTS;
 use crate::version::Version;
 
 /// Expires the versions below `before`, or, without it, those that the retention of the lakehouse no
-/// longer keeps. Returns the versions that were (or with `dry_run` would be) deleted, ascending.
-pub async fn expire(lakehouse: &Lakehouse, before: Option<u64>, dry_run: bool) -> Result<Vec<u64>> {
+/// longer keeps. Saved transactions that can still be resumed keep the version that they began on, and all
+/// that follow. Returns the versions that were (or with `dry_run` would be) deleted, ascending.
+pub async fn expire(lakehouse: &Arc<Lakehouse>, before: Option<u64>, dry_run: bool) -> Result<Vec<u64>> {
     let latest = lakehouse.latest().await?;
     let storage = lakehouse.storage();
     let current = boundary::boundary(storage.as_ref()).await?;
@@ -29,6 +34,11 @@ pub async fn expire(lakehouse: &Lakehouse, before: Option<u64>, dry_run: bool) -
         Some(version) => version,
         None => retained_from(lakehouse, &latest, current).await?,
     };
+    if target <= current {
+        return Ok(Vec::new());
+    }
+    let began = saved(lakehouse).await?.into_iter().map(|transaction| transaction.base_version);
+    let target = began.fold(target, u64::min);
     if target <= current {
         return Ok(Vec::new());
     }
@@ -54,6 +64,7 @@ pub async fn expire(lakehouse: &Lakehouse, before: Option<u64>, dry_run: bool) -
         .await?;
     lakehouse.forget(&expired);
     boundary::forget_older(storage.as_ref(), target).await?;
+    forget_before(lakehouse, target).await?;
     Ok(expired)
 }
 

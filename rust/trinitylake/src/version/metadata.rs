@@ -24,6 +24,8 @@ const INLINE_DEFINITION_MAX_SIZE_BYTES: usize = 2048;
 pub const OPERATION_PROPERTY: &str = "trinitylake.operation";
 pub const OPERATION_REGISTER: &str = "register";
 pub const OPERATION_ROLLBACK: &str = "rollback";
+/// Transaction property of a rollback: the version whose tree it brought back.
+pub const ROLLBACK_TARGET_PROPERTY: &str = "trinitylake.rollback-target";
 
 /// A transaction as the version that committed it records it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,6 +115,12 @@ impl RootMetadata {
         ];
         rows.extend(optional.into_iter().filter_map(|(key, value)| Some((key, value?))));
         Ok(rows)
+    }
+
+    /// The version whose tree this one has, if a rollback made it and says so.
+    pub fn rollback_target(&self) -> Option<u64> {
+        self.rollback_from_root.as_ref()?;
+        self.committed.first()?.properties.get(ROLLBACK_TARGET_PROPERTY)?.parse().ok()
     }
 
     /// Do the messages in the root's buffer say all that this version changed?

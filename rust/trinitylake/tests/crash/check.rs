@@ -9,12 +9,14 @@ use trinitylake::key::KeyRange;
 use trinitylake::key::ObjectKind::{self, Table};
 use trinitylake::lakehouse::Lakehouse;
 use trinitylake::path::root_version;
-use trinitylake::transaction::distributed::{Fate, fate};
+use trinitylake::transaction::fate::{Fate, fate};
+use trinitylake::transaction::records::FORGET_MESSAGE;
 use trinitylake::version::Version;
 use trinitylake::version::boundary::boundary;
 use trinitylake::version::metadata::OPERATION_PROPERTY;
 
 use crate::process::{Answer, Attempt, Statement, lines};
+use crate::scenarios;
 use crate::store::Store;
 
 pub type Objects = BTreeMap<(&'static str, String, String), Vec<String>>;
@@ -57,7 +59,7 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
     };
     let mut committed_in: HashMap<String, Vec<u64>> = HashMap::new();
     let mut explained: HashMap<usize, u64> = HashMap::new();
-    let mut last_rollback = 0;
+    let mut rollbacks: Vec<(u64, u64)> = Vec::new();
     let mut found_out = 0;
     for number in first..=latest {
         let version = past.version(number).await.unwrap();
@@ -79,7 +81,7 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
                 only.first().and_then(|i| attempts[*i].statements.first())
         {
             went_back = Some(objects(past.version(*target).await.unwrap().as_ref()).await);
-            last_rollback = number;
+            rollbacks.push((number, *target));
         }
         let chosen = explain(&model, went_back.as_ref(), &candidates, attempts, &actual);
         let chosen = chosen.unwrap_or_else(|| {
@@ -87,8 +89,8 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
         });
         for (id, attempt) in ids.iter().zip(chosen) {
             let versions = committed_in.entry(id.clone()).or_default();
-            let is_first = versions.last().is_none_or(|before| *before < last_rollback);
-            assert!(is_first, "transaction {id} is in versions {versions:?} and in {number}");
+            // To go back does not make an id free again.
+            assert!(versions.is_empty(), "transaction {id} is in versions {versions:?} and in {number}");
             versions.push(number);
             explained.insert(attempt, number);
             found_out += u64::from(attempts[attempt].answer == Answer::Unknown);
@@ -96,6 +98,16 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
         model = actual;
     }
 
+    let undone_by = |version: u64| {
+        let mut later = rollbacks.iter().filter(|(number, target)| (target + 1..*number).contains(&version));
+        later.next().map(|(number, _)| *number)
+    };
+    let names = living.known().config.names;
+    for (id, versions) in committed_in.iter().filter(|(id, _)| id.starts_with(scenarios::CHOSEN)) {
+        let key = names.transaction_key(id).unwrap();
+        let is_recorded = living.known().get(&key).await.unwrap().is_some();
+        assert!(is_recorded || versions.iter().all(|version| *version < oldest), "{id} may commit again");
+    }
     for (index, attempt) in attempts.iter().enumerate() {
         let versions = committed_in.get(&attempt.id);
         match attempt.answer {
@@ -111,12 +123,16 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
             Answer::Unknown => {
                 let expected = versions.and_then(|versions| versions.last()).filter(|last| **last >= oldest);
                 match fate(&living, &attempt.id).await.unwrap() {
-                    Fate::Committed(Some(version)) => assert_eq!(Some(&version), expected, "{attempt:?}"),
+                    Fate::Committed(Some(version)) => {
+                        assert_eq!((Some(&version), undone_by(version)), (expected, None), "{attempt:?}")
+                    }
+                    Fate::Undone { version, by } => {
+                        assert_eq!((Some(&version), undone_by(version)), (expected, Some(by)), "{attempt:?}")
+                    }
                     Fate::Committed(None) => assert!(versions.is_some(), "{attempt:?}"),
                     // Where the core chose the id, nobody can ask for it.
-                    Fate::NotCommitted => {
-                        assert!(expected.is_none() || has_foreign_id(attempt), "{attempt:?}: {expected:?}")
-                    }
+                    Fate::NotCommitted | Fate::Unknown if has_foreign_id(attempt) => {}
+                    Fate::NotCommitted => assert!(expected.is_none(), "{attempt:?}: {expected:?}"),
                     Fate::Unknown => assert!(oldest > 0 && expected.is_none(), "{attempt:?}: {expected:?}"),
                 }
             }
@@ -126,13 +142,14 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
 }
 
 fn has_foreign_id(attempt: &Attempt) -> bool {
-    attempt.id.starts_with(crate::scenarios::BY_MESSAGE)
+    attempt.id.starts_with(scenarios::BY_MESSAGE)
 }
 
 /// Whom the version belongs to: ids of transactions, or the message where the core chose the id.
 fn ids(version: &Version) -> Vec<String> {
     let committed = version.metadata.committed.iter();
     committed
+        .filter(|transaction| transaction.message != FORGET_MESSAGE)
         .map(|transaction| match transaction.properties.contains_key(OPERATION_PROPERTY) {
             true => transaction.message.clone(),
             false => transaction.id.clone(),

@@ -10,14 +10,13 @@ mod scenarios;
 mod store;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use trinitylake::key::ObjectKind::Namespace;
 use trinitylake::path::{LATEST_HINT_PATH, root_version};
-use trinitylake::storage::faulty::{Action, Fault, FaultyStorage, Operation, Trigger, Verb};
+use trinitylake::storage::faulty::{Action, Fault, Operation, Trigger, Verb};
 
 use check::{Start, check};
 use process::{Process, Statement};
@@ -85,14 +84,14 @@ async fn start_of(scenario: &Scenario) -> Start {
         return Start::default();
     }
     let store = Store::empty();
-    settle(&Process::new(Arc::new(FaultyStorage::new(store.clone(), [])), 1)).await.unwrap();
+    settle(&Process::new(&store, Vec::new(), 1)).await.unwrap();
     Start::of(store).await
 }
 
 /// The operations of a life in which nothing fails.
 async fn operations(scenario: &Scenario, start: &Start) -> Vec<Operation> {
     let store = start.store.copy();
-    let process = Process::new(Arc::new(FaultyStorage::new(store.clone(), [])), 2);
+    let process = Process::new(&store, Vec::new(), 2);
     (scenario.life)(&process).await.unwrap_or_else(|| panic!("{:?}", process.attempts()));
     let operations = process.storage.log();
     check(start, &store, &process.attempts()).await;
@@ -102,7 +101,7 @@ async fn operations(scenario: &Scenario, start: &Start) -> Vec<Operation> {
 /// One life with faults, what another process finds afterwards, and how that one goes on.
 async fn trial(scenario: &Scenario, start: &Start, faults: Vec<Fault>, hint: Option<Bytes>) -> u64 {
     let store = start.store.copy();
-    let process = Process::new(Arc::new(FaultyStorage::new(store.clone(), faults)), 2);
+    let process = Process::new(&store, faults, 2);
     (scenario.life)(&process).await;
     let fired = process.storage.fired();
     assert!(!fired.is_empty(), "nothing went wrong: {:?}", process.storage.unfired());
@@ -110,7 +109,7 @@ async fn trial(scenario: &Scenario, start: &Start, faults: Vec<Fault>, hint: Opt
         store.overwrite(LATEST_HINT_PATH, hint);
     }
 
-    let next = Process::new(Arc::new(FaultyStorage::new(store.clone(), [])), 3);
+    let next = Process::new(&store, Vec::new(), 3);
     let exists = store.paths().iter().any(|path| root_version(path).is_some());
     assert!(exists || process.handles().is_empty(), "the lakehouse was there, and is gone");
     let lakehouse = if exists { next.open().await.unwrap() } else { next.create().await.unwrap() };

@@ -13,8 +13,10 @@ use trinitylake::environment::testing::TestEnvironment;
 use trinitylake::error::{Error, Result};
 use trinitylake::key::ObjectKind::{self, Table};
 use trinitylake::lakehouse::Lakehouse;
-use trinitylake::storage::faulty::FaultyStorage;
-use trinitylake::transaction::{CommitLimits, Outcome, Transaction, TransactionOptions};
+use trinitylake::storage::faulty::{Fault, FaultyStorage};
+use trinitylake::transaction::{CommitLimits, Coordination, Outcome, Transaction, TransactionOptions};
+
+use crate::store::Store;
 
 pub type Name = (&'static str, &'static str);
 
@@ -50,7 +52,8 @@ pub struct Attempt {
 pub struct Process {
     pub storage: Arc<FaultyStorage>,
     environment: Arc<TestEnvironment>,
-    attempts: Mutex<Vec<Attempt>>,
+    store: Arc<Store>,
+    attempts: Arc<Mutex<Vec<Attempt>>>,
     handles: Mutex<Vec<Arc<Lakehouse>>>,
 }
 
@@ -78,9 +81,25 @@ pub fn definition() -> LakehouseDefinition {
 }
 
 impl Process {
-    pub fn new(storage: Arc<FaultyStorage>, seed: u64) -> Process {
-        let environment = TestEnvironment::seeded(seed);
-        Process { storage, environment, attempts: Mutex::default(), handles: Mutex::default() }
+    pub fn new(store: &Arc<Store>, faults: Vec<Fault>, seed: u64) -> Process {
+        Process {
+            storage: Arc::new(FaultyStorage::new(store.clone(), faults)),
+            environment: TestEnvironment::seeded(seed),
+            store: store.clone(),
+            attempts: Arc::default(),
+            handles: Mutex::default(),
+        }
+    }
+
+    /// Another process, which lives on if this one dies. It writes into the same journal.
+    pub fn companion(&self) -> Process {
+        Process {
+            storage: Arc::new(FaultyStorage::new(self.store.clone(), [])),
+            environment: self.environment.clone(),
+            store: self.store.clone(),
+            attempts: self.attempts.clone(),
+            handles: Mutex::default(),
+        }
     }
 
     pub fn attempts(&self) -> Vec<Attempt> {
@@ -168,9 +187,31 @@ impl Process {
         transaction: &mut Transaction,
         statements: &[Statement],
     ) -> Option<u64> {
+        self.commit_with(CommitLimits::default(), lakehouse, transaction, statements).await
+    }
+
+    /// A whole transaction that lines up behind others, if it loses a race.
+    pub async fn transact_in_queue(
+        &self,
+        lakehouse: &Arc<Lakehouse>,
+        statements: &[Statement],
+    ) -> Option<u64> {
+        let limits = CommitLimits { coordination: Some(Coordination::Queue), ..CommitLimits::default() };
+        let mut transaction = self.begin(lakehouse, None);
+        self.fill(&mut transaction, statements).await?;
+        self.commit_with(limits, lakehouse, &mut transaction, statements).await
+    }
+
+    async fn commit_with(
+        &self,
+        limits: CommitLimits,
+        lakehouse: &Arc<Lakehouse>,
+        transaction: &mut Transaction,
+        statements: &[Statement],
+    ) -> Option<u64> {
         let attempt = self.try_to(transaction.id(), statements);
         loop {
-            match transaction.commit(CommitLimits::default()).await {
+            match transaction.commit(limits).await {
                 Ok(Outcome::Committed(version)) => return self.told(attempt, Ok(version)),
                 Err(error) => return self.told(attempt, Err(error)),
                 Ok(Outcome::Clashes(clashes)) => {

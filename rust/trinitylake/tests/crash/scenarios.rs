@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
 use trinitylake::key::ObjectKind::{self, Namespace, Table};
 use trinitylake::lakehouse::Lakehouse;
-use trinitylake::path::definition_path;
+use trinitylake::path::{INTENT_PREFIX, definition_path};
 use trinitylake::register::register;
 use trinitylake::storage::Storage;
 use trinitylake::transaction::Transaction;
@@ -18,6 +18,8 @@ use crate::process::{Name, Process};
 
 /// Marks attempts that are found by their message: the core chooses the ids of these.
 pub const BY_MESSAGE: &str = "by message: ";
+/// What chosen ids start with.
+pub const CHOSEN: &str = "chosen";
 
 pub const NAMESPACES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 pub const TABLES: [&str; 4] = ["t0", "t1", "t2", "t3"];
@@ -35,7 +37,7 @@ const fn scenario(name: &'static str, life: Life) -> Scenario {
     Scenario { name, begins_empty: false, life }
 }
 
-pub const SCENARIOS: [Scenario; 12] = [
+pub const SCENARIOS: [Scenario; 14] = [
     Scenario { name: "birth", begins_empty: true, life: |process| Box::pin(birth(process)) },
     scenario("statements", |process| Box::pin(statements(process))),
     scenario("flushes and splits", |process| Box::pin(flushes(process))),
@@ -47,6 +49,8 @@ pub const SCENARIOS: [Scenario; 12] = [
     scenario("chosen id", |process| Box::pin(chosen_id(process))),
     scenario("rollback", |process| Box::pin(rollback(process))),
     scenario("expiry", |process| Box::pin(expiry(process))),
+    scenario("forgotten ids", |process| Box::pin(forgotten_ids(process))),
+    scenario("queue", |process| Box::pin(queue(process))),
     scenario("registration", |process| Box::pin(registration(process))),
 ];
 
@@ -156,7 +160,7 @@ async fn saved(
     lakehouse: &Arc<Lakehouse>,
     statements: &[Statement],
 ) -> Option<Transaction> {
-    let mut transaction = process.begin(lakehouse, Some("chosen"));
+    let mut transaction = process.begin(lakehouse, Some(CHOSEN));
     process.fill(&mut transaction, statements).await?;
     transaction.save().await.ok()?;
     Some(transaction)
@@ -167,7 +171,7 @@ async fn saved_and_resumed(process: &Process) -> Option<()> {
     let first = [Append(Table, ("a", "t1")), Create(Namespace, namespace("x"))];
     let mut original = saved(process, &here, &first).await?;
     process.transact(&here, &[Append(Table, ("c", "t0"))]).await;
-    let mut resumed = Transaction::resume(&there, "chosen").await.ok()?;
+    let mut resumed = Transaction::resume(&there, CHOSEN).await.ok()?;
     let second = [Create(Table, ("x", "t0")), Append(Table, ("b", "t1"))];
     process.fill(&mut resumed, &second).await?;
     resumed.save().await.ok()?;
@@ -176,7 +180,7 @@ async fn saved_and_resumed(process: &Process) -> Option<()> {
     let told = process.commit(&here, &mut original, &first).await;
     assert_eq!(told, None, "somebody else had gone on");
     // Whoever resumes it again learns what became of it.
-    let again = Transaction::resume(&here, "chosen").await.ok()?;
+    let again = Transaction::resume(&here, CHOSEN).await.ok()?;
     if committed.is_some() {
         assert_eq!(again.committed_version(), committed);
     }
@@ -188,7 +192,7 @@ async fn two_resumers(process: &Process) -> Option<()> {
     let first = [Append(Table, ("a", "t1"))];
     saved(process, &here, &first).await?;
     let (mut one, mut other) =
-        (Transaction::resume(&here, "chosen").await.ok()?, Transaction::resume(&there, "chosen").await.ok()?);
+        (Transaction::resume(&here, CHOSEN).await.ok()?, Transaction::resume(&there, CHOSEN).await.ok()?);
     let (left, right) = ([Create(Table, ("a", "left"))], [Create(Table, ("a", "right"))]);
     process.fill(&mut one, &left).await?;
     process.fill(&mut other, &right).await?;
@@ -202,7 +206,7 @@ async fn two_resumers(process: &Process) -> Option<()> {
 async fn chosen_id(process: &Process) -> Option<()> {
     let (here, there) = (process.open().await?, process.open().await?);
     let statements = [Append(Table, ("a", "t1")), Append(Table, ("b", "t1"))];
-    let (transaction, again) = (process.begin(&here, Some("chosen")), process.begin(&there, Some("chosen")));
+    let (transaction, again) = (process.begin(&here, Some(CHOSEN)), process.begin(&there, Some(CHOSEN)));
     let first = process.fill_and_commit(&here, transaction, &[], &statements).await;
     let second = process.fill_and_commit(&there, again, &[], &statements).await;
     if let (Some(first), Some(second)) = (first, second) {
@@ -240,6 +244,64 @@ async fn expiry(process: &Process) -> Option<()> {
     first.and(second).and(expired.ok()).and(again.ok()).map(drop)
 }
 
+/// Ids outlive a rollback, and go when the versions that they committed expire, however the expiry ends.
+async fn forgotten_ids(process: &Process) -> Option<()> {
+    let lakehouse = process.open().await?;
+    let append = |table| [Append(Table, ("a", table))];
+    let run = async |id: &'static str, table: &'static str| {
+        let transaction = process.begin(&lakehouse, Some(id));
+        process.fill_and_commit(&lakehouse, transaction, &[], &append(table)).await
+    };
+    let before = lakehouse.known().number;
+    let old = run("chosen-old", "t1").await;
+    let young = run("chosen-young", "t2").await;
+    let message = format!("{BY_MESSAGE}back to {before}");
+    let attempt = process.try_to(&message, &[GoBack(before)]);
+    let answer = lakehouse.rollback(before, &message, "").await.map(|version| version.number);
+    let went_back = process.told(attempt, answer);
+    let latest = lakehouse.known().number;
+    let first = expire(&lakehouse, Some(latest - 1), false).await;
+    let again = run("chosen-young", "t2").await;
+    if young.is_some() && went_back.is_some() {
+        assert_eq!(again, None, "it was committed and undone");
+    }
+    let latest = lakehouse.known().number;
+    let second = expire(&lakehouse, Some(latest), false).await;
+    old.and(young).and(went_back).and(first.ok()).and(second.ok()).map(drop)
+}
+
+/// Three writers of two processes, and whoever loses a race lines up. One process may die at any point, as
+/// one who waits or as the leader of others; nobody else is to notice, and what it left may be carried along.
+async fn queue(process: &Process) -> Option<()> {
+    let companion = process.companion();
+    let writers = [
+        (process, process.open().await?),
+        (process, process.open().await?),
+        (&companion, companion.open().await?),
+    ];
+    let before = writers[2].1.known().number;
+    let work = writers.iter().zip(["a", "b", "c"]).map(async |((owner, lakehouse), namespace)| {
+        let mut all = Some(());
+        for table in ["t1", "t2", "t3"] {
+            let statements = [Append(Table, (namespace, table)), Append(Table, (namespace, "t0"))];
+            all = owner.transact_in_queue(lakehouse, &statements).await.and(all);
+        }
+        all
+    });
+    let done = join_all(work).await;
+    assert!(done[2].is_some(), "the one that lives on was kept from committing: {:?}", process.attempts());
+    if process.storage.fired().is_empty() && !process.storage.is_dead() {
+        let operations = process.storage.log();
+        assert!(
+            operations.iter().any(|operation| operation.path.starts_with(INTENT_PREFIX)),
+            "nobody waited"
+        );
+        let latest = writers[2].1.latest().await.ok()?.number;
+        assert!(latest < before + 9, "nobody was carried along: {latest}");
+    }
+    done.into_iter().collect::<Option<Vec<()>>>().map(drop)
+}
+
 async fn registration(process: &Process) -> Option<()> {
     let lakehouse = process.open().await?;
     let message = format!("{BY_MESSAGE}registration");
@@ -254,6 +316,6 @@ async fn registration(process: &Process) -> Option<()> {
         locations.push(path);
     }
     let attempt = process.try_to(&message, &objects.map(|(kind, name)| Create(kind, name)));
-    let answer = register(&lakehouse, keys.into(), locations.into(), &message, "").await;
+    let answer = register(&lakehouse, keys.into(), locations.into(), false, &message, "").await;
     process.told(attempt, answer.map(|version| version.number)).map(drop)
 }

@@ -76,6 +76,11 @@ impl Files {
     }
 }
 
+/// Whoever waits for a reply lets others go on.
+async fn turn() {
+    tokio::task::yield_now().await;
+}
+
 fn missing(path: &str) -> Error {
     Error::FileNotFound { path: path.to_string() }
 }
@@ -83,6 +88,7 @@ fn missing(path: &str) -> Error {
 #[async_trait]
 impl Storage for Store {
     async fn get(&self, path: &str) -> Result<Bytes> {
+        turn().await;
         self.content(path).ok_or_else(|| missing(path))
     }
 
@@ -91,10 +97,12 @@ impl Storage for Store {
     }
 
     async fn head(&self, path: &str) -> Result<FileInfo> {
+        turn().await;
         self.info(path).ok_or_else(|| missing(path))
     }
 
     async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
+        turn().await;
         let mut files = self.files();
         if files.now.contains_key(path) {
             return Ok(PutOutcome::AlreadyExists);
@@ -104,21 +112,25 @@ impl Storage for Store {
     }
 
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
+        turn().await;
         self.overwrite(path, bytes);
         Ok(())
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        turn().await;
         let paths = self.paths();
         Ok(paths.iter().filter(|path| path.starts_with(prefix)).filter_map(|path| self.info(path)).collect())
     }
 
     async fn delete(&self, path: &str) -> Result<()> {
+        turn().await;
         self.files().now.remove(path);
         Ok(())
     }
 
     async fn exists(&self, path: &str) -> Result<bool> {
+        turn().await;
         Ok(self.content(path).is_some())
     }
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use trinitylake::key::KeyRange;
 use trinitylake::key::ObjectKind::{self, Table};
 use trinitylake::lakehouse::Lakehouse;
-use trinitylake::transaction::distributed::{Fate, fate};
+use trinitylake::transaction::fate::{Fate, fate};
+use trinitylake::transaction::records::FORGET_MESSAGE;
 use trinitylake::transaction::{CommitLimits, Isolation, Outcome, TransactionOptions};
 use trinitylake::version::Version;
 
@@ -23,6 +24,8 @@ pub struct Findings {
     /// Versions with transactions of several processes.
     pub carried_versions: u64,
     pub write_skews: u64,
+    /// Versions in which an expiry removed the ids of transactions.
+    pub forgetting_versions: u64,
 }
 
 fn key(kind: ObjectKind, name: &Name) -> (String, Name) {
@@ -65,6 +68,10 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
         let mut model = states.last().cloned().unwrap_or_default();
         let mut processes = BTreeSet::new();
         for transaction in &version.metadata.committed {
+            if transaction.message == FORGET_MESSAGE {
+                findings.forgetting_versions += 1;
+                continue;
+            }
             let record = by_id.get(transaction.id.as_str()).unwrap_or_else(|| {
                 panic!("version {number} holds transaction {}, which nobody made", transaction.id)
             });
@@ -110,10 +117,23 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
         let expected = versions.and_then(|versions| versions.last()).filter(|version| **version >= oldest);
         match fate(&living, &record.id).await {
             Ok(Fate::Committed(Some(version))) => assert_eq!(Some(&version), expected, "{record:?}"),
+            Ok(Fate::Undone { version, by }) => {
+                assert_eq!(Some(&version), expected, "{record:?}");
+                assert!(version < by && by <= last_rollback, "{record:?} was undone in {by}");
+            }
             Ok(Fate::Committed(None)) => assert!(versions.is_some(), "{record:?}"),
             Ok(Fate::NotCommitted) => assert_eq!(expected, None, "{record:?}"),
             Ok(Fate::Unknown) => assert!(oldest > 0 && expected.is_none(), "{record:?}"),
             Err(error) => panic!("{error}"),
+        }
+    }
+    // Ids that were chosen stay used as long as their versions are kept.
+    let tip = living.latest().await.unwrap();
+    for record in records.iter().filter(|record| record.was_resumed) {
+        let versions = committed_in.get(&record.id);
+        if versions.and_then(|versions| versions.last()).is_some_and(|version| *version >= oldest) {
+            let key = tip.config.names.transaction_key(&record.id).unwrap();
+            assert!(tip.get(&key).await.unwrap().is_some(), "{record:?} could be committed again");
         }
     }
     goes_on(&living).await;

@@ -30,6 +30,7 @@ struct Totals {
     shared_versions: u64,
     carried_versions: u64,
     write_skews: u64,
+    forgetting_versions: u64,
     expired: u64,
     resumed: u64,
     faults: BTreeMap<&'static str, u64>,
@@ -60,6 +61,7 @@ fn run(seed: u64, totals: &mut Totals) {
         totals.shared_versions += findings.shared_versions;
         totals.carried_versions += findings.carried_versions;
         totals.write_skews += findings.write_skews;
+        totals.forgetting_versions += findings.forgetting_versions;
         totals.expired += world.boundary();
         for (fault, count) in world.faults() {
             *totals.faults.entry(fault).or_default() += count;
@@ -90,8 +92,9 @@ fn no_history_loses_or_invents_anything() {
         run(seed, &mut totals);
     }
     println!(
-        "{seeds} seeds: {} transactions, {} committed, {} refused, {} unknown, {} resumed elsewhere; {} versions, {} \
-         of them shared, {} across processes, {} expired; {} write skews under SNAPSHOT; faults {:?}",
+        "{seeds} seeds: {} transactions, {} committed, {} refused, {} unknown, {} resumed elsewhere; {} versions, {} of them \
+         shared, {} across processes, {} to forget ids, {} expired; {} write \
+         skews under SNAPSHOT; faults {:?}",
         totals.transactions,
         totals.committed,
         totals.conflicts,
@@ -100,6 +103,7 @@ fn no_history_loses_or_invents_anything() {
         totals.versions,
         totals.shared_versions,
         totals.carried_versions,
+        totals.forgetting_versions,
         totals.expired,
         totals.write_skews,
         totals.faults,
@@ -115,6 +119,7 @@ fn no_history_loses_or_invents_anything() {
             totals.conflicts,
             totals.shared_versions,
             totals.carried_versions,
+            totals.forgetting_versions,
             totals.expired,
             totals.resumed,
         ];

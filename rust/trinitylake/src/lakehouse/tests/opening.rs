@@ -3,16 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::definition::{LakehouseDefinition, proto};
 use crate::environment::Environment;
 use crate::environment::testing::{START_MILLIS, TestEnvironment};
 use crate::error::Error;
-use crate::fixture::{MemoryFiles, add_namespace, contents, create, names, open, small_definition};
+use crate::fixture::{Intruder, MemoryFiles, add_namespace, contents, create, names, open, small_definition};
 use crate::lakehouse::Lakehouse;
 use crate::node::codec::{decode, encode};
 use crate::node::draft::Draft;
 use crate::path::root_path;
+use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::storage::{CountingStorage, Storage};
+use crate::version::expiry::expire;
 use crate::version::time_travel::version_at;
 
 #[tokio::test]
@@ -187,4 +191,62 @@ async fn mode_36_a_root_of_another_version_or_order_is_corrupt() {
         matches!(opened, Err(Error::CorruptFile { ref message, .. }) if message.contains("order")),
         "{opened:?}"
     );
+}
+
+/// Others use the lakehouse, and its first versions expire. A creator that stood still for as long fills the
+/// slot of version 0 anew.
+async fn live_and_expire(files: Arc<MemoryFiles>, late_root: Option<Bytes>) {
+    let lakehouse = open(files.clone(), &TestEnvironment::seeded(2)).await;
+    for namespace in ["a", "b"] {
+        add_namespace(&lakehouse, namespace).await.unwrap();
+    }
+    expire(&lakehouse, Some(2), false).await.unwrap();
+    if let Some(root) = late_root {
+        files.overwrite(&root_path(0), root);
+    }
+}
+
+async fn assert_alive(files: &Arc<MemoryFiles>) {
+    let latest = open(files.clone(), &TestEnvironment::seeded(3)).await.latest().await.unwrap();
+    assert_eq!(names(&latest).await, ["namespace a", "namespace b"]);
+    assert!(files.has(&latest.metadata.lakehouse_definition));
+}
+
+/// A creator whose reply was lost found the root of another in its slot, and deleted the definition of the
+/// lakehouse, which was its own.
+#[tokio::test]
+async fn a_creation_that_cannot_tell_who_was_first_deletes_nothing() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let elsewhere = MemoryFiles::shared();
+    create(elsewhere.clone(), &TestEnvironment::seeded(4)).await;
+    let late_root = elsewhere.get(&root_path(0)).await.unwrap();
+    let intruder = Intruder::new(&files);
+    intruder.add(|| async {});
+    let shared = files.clone();
+    intruder.add(|| live_and_expire(shared, Some(late_root)));
+    let faults = [
+        Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path(&root_path(0)), Action::FailAfter),
+        Fault::new(Trigger::on(Verb::Get, 0).path(&root_path(0)), Action::FailBefore),
+    ];
+    let storage = Arc::new(FaultyStorage::new(intruder.clone(), faults));
+    let error = Lakehouse::create(storage.clone(), environment, small_definition(), None).await.unwrap_err();
+    assert!(matches!(error, Error::CommitStateUnknown(_)), "{error}");
+    assert_eq!((storage.unfired().len(), intruder.waiting()), (0, 0));
+    assert_alive(&files).await;
+}
+
+/// Its root landed in a slot that had expired: it believed that the lakehouse was its own, and empty.
+#[tokio::test]
+async fn a_creation_that_comes_too_late_says_so() {
+    let files = MemoryFiles::shared();
+    let intruder = Intruder::new(&files);
+    let shared = files.clone();
+    intruder.add(|| async move {
+        create(shared.clone(), &TestEnvironment::seeded(4)).await;
+        live_and_expire(shared, None).await;
+    });
+    let environment = TestEnvironment::seeded(1);
+    let error = Lakehouse::create(intruder, environment, small_definition(), None).await.unwrap_err();
+    assert!(matches!(error, Error::CommitStateUnknown(_)), "{error}");
+    assert_alive(&files).await;
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::definition::{LakehouseDefinition, proto};
 use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
 use crate::fixture::{
@@ -10,7 +11,8 @@ use crate::fixture::{
 };
 use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
-use crate::transaction::distributed::{Fate, fate, saved};
+use crate::transaction::distributed::saved;
+use crate::transaction::fate::{Fate, fate};
 use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
 use crate::version::expiry::expire;
 
@@ -200,16 +202,74 @@ async fn a_saved_transaction_expires() {
     assert!(saved(&lakehouse).await.unwrap().is_empty());
     assert!(matches!(Transaction::resume(&lakehouse, "job").await, Err(Error::TransactionExpired(_))));
 
-    // Or the version it began on does.
+    // Or the version it began on does, where the expiry does not know of saved transactions.
     let (_, lakehouse, _) = self::lake().await;
     let mut transaction = job(&lakehouse, Isolation::Snapshot).await;
     transaction.create(Namespace, "a", "", text("")).await.unwrap();
     transaction.save().await.unwrap();
     add_namespace(&lakehouse, "x").await.unwrap();
     add_namespace(&lakehouse, "y").await.unwrap();
-    expire(&lakehouse, Some(4), false).await.unwrap();
-    assert!(matches!(Transaction::resume(&lakehouse, "job").await, Err(Error::TransactionExpired(_))));
+    crate::version::boundary::publish(lakehouse.storage().as_ref(), 4).await.unwrap();
+    assert!(saved(&lakehouse).await.unwrap().is_empty());
+    let fresh = open(lakehouse.storage().clone(), &TestEnvironment::seeded(2)).await;
+    assert!(matches!(Transaction::resume(&fresh, "job").await, Err(Error::TransactionExpired(_))));
     assert!(matches!(Transaction::resume(&lakehouse, "nobody").await, Err(Error::ObjectNotFound(_))));
+}
+
+/// A load waited for its audit while the versions since were swept away: it could only be thrown away.
+#[tokio::test]
+async fn expiry_spares_what_a_saved_transaction_rests_on() {
+    for before in [Some(6), None] {
+        let environment = TestEnvironment::seeded(1);
+        // Retention keeps nothing but the latest version.
+        let definition = LakehouseDefinition::encode(proto::LakehouseDef {
+            maximum_version_age_millis: 1,
+            minimum_versions_to_keep: 1,
+            ..Default::default()
+        });
+        let lakehouse =
+            Lakehouse::create(MemoryFiles::shared(), environment.clone(), definition, None).await.unwrap();
+        add_namespace(&lakehouse, "ns").await.unwrap();
+        add_table(&lakehouse, "ns", "old").await.unwrap();
+        let mut transaction = job(&lakehouse, Isolation::Serializable).await;
+        transaction.create(Table, "ns", "new", text("new")).await.unwrap();
+        transaction.save().await.unwrap();
+        for namespace in ["w", "x", "y", "z"] {
+            add_namespace(&lakehouse, namespace).await.unwrap();
+        }
+        environment.advance(Duration::from_secs(60));
+        assert_eq!(expire(&lakehouse, before, true).await.unwrap(), [0, 1], "{before:?}");
+        assert_eq!(expire(&lakehouse, before, false).await.unwrap(), [0, 1], "{before:?}");
+        assert_eq!(saved(&lakehouse).await.unwrap().len(), 1);
+        let mut resumed = Transaction::resume(&lakehouse, "job").await.unwrap();
+        assert_eq!(commit(&mut resumed).await.unwrap(), 7);
+        // Nobody rests on them any more.
+        assert_eq!(expire(&lakehouse, before, false).await.unwrap()[..4], [2, 3, 4, 5]);
+    }
+}
+
+#[tokio::test]
+async fn expiry_does_not_wait_for_transactions_that_are_over() {
+    let over: [fn(&mut Transaction) -> futures::future::BoxFuture<'_, ()>; 2] = [
+        |transaction| Box::pin(async { transaction.discard().await.unwrap() }),
+        |transaction| Box::pin(async { assert_eq!(commit(transaction).await.unwrap(), 4) }),
+    ];
+    for end in over {
+        let (_, lakehouse, _) = lake().await;
+        let mut transaction = job(&lakehouse, Isolation::Snapshot).await;
+        transaction.create(Namespace, "a", "", text("")).await.unwrap();
+        transaction.save().await.unwrap();
+        add_namespace(&lakehouse, "x").await.unwrap();
+        end(&mut transaction).await;
+        assert_eq!(expire(&lakehouse, Some(3), false).await.unwrap(), [0, 1, 2]);
+    }
+    let (_, lakehouse, environment) = lake().await;
+    let mut transaction = job(&lakehouse, Isolation::Snapshot).await;
+    transaction.create(Namespace, "a", "", text("")).await.unwrap();
+    transaction.save().await.unwrap();
+    add_namespace(&lakehouse, "x").await.unwrap();
+    environment.advance(Duration::from_secs(25 * 3600));
+    assert_eq!(expire(&lakehouse, Some(3), false).await.unwrap(), [0, 1, 2]);
 }
 
 #[tokio::test]

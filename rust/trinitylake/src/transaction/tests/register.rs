@@ -12,8 +12,11 @@ use crate::fixture::{
 };
 use crate::key::ObjectKind::{Namespace, Table, View};
 use crate::lakehouse::Lakehouse;
-use crate::register::register;
+use crate::node::draft::Row;
+use crate::register::{register, register_parts};
 use crate::transaction::Isolation;
+use crate::tree::bulk::NodeWriter;
+use crate::tree::leaf_writer::LeafWriter;
 use crate::version::Version;
 
 /// Registers namespace `r` and tables in it; the locations name files that nobody reads here.
@@ -28,7 +31,7 @@ async fn register_tables(lakehouse: &Arc<Lakehouse>, tables: std::ops::Range<usi
 
 async fn register_keys(lakehouse: &Arc<Lakehouse>, keys: &[String]) -> Result<Arc<Version>> {
     let locations = StringArray::from_iter_values(keys.iter().map(|key| format!("file of {key}")));
-    register(lakehouse, StringArray::from_iter_values(keys), locations, "register", "me").await
+    register(lakehouse, StringArray::from_iter_values(keys), locations, false, "register", "me").await
 }
 
 #[tokio::test]
@@ -84,6 +87,24 @@ async fn registrations_that_break_a_rule_are_refused() {
 }
 
 #[tokio::test]
+async fn objects_that_exist_are_replaced_if_that_is_asked_for() {
+    let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
+    register_tables(&lakehouse, 0..20).await.unwrap();
+    let sizes = lakehouse.known().config.names;
+    let keys = ["t0003", "t0019", "zz"].map(|name| sizes.table_key("r", name).unwrap());
+    let newer = StringArray::from(vec!["newer"; keys.len()]);
+    let version =
+        register(&lakehouse, StringArray::from_iter_values(&keys), newer, true, "", "").await.unwrap();
+    assert_eq!(names(&version).await.len(), 1 + 21);
+    for key in &keys {
+        assert_eq!(version.get(key).await.unwrap().unwrap(), "newer");
+    }
+    let kept = sizes.table_key("r", "t0004").unwrap();
+    assert_eq!(version.get(&kept).await.unwrap().unwrap(), format!("file of {kept}"));
+    assert_whole(&version).await;
+}
+
+#[tokio::test]
 async fn conflicts_are_found_against_a_registration() {
     for isolation in [Isolation::Snapshot, Isolation::Serializable] {
         let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
@@ -123,4 +144,50 @@ async fn a_registration_that_meets_a_commit_is_a_conflict() {
     assert!(matches!(error, Error::CommitConflict { .. }), "{error}");
     assert_eq!(register_tables(&lakehouse, 0..10).await.unwrap().number, 2);
     assert_eq!(names(&lakehouse.known()).await.len(), 12);
+}
+
+/// Namespace `p` and tables in it, built by two workers on a version without objects.
+async fn register_by_workers(lakehouse: &Lakehouse, base: &Version, tables: usize) -> Result<Arc<Version>> {
+    let sizes = base.config.names;
+    let mut keys = vec![sizes.namespace_key("p").unwrap()];
+    keys.extend((0..tables).map(|i| sizes.table_key("p", &format!("t{i:04}")).unwrap()));
+    let rows: Vec<Row> =
+        keys.iter().map(|key| Row { key: key.as_str().into(), value: "file".into() }).collect();
+    let environment = lakehouse.environment();
+    let writer = NodeWriter {
+        storage: lakehouse.storage().as_ref(),
+        environment: environment.as_ref(),
+        config: &base.config,
+    };
+    let (mut leaves, mut loose) = (Vec::new(), Vec::new());
+    for part in [0..rows.len() / 3, rows.len() / 3..rows.len()] {
+        let mut worker = LeafWriter::new(rows.len(), base.config.order, part.start);
+        leaves.extend(worker.push(&writer, rows[part].to_vec()).await.unwrap());
+        loose.extend(worker.finish());
+    }
+    register_parts(lakehouse, base, rows.len(), leaves, loose, "parts", "me").await
+}
+
+#[tokio::test]
+async fn what_workers_wrote_is_one_version_that_commits_go_on_from() {
+    for tables in [0, 1, 500] {
+        let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
+        let base = lakehouse.latest().await.unwrap();
+        let version = register_by_workers(&lakehouse, &base, tables).await.unwrap();
+        assert_eq!((version.number, names(&version).await.len()), (1, 1 + tables));
+        assert_whole(&version).await;
+        assert_eq!(version.changes(&base).await.unwrap().len(), 1 + tables);
+        add_table(&lakehouse, "p", "after").await.unwrap();
+        assert_whole(&lakehouse.latest().await.unwrap()).await;
+    }
+}
+
+#[tokio::test]
+async fn what_workers_wrote_on_an_older_version_is_a_conflict() {
+    let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
+    let base = lakehouse.latest().await.unwrap();
+    add_namespace(&lakehouse, "rival").await.unwrap();
+    let error = register_by_workers(&lakehouse, &base, 100).await.unwrap_err();
+    assert!(matches!(error, Error::CommitConflict { .. }), "{error}");
+    assert_eq!(names(&lakehouse.latest().await.unwrap()).await.len(), 1);
 }

@@ -6,7 +6,15 @@ use rand::{RngExt, SeedableRng};
 
 use super::model::{Changes, Dictionary, Model, config};
 use crate::error::Error;
-use crate::tree::bulk::{build, merge_runs};
+use crate::tree::bulk::{NodeWriter, build, merge_runs};
+
+fn writer(model: &Model) -> NodeWriter<'_> {
+    NodeWriter {
+        storage: model.files.as_ref(),
+        environment: model.environment.as_ref(),
+        config: &model.config,
+    }
+}
 
 async fn built(order: usize, count: usize) -> Model {
     let config = config(order, 200, 200, 2000);
@@ -14,7 +22,7 @@ async fn built(order: usize, count: usize) -> Model {
     let dictionary: Dictionary = (0..count).map(|i| (format!("k{i:06}"), format!("v{i}"))).collect();
     let keys = StringArray::from_iter_values(dictionary.keys());
     let locations = StringArray::from_iter_values(dictionary.values());
-    let root = build(&empty.nodes, empty.environment.as_ref(), &config, &keys, &locations).await.unwrap();
+    let root = build(&writer(&empty), &keys, &locations).await.unwrap();
     Model::of(config, dictionary, root, empty)
 }
 
@@ -71,19 +79,19 @@ async fn a_build_refuses_keys_that_do_not_ascend() {
     let model = Model::empty(config(4, 0, 0, 1024), 0);
     for keys in [vec!["b", "a"], vec!["a", "a"]] {
         let keys = StringArray::from(keys);
-        let error = build(&model.nodes, model.environment.as_ref(), &model.config, &keys, &keys).await;
+        let error = build(&writer(&model), &keys, &keys).await;
         assert!(matches!(error, Err(Error::InvalidArgument(_))), "{error:?}");
     }
     let (two, one) = (StringArray::from(vec!["a", "b"]), StringArray::from(vec!["a"]));
-    let error = build(&model.nodes, model.environment.as_ref(), &model.config, &two, &one).await;
+    let error = build(&writer(&model), &two, &one).await;
     assert!(matches!(error, Err(Error::InvalidArgument(_))), "{error:?}");
 }
 
 #[test]
-fn merged_runs_ascend_and_a_key_in_both_is_refused() {
+fn merged_runs_ascend_and_a_key_in_both_is_refused_or_replaced() {
     let run = |keys: &[&str]| StringArray::from_iter_values(keys);
     let merge = |left: &StringArray, right: &StringArray| {
-        merge_runs((left, left), (right, right), |key| Error::ObjectAlreadyExists(key.to_string()))
+        merge_runs((left, left), (right, right), |key| Err(Error::ObjectAlreadyExists(key.to_string())))
     };
     let (keys, locations) = merge(&run(&["a", "d"]), &run(&["b", "c", "e"])).unwrap();
     assert_eq!(*keys, run(&["a", "b", "c", "d", "e"]));
@@ -91,4 +99,9 @@ fn merged_runs_ascend_and_a_key_in_both_is_refused() {
     assert_eq!(merge(&run(&[]), &run(&["a"])).unwrap().0.len(), 1);
     let error = merge(&run(&["a", "d"]), &run(&["b", "d"])).unwrap_err();
     assert!(matches!(error, Error::ObjectAlreadyExists(key) if key == "d"));
+    let (old, new) = (run(&["1", "2", "3"]), run(&["4", "5", "6"]));
+    let (left, right) = (run(&["a", "d", "e"]), run(&["a", "b", "e"]));
+    let (keys, locations) = merge_runs((&left, &old), (&right, &new), |_| Ok(())).unwrap();
+    assert_eq!((*keys).clone(), run(&["a", "b", "d", "e"]));
+    assert_eq!((*locations).clone(), run(&["4", "5", "2", "6"]));
 }

@@ -1,0 +1,91 @@
+"""`import`: the namespaces, tables and views of another catalog, in one version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from trinitylake.cli.app import Json, Options, Root, command, key_values, open_lakehouse
+from trinitylake.cli.output import console, emit
+from trinitylake.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from trinitylake.bulk.registration import Progress as OnProgress
+
+
+@command
+def import_(
+    root: Root,
+    catalog: Annotated[str, typer.Argument(help="The catalog's name, as PyIceberg's configuration has it.")],
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="KEY=VALUE", help="A property of the catalog; may be repeated."),
+    ] = None,
+    namespaces: Annotated[
+        list[str] | None, typer.Option("--namespace", help="Only this one and what is in it; may be repeated.")
+    ] = None,
+    existing: Annotated[
+        Literal["fail", "skip", "replace"], typer.Option(help="What becomes of tables and views that exist.")
+    ] = "fail",
+    message: Annotated[str, typer.Option("--message", "-m", help="Why, for the log.")] = "",
+    author: Annotated[str, typer.Option("--author", help="Who, for the log.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read everything and commit nothing.")] = False,
+    options: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Import the namespaces, tables and views of another Iceberg catalog in one version.
+
+    Nothing is copied: tables below the root become managed, all others external and read-only.
+    """
+    from trinitylake.bulk import import_catalog
+
+    lake = open_lakehouse(root, options)
+    with _progress() as on_progress:
+        done = import_catalog(
+            lake,
+            _catalog(catalog, key_values(properties)),
+            namespaces=namespaces or None,
+            existing=existing,
+            message=message,
+            author=author,
+            dry_run=dry_run,
+            progress=on_progress,
+        )
+    counted = ", ".join(
+        f"{len(names)} {kind}{'' if len(names) == 1 else 's'}"
+        for kind, names in (("namespace", done.namespaces), ("table", done.tables), ("view", done.views))
+    )
+    skipped = f"; {len(done.skipped)} existed" if done.skipped else ""
+    if done.version is not None:
+        text = f"version {done.version} has {counted} of {catalog}{skipped}"
+    else:
+        text = f"{'would import ' if dry_run else ''}{counted}{skipped}"
+    emit(asdict(done), Text(text), as_json)
+
+
+def _catalog(name: str, properties: dict[str, str]) -> Catalog:
+    """Raises `InvalidArgument` for a catalog that is not configured, or not well."""
+    from pyiceberg.catalog import load_catalog
+
+    try:
+        return load_catalog(name, **properties)
+    except (ValueError, ImportError) as error:
+        raise InvalidArgument(f"cannot open the catalog {name!r}: {error}") from error
+
+
+@contextmanager
+def _progress() -> Iterator[OnProgress]:
+    """A bar on standard error while people look at it, where it leaves the document on standard output alone."""
+    out = console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
+        task = bar.add_task("reading")
+        yield lambda done, total: bar.update(task, completed=done, total=total)

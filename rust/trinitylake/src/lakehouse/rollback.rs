@@ -1,0 +1,71 @@
+//! Going back: the tree of an earlier version becomes the latest again, as a new version.
+
+use std::sync::Arc;
+
+use futures::future::try_join;
+
+use super::Lakehouse;
+use crate::error::Result;
+use crate::node::codec::encode;
+use crate::node::draft::{Draft, Message, Text};
+use crate::transaction::records::records;
+use crate::tree::advance::advance;
+use crate::version::Version;
+use crate::version::metadata::{
+    CommittedTransaction, OPERATION_PROPERTY, OPERATION_ROLLBACK, ROLLBACK_TARGET_PROPERTY,
+};
+
+/// Changed records that one node takes before they may sink.
+const RECORDS_AT_ONCE: usize = 1000;
+
+impl Lakehouse {
+    /// Makes the tree of version `number` the latest again, as a new version. Whoever commits meanwhile
+    /// is not rolled back unseen: `CommitConflict`. Ids of transactions that committed since stay used.
+    pub async fn rollback(&self, number: u64, message: &str, author: &str) -> Result<Arc<Version>> {
+        let latest = self.latest().await?;
+        let target = self.version(number).await?;
+        let properties = [
+            (OPERATION_PROPERTY.to_string(), OPERATION_ROLLBACK.to_string()),
+            (ROLLBACK_TARGET_PROPERTY.to_string(), number.to_string()),
+        ];
+        let transaction = CommittedTransaction {
+            id: self.environment.uuid().to_string(),
+            isolation: "serializable".into(),
+            message: message.into(),
+            author: author.into(),
+            began_at_version: latest.number,
+            properties: properties.into(),
+        };
+        let draft = self.tree_with_records_of(&latest, &target, &transaction.id).await?;
+        let mut metadata = self.next_metadata(&latest, vec![transaction]);
+        metadata.rollback_from_root = Some(latest.root_path.clone());
+        self.publish_alone(&latest, metadata, draft, "the rollback").await
+    }
+
+    /// The root of `target`, with the records of chosen ids as they are in `latest`.
+    async fn tree_with_records_of(&self, latest: &Version, target: &Version, id: &str) -> Result<Draft> {
+        let (kept, there) = try_join(records(latest), records(target)).await?;
+        let txn: Text = id.into();
+        let message = |key: &String, value: Option<&String>| Message {
+            key: key.as_str().into(),
+            value: value.map(|location| location.as_str().into()),
+            txn: txn.clone(),
+        };
+        let new = kept.iter().filter(|(key, location)| there.get(*key) != Some(*location));
+        let gone = there.keys().filter(|key| !kept.contains_key(*key));
+        let mut messages: Vec<Message> = new.map(|(key, location)| message(key, Some(location))).collect();
+        messages.extend(gone.map(|key| message(key, None)));
+
+        let config = &latest.config;
+        let mut root = target.root.clone();
+        let mut draft = Draft::of(&root, self.nodes.height_of(&root).await?);
+        for some in messages.chunks(RECORDS_AT_ONCE) {
+            let advance =
+                advance(&self.nodes, self.environment.as_ref(), config, &root, some.to_vec(), 0).await?;
+            self.nodes.write(self.encode_nodes(config, advance.nodes)?).await?;
+            draft = advance.root;
+            root = Arc::new(encode(&[], &draft, config.order, config.compression)?.node);
+        }
+        Ok(draft)
+    }
+}

@@ -1,0 +1,197 @@
+//! Ids that were chosen commit once: after a rollback, too, and until their version has expired.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+
+use crate::environment::testing::TestEnvironment;
+use crate::error::{Error, Result};
+use crate::fixture::{MemoryFiles, add_namespace, assert_whole, commit, contents, create, names, open, text};
+use crate::key::ObjectKind::{Namespace, TransactionRecord};
+use crate::lakehouse::Lakehouse;
+use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
+use crate::transaction::distributed::saved;
+use crate::transaction::fate::{Fate, fate};
+use crate::transaction::records::records;
+use crate::transaction::{Transaction, TransactionOptions};
+use crate::version::expiry::expire;
+
+async fn lake() -> Arc<Lakehouse> {
+    create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await
+}
+
+async fn job(lakehouse: &Arc<Lakehouse>, id: &str) -> Transaction {
+    let options = TransactionOptions { id: Some(id.into()), ..TransactionOptions::default() };
+    let mut transaction = lakehouse.begin(lakehouse.latest().await.unwrap(), options).unwrap();
+    let namespace = format!("of-{id}");
+    if !transaction.exists(Namespace, &namespace, "").await.unwrap() {
+        transaction.create(Namespace, &namespace, "", text(id)).await.unwrap();
+    }
+    transaction
+}
+
+async fn run(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<u64> {
+    commit(&mut job(lakehouse, id).await).await
+}
+
+/// The ids in the latest tree.
+async fn recorded(lakehouse: &Arc<Lakehouse>) -> Vec<String> {
+    let latest = lakehouse.latest().await.unwrap();
+    let decode = |key: &String| latest.config.names.decode(key).unwrap().name;
+    records(&latest).await.unwrap().keys().map(decode).collect()
+}
+
+fn assert_undone(error: &Error, version: u64, by: u64) {
+    let Error::CommitConflict { message, winners, .. } = error else { panic!("{error}") };
+    let told = format!("committed in version {version} and undone by the rollback in version {by}");
+    assert!(message.contains(&told), "{message}");
+    assert_eq!((winners[0].version, winners[0].message.as_str()), (by, "bad load"));
+}
+
+/// An operator took a load back. The job that had made it came again, since it never got an answer, and
+/// loaded everything anew.
+#[tokio::test]
+async fn what_was_undone_is_not_done_again_under_the_same_id() {
+    let lakehouse = lake().await;
+    let before = add_namespace(&lakehouse, "a").await.unwrap();
+    let version = run(&lakehouse, "nightly").await.unwrap();
+    let back = lakehouse.rollback(before, "bad load", "").await.unwrap();
+    assert_eq!(fate(&lakehouse, "nightly").await.unwrap(), Fate::Undone { version, by: back.number });
+    // Whoever began before the rollback is told as well.
+    let options = TransactionOptions { id: Some("nightly".into()), ..TransactionOptions::default() };
+    let mut late = lakehouse.begin(lakehouse.version(before).await.unwrap(), options).unwrap();
+    late.create(Namespace, "late", "", text("late")).await.unwrap();
+    assert_undone(&commit(&mut late).await.unwrap_err(), version, back.number);
+    assert_undone(&run(&lakehouse, "nightly").await.unwrap_err(), version, back.number);
+    let latest = lakehouse.latest().await.unwrap();
+    assert_eq!(latest.number, back.number);
+    assert_eq!(names(&latest).await, ["namespace a", "transaction nightly"]);
+    run(&lakehouse, "nightly-2").await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_saved_committed_and_undone_is_not_open() {
+    let lakehouse = lake().await;
+    let before = add_namespace(&lakehouse, "a").await.unwrap();
+    job(&lakehouse, "audit").await.save().await.unwrap();
+    let version = commit(&mut Transaction::resume(&lakehouse, "audit").await.unwrap()).await.unwrap();
+    let back = lakehouse.rollback(before, "bad load", "").await.unwrap();
+    assert_eq!(saved(&lakehouse).await.unwrap(), []);
+    assert_undone(&Transaction::resume(&lakehouse, "audit").await.unwrap_err(), version, back.number);
+    assert_eq!(fate(&lakehouse, "audit").await.unwrap(), Fate::Undone { version, by: back.number });
+}
+
+#[tokio::test]
+async fn a_rollback_that_is_undone_undoes_nothing() {
+    let lakehouse = lake().await;
+    let before = add_namespace(&lakehouse, "a").await.unwrap();
+    let first = run(&lakehouse, "first").await.unwrap();
+    let second = run(&lakehouse, "second").await.unwrap();
+    let gone = lakehouse.rollback(before, "bad load", "").await.unwrap().number;
+    let between = run(&lakehouse, "between").await.unwrap();
+    let returned = lakehouse.rollback(first, "half of it was good", "").await.unwrap().number;
+    assert_eq!(fate(&lakehouse, "first").await.unwrap(), Fate::Committed(Some(first)));
+    assert_eq!(run(&lakehouse, "first").await.unwrap(), first);
+    for (id, version) in [("second", second), ("between", between)] {
+        assert_eq!(fate(&lakehouse, id).await.unwrap(), Fate::Undone { version, by: returned });
+    }
+    assert!(gone < returned);
+    assert_eq!(recorded(&lakehouse).await, ["between", "first", "second"]);
+    assert_eq!(names(&lakehouse.known()).await[..2], ["namespace a", "namespace of-first"]);
+}
+
+#[tokio::test]
+async fn a_rollback_keeps_many_ids_and_the_rules_of_the_tree() {
+    let lakehouse = lake().await;
+    let before = add_namespace(&lakehouse, "a").await.unwrap();
+    let ids: Vec<String> = (0..2500).map(|number| format!("job-{number:04}")).collect();
+    let done = join_all(ids.iter().map(|id| run(&lakehouse, id))).await;
+    assert!(done.iter().all(|version| version.is_ok()));
+    let back = lakehouse.rollback(before, "", "").await.unwrap();
+    assert_eq!(recorded(&lakehouse).await, ids);
+    assert_eq!(contents(&back).await.len(), ids.len() + 1);
+    assert_whole(&back).await;
+    assert!(matches!(run(&lakehouse, "job-0123").await, Err(Error::CommitConflict { .. })));
+    // Forward again: the objects are back, the ids as they were.
+    let forward = lakehouse.rollback(back.number - 1, "", "").await.unwrap();
+    assert_eq!(contents(&forward).await.len(), 2 * ids.len() + 1);
+    assert_whole(&forward).await;
+}
+
+#[tokio::test]
+async fn expiry_forgets_the_ids_of_versions_that_expired_and_no_others() {
+    let lakehouse = lake().await;
+    for id in ["a", "b", "c", "d"] {
+        run(&lakehouse, id).await.unwrap();
+    }
+    assert_eq!(expire(&lakehouse, Some(3), true).await.unwrap(), [0, 1, 2]);
+    assert_eq!(recorded(&lakehouse).await, ["a", "b", "c", "d"], "a dry run forgets nothing");
+    assert_eq!(expire(&lakehouse, Some(3), false).await.unwrap(), [0, 1, 2]);
+    assert_eq!(recorded(&lakehouse).await, ["c", "d"]);
+    let latest = lakehouse.known();
+    assert_eq!((latest.number, latest.metadata.committed.len()), (5, 1));
+    let objects = names(&latest).await.into_iter().filter(|name| name.starts_with("namespace"));
+    assert_eq!(objects.count(), 4, "nothing else goes");
+    assert_whole(&latest).await;
+    assert_eq!(run(&lakehouse, "c").await.unwrap(), 3, "its version is kept");
+    assert_eq!(fate(&lakehouse, "a").await.unwrap(), Fate::Unknown);
+
+    // Who uses an expired id again is recorded again, and not forgotten for the old record's sake.
+    let options = TransactionOptions { id: Some("a".into()), ..TransactionOptions::default() };
+    let mut again = lakehouse.begin(latest, options).unwrap();
+    again.create(Namespace, "again", "", text("again")).await.unwrap();
+    let version = commit(&mut again).await.unwrap();
+    expire(&lakehouse, Some(4), false).await.unwrap();
+    assert_eq!(recorded(&lakehouse).await, ["a", "d"]);
+    assert_eq!(fate(&lakehouse, "a").await.unwrap(), Fate::Committed(Some(version)));
+    let latest = lakehouse.latest().await.unwrap().number;
+    expire(&lakehouse, Some(5), false).await.unwrap();
+    assert_eq!(recorded(&lakehouse).await, ["a"]);
+    expire(&lakehouse, Some(version), false).await.unwrap();
+    assert_eq!(lakehouse.latest().await.unwrap().number, latest + 1, "nothing to forget, no version");
+}
+
+#[tokio::test]
+async fn an_id_that_a_rollback_kept_is_forgotten_with_its_version() {
+    let lakehouse = lake().await;
+    run(&lakehouse, "undone").await.unwrap();
+    let back = lakehouse.rollback(0, "bad load", "").await.unwrap();
+    add_namespace(&lakehouse, "a").await.unwrap();
+    expire(&lakehouse, Some(back.number - 1), false).await.unwrap();
+    assert_eq!(recorded(&lakehouse).await, ["undone"], "its version is kept");
+    expire(&lakehouse, Some(back.number), false).await.unwrap();
+    assert_eq!(recorded(&lakehouse).await, [] as [&str; 0]);
+    run(&lakehouse, "undone").await.unwrap();
+}
+
+/// Going back to a tree of before an expiry brings no forgotten id back.
+#[tokio::test]
+async fn a_rollback_does_not_remember_what_was_forgotten() {
+    let lakehouse = lake().await;
+    run(&lakehouse, "old").await.unwrap();
+    let kept = add_namespace(&lakehouse, "a").await.unwrap();
+    expire(&lakehouse, Some(kept), false).await.unwrap();
+    let back = lakehouse.rollback(kept, "", "").await.unwrap();
+    assert_eq!(recorded(&lakehouse).await, [] as [&str; 0]);
+    let kind = |key: &String| back.config.names.decode(key).unwrap().kind;
+    assert!(contents(&back).await.keys().all(|key| kind(key) != TransactionRecord));
+}
+
+/// The process died when the boundary was published, and the ids of what had expired stayed for ever.
+#[tokio::test]
+async fn an_expiry_that_died_leaves_the_ids_to_the_next_one() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    for id in ["a", "b", "c", "d"] {
+        run(&lakehouse, id).await.unwrap();
+    }
+    let mortal = Arc::new(FaultyStorage::new(
+        files.clone(),
+        [Fault::new(Trigger::on(Verb::Delete, 0), Action::DieBefore)],
+    ));
+    expire(&open(mortal.clone(), &environment).await, Some(2), false).await.unwrap_err();
+    assert!(mortal.is_dead());
+    assert_eq!(recorded(&lakehouse).await, ["a", "b", "c", "d"]);
+    assert_eq!(expire(&lakehouse, Some(3), false).await.unwrap(), [0, 1, 2]);
+    assert_eq!(recorded(&lakehouse).await, ["c", "d"]);
+}
