@@ -188,11 +188,16 @@ class AppendFiles(_FastAppendFiles):
         collector = SnapshotSummaryCollector(partition_summary_limit=limit or 0)
         for file in self._added_data_files:
             collector.add_file(data_file=file, partition_spec=specs[file.spec_id], schema=schema)
+        for file in self._deleted_data_files:  # of a subclass: an append has none
+            collector.remove_file(data_file=file, partition_spec=specs[file.spec_id], schema=schema)
         parent = metadata.snapshot_by_id(self._parent_snapshot_id) if self._parent_snapshot_id is not None else None
-        return update_snapshot_summaries(
-            summary=Summary(operation=self._operation, **collector.build(), **snapshot_properties),
+        # PyIceberg counts no totals for `replace`.
+        counted_as = Operation.OVERWRITE if self._operation == Operation.REPLACE else self._operation
+        counted = update_snapshot_summaries(
+            summary=Summary(operation=counted_as, **collector.build(), **snapshot_properties),
             previous_summary=parent.summary if parent is not None else None,
         )
+        return Summary(operation=self._operation, **counted.additional_properties)
 
 
 def mergeable(manifests: Iterable[ManifestFile], fan_in: int, target_size_bytes: int) -> list[list[ManifestFile]]:

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 from pyiceberg.expressions.visitors import manifest_evaluator
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
-from pyiceberg.table import TableProperties
-from pyiceberg.table.snapshots import Operation, SnapshotSummaryCollector, Summary, update_snapshot_summaries
-from pyiceberg.typedef import EMPTY_DICT, Record
-from pyiceberg.utils.properties import property_as_int
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.typedef import Record
 
 from trinitylake.iceberg.append import AppendFiles
 from trinitylake.iceberg.conflict import TableConflict
@@ -119,24 +117,3 @@ class RewriteFiles(AppendFiles):
             return evaluate is not None and evaluate(manifest)
 
         return may_hold
-
-    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
-        metadata = self._transaction.table_metadata
-        specs, schema = metadata.specs(), metadata.schema()
-        limit = property_as_int(
-            metadata.properties,
-            TableProperties.WRITE_PARTITION_SUMMARY_LIMIT,
-            TableProperties.WRITE_PARTITION_SUMMARY_LIMIT_DEFAULT,
-        )
-        collector = SnapshotSummaryCollector(partition_summary_limit=limit or 0)
-        for file in self._added_data_files:
-            collector.add_file(data_file=file, partition_spec=specs[file.spec_id], schema=schema)
-        for file in self._deleted_data_files:
-            collector.remove_file(data_file=file, partition_spec=specs[file.spec_id], schema=schema)
-        parent = metadata.snapshot_by_id(self._parent_snapshot_id) if self._parent_snapshot_id is not None else None
-        # PyIceberg counts no totals for `replace`.
-        counted = update_snapshot_summaries(
-            summary=Summary(operation=Operation.OVERWRITE, **collector.build(), **snapshot_properties),
-            previous_summary=parent.summary if parent is not None else None,
-        )
-        return Summary(operation=self._operation, **counted.additional_properties)
