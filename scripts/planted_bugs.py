@@ -69,8 +69,9 @@ def cargo(work: Path, test: str, *, run: bool) -> subprocess.CompletedProcess[st
     target, *names = shlex.split(test.replace("--test ", "--test="))
     command = [*CARGO, *target.split("=")]
     command += ["--", *names] if run else ["--no-run"]
+    patience = PATIENCE_SECONDS if run else None
     return subprocess.run(
-        command, cwd=work, env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+        command, cwd=work, env=ENVIRONMENT, capture_output=True, text=True, timeout=patience, check=False
     )
 
 

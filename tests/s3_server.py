@@ -9,19 +9,24 @@ break the promise, for the tests that they are found out.
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import boto3
+import trustme
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from moto.s3.models import S3Backend
 from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
+from werkzeug.serving import make_server
 
 #: Values that must never be seen anywhere but in requests.
 ACCESS_KEY = "AKIACANARYACCESSKEY"
@@ -39,6 +44,8 @@ class S3Server:
     """A running server: what a client needs to know."""
 
     endpoint: str
+    #: A file with the authority that vouches for an https endpoint.
+    authority: Path | None = None
 
     @property
     def storage_options(self) -> dict[str, str]:
@@ -81,6 +88,7 @@ class S3Server:
             region_name="us-east-1",
             aws_access_key_id=ACCESS_KEY,
             aws_secret_access_key=SECRET_KEY,
+            verify=self.authority and str(self.authority),
         )
 
     def new_bucket(self) -> str:
@@ -157,3 +165,23 @@ def serve(how: Callable[[Put], Put] = atomic) -> Iterator[S3Server]:
             yield S3Server(f"http://{host}:{port}")
         finally:
             server.stop()
+
+
+@contextmanager
+def serve_tls(folder: Path) -> Iterator[S3Server]:
+    """The atomic server, spoken to by https; the folder gets the file of its authority."""
+    authority, certificate = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(certificate)
+    trusted = folder / "authority.pem"
+    authority.cert_pem.write_to_path(str(trusted))
+    application = DomainDispatcherApplication(create_backend_app)
+    with mock.patch.object(S3Response, "put_object", atomic(PLAIN_PUT)):
+        server = make_server("localhost", 0, application, threaded=True, ssl_context=certificate)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield S3Server(f"https://localhost:{server.port}", trusted)
+        finally:
+            server.shutdown()
+            thread.join()
+            server.server_close()

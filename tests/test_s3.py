@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -333,3 +334,16 @@ def test_the_command_line_prints_no_secret_even_when_it_traces(lake: tl.Lakehous
     assert "nyc" in printed
     for secret in (ACCESS_KEY, SECRET_KEY, SESSION_TOKEN):
         assert secret not in printed
+
+
+def test_https_is_spoken_to_a_store_whose_certificate_is_trusted_and_to_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with s3_server.serve_tls(tmp_path) as server:
+        root = f"s3://{server.new_bucket()}/lake"
+        with pytest.raises(tl.StorageError, match="certificate"):
+            tl.create(root, storage_options={**server.storage_options, "max_retries": "0"})
+        monkeypatch.setenv("SSL_CERT_FILE", str(server.authority))
+        with tl.create(root, storage_options=server.storage_options).transaction() as txn:
+            txn.create_namespace("nyc")
+        assert tl.open(root, storage_options=server.storage_options).namespaces() == ["nyc"]

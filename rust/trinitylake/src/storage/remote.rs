@@ -2,7 +2,7 @@
 //!
 //! Options win over environment variables (`AWS_…`, `GOOGLE_…`, `AZURE_…`), the root wins over both.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
@@ -24,6 +24,7 @@ pub(crate) fn connect(root: &RootUri, mut settings: Settings) -> Result<ObjectSt
     settings.add_environment(root.scheme(), variables);
     let mut secrets = Secrets::default();
     settings.values.iter().filter(|(key, _)| is_secret(key)).for_each(|(_, secret)| secrets.add(secret));
+    provide_cryptography();
     let clients = match root.scheme() {
         Scheme::S3 => s3(root, &settings),
         Scheme::Gcs => gcs(root, &settings),
@@ -37,6 +38,13 @@ pub(crate) fn connect(root: &RootUri, mut settings: Settings) -> Result<ObjectSt
         Error::InvalidArgument(format!("cannot open {root}: {reason}; check the storage options"))
     })?;
     Ok(ObjectStorage::remote(root, creator, store, secrets))
+}
+
+/// What the clients need before the first of them is made.
+fn provide_cryptography() {
+    static PROVIDED: Once = Once::new();
+    // Refused only if the process has a provider already, which is as good.
+    PROVIDED.call_once(|| _ = rustls::crypto::ring::default_provider().install_default());
 }
 
 struct Clients {
