@@ -15,8 +15,8 @@ help:
 	@echo "make lint           rustfmt, clippy, ruff, mypy, generated files"
 	@echo "make test-deep      the same tests with many more histories (hours)"
 	@echo "make fuzz           damaged and hostile bytes for every decoder (RUNS=10000000)"
-	@echo "make soak           processes that commit at once, on disk and on S3, for SECONDS=60 each"
-	@echo "make compatibility  Iceberg's REST Compatibility Kit against the server, and Spark 3.5 (needs Java 17 and Maven)"
+	@echo "make soak           processes that commit at once, on disk and on S3, and a REST server, for SECONDS=60 each"
+	@echo "make compatibility  Iceberg's REST Compatibility Kit, Trino, Flink and Spark 3.5 with the server (needs Java 17 and Maven)"
 	@echo "make planted-bugs   known mistakes, one at a time, and whether the tests find them (half an hour)"
 	@echo "make bench          the benchmarks, with the peers in the same run"
 	@echo "make clean          remove what these commands made"
@@ -83,10 +83,14 @@ SECONDS := 60
 soak: export TRINITYLAKE_SOAK_SECONDS := $(SECONDS)
 soak: $(VENV)/.built
 	$(BIN)/python -m pytest -s tests/test_sigkill.py -k lose_no_increment
+	$(BIN)/python -m benches.python.soak_server --seconds $(SECONDS)
 
 compatibility: $(VENV)/.built test-spark-3.5
 	$(BIN)/python compatibility/run_rck.py
 	$(BIN)/python compatibility/run_pyiceberg.py
+	$(BIN)/python -m pip install --quiet --group compatibility
+	$(BIN)/python compatibility/run_trino.py
+	$(BIN)/python compatibility/run_flink.py
 	$(BIN)/python -m pytest tests/rest
 
 planted-bugs: $(VENV)/.ready

@@ -1,6 +1,6 @@
 """The Iceberg REST Compatibility Kit against this server: `make compatibility`.
 
-Maven brings the kit, its libraries and JUnit's console launcher (`pom.xml`). The server runs in this process over an
+Maven brings the kit, its libraries and JUnit's console launcher (`rck.xml`). The server runs in this process over an
 empty lakehouse in a temporary folder. What the launcher prints goes to `target/compatibility/report.txt`; the exit code
 is 0 only if every test of the kit that applies has passed.
 """
@@ -13,13 +13,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
+
+from artifacts import TARGET, fetched
 
 import trinitylake as tl
 from trinitylake import rest
 
-HERE = Path(__file__).resolve().parent
-TARGET = HERE.parent / "target" / "compatibility"
 KIT = "org.apache.iceberg.rest.RESTCompatibilityKit"
 SUITES = (f"{KIT}CatalogTests", f"{KIT}ViewCatalogTests")
 
@@ -43,28 +42,12 @@ EXPECTED_FAILURES = {
 _FAILURE = re.compile(r"^  JUnit Jupiter:RESTCompatibilityKit\w+:(.+)$", re.M)
 
 
-def libraries() -> list[Path]:
-    """The jars, fetched by Maven if they are not there yet."""
-    folder = TARGET / "lib"
-    pom = HERE / "pom.xml"
-    stamp = TARGET / "pom.xml"
-    if not stamp.exists() or stamp.read_bytes() != pom.read_bytes():
-        shutil.rmtree(folder, ignore_errors=True)
-        maven = shutil.which("mvn")
-        if maven is None:
-            raise SystemExit("the kit comes by Maven: install it, so that `mvn` is in the path")
-        command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
-        subprocess.run(command, check=True)
-        shutil.copyfile(pom, stamp)
-    return sorted(folder.glob("*.jar"))
-
-
 def run(uri: str, root: str, arguments: Sequence[str]) -> str:
     """What the launcher prints."""
     java = shutil.which("java")
     if java is None:
         raise SystemExit("the kit needs Java 17")
-    jars = libraries()
+    jars = fetched("rck.xml")
     launcher = next(jar for jar in jars if jar.name.startswith("junit-platform-console-standalone"))
     # The kit puts a view into a temporary folder, which must lie in the lakehouse.
     properties = {**CHOICES, "uri": uri, "warehouse": "@latest", "java.io.tmpdir": root}
@@ -78,7 +61,6 @@ def run(uri: str, root: str, arguments: Sequence[str]) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     TARGET.mkdir(parents=True, exist_ok=True)
-    libraries()
     with tempfile.TemporaryDirectory() as folder:
         lake = tl.create(f"{folder}/lake", durability="none")
         with rest.serve(lake, options=rest.ServerOptions(overrides_locations=True)) as url:

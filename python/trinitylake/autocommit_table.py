@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from trinitylake.definitions import parse_table_def
+from trinitylake.errors import CommitConflict
 from trinitylake.frozen_table import FrozenTable
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
     from trinitylake.lakehouse import Lakehouse
+    from trinitylake.table import Table
     from trinitylake.transaction import Transaction
 
 Result = TypeVar("Result")
@@ -22,8 +24,8 @@ class AutocommitTable(FrozenTable):
     """A table from `lake.table(...)`.
 
     It reads the version that was the latest when it was opened or last written through, until `refresh`. A write
-    begins a transaction on the latest version, and begins another one there if it lost a race, so it goes by the
-    table's name, not by what this handle has read.
+    begins a transaction on the latest version, and begins another one there if it lost a race. It goes by the table's
+    name there, and raises `CommitConflict` if that is the name of another table by now.
     """
 
     def __init__(self, lakehouse: Lakehouse, namespace: str, name: str, definition: bytes) -> None:
@@ -38,17 +40,34 @@ class AutocommitTable(FrozenTable):
 
     def _write(self, operation: Callable[[IcebergTable], Result], *, replayable: bool = True) -> Result:
         def statement(transaction: Transaction) -> Result:
-            return transaction.table((self._namespace, self._name))._write(operation)
+            return self._in(transaction)._write(operation)
 
-        result = self._lakehouse._execute(statement, replayable=replayable)
+        try:
+            result = self._lakehouse._execute(statement, replayable=replayable)
+        except _AnotherTable as error:
+            raise self._conflict() from error
         self.refresh()
         return result
 
     @contextmanager
     def _writing(self) -> Iterator[IcebergTable]:
-        with (
-            self._lakehouse.begin() as transaction,
-            transaction.table((self._namespace, self._name))._writing() as iceberg,
-        ):
-            yield iceberg
+        try:
+            with self._lakehouse.begin() as transaction, self._in(transaction)._writing() as iceberg:
+                yield iceberg
+        except _AnotherTable as error:
+            raise self._conflict() from error
         self.refresh()
+
+    def _in(self, transaction: Transaction) -> Table:
+        table = transaction.table((self._namespace, self._name))
+        if table.id != self.id:
+            raise _AnotherTable
+        return table
+
+    def _conflict(self) -> CommitConflict:
+        message = f"table {self.name} was dropped, and another table has its name now: open it again"
+        return CommitConflict(message, keys=[f"table {self.name}"])
+
+
+class _AnotherTable(Exception):
+    """Not a conflict yet, because a statement that lost a race starts again, and this one cannot win."""

@@ -13,7 +13,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException
 
 import trinitylake as tl
-from rest.client import Client
+from rest.client import Client, running
 from trinitylake.rest import RestServer
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", "c"]})
@@ -167,6 +167,21 @@ def test_an_entity_tag_saves_the_second_load_until_the_table_changes(http_client
     changed = http_client("GET", path, headers={"If-None-Match": tag})
     assert changed.code == 200
     assert changed.headers["etag"] != tag
+
+
+def test_a_table_without_its_metadata_file_is_told_from_no_table(shop: tl.Lakehouse) -> None:
+    path = "/v1/namespaces/shop/tables/orders"
+    location = shop.table("shop.orders").metadata_location
+    with running(shop) as server:
+        tag = Client(server)("GET", path).headers["etag"]
+    Path(location.removeprefix("file://")).unlink()
+    with running(shop) as server:
+        client = Client(server)
+        answer = client("GET", path)
+        assert (answer.code, answer.error) == (404, "NotFoundException")
+        assert location in answer.body["error"]["message"]
+        assert client("HEAD", path).code == 204
+        assert client("GET", path, headers={"If-None-Match": tag}).code == 304, "what the client has is still right"
 
 
 def test_only_referenced_snapshots_are_sent_on_request(http_client: Client, shop: tl.Lakehouse) -> None:

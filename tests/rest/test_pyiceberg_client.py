@@ -40,7 +40,7 @@ def test_namespaces_nest_and_have_properties(catalog: RestCatalog, lake: tl.Lake
     catalog.create_namespace(("shop", "till", "one"))
     assert catalog.list_namespaces() == [("shop",)]
     assert catalog.list_namespaces("shop") == [("shop", "till")]
-    assert catalog.load_namespace_properties("shop") == {"owner": "ana"}
+    assert catalog.load_namespace_properties("shop").items() >= {("owner", "ana")}
     summary = catalog.update_namespace_properties("shop", {"owner", "none"}, {"city": "Bern"})
     assert (summary.removed, summary.updated, summary.missing) == (["owner"], ["city"], ["none"])
     assert catalog.namespace_exists(("shop", "till", "one"))

@@ -14,6 +14,7 @@ import jwt
 import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
+from pyiceberg.catalog.rest import RestCatalog
 from starlette.routing import Route
 
 import trinitylake as tl
@@ -353,26 +354,93 @@ def test_keys_come_from_a_file_or_over_tls(lake: tl.Lakehouse, keys: str) -> Non
         pass
 
 
-def test_a_plan_reads_no_manifests_of_another_table(ask: Asker, shop: tl.Lakehouse) -> None:
-    """Else a writer who knows where the snapshot of another table is could have its files and partitions told."""
+def stolen_snapshot(ask: Asker, path: str = "/v1/namespaces/shop/tables/orders") -> dict[str, Any]:
+    """A commit to a table whose new snapshot is that of a table which its writer may not read."""
     stolen = ask(ROOT, "GET", "/v1/namespaces/payroll/tables/orders").body["metadata"]["snapshots"][0]
-    path = "/v1/namespaces/shop/tables/orders"
-    mine = ask(WRITER, "GET", path).body["metadata"]
+    mine = ask(ROOT, "GET", path).body["metadata"]
     parent, number = mine["current-snapshot-id"], mine["last-sequence-number"] + 1
     snapshot = {**stolen, "snapshot-id": 7, "parent-snapshot-id": parent, "sequence-number": number}
     snapshot["timestamp-ms"] = mine["last-updated-ms"] + 1
-    change = {
+    return {
         "requirements": [],
         "updates": [
             {"action": "add-snapshot", "snapshot": snapshot},
             {"action": "set-snapshot-ref", "ref-name": "x", "type": "branch", "snapshot-id": 7},
         ],
     }
+
+
+def test_a_commit_names_no_file_of_another_table(ask: Asker, shop: tl.Lakehouse) -> None:
+    """Else a writer would have others read for him what he may not read himself, and give it back."""
+    path, before = "/v1/namespaces/shop/tables/orders", shop.version
+    change = stolen_snapshot(ask)
+    listed = change["updates"][0]["snapshot"]["manifest-list"]
+    own = shop.table("shop.orders").location
+    statistics = {"snapshot-id": 7, "statistics-path": listed, "file-size-in-bytes": 1, "blob-metadata": []}
+    statistics["file-footer-size-in-bytes"] = 1
+    partition_statistics = {"snapshot-id": 7, "statistics-path": listed, "file-size-in-bytes": 1}
+    for update in (
+        change["updates"][0],
+        {"action": "add-snapshot", "snapshot": {**change["updates"][0]["snapshot"], "manifest-list": f"{own}2/a.avro"}},
+        {"action": "set-statistics", "snapshot-id": 7, "statistics": statistics},
+        {"action": "set-partition-statistics", "partition-statistics": partition_statistics},
+    ):
+        bad = {"requirements": [], "updates": [update]}
+        identified = {**bad, "identifier": {"namespace": ["shop"], "name": "orders"}}
+        assert ask(WRITER, "POST", path, bad).code == 403, update
+        assert ask(WRITER, "POST", "/v1/transactions/commit", {"table-changes": [identified]}).code == 403
+    prefix = ask(WRITER, "POST", "/trinitylake/v1/transactions", {}).body["prefix"]
+    assert ask(WRITER, "POST", path.replace("/v1", f"/v1/{prefix}"), change).code == 403
+    assert ask(WRITER, "GET", path.replace("/v1", f"/v1/{prefix}")).body["metadata"]["refs"].keys() == {"main"}
+    assert shop.version == before
+    assert ask(ROOT, "POST", path, change).code == 200
+
+
+def test_a_table_is_not_put_around_another(ask: Asker, shop: tl.Lakehouse) -> None:
+    victim = shop.table("payroll.orders")
+    tables = "/v1/namespaces/shop/tables"
+    for location in (f"{shop.uri}payroll", victim.location, f"{shop.uri}shop/trap", f"{shop.uri}shop/trap-00000000"):
+        for staged in (False, True):
+            body = {"name": "trap", "schema": COLUMNS, "location": location, "stage-create": staged}
+            assert ask(WRITER, "POST", tables, body).code == 403, location
+    staged = ask(WRITER, "POST", tables, {"name": "trap", "schema": COLUMNS, "stage-create": True}).body["metadata"]
+    updates = [
+        {"action": "assign-uuid", "uuid": staged["table-uuid"]},
+        {"action": "upgrade-format-version", "format-version": 2},
+        {"action": "add-schema", "schema": COLUMNS, "last-column-id": 1},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": {"spec-id": 0, "fields": []}},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "add-sort-order", "sort-order": {"order-id": 0, "fields": []}},
+        {"action": "set-default-sort-order", "sort-order-id": -1},
+    ]
+
+    def creation(location: str, *more: dict[str, Any]) -> dict[str, Any]:
+        updated = [*updates, {"action": "set-location", "location": location}, *more]
+        return {"requirements": [{"type": "assert-create"}], "updates": updated}
+
+    stolen = stolen_snapshot(ask)["updates"]
+    assert ask(WRITER, "POST", f"{tables}/trap", creation(victim.location)).code == 403
+    assert ask(WRITER, "POST", f"{tables}/trap", creation(staged["location"], *stolen)).code == 403
+    assert ask(WRITER, "POST", f"{tables}/trap", creation(staged["location"])).code == 200
+
+
+def test_a_writer_of_a_renamed_table_goes_on_where_it_lies(
+    roles_server: RestServer, ask: Asker, shop: tl.Lakehouse
+) -> None:
+    assert ask(WRITER, "POST", "/v1/tables/rename", rename("shop.orders", "shop.sold")).code == 204
+    RestCatalog("walt", uri=roles_server.url, token=WRITER).load_table("shop.sold").append(ROWS)
+    assert len(shop.table("shop.sold").scan().to_arrow()) == 6
+
+
+def test_a_plan_reads_no_manifests_of_another_table(ask: Asker, shop: tl.Lakehouse) -> None:
+    """Else a writer who knows where the snapshot of another table is could have its files and partitions told."""
+    path = "/v1/namespaces/shop/tables/orders"
     assert len(ask(WRITER, "POST", f"{path}/plan", {}).body["file-scan-tasks"]) == 1
-    assert ask(WRITER, "POST", path, change).code == 200
+    assert ask(ROOT, "POST", path, stolen_snapshot(ask)).code == 200
     assert ask(WRITER, "POST", f"{path}/plan", {"snapshot-id": 7}).code == 400
     assert ask(ROOT, "POST", f"{path}/plan", {"snapshot-id": 7}).code == 200
     body = {"name": "trap", "schema": COLUMNS, "location": f"{shop.uri}payroll"}
-    assert ask(WRITER, "POST", "/v1/namespaces/shop/tables", body).code == 200
+    assert ask(ROOT, "POST", "/v1/namespaces/shop/tables", body).code == 200
     assert ask(WRITER, "POST", "/v1/namespaces/shop/tables/trap/plan", {}).code == 406
     assert ask(ROOT, "POST", "/v1/namespaces/shop/tables/trap/plan", {}).code == 200

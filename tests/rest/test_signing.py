@@ -364,7 +364,8 @@ def test_for_a_table_that_is_not_there_only_its_own_folder_is_signed(sign: Signe
 def test_a_location_of_ones_own_choice_is_not_signed_for(sign: Signer, lake_on_s3: tl.Lakehouse) -> None:
     columns = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
     body = {"name": "trap", "schema": columns, "location": f"{lake_on_s3.uri}payroll"}
-    assert sign.client("POST", "/v1/latest/namespaces/shop/tables", body, token=WALT).code == 200
+    assert sign.client("POST", "/v1/latest/namespaces/shop/tables", body, token=WALT).code == 403
+    assert sign.client("POST", "/v1/latest/namespaces/shop/tables", body, token=ROOT).code == 200
     request = {"method": "GET", "region": "us-east-1", "uri": f"{sign.bucket}/{sign.payroll}/data/a", "headers": {}}
     path = SHOP.replace("orders", "trap") + "/sign"
     assert sign.client("POST", path, request, token=WALT).code == 403

@@ -157,7 +157,8 @@ def test_a_location_of_ones_own_choice_opens_nothing(
 ) -> None:
     """Else a writer of one table could put it around another, and get the credentials for both."""
     body = {"name": "trap", "schema": COLUMNS, "location": f"{lake_on_s3.uri}{folder}"}
-    assert ask("POST", "/v1/latest/namespaces/shop/tables", body, headers=WISH, token=WALT).code == 200
+    assert ask("POST", "/v1/latest/namespaces/shop/tables", body, headers=WISH, token=WALT).code == 403
+    assert ask("POST", "/v1/latest/namespaces/shop/tables", body, token=ROOT).code == 200
     path = SHOP.replace("orders", "trap")
     assert ask("GET", f"{path}/credentials", token=WALT).body == {"storage-credentials": []}
     assert not assumed.called
@@ -179,7 +180,8 @@ def test_the_id_of_another_table_opens_nothing(ask: Client, lake_on_s3: tl.Lakeh
     ]
     change = {"requirements": [{"type": "assert-create"}], "updates": updates}
     path = SHOP.replace("orders", "twin")
-    assert ask("POST", path, change, token=WALT).code == 200
+    assert ask("POST", path, change, token=WALT).code == 403
+    assert ask("POST", path, change, token=ROOT).code == 200
     assert ask("GET", f"{path}/credentials", token=WALT).body == {"storage-credentials": []}
     assert not assumed.called
 

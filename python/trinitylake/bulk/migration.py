@@ -182,7 +182,9 @@ def _read(
 
 
 def _read_namespace(catalog: Catalog, row: ObjectRow) -> ObjectRow:
-    properties = catalog.load_namespace_properties(tuple(row.namespace.split(".")))
+    properties = dict(catalog.load_namespace_properties(tuple(row.namespace.split("."))))
+    # Where the old catalog puts new tables; here the lakehouse does.
+    properties.pop("location", None)
     return row._replace(properties={name: str(value) for name, value in properties.items()})
 
 

@@ -7,7 +7,6 @@ choice; a token without it may do nothing.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import OrderedDict
@@ -18,13 +17,15 @@ from typing import Any
 import jwt
 
 from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.rest.key_set import FetchedKeySet, FileKeySet
 from trinitylake.rest.principals import Principal
 
 #: Those with a public key. A shared secret, or none, is never a signature here.
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 MAX_TOKEN_SIZE_BYTES = 16 << 10
 _KEEP_TOKENS = 1000
-_FETCH_TIMEOUT_SECONDS = 5
+#: After which a token is verified again, because its key may have been withdrawn.
+_KEEP_SECONDS = 300
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class JwtSettings:
 
     Attributes:
         issuer, audience: what `iss` and `aud` must be.
-        jwks: the key set: a file, or an `https://` URL that is fetched again when an unknown key turns up.
+        jwks: the key set: a file, or an `https://` URL (`key_set.py`).
         grants_claim: the claim with the grants: a list, or a text with blanks between, of `role:pattern`.
         leeway_seconds: by how much clocks may differ.
     """
@@ -53,18 +54,14 @@ class JwtBearers:
         if not settings.issuer or not settings.audience:
             raise InvalidArgument("tokens need an issuer and an audience to be checked against")
         self._settings = settings
-        self._client: jwt.PyJWKClient | None = None
-        self._file: Path | None = None
-        self._keys: tuple[int, jwt.PyJWKSet] | None = None
         self._verified: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
         self._lock = threading.Lock()
-        if settings.jwks.startswith("https://"):
-            self._client = jwt.PyJWKClient(settings.jwks, timeout=_FETCH_TIMEOUT_SECONDS)
-        elif "://" in settings.jwks:
-            raise InvalidArgument(f"keys come from a file or an https:// URL, not {settings.jwks!r}")
+        if "://" not in settings.jwks:
+            self._keys: FileKeySet | FetchedKeySet = FileKeySet(Path(settings.jwks))
+        elif settings.jwks.startswith("https://"):
+            self._keys = FetchedKeySet(settings.jwks)
         else:
-            self._file = Path(settings.jwks)
-            self._from_file()
+            raise InvalidArgument(f"keys come from a file or an https:// URL, not {settings.jwks!r}")
 
     def principal(self, token: bytes) -> Principal | None:
         """Whose token it is; None for one that does not count."""
@@ -81,7 +78,7 @@ class JwtBearers:
         except (jwt.PyJWTError, TrinityLakeError, UnicodeDecodeError, ValueError, TypeError):
             return None
         with self._lock:
-            self._verified[token] = float(claims["exp"]), principal
+            self._verified[token] = min(float(claims["exp"]), time.time() + _KEEP_SECONDS), principal
             while len(self._verified) > _KEEP_TOKENS:
                 self._verified.popitem(last=False)
         return principal
@@ -89,7 +86,7 @@ class JwtBearers:
     def _claims(self, token: str) -> dict[str, Any]:
         claims: dict[str, Any] = jwt.decode(
             token,
-            self._key(token),
+            self._keys.find(jwt.get_unverified_header(token).get("kid")),
             algorithms=ALGORITHMS,
             audience=self._settings.audience,
             issuer=self._settings.issuer,
@@ -97,27 +94,6 @@ class JwtBearers:
             options={"require": ["exp", "iss", "aud", "sub"]},
         )
         return claims
-
-    def _key(self, token: str) -> jwt.PyJWK:
-        if self._client is not None:
-            return self._client.get_signing_key_from_jwt(token)
-        wanted = jwt.get_unverified_header(token).get("kid")
-        keys = self._from_file().keys
-        found = [key for key in keys if key.key_id == wanted] if wanted else keys
-        if len(found) != 1:
-            raise jwt.InvalidKeyError("no key, or several, of that id")
-        return found[0]
-
-    def _from_file(self) -> jwt.PyJWKSet:
-        """The keys, read again when the file has changed."""
-        assert self._file is not None
-        try:
-            changed = self._file.stat().st_mtime_ns
-            if self._keys is None or self._keys[0] != changed:
-                self._keys = changed, jwt.PyJWKSet.from_dict(json.loads(self._file.read_text()))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, jwt.PyJWTError) as error:
-            raise InvalidArgument(f"the key set {self._file} cannot be read: {error}") from error
-        return self._keys[1]
 
     def _grants(self, claims: dict[str, Any]) -> list[str]:
         grants = claims.get(self._settings.grants_claim, [])

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from trinitylake.rest import transaction_namespaces as reserved
 from trinitylake.rest.call import SEPARATOR, Call, checked_namespace, json_response, namespace_of, no_content
 from trinitylake.rest.errors import RestError
+from trinitylake.rest.namespace_location import LOCATION, location_of
 from trinitylake.rest.pages import page_of
 from trinitylake.rest.principals import Role
 
@@ -51,11 +52,12 @@ def create(call: Call) -> Response:
 
 
 def load(call: Call) -> Response:
-    """A namespace and its properties."""
+    """A namespace and its properties; `location` says where new tables lie, unless somebody has set it."""
     if reserved.is_reserved(call, call.namespace()):
         return reserved.load(call, call.namespace())
     with call.catalog() as catalog:
         properties = catalog.load_namespace_properties(call.namespace())
+        properties = {LOCATION: location_of(catalog._io(), call.namespace()), **properties}
     return json_response({"namespace": call.namespace(), "properties": properties})
 
 

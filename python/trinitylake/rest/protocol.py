@@ -9,6 +9,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEADERS_SIZE_BYTES = 64 << 10
 HEADERS_TIMEOUT_SECONDS = 15.0
+#: For which a connection may be idle. Longer than most clients and proxies keep theirs, so that they close it: a
+#: request that meets a server which has just closed is reset, and its client cannot tell whether it was heard.
+KEEP_ALIVE_SECONDS = 75
 
 
 class BoundedProtocol(HttpToolsProtocol):

@@ -21,6 +21,7 @@ from trinitylake.iceberg.catalog.namespaces import require_namespace
 from trinitylake.iceberg.io import LakehouseFileIO
 from trinitylake.iceberg.metadata import apply_updates
 from trinitylake.iceberg.rules import check_update
+from trinitylake.rest.containment import check_changes
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.names import Name
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
     from trinitylake.iceberg.staging import StagedTable
+    from trinitylake.rest.principals import Principal
     from trinitylake.transaction import Transaction
 
 
@@ -55,17 +57,18 @@ class TableChange(BaseModel):
         return any(isinstance(requirement, AssertCreate) for requirement in self.requirements)
 
 
-def stage(transaction: Transaction, changes: Sequence[TableChange]) -> list[StagedTable]:
-    """Stage all changes in a transaction, or none.
+def stage(transaction: Transaction, changes: Sequence[TableChange], principal: Principal) -> list[StagedTable]:
+    """Stage all changes of a principal in a transaction, or none.
 
     Raises:
         NoSuchTableError: for a table that is not there and is not to be created.
         CommitFailedException: if a requirement does not hold.
-        RestError: 400 for updates that make no sense.
+        RestError: 400 for updates that make no sense, 403 for those that name what is not the table's.
         InvalidLocation, InvalidArgument: for an update that breaks a rule of managed tables.
     """
     if len({change.table for change in changes}) < len(changes):
         raise bad_request("a table may be changed only once in one commit: put all its updates together")
+    check_changes(principal, transaction, changes)
     if len(changes) > 1:  # one by itself is staged whole or not at all
         for change in changes:
             _rehearse(transaction, change)

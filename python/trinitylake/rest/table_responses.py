@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from starlette.responses import Response
 
 from trinitylake.errors import CorruptFile
+from trinitylake.rest.errors import RestError
 
 if TYPE_CHECKING:
     from trinitylake.iceberg.io import LakehouseFileIO
@@ -41,7 +42,10 @@ class TableResponses:
     def of_file(
         self, io: LakehouseFileIO, path: str, snapshots: Snapshots = "all", if_none_match: str | None = None
     ) -> Response:
-        """The answer for a metadata file below the root. Raises `CorruptFile`."""
+        """The answer for a metadata file below the root; 304 for a client that has it, without looking for the file.
+
+        Raises `CorruptFile`, and `RestError` 404 for a file that is missing, as Iceberg's clients expect it.
+        """
         uri = io.uri_of(path)
         tag = entity_tag(uri, snapshots)
         if if_none_match is not None and _matches(if_none_match, tag):
@@ -116,7 +120,8 @@ def _metadata_text(io: LakehouseFileIO, path: str) -> bytes:
         if not isinstance(json.loads(data), dict):
             raise ValueError("it is not an object")
     except FileNotFoundError as error:
-        raise CorruptFile(f"{path}: the metadata file of a table is missing", path=path) from error
+        message = f"the table is there, but not its metadata file {io.uri_of(path)}"
+        raise RestError(404, "NotFoundException", message) from error
     except (ValueError, OSError, EOFError, zlib.error) as error:
         raise CorruptFile(f"{path}: not Iceberg table metadata: {error}", path=path) from error
     return data

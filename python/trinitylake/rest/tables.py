@@ -23,8 +23,10 @@ from trinitylake.iceberg.catalog.errors import translated
 from trinitylake.iceberg.catalog.identifiers import object_name
 from trinitylake.iceberg.staging import StagedTable
 from trinitylake.rest.call import Call, json_response, no_content
+from trinitylake.rest.containment import check_location
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.names import Name, Rename
+from trinitylake.rest.namespace_location import is_any
 from trinitylake.rest.pages import identifiers_response
 from trinitylake.rest.principals import EVERYTHING, Role
 from trinitylake.rest.served_catalog import ServedCatalog
@@ -70,7 +72,8 @@ def create(call: Call) -> Response:
     spec = body.partition_spec or UNPARTITIONED_PARTITION_SPEC
     order = body.write_order or UNSORTED_SORT_ORDER
     with call.catalog() as catalog:
-        location = chosen_location(call, catalog, body.location)
+        location = new_location(call, catalog, body.location, identifier)
+        check_location(call.principal, location)
         try:
             if body.stage_create:
                 staged = catalog._create_staged_table(
@@ -126,7 +129,7 @@ def commit(call: Call) -> Response:
     with call.catalog() as catalog:
         change = with_chosen_location(call, catalog, change)
         with translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
-            staged = catalog._write(lambda transaction: stage(transaction, [change])[0])
+            staged = catalog._write(lambda transaction: stage(transaction, [change], call.principal)[0])
         return _staged_response(call, staged)
 
 
@@ -226,6 +229,12 @@ def chosen_location(call: Call, catalog: ServedCatalog, location: str | None) ->
             return None
         raise
     return location
+
+
+def new_location(call: Call, catalog: ServedCatalog, location: str | None, identifier: tuple[str, ...]) -> str | None:
+    """As `chosen_location`, for a new object: None also where any location would do (`namespace_location.py`)."""
+    chosen = chosen_location(call, catalog, location)
+    return None if chosen is None or is_any(catalog._io(), chosen, identifier) else chosen
 
 
 def with_chosen_location(call: Call, catalog: ServedCatalog, change: TableChange) -> TableChange:

@@ -49,7 +49,7 @@ def commit_tables(call: Call) -> Response:
         call.require(Role.WRITER, change.table)
     with call.catalog() as catalog, translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
         changes = [with_chosen_location(call, catalog, change) for change in body.table_changes]
-        catalog._write(lambda transaction: stage(transaction, changes))
+        catalog._write(lambda transaction: stage(transaction, changes, call.principal))
     return no_content()
 
 

@@ -33,7 +33,7 @@ from trinitylake.rest.names import Rename
 from trinitylake.rest.pages import identifiers_response
 from trinitylake.rest.principals import EVERYTHING, Role
 from trinitylake.rest.served_catalog import ServedCatalog
-from trinitylake.rest.tables import chosen_location, inside, readable
+from trinitylake.rest.tables import inside, new_location, readable
 from trinitylake.rest.view_changes import (
     AddViewVersion,
     SetLocation,
@@ -84,7 +84,8 @@ def create(call: Call) -> Response:
     namespace, name = object_name((*call.namespace(), body.name))
     with call.catalog() as catalog:
         id = new_id()
-        location = _checked_location(call, catalog, body.location, body.properties)
+        _check_metadata_path(catalog, body.properties)
+        location = new_location(call, catalog, body.location, (*call.namespace(), body.name))
         location = (
             managed_location(catalog._io(), location)
             if location
@@ -183,20 +184,16 @@ def register(call: Call) -> Response:
         return _written(catalog, catalog._add_view(namespace, name, metadata))
 
 
-def _checked_location(
-    call: Call, catalog: ServedCatalog, location: str | None, properties: Mapping[str, str]
-) -> str | None:
-    """The location that a view may have. Raises `InvalidLocation` for one, or a path for metadata, elsewhere."""
-    io = catalog._io()
+def _check_metadata_path(catalog: ServedCatalog, properties: Mapping[str, str]) -> None:
+    """Raises `InvalidLocation` for a path for metadata outside of the lakehouse."""
     if path := properties.get(METADATA_PATH):
-        io.path_of(path.rstrip("/"))
-    return chosen_location(call, catalog, location)
+        catalog._io().path_of(path.rstrip("/"))
 
 
 def _checked_update(call: Call, catalog: ServedCatalog, update: ViewUpdate) -> ViewUpdate:
     match update:
         case SetProperties():
-            _checked_location(call, catalog, None, update.updates)
+            _check_metadata_path(catalog, update.updates)
         case SetLocation():
             catalog._io().path_of(update.location.rstrip("/"))
         case AddViewVersion():

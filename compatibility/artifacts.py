@@ -1,0 +1,25 @@
+"""Files that Maven brings, for the runners beside this file."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TARGET = HERE.parent / "target" / "compatibility"
+
+
+def fetched(name: str) -> list[Path]:
+    """The dependencies that the POM of that name lists, fetched unless they are there since it was changed last."""
+    pom, folder = HERE / name, TARGET / "artifacts" / name.removesuffix(".xml")
+    stamp = folder / "fetched.xml"
+    if not stamp.exists() or stamp.read_bytes() != pom.read_bytes():
+        shutil.rmtree(folder, ignore_errors=True)
+        maven = shutil.which("mvn")
+        if maven is None:
+            raise SystemExit("Maven brings what this needs: install it, so that `mvn` is in the path")
+        command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+        subprocess.run(command, check=True)
+        shutil.copyfile(pom, stamp)
+    return sorted(path for path in folder.iterdir() if path != stamp)

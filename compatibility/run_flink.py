@@ -1,0 +1,210 @@
+"""Flink, as it is released, as a client of this server: part of `make compatibility`.
+
+Its Python package brings Flink, Maven the gateway for SQL, Iceberg and Hadoop (`flink.xml`). The gateway runs jobs in
+its own process, in batch mode. Its log goes to `target/compatibility/flink.log`; the exit code is 0 only if every
+statement gives what it must.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from artifacts import TARGET, fetched
+from engine_work import Report, Rows, StatementFailed, Work
+
+import trinitylake as tl
+from trinitylake import rest
+
+TOKEN = "a-token-that-is-long-enough"
+START_SECONDS = 300
+#: What Flink's own scripts open to it of Java 17.
+OPENED = ("java.lang", "java.util", "java.net", "java.io", "java.nio", "java.text", "java.time", "java.lang.reflect")
+OPENED += ("java.util.concurrent", "java.util.concurrent.atomic", "java.util.concurrent.locks", "sun.nio.ch")
+#: Why a job failed is in the log of its cluster only.
+LOGGING = """rootLogger.level = INFO
+rootLogger.appenderRef.console.ref = Console
+appender.console.name = Console
+appender.console.type = CONSOLE
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %c %m%n
+"""
+
+
+class Flink:
+    """A session of a running gateway, which writes a log."""
+
+    def __init__(self, url: str, log: Path) -> None:
+        self._url = url
+        self._log = log
+        self._session = f"/v3/sessions/{self._ask('POST', '/v3/sessions', {})['sessionHandle']}"
+
+    def attach(self, name: str, url: str, token: str, warehouse: str) -> None:
+        """A catalog of that name. Raises `StatementFailed`."""
+        settings = {"type": "iceberg", "catalog-type": "rest", "uri": url, "token": token, "warehouse": warehouse}
+        listed = ", ".join(f"'{key}' = '{value}'" for key, value in settings.items())
+        self.run(f"CREATE CATALOG {name} WITH ({listed})")
+
+    def run(self, statement: str) -> Rows:
+        """The rows of the answer, when the job is done. Raises `StatementFailed`."""
+        if statement.startswith("SHOW DATABASES IN "):  # Flink's word for it
+            statement = statement.replace(" IN ", " FROM ")
+        log_size = self._log.stat().st_size
+        try:
+            return self._result(statement)
+        except StatementFailed as error:
+            # The answer about a job that failed says that its cluster has ended; only the log says why.
+            with self._log.open("rb") as log:
+                log.seek(log_size)
+                lines = f"{error}\n{log.read().decode()}".splitlines()
+            causes = [line.strip() for line in lines if line.startswith("Caused by: ")]
+            raise StatementFailed("\n".join(dict.fromkeys(causes)) or str(error)) from error
+
+    def _result(self, statement: str) -> Rows:
+        operation = self._ask("POST", f"{self._session}/statements", {"statement": statement})["operationHandle"]
+        rows: Rows = []
+        next_path: str | None = f"{self._session}/operations/{operation}/result/0"
+        while next_path is not None:
+            answer = self._ask("GET", next_path)
+            rows += [tuple(row["fields"]) for row in answer.get("results", {}).get("data", [])]
+            if answer["resultType"] == "NOT_READY":
+                time.sleep(0.1)
+            next_path = None if answer["resultType"] == "EOS" else answer.get("nextResultUri")
+        return rows
+
+    def _ask(self, method: str, path: str, body: dict[str, str] | None = None) -> dict[str, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._url + path, data, {"Content-Type": "application/json"}, method=method)
+        try:
+            with urllib.request.urlopen(request) as response:
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            raise StatementFailed("\n".join(json.load(error)["errors"])) from error
+
+
+@contextmanager
+def running() -> Iterator[Flink]:
+    """The gateway on a free port, with at most 1.5 GB of heap."""
+    java = shutil.which("java")
+    if java is None:
+        raise SystemExit("Flink needs Java 17")
+    package = importlib.util.find_spec("pyflink")
+    if package is None or not package.submodule_search_locations:
+        raise SystemExit("Flink comes with its Python package: pip install --group compatibility")
+    lib = Path(package.submodule_search_locations[0]) / "lib"
+    jars = [*sorted(lib.glob("*.jar")), *fetched("flink.xml")]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder, (TARGET / "flink.log").open("w") as log:
+        settings = {
+            "execution.target": "local",
+            "execution.runtime-mode": "batch",
+            "table.dml-sync": "true",  # an INSERT ends when its job does
+            "parallelism.default": "1",
+            "sql-gateway.endpoint.rest.address": "127.0.0.1",
+            "sql-gateway.endpoint.rest.bind-address": "127.0.0.1",
+            "sql-gateway.endpoint.rest.port": str(port),
+        }
+        (Path(folder) / "config.yaml").write_text("".join(f"{key}: {value}\n" for key, value in settings.items()))
+        (Path(folder) / "logging.properties").write_text(LOGGING)
+        command = [java, "-Xmx1500m", f"-Dlog4j.configurationFile={folder}/logging.properties"]
+        command += [*(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED)]
+        command += ["-cp", ":".join(map(str, jars)), "org.apache.flink.table.gateway.SqlGateway"]
+        environment = {**os.environ, "FLINK_CONF_DIR": folder, "FLINK_LIB_DIR": str(lib)}
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            wait_for(f"http://127.0.0.1:{port}/v3/info", process)
+            yield Flink(f"http://127.0.0.1:{port}", TARGET / "flink.log")
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+    """Until there is an answer. Ends the run if there never is."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            urllib.request.urlopen(url, timeout=10).close()
+            return
+        except OSError:
+            time.sleep(0.5)
+    raise SystemExit(f"Flink did not start: see {TARGET / 'flink.log'}")
+
+
+def own_statements(engine: Flink, lake: tl.Lakehouse, report: Report) -> None:
+    """What Flink's SQL can do with Iceberg: keyed tables that are written by upserts, overwrites, changed tables."""
+    check, run = report.check, engine.run
+    run(
+        "CREATE TABLE lake.shop.stock (id BIGINT, name STRING, PRIMARY KEY (id) NOT ENFORCED) "
+        "WITH ('format-version' = '2', 'write.upsert.enabled' = 'true')"
+    )
+    run("INSERT INTO lake.shop.stock VALUES (1, 'a'), (2, 'b')")
+    run("INSERT INTO lake.shop.stock VALUES (2, 'c')")
+    check("a key has one row", sorted(run("SELECT id, name FROM lake.shop.stock")), [(1, "a"), (2, "c")])
+    # Upserts write equality deletes, which PyIceberg does not read: that is told, and nothing is changed.
+    stock, before = lake.table("shop.stock"), lake.version
+    for what, work in (
+        ("read", lambda: stock.scan().to_arrow()),
+        ("delete", lambda: stock.delete("id = 1")),
+        ("overwrite", lambda: stock.overwrite({"id": [1], "name": ["z"]}, filter="id = 1")),
+    ):
+        report.check(f"rows that cannot be read are refused: {what}", refusal(work), True)
+    check("nothing is committed", lake.version, before)
+    stock.append({"id": [3], "name": ["d"]})
+    check("rows are added all the same", sorted(run("SELECT * FROM lake.shop.stock")), [(1, "a"), (2, "c"), (3, "d")])
+    run("CREATE TABLE lake.shop.days (id BIGINT, name STRING) PARTITIONED BY (name)")
+    run("INSERT INTO lake.shop.days VALUES (1, 'mon'), (2, 'tue')")
+    run("INSERT OVERWRITE lake.shop.days VALUES (3, 'tue')")
+    check("a partition is overwritten", sorted(run("SELECT * FROM lake.shop.days")), [(1, "mon"), (3, "tue")])
+    found = sorted(tuple(row.values()) for row in lake.table("shop.days").scan().to_arrow().to_pylist())
+    check("and others read that", found, [(1, "mon"), (3, "tue")])
+    run("ALTER TABLE lake.shop.days SET ('color' = 'red')")
+    check("a property is set", lake.table("shop.days").iceberg.properties.get("color"), "red")
+    run("ALTER TABLE lake.shop.days ADD (price DOUBLE)")
+    check("a column is added", sorted(run("SELECT id, price FROM lake.shop.days")), [(1, None), (3, None)])
+    run("ALTER TABLE lake.shop.days RENAME TO weekdays")
+    check("a table has another name", lake.exists("shop.weekdays"), True)
+    for name in ("weekdays", "stock"):
+        run(f"DROP TABLE lake.shop.{name}")
+        check("a table is dropped", lake.exists(f"shop.{name}"), False)
+
+
+def refusal(work: Callable[[], object]) -> object:
+    """True if that fails because of equality deletes; else what came out."""
+    try:
+        return work()
+    except (tl.TrinityLakeError, ValueError, NotImplementedError) as error:
+        return "equality deletes" in str(error) or error
+
+
+def main() -> int:
+    TARGET.mkdir(parents=True, exist_ok=True)
+    report = Report("Flink")
+    with tempfile.TemporaryDirectory() as folder, running() as engine:
+        lake = tl.create(f"{folder}/lake", durability="none")
+        with (server := rest.serve(lake, token=TOKEN)):
+            work = Work(engine, server, lake, "DATABASE", report)
+            version = work.latest()
+            own_statements(engine, lake, report)
+            work.one_transaction()
+            work.together()
+            work.past(version, "Server does not support endpoint")
+    return report.exit_code()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,193 @@
+"""Keys of JSON Web Tokens behind an `https://` URL: they rotate, their issuer fails, and TLS is not left."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+import trustme
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+import trinitylake as tl
+from rest.client import Client, running
+from trinitylake.rest import JwtSettings, RestServer, key_set
+from trinitylake.rest.jwt_bearer import JwtBearers
+
+KEYS = {name: rsa.generate_private_key(public_exponent=65537, key_size=2048) for name in ("k1", "k2", "k3")}
+ISSUER = "https://issuer.example"
+
+
+def token(key: str, **claims: Any) -> str:
+    """A token that is right, signed with that key."""
+    known = {"iss": ISSUER, "aud": "lake", "sub": "ana", "exp": int(time.time()) + 600, "trinitylake": "reader:*"}
+    return jwt.encode({**known, **claims}, KEYS[key], "RS256", headers={"kid": key})
+
+
+class Issuer:
+    """A server of keys with a certificate of its own authority. It counts how often it is asked."""
+
+    def __init__(self, certificate: trustme.LeafCert) -> None:
+        self.keys = ["k1"]
+        self.asked = 0
+        self.code = 200
+        self.leads_to = ""
+        self.body: bytes | None = None
+        issuer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                issuer.asked += 1
+                body = issuer.body if issuer.body is not None else issuer.document()
+                self.send_response(302 if issuer.leads_to else issuer.code)
+                if issuer.leads_to:
+                    self.send_header("Location", issuer.leads_to)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        certificate.configure_cert(context)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"https://127.0.0.1:{self._server.server_port}/keys"
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def document(self) -> bytes:
+        """The keys that it has now."""
+        public = {name: jwt.algorithms.RSAAlgorithm.to_jwk(KEYS[name].public_key(), as_dict=True) for name in self.keys}
+        return json.dumps({"keys": [{**public[name], "kid": name, "use": "sig"} for name in self.keys]}).encode()
+
+    def stop(self) -> None:
+        """Nobody answers from now on."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> trustme.CA:
+    """Whose certificates this process trusts."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    return authority
+
+
+@pytest.fixture
+def issuer(authority: trustme.CA) -> Iterator[Issuer]:
+    issuer = Issuer(authority.issue_cert("127.0.0.1"))
+    yield issuer
+    issuer.stop()
+
+
+@pytest.fixture
+def bearers(issuer: Issuer) -> JwtBearers:
+    return JwtBearers(JwtSettings(ISSUER, "lake", issuer.url))
+
+
+def counts(bearers: JwtBearers, text: str) -> bool:
+    return bearers.principal(text.encode()) is not None
+
+
+@pytest.fixture
+def waiting_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys may be fetched again at once."""
+    monkeypatch.setattr(key_set, "MIN_SECONDS_BETWEEN_FETCHES", 0)
+
+
+def test_a_server_lets_in_whom_the_issuer_has_signed(issuer: Issuer, lake: tl.Lakehouse) -> None:
+    def code(server: RestServer, text: str) -> int:
+        return Client(server)("GET", "/v1/namespaces", token=text).code
+
+    with running(lake, jwt=JwtSettings(ISSUER, "lake", issuer.url)) as server:
+        assert [code(server, token("k1")) for _ in range(3)] == [200] * 3
+        assert code(server, token("k2")) == 401
+        assert issuer.asked == 1
+
+
+def test_a_new_key_is_found_and_one_that_is_gone_ends(
+    issuer: Issuer, bearers: JwtBearers, waiting_is_over: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert counts(bearers, token("k1"))
+    issuer.keys = ["k1", "k2"]
+    assert counts(bearers, token("k2"))
+    assert issuer.asked == 2
+    assert counts(bearers, token("k1", jti="another"))
+    assert issuer.asked == 2, "known keys are not fetched again"
+    issuer.keys = ["k2"]
+    monkeypatch.setattr(key_set, "MAX_AGE_SECONDS", 0)
+    assert not counts(bearers, token("k1", jti="a third"))
+
+
+def test_unknown_keys_do_not_make_the_server_ask_all_the_time(issuer: Issuer, bearers: JwtBearers) -> None:
+    issuer.keys = ["k1"]
+    threads = [threading.Thread(target=counts, args=(bearers, token("k3", jti=str(one)))) for one in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert issuer.asked == 1
+    assert counts(bearers, token("k1"))
+
+
+@pytest.mark.parametrize("failure", ["down", "error", "nonsense", "endless", "empty"])
+def test_known_keys_stay_while_the_issuer_fails(
+    issuer: Issuer, bearers: JwtBearers, waiting_is_over: None, monkeypatch: pytest.MonkeyPatch, failure: str
+) -> None:
+    assert counts(bearers, token("k1"))
+    match failure:
+        case "down":
+            issuer.stop()
+        case "error":
+            issuer.code = 500
+        case "nonsense":
+            issuer.body = b"<html>"
+        case "endless":
+            issuer.body = b" " * (2 << 20) + issuer.document()
+        case "empty":
+            issuer.body = b'{"keys": []}'
+    assert not counts(bearers, token("k2"))
+    monkeypatch.setattr(key_set, "MAX_AGE_SECONDS", 0)
+    assert counts(bearers, token("k1", jti="another"))
+
+
+def test_a_server_starts_before_its_issuer(authority: trustme.CA, issuer: Issuer, waiting_is_over: None) -> None:
+    issuer.code = 503
+    bearers = JwtBearers(JwtSettings(ISSUER, "lake", issuer.url))
+    assert not counts(bearers, token("k1"))
+    issuer.code = 200
+    assert counts(bearers, token("k1"))
+
+
+def test_keys_of_somebody_else_do_not_count(issuer: Issuer, lake: tl.Lakehouse) -> None:
+    impostor = Issuer(trustme.CA().issue_cert("127.0.0.1"))
+    try:
+        bearers = JwtBearers(JwtSettings(ISSUER, "lake", impostor.url))
+        assert not counts(bearers, token("k1"))
+        assert impostor.asked == 0, "the connection ends before the request"
+        assert not counts(
+            JwtBearers(JwtSettings(ISSUER, "lake", impostor.url.replace("127.0.0.1", "localhost"))), "a.b.c"
+        )
+    finally:
+        impostor.stop()
+
+
+def test_keys_are_not_fetched_without_tls(issuer: Issuer, bearers: JwtBearers, waiting_is_over: None) -> None:
+    for leads_to in ("http://127.0.0.1:1/keys", "ftp://127.0.0.1/keys", "file:///etc/hostname"):
+        issuer.leads_to = leads_to
+        assert not counts(bearers, token("k1"))
+    issuer.leads_to = ""
+    assert counts(bearers, token("k1"))
+    for url in ("http://127.0.0.1/keys", "http://issuer.example/keys", "ftp://issuer.example/keys"):
+        with pytest.raises(tl.InvalidArgument, match="https"):
+            JwtBearers(JwtSettings(ISSUER, "lake", url))
