@@ -141,13 +141,22 @@ def test_who_writes_to_a_table_is_not_hurt_by_a_check_that_read_it(shop: tl.Lake
     assert customers(shop) == {2}
 
 
-def test_a_table_that_a_check_read_and_somebody_dropped_is_a_conflict(shop: tl.Lakehouse) -> None:
-    txn = ordering(shop, 1, Known())
+def test_a_check_sees_that_a_table_was_dropped(shop: tl.Lakehouse) -> None:
+    held = shop.begin()
+    handle = held.table("shop.customers")
+    handle.scan().count()
+    held.table("shop.orders").append({"customer": [1]})
+    held.add_check(lambda _: handle.scan().count() > 0)
+    named = ordering(shop, 1, SQL)
+    tolerant = ordering(shop, 1, "SELECT true")
+    tolerant.add_check(lambda txn: not txn.exists("shop.customers") or customers(txn) == {1, 2})
     shop.drop_table("shop.customers")
-    with pytest.raises(tl.CommitConflict) as caught:
-        txn.commit()
-    assert caught.value.keys == ["table shop.customers"]
+    for txn in (held, named):
+        with pytest.raises(tl.ObjectNotFound, match=r"shop\.customers"):
+            txn.commit()
     assert orders(shop) == [1, 2]
+    tolerant.commit()
+    assert orders(shop) == [1, 1, 2]
 
 
 def test_a_table_that_was_dropped_and_created_again_is_checked_as_it_is_now(shop: tl.Lakehouse) -> None:
@@ -160,24 +169,40 @@ def test_a_table_that_was_dropped_and_created_again_is_checked_as_it_is_now(shop
     assert orders(shop) == [1, 1, 2]
 
 
-def test_a_check_that_reads_another_table_when_it_runs_again_conflicts_if_that_was_changed(shop: tl.Lakehouse) -> None:
+def test_a_check_that_reads_another_table_when_it_runs_again_sees_that_as_it_is_now(shop: tl.Lakehouse) -> None:
     runs = []
 
     def check(txn: tl.Transaction) -> bool:
-        runs.append(len(orders(txn)))
+        runs.append((len(orders(txn)), txn.base_version))
         return len(runs) == 1 or customers(txn) == {1, 2}
 
     txn = shop.begin()
+    txn.table("shop.customers").scan().to_arrow()
     txn.table("shop.orders").append({"customer": [2]})
     txn.add_check(check)
     with shop.transaction() as other:
         other.table("shop.orders").append({"customer": [1]})
         other.table("shop.customers").delete("id = 2")
-    with pytest.raises(tl.CommitConflict, match=r"shop\.customers late") as caught:
+    with pytest.raises(tl.CheckFailed):
         txn.commit()
-    assert runs == [3, 4]
-    assert caught.value.keys == ["table shop.customers"]
+    assert runs == [(3, 1), (4, 2)]
     assert orders(shop) == [1, 1, 2]
+
+
+def test_what_a_check_only_read_is_not_in_the_diff(shop: tl.Lakehouse) -> None:
+    for check in (SQL, Known()):
+        ordering(shop, 1, check).commit()
+        assert str(shop.diff(shop.version - 1)) == "~ table shop.orders"
+
+
+def test_who_wrote_a_table_does_not_conflict_with_a_check_that_read_it(shop: tl.Lakehouse) -> None:
+    """Nor does the table's content have to be redone for it: what was not written cannot clash."""
+    writer = shop.begin()
+    writer.alter_namespace("shop", {"open": "yes"})
+    writer.table("shop.customers").set_properties({"comment": "ours"})
+    ordering(shop, 2, Known()).commit()
+    writer.commit()
+    assert shop.table("shop.customers").properties["comment"] == "ours"
 
 
 def test_under_serializable_isolation_what_a_check_read_must_not_have_changed(shop: tl.Lakehouse) -> None:
@@ -236,3 +261,156 @@ def test_a_rule_over_two_tables_is_never_broken_by_writers_that_check_it(shop: t
         at = shop.at(version=version)
         assert set(orders(at)) <= customers(at), version  # type: ignore[arg-type]
     assert failed, "some had to give way"
+
+
+def read_namespace(txn: tl.Transaction) -> bool:
+    return txn.namespace("shop").properties.get("open", "yes") == "yes"
+
+
+def read_view(txn: tl.Transaction) -> bool:
+    return "id" in txn.view("shop.known").sql
+
+
+def read_absent_table(txn: tl.Transaction) -> bool:
+    return not txn.exists("shop.blocked")
+
+
+def read_absent_namespace(txn: tl.Transaction) -> bool:
+    return "closing" not in txn.namespaces() and not txn.exists("closing")
+
+
+def read_listing(txn: tl.Transaction) -> bool:
+    return len(txn.tables("shop")) == 3
+
+
+CHANGES: list[tuple[Callable[[tl.Transaction], bool], Load]] = [
+    (read_namespace, lambda txn: txn.alter_namespace("shop", {"open": "no"})),
+    (read_view, lambda txn: txn.replace_view("shop.known", "SELECT 1")),
+    (read_absent_table, lambda txn: txn.create_table("shop.blocked", {"id": "int64"})),
+    (read_absent_namespace, lambda txn: txn.create_namespace("closing")),
+    (read_listing, lambda txn: txn.create_table("shop.more", {"id": "int64"})),
+]
+
+
+@pytest.fixture
+def view(shop: tl.Lakehouse) -> tl.View:
+    return shop.create_view("shop.known", "SELECT id FROM customers", dialect="duckdb")
+
+
+@pytest.mark.usefixtures("view")
+@pytest.mark.parametrize(("check", "change"), CHANGES, ids=[check.__name__ for check, _ in CHANGES])
+@pytest.mark.parametrize("coordination", ["none", "queue"])
+def test_whatever_a_check_read_is_watched(
+    shop: tl.Lakehouse, check: Callable[[tl.Transaction], bool], change: Load, coordination: tl.settings.Coordination
+) -> None:
+    txn, beside = shop.begin(id="job"), shop.begin()
+    for one in (txn, beside):
+        one.table("shop.orders").append({"customer": [1]})
+        one.add_check(check)
+    beside.commit(coordination=coordination)
+    txn.save()
+    with shop.transaction() as other:
+        change(other)
+    with pytest.raises(tl.CheckFailed, match=check.__name__):
+        shop.resume("job").commit(coordination=coordination)
+    assert orders(shop) == [1, 1, 2]
+
+
+@pytest.mark.usefixtures("view")
+def test_sql_may_name_views_and_the_tables_below_them_are_watched(shop: tl.Lakehouse) -> None:
+    sql = "SELECT bool_and(customer IN (SELECT id FROM shop.known)) FROM shop.orders"
+    ordering(shop, 2, sql).commit()
+    with pytest.raises(tl.CheckFailed):
+        ordering(shop, 9, sql).commit()
+    below, itself = ordering(shop, 2, sql), ordering(shop, 1, sql)
+    shop.table("shop.customers").delete("id = 2")
+    with pytest.raises(tl.CheckFailed):
+        below.commit()
+    shop.table("shop.customers").append({"id": [2]})
+    shop.replace_view("shop.known", "SELECT id FROM customers WHERE id > 1")
+    with pytest.raises(tl.CheckFailed):
+        itself.commit()
+    assert orders(shop) == [1, 2, 2]
+
+
+def test_a_view_is_looked_up_from_where_it_says(shop: tl.Lakehouse) -> None:
+    with shop.transaction() as txn:
+        txn.create_namespace("views.of.shop")
+        txn.create_view(
+            "views.of.shop.ids",
+            {"spark": "SELECT nonsense(", "duckdb": "WITH customers AS (SELECT id FROM customers) FROM customers;"},
+            default_namespace="shop",
+        )
+        txn.create_view("shop.twice", 'SELECT id, a.id AS again FROM "views.of.shop".ids AS a')
+    sql = 'SELECT sum(again) = 3 FROM shop.twice JOIN "views.of.shop".ids USING (id) JOIN shop.customers USING (id)'
+    ordering(shop, 1, sql).commit()
+    assert orders(shop) == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("view_sql", "sql", "message"),
+    [
+        ("SELECT * FROM shop.known", "SELECT true FROM shop.known", "made of itself"),
+        ("SELECT * FROM read_text('/etc/hostname')", "SELECT true FROM shop.known", "disabled"),
+        ("SELECT 1; SELECT 2", "SELECT true FROM shop.known", "one statement"),
+        ("SELECT 1", "DROP TABLE shop.orders", "SELECT"),
+        ("SELECT 1", "SELECT true FROM a.b.t", '"a.b".t'),
+    ],
+)
+def test_sql_that_cannot_be_answered_is_refused(shop: tl.Lakehouse, view_sql: str, sql: str, message: str) -> None:
+    shop.create_view("shop.known", view_sql, dialect="duckdb")
+    with pytest.raises(tl.InvalidArgument, match=message):
+        ordering(shop, 1, sql).commit()
+    assert orders(shop) == [1, 2]
+
+
+@pytest.mark.parametrize("max_attempts", [None, 3])
+def test_checks_do_not_run_again_without_end(shop: tl.Lakehouse, max_attempts: int | None) -> None:
+    runs = []
+
+    def check(txn: tl.Transaction) -> None:
+        runs.append(txn.namespace("shop").properties.get("visits"))
+        shop.alter_namespace("shop", {"visits": str(len(runs))})
+
+    txn = shop.begin()
+    txn.table("shop.orders").append({"customer": [1]})
+    txn.add_check(check)
+    with pytest.raises(tl.CommitConflict) as caught:
+        txn.commit(max_attempts=max_attempts)
+    assert caught.value.keys == ["namespace shop"]
+    assert len(runs) == (max_attempts or 200)
+    assert runs[:3] == [None, "1", "2"]
+    assert orders(shop) == [1, 2]
+
+
+def test_many_who_watch_one_another_keep_their_rule(shop: tl.Lakehouse) -> None:
+    """Of four namespaces one stays open. They commit at the same time, through one handle."""
+    names = [f"ward_{number}" for number in range(4)]
+
+    def still_open(txn: tl.Transaction | tl.Lakehouse) -> list[str]:
+        return [name for name in names if txn.namespace(name).properties["open"] == "yes"]
+
+    with shop.transaction() as txn:
+        for name in names:
+            txn.create_namespace(name, {"open": "yes"})
+    transactions = []
+    for name in names:
+        txn = shop.begin()
+        txn.alter_namespace(name, {"open": "no"})
+        txn.add_check(lambda txn: bool(still_open(txn)))
+        transactions.append(txn)
+    failed: list[BaseException] = []
+
+    def commit(txn: tl.Transaction) -> None:
+        try:
+            txn.commit()
+        except tl.CheckFailed as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=commit, args=(txn,)) for txn in transactions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(failed) == 1
+    assert len(still_open(shop)) == 1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.types import LongType
 
 import trinitylake as tl
 
@@ -253,6 +255,33 @@ def test_a_namespace_dropped_meanwhile_takes_no_new_table(lake: tl.Lakehouse) ->
     with pytest.raises((tl.CommitConflict, tl.ObjectNotFound)):
         txn.commit()
     assert lake.tables() == []
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda table: table.append(ROWS),
+        lambda table: table.overwrite(ROWS),
+        lambda table: table.delete("id > 0"),
+        lambda table: table.upsert(ROWS, on=["id"]),
+    ],
+)
+def test_a_handle_does_not_write_to_another_table_of_that_name(
+    lake: tl.Lakehouse, table: tl.Table, write: Callable[[tl.Table], object]
+) -> None:
+    name = table.name
+    lake.drop_table(name)
+    lake.create_table(name, ROWS)
+    before = lake.version
+    with pytest.raises(tl.CommitConflict, match="another table has its name") as raised:
+        write(table)
+    assert raised.value.keys == [f"table {name}"]
+    with pytest.raises(tl.CommitConflict), table.update_schema() as update:
+        update.add_column("more", LongType())
+    assert (lake.version, len(lake.table(name).scan().to_arrow())) == (before, 0)
+    table.refresh()
+    table.append(ROWS)
+    assert len(lake.table(name).scan().to_arrow()) == len(ROWS)
 
 
 def test_a_dropped_and_recreated_table_is_another_table(lake: tl.Lakehouse, table: tl.Table) -> None:

@@ -91,6 +91,13 @@ class Clash:
     version: int  # version of the winner
 
 @final
+class Clashes:
+    """What others did meanwhile that can be resolved: tables that both changed, and what was watched."""
+
+    tables: builtins.list[Clash]
+    watched: builtins.list[str]  # named as in CommitConflict.keys
+
+@final
 class Transaction:
     """Reads see the base version plus own writes and are recorded (keys, ranges, absences)."""
 
@@ -112,19 +119,24 @@ class Transaction:
     def drop(self, kind: Kind, namespace: str, name: str = "") -> None: ...
     def rename(self, kind: Kind, namespace: str, name: str, new_namespace: str, new_name: str) -> None: ...
     def set_lakehouse_definition(self, definition: bytes) -> None: ...
-    # The committed version, or the clashes on tables to resolve: call `reapply` for each, then commit again.
+    # The committed version, or clashes to resolve: `reapply` each of the tables, then `watch_anew` and read again if
+    # anything watched was changed, then commit again.
     def commit(
         self, max_attempts: int | None = None, timeout_seconds: float | None = None, coordination: str | None = None
-    ) -> int | builtins.list[Clash]: ...
+    ) -> int | Clashes: ...
     # The same without waiting: `callback(outcome, error)` is called, from another thread, with one of them None.
     def commit_in_background(
         self,
-        callback: Callable[[int | builtins.list[Clash] | None, BaseException | None], object],
+        callback: Callable[[int | Clashes | None, BaseException | None], object],
         max_attempts: int | None = None,
         timeout_seconds: float | None = None,
         coordination: str | None = None,
     ) -> None: ...
     def reapply(self, clash: Clash, definition: bytes) -> None: ...
+    # From here to `end_watch` all reads are watched, over the newest version that this transaction was held against,
+    # which becomes its base; what was watched before is not any more.
+    def watch_anew(self) -> None: ...
+    def end_watch(self) -> None: ...
     def rollback(self) -> None: ...
     # Saved for another process to resume; the number of times. CommitConflict if another one went on with it.
     def save(self, attachment: bytes, checks: Sequence[str]) -> int: ...
@@ -180,8 +192,10 @@ class Lakehouse:
     # Versions deleted (or, dry, that would be), ascending; `before` None = what retention no longer keeps.
     def expire(self, before: int | None = None, dry_run: bool = False) -> list[int]: ...
     # One commit that adds many objects whose definition files exist already, or replaces them too.
-    # Arrow stream (kind, namespace, name, location).
-    def register(self, objects: Any, message: str = "", author: str = "", replace: bool = False) -> int: ...
+    # Arrow stream (kind, namespace, name, location). Dry, it raises what it would raise, and commits nothing: None.
+    def register(
+        self, objects: Any, message: str = "", author: str = "", replace: bool = False, dry_run: bool = False
+    ) -> int | None: ...
     # One commit after `base` with the tree of `n_rows` rows whose parts `LeafWriter`s returned, in any order:
     # Arrow stream (number, path, text, location). They hold the objects of `base` too; CommitConflict if another
     # version came first.
@@ -210,6 +224,7 @@ def decode_keys(keys: Any, sizes: tuple[int, int, int]) -> Any: ...  # record ba
 
 # Keys without padding, in the same order: first character of the key + namespace + " " + name.
 def sort_texts(keys: Any, sizes: tuple[int, int, int]) -> Any: ...
+def check_sort_texts(texts: Any, sizes: tuple[int, int, int]) -> None: ...  # InvalidName for those of no key
 
 # Directory of a managed table below the root: "<namespace>/<table>-<8 hex digits of id>", every segment safe.
 def table_location(namespace: str, name: str, id: str) -> str: ...

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from trinitylake.errors import CheckFailed, InvalidArgument
+from trinitylake.sql_check import first_row
 
 if TYPE_CHECKING:
     from trinitylake.transaction import Transaction
@@ -74,26 +75,7 @@ def _label(check: str | Check) -> str:
 
 
 def _run_sql(transaction: Transaction, sql: str) -> None:
-    try:
-        import duckdb
-    except ImportError as error:
-        raise InvalidArgument("a check in SQL needs DuckDB: pip install 'trinitylake[sql]'") from error
-    connection: Any = duckdb.connect()
-    try:
-        names = sorted(connection.get_table_names(sql, qualified=True))
-        for number, name in enumerate(names):
-            parts = [part.strip('"') for part in name.split(".")]
-            rows = transaction.table(".".join(parts)).scan().to_arrow()
-            connection.register(f"trinitylake_{number}", rows)
-            *namespace, table = name.split(".")
-            schema = ".".join(namespace)
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-            connection.execute(f"CREATE VIEW {schema}.{table} AS SELECT * FROM trinitylake_{number}")
-        row = connection.execute(sql).fetchone()
-    except duckdb.Error as error:
-        raise InvalidArgument(f"check {sql!r}: {error}") from error
-    finally:
-        connection.close()
+    row = first_row(transaction, sql)
     if row is None or not row[0]:
         raise CheckFailed(
             f"check {sql!r} does not hold: it answered {row[0] if row else 'no row'}; nothing was committed"

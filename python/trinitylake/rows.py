@@ -7,13 +7,14 @@ be; columns that the table does not have are refused rather than dropped.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.schema import Schema
 
 from trinitylake.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
 
 # Widths of Arrow offsets that Iceberg's writer takes as they are.
 _ALIKE = {(pa.string(), pa.large_string()), (pa.large_string(), pa.string()), (pa.binary(), pa.large_binary())}
@@ -54,6 +55,9 @@ def conform(data: Any, schema: Schema, *, stream: bool = False) -> pa.Table | pa
     column: for a column the table does not have, a required one that is missing or holds a null, and a value that
     does not fit the type.
     """
+    # Here, because it imports pandas, which whoever only reads a table's metadata has no use for.
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
     rows = read(data)
     target: pa.Schema = schema_to_pyarrow(schema, include_field_ids=False)
     if isinstance(rows, pa.RecordBatchReader):

@@ -50,8 +50,6 @@ class StagedTables:
         self._tables: dict[tuple[str, str], TransactionTable] = {}
         self._dropped: list[TransactionTable] = []
         self._metadata_paths: list[str] = []
-        self._held: dict[tuple[str, str], bytes] = {}
-        self._is_rebased = False
 
     def open(self, namespace: str, name: str, definition: bytes) -> TransactionTable:
         """The table as the transaction sees it; the same handle every time."""
@@ -159,31 +157,29 @@ class StagedTables:
             self._dropped.append(table)
 
     def uses(self) -> dict[TransactionTable, int]:
-        """How often each table has been used so far, for `hold_used_since`."""
+        """How often each table has been used so far, for `watch_used_since`."""
         return {table: table.uses for table in self._tables.values()}
 
-    def hold_used_since(self, uses: Mapping[TransactionTable, int]) -> None:
-        """Have the commit find out if somebody else changes a table that was used since `uses`, and not changed here.
-
-        The core compares what two transactions write, so the definition of such a table is written again as it is.
-
-        Raises `CommitConflict` if the table was changed already, in a version that the core has passed.
-        """
-        core = self._open_core()
+    def watch_used_since(self, uses: Mapping[TransactionTable, int]) -> None:
+        """Read the tables that were used since `uses`, through whatever handle, so that the core watches them."""
         changed = self._changed()
-        if core.isolation == "serializable" or not (changed or core.has_writes):
-            return  # what was read counts anyway, or there is nothing to commit
         for name, table in self._tables.items():
-            if table in changed or name in self._held or table.uses == uses.get(table, 0):
+            if table not in changed and table.uses != uses.get(table, 0):
+                self._open_core().exists("table", *name)
+
+    def follow(self, before: _core.Version) -> None:
+        """Have tables that are not changed here show the base of the transaction, which was `before` until now."""
+        base = self._open_core().base
+        changed = self._changed()
+        for name, table in list(self._tables.items()):
+            location = base.locate("table", *name)
+            if table in changed or location == before.locate("table", *name):
                 continue
-            latest = self._lakehouse.latest() if self._is_rebased else core.base
-            if latest.locate("table", *name) != core.base.locate("table", *name):
-                raise CommitConflict(
-                    f"a check read table {table.name} late, after another transaction had changed it; begin again",
-                    keys=[f"table {table.name}"],
-                )
-            self._held[name] = core.read("table", *name) or b""
-            core.replace("table", *name, self._held[name])
+            if location is None:
+                table.drop(by="another")
+                del self._tables[name]
+            else:
+                table.take_over(parse_table_def(self._storage.get(location), location))
 
     def turn(self) -> AbstractContextManager[None]:
         """The turn to commit the tables that changed."""
@@ -228,26 +224,18 @@ class StagedTables:
 
         Raises `CommitConflict` for the first that does not fit.
         """
-        self._is_rebased = True
         redone = []
         is_new = False
         for clash in clashes:
             name = (clash.namespace, clash.name)
             table = self._tables.get(name)
-            definition = self._storage.get(clash.winner_location)
-            winner = parse_table_def(definition, clash.winner_location)
-            if table is not None and name in self._held and table not in self._changed():
-                is_new = is_new or definition != self._held[name]
-                self._held[name] = definition
-                table.take_over(winner)
-                self._open_core().reapply(clash, definition)
-                continue
+            winner = parse_table_def(self._storage.get(clash.winner_location), clash.winner_location)
             if table is None or table.staged is None or winner.table_type != table._definition.table_type:
                 raise self._conflict(clash, "both changed its definition")
             if winner.id != table.id:
                 raise self._conflict(clash, "it was dropped and created again")
             metadata_location = winner.format_properties[METADATA_LOCATION]
-            if metadata_location != table.staged.base_metadata_path:  # else the winner only held it
+            if metadata_location != table.staged.base_metadata_path:  # else it wrote the definition as it was
                 is_new = True
                 try:
                     table.staged.reapply(metadata_location)

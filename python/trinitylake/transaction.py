@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+#: How often others may change what the checks read.
+_MAX_CHECKS = 200
+
 #: What `commit` raises only when it is certain that nothing was committed, so that staged files may go.
 _CERTAINLY_LOST = (
     CheckFailed,
@@ -100,7 +103,7 @@ class Transaction(Statements):
         Args:
             timeout_seconds: how long to go on when other writers are always faster; 120 if not given. Tables that have
                 to be redone on newer metadata are redone without end unless it is given.
-            max_attempts: how often to try then; 200 if not given.
+            max_attempts: how often to try then, and how often to run the checks; 200 if not given.
             coordination: "none" or "queue" (after a lost race line up behind other processes; whoever leads commits
                 for all who wait); the lakehouse's property `commit.coordination` if not given, else "none".
 
@@ -112,6 +115,7 @@ class Transaction(Statements):
         """
         core = self._open_core()
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        checks_left = _MAX_CHECKS if max_attempts is None else max_attempts
         with self._prepared():
             try:
                 while True:
@@ -122,10 +126,18 @@ class Transaction(Statements):
                         timeout_seconds = deadline - time.monotonic()
                         if timeout_seconds <= 0:
                             raise CommitConflict(
-                                "gave up: others changed the same tables first every time; try again, or raise the "
-                                "timeout"
+                                "gave up: others changed the same things first every time; try again, or raise the "
+                                "timeout",
+                                keys=outcome.watched,
                             )
-                    if self._tables.reapply(outcome):
+                    is_new = bool(outcome.tables) and self._tables.reapply(outcome.tables)
+                    if is_new or outcome.watched:
+                        checks_left -= 1
+                        if self._checks and checks_left <= 0:
+                            raise CommitConflict(
+                                "gave up: each time that the checks had been run, others had changed what they read",
+                                keys=outcome.watched,
+                            )
                         self._check()
             except BaseException as error:
                 self._failed(error)
@@ -154,7 +166,7 @@ class Transaction(Statements):
         loop = asyncio.get_running_loop()
         done: asyncio.Future[int] = loop.create_future()
 
-        def settle(outcome: int | list[_core.Clash] | None, error: BaseException | None) -> None:
+        def settle(outcome: int | _core.Clashes | None, error: BaseException | None) -> None:
             if error is None and not isinstance(outcome, int):
                 error = CommitConflict("a table was changed by another transaction")
             if done.cancelled():
@@ -210,14 +222,14 @@ class Transaction(Statements):
     def add_check(self, check: str | Check) -> None:
         """Something that must hold when the transaction commits, such as "no flight without an airport".
 
-        Checks see the transaction's own writes. They run before the commit, and again if another transaction has
-        changed a table that they read, or one that this transaction writes. If one fails nothing is committed. A table
-        that a check only read is recorded as changed by the version, with its content as it is.
+        Checks see the transaction's own writes. They run before the commit. If another transaction has changed
+        anything that they read, or a table that this transaction writes, they run again, on the newest version. If one
+        fails nothing is committed.
 
         Args:
-            check: SQL for DuckDB over tables named as here, true if the first value of its result is; or the name
-                of a function, `package.module:function`, called with the transaction; or a function, which a saved
-                transaction cannot keep.
+            check: SQL for DuckDB over tables and views named as here, true if the first value of its result is; or the
+                name of a function, `package.module:function`, called with the transaction; or a function, which a
+                saved transaction cannot keep.
         """
         self._open_core()
         self._checks.add(check)
@@ -276,11 +288,19 @@ class Transaction(Statements):
             yield
 
     def _check(self) -> None:
-        """Run the checks. What they read is held, so that they run again if somebody else changes it."""
-        if self._checks:
-            uses = self._tables.uses()
-            self._checks.run(self)
-            self._tables.hold_used_since(uses)
+        """Run the checks, on the newest version that the transaction is known to fit. What they read is watched."""
+        if not self._checks:
+            return
+        before = self._core.base
+        self._core.watch_anew()
+        uses = {}
+        if self._staged is not None:
+            self._staged.follow(before)
+            uses = self._staged.uses()
+        self._checks.run(self)
+        if self._staged is not None:
+            self._staged.watch_used_since(uses)
+        self._core.end_watch()
 
     def _committed(self, version: int) -> int:
         self._version = version

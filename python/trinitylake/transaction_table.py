@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from trinitylake.definitions import (
     METADATA_LOCATION,
@@ -50,7 +50,7 @@ class TransactionTable(Table):
         self._open_core = open_core
         self._io = io
         self._elsewhere: IcebergTable | None = None
-        self._is_dropped = False
+        self._dropped_by = ""
         self.staged = staged
         self.uses = 0
         self._described = _shape(staged.metadata) if staged is not None else None
@@ -58,8 +58,8 @@ class TransactionTable(Table):
     def _iceberg(self) -> IcebergTable:
         self._open_core()
         self.uses += 1
-        if self._is_dropped:
-            raise ObjectNotFound(f"table {self.name} was dropped in this transaction")
+        if self._dropped_by:
+            raise ObjectNotFound(f"table {self.name} was dropped by {self._dropped_by} transaction")
         if self.type != "managed":
             if self._elsewhere is None:
                 from trinitylake.frozen_table import open_elsewhere
@@ -97,9 +97,9 @@ class TransactionTable(Table):
         """Go on under another name."""
         self._namespace, self._name = namespace, name
 
-    def drop(self) -> None:
+    def drop(self, by: Literal["this", "another"] = "this") -> None:
         """Refuse to work from now on."""
-        self._is_dropped = True
+        self._dropped_by = by
 
     def forget(self) -> None:
         """Read the metadata of a table elsewhere anew when it is next needed."""

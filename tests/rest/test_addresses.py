@@ -8,6 +8,8 @@ from pyiceberg.exceptions import RESTError
 
 import trinitylake as tl
 from rest.client import Client, connect, running
+from trinitylake.core import root_path
+from trinitylake.definitions import LakehouseDef
 from trinitylake.rest import RestServer
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
@@ -68,6 +70,22 @@ def test_an_address_that_leads_nowhere_is_told_at_once(http_client: Client, shop
     assert http_client("GET", "/v1/txn~none/namespaces").code == 404
 
 
+def test_a_version_with_a_name_is_found_by_it(server: RestServer, http_client: Client, shop: tl.Lakehouse) -> None:
+    assert http_client("GET", "/v1/config?warehouse=@snapshot/q3").error == "NotFoundException"
+    with shop.transaction() as txn:
+        definition = LakehouseDef()
+        definition.CopyFrom(shop.definition)
+        definition.exported_snapshots["q3"] = root_path(1)
+        definition.exported_snapshots["lost"] = root_path(99)
+        txn._open_core().set_lakehouse_definition(definition.SerializeToString())
+    assert (rows(server, "@snapshot/q3"), rows(server, "@latest")) == (3, 4)
+    assert http_client("GET", "/v1/config?warehouse=@snapshot/q3").body["overrides"] == {"prefix": "version~1"}
+    for name in ("q4", "lost", "", "q3/", "../q3"):
+        assert http_client("GET", f"/v1/config?warehouse=@snapshot/{name}").code == 404, name
+    with pytest.raises(NotImplementedError):
+        connect(server, "@snapshot/q3").drop_table("shop.orders")
+
+
 def test_clients_work_together_in_one_open_transaction(
     server: RestServer, http_client: Client, shop: tl.Lakehouse
 ) -> None:
@@ -89,6 +107,20 @@ def test_clients_work_together_in_one_open_transaction(
     assert (shop.log(1)[0].message, shop.log(1)[0].author) == ("two tables", "ana")
     assert http_client("POST", f"/trinitylake/v1/transactions/{id}/commit").body == {"id": id, "version": 3}
     assert http_client("GET", f"/v1/txn~{id}/namespaces").code == 404
+
+
+@pytest.mark.parametrize("id", [None, "load-1"])
+def test_a_commit_that_was_undone_is_not_told_to_be_there(
+    server: RestServer, http_client: Client, shop: tl.Lakehouse, id: str | None
+) -> None:
+    id = http_client("POST", "/trinitylake/v1/transactions", {} if id is None else {"id": id}).body["id"]
+    connect(server, f"@txn/{id}").load_table("shop.orders").append(MORE)
+    assert http_client("POST", f"/trinitylake/v1/transactions/{id}/commit").code == 200
+    shop.rollback(2)
+    again = http_client("POST", f"/trinitylake/v1/transactions/{id}/commit")
+    assert (again.code, again.body["error"]["type"]) == (409, "CommitFailedException")
+    assert "undone" in again.body["error"]["message"]
+    assert shop.version == 4
 
 
 def test_a_rolled_back_transaction_leaves_nothing(server: RestServer, http_client: Client, shop: tl.Lakehouse) -> None:

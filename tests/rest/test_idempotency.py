@@ -86,6 +86,20 @@ def test_the_second_answer_is_the_first_and_nothing_is_committed_again(
     assert shop.version == version + 1
 
 
+def test_what_a_rollback_has_undone_is_answered_as_at_first_and_not_done_again(
+    http_client: Client, shop: tl.Lakehouse
+) -> None:
+    key, path, before = str(uuid.uuid4()), "/v1/namespaces/shop/tables/orders", shop.version
+    first = send(http_client, "POST", path, RED, key)
+    shop.rollback(before)
+    again = send(http_client, "POST", path, RED, key)
+    assert without_request_headers(again) == without_request_headers(first)
+    assert shop.version == before + 2
+    assert "color" not in shop.table("shop.orders").properties
+    assert send(http_client, "POST", path, RED, str(uuid.uuid4())).code == 200  # another key is another request
+    assert shop.table("shop.orders").properties["color"] == "red"
+
+
 def test_a_lost_reply_is_found_by_the_next_request(
     http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ back: fields that this library does not know then survive. Never build a new mes
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -21,6 +21,9 @@ from trinitylake.errors import CorruptFile, InvalidArgument, UnsupportedVersion
 MAX_SIZE_BYTES = 16 << 20
 #: The highest `LakehouseDef.major_version` that this library reads and writes.
 MAJOR_VERSION = 0
+
+_TABLE_TYPES = frozenset(proto.TableType.values())
+_TABLE_FORMATS = frozenset(proto.TableFormat.values())
 
 TableType = Literal["managed", "external", "federated"]
 Definition = TypeVar("Definition", bound=Message)
@@ -121,8 +124,7 @@ def parse_namespace_def(data: bytes, path: str = "") -> proto.NamespaceDef:
 def parse_table_def(data: bytes, path: str = "") -> proto.TableDef:
     """Read a table definition. Raises `CorruptFile`, or `UnsupportedVersion` for an unknown kind of table."""
     definition = _with_id(_parse(proto.TableDef, data, path), path)
-    known_type = definition.table_type in proto.TableType.values()
-    if not known_type or definition.table_format not in proto.TableFormat.values():
+    if definition.table_type not in _TABLE_TYPES or definition.table_format not in _TABLE_FORMATS:
         raise UnsupportedVersion(
             f"{_where(path, 'table definition')}: table type {definition.table_type} in format "
             f"{definition.table_format} is unknown to this library"
@@ -184,3 +186,12 @@ def _text_properties(properties: Mapping[str, str] | None) -> dict[str, str]:
 
 def _where(path: str, name: str) -> str:
     return path or name
+
+
+#: How the definition of an object is read, from its bytes and its path, by the kind that its key tells.
+PARSERS: dict[str, Callable[[bytes, str], object]] = {
+    "namespace": parse_namespace_def,
+    "table": parse_table_def,
+    "view": parse_view_def,
+    "transaction": parse_distributed_transaction_def,
+}

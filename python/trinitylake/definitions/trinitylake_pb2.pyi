@@ -305,7 +305,7 @@ class DistributedTransactionDef(_message.Message):
     def __init__(self, id: _Optional[str] = ..., isolation: _Optional[_Union[IsolationLevel, str]] = ..., beginning_root: _Optional[str] = ..., running_root: _Optional[str] = ..., began_at_millis: _Optional[int] = ..., expire_at_millis: _Optional[int] = ..., footprint: _Optional[bytes] = ..., commit_message: _Optional[str] = ..., checks: _Optional[_Iterable[str]] = ..., author: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[DistributedTransactionState, str]] = ..., attachment: _Optional[bytes] = ...) -> None: ...
 
 class Footprint(_message.Message):
-    __slots__ = ("base_version", "validated_version", "keys_read", "ranges_read", "keys_required", "keys_required_absent", "ranges_required_empty", "writes", "lakehouse_definition")
+    __slots__ = ("base_version", "validated_version", "keys_read", "ranges_read", "keys_required", "keys_required_absent", "ranges_required_empty", "writes", "lakehouse_definition", "keys_watched", "ranges_watched")
     class Range(_message.Message):
         __slots__ = ("start", "end")
         START_FIELD_NUMBER: _ClassVar[int]
@@ -335,6 +335,8 @@ class Footprint(_message.Message):
     RANGES_REQUIRED_EMPTY_FIELD_NUMBER: _ClassVar[int]
     WRITES_FIELD_NUMBER: _ClassVar[int]
     LAKEHOUSE_DEFINITION_FIELD_NUMBER: _ClassVar[int]
+    KEYS_WATCHED_FIELD_NUMBER: _ClassVar[int]
+    RANGES_WATCHED_FIELD_NUMBER: _ClassVar[int]
     base_version: int
     validated_version: int
     keys_read: _containers.RepeatedScalarFieldContainer[str]
@@ -344,7 +346,9 @@ class Footprint(_message.Message):
     ranges_required_empty: _containers.RepeatedCompositeFieldContainer[Footprint.Range]
     writes: _containers.RepeatedCompositeFieldContainer[Footprint.Write]
     lakehouse_definition: str
-    def __init__(self, base_version: _Optional[int] = ..., validated_version: _Optional[int] = ..., keys_read: _Optional[_Iterable[str]] = ..., ranges_read: _Optional[_Iterable[_Union[Footprint.Range, _Mapping]]] = ..., keys_required: _Optional[_Iterable[str]] = ..., keys_required_absent: _Optional[_Iterable[str]] = ..., ranges_required_empty: _Optional[_Iterable[_Union[Footprint.Range, _Mapping]]] = ..., writes: _Optional[_Iterable[_Union[Footprint.Write, _Mapping]]] = ..., lakehouse_definition: _Optional[str] = ...) -> None: ...
+    keys_watched: _containers.RepeatedScalarFieldContainer[str]
+    ranges_watched: _containers.RepeatedCompositeFieldContainer[Footprint.Range]
+    def __init__(self, base_version: _Optional[int] = ..., validated_version: _Optional[int] = ..., keys_read: _Optional[_Iterable[str]] = ..., ranges_read: _Optional[_Iterable[_Union[Footprint.Range, _Mapping]]] = ..., keys_required: _Optional[_Iterable[str]] = ..., keys_required_absent: _Optional[_Iterable[str]] = ..., ranges_required_empty: _Optional[_Iterable[_Union[Footprint.Range, _Mapping]]] = ..., writes: _Optional[_Iterable[_Union[Footprint.Write, _Mapping]]] = ..., lakehouse_definition: _Optional[str] = ..., keys_watched: _Optional[_Iterable[str]] = ..., ranges_watched: _Optional[_Iterable[_Union[Footprint.Range, _Mapping]]] = ...) -> None: ...
 
 class CommitIntent(_message.Message):
     __slots__ = ("transactions",)

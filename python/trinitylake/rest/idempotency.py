@@ -2,7 +2,8 @@
 
 The key becomes the id of the transaction, and an id commits once, ever: the log of the lakehouse itself remembers, for
 every server and after every restart. The id also depends on the principal, so that a key of somebody else is another
-key. What the request was is kept beside it; the same key with another request is refused.
+key. What the request was is kept beside it; the same key with another request is refused. What was committed and then
+undone by a rollback is answered as at first: the request was done, and to do it again would be another request.
 """
 
 from __future__ import annotations

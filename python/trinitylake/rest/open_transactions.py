@@ -8,7 +8,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from trinitylake.errors import CommitStateUnknown, InvalidArgument, ObjectNotFound, TransactionClosed, TrinityLakeError
+from trinitylake.errors import (
+    CommitConflict,
+    CommitStateUnknown,
+    InvalidArgument,
+    ObjectNotFound,
+    TransactionClosed,
+    TrinityLakeError,
+)
 from trinitylake.lakehouse import Lakehouse
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.served_catalog import commit
@@ -112,7 +119,7 @@ class OpenTransactions:
     def commit(self, id: str) -> int:
         """Commit; returns the version. One that was committed before answers with its version again.
 
-        Raises as `Transaction.commit` does.
+        Raises as `Transaction.commit` does, and `CommitConflict` for one that was committed and then undone.
         """
         try:
             entry = self._entry(id)
@@ -157,6 +164,10 @@ class OpenTransactions:
 
     def _committed_before(self, id: str) -> int:
         outcome = self._lake.outcome(id)
+        if outcome.status == "undone":
+            raise CommitConflict(
+                f"transaction {id} was committed as version {outcome.version}, which was undone by a rollback since"
+            )
         if outcome.version is not None:
             return outcome.version
         if outcome.status == "unknown":

@@ -170,7 +170,18 @@ fn sort_texts<'py>(
     arrow::array(py, Arc::new(StringArray::from(texts.map_err(to_python)?)))
 }
 
+/// Refuses texts that are those of no key of a lakehouse with these sizes.
+#[pyfunction]
+fn check_sort_texts(py: Python<'_>, texts: PyArray, sizes: (usize, usize, usize)) -> PyResult<()> {
+    let names = NameSizes { namespace: sizes.0, table: sizes.1, view: sizes.2 };
+    let texts = arrow::strings(&texts)?;
+    let checked: Result<()> =
+        py.detach(|| texts.iter().try_for_each(|text| key_of(names, text.unwrap_or_default()).map(|_| ())));
+    checked.map_err(to_python)
+}
+
 pub fn add_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<LeafWriter>()?;
-    module.add_function(wrap_pyfunction!(sort_texts, module)?)
+    module.add_function(wrap_pyfunction!(sort_texts, module)?)?;
+    module.add_function(wrap_pyfunction!(check_sort_texts, module)?)
 }

@@ -12,7 +12,7 @@ use trinitylake::definition::LakehouseDefinition;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::Error;
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
-use trinitylake::register::{check_size, register, register_parts};
+use trinitylake::register::{check, check_size, register, register_parts};
 use trinitylake::transaction::distributed;
 use trinitylake::transaction::fate::{Fate, fate};
 use trinitylake::transaction::{Isolation, Transaction as CoreTransaction, TransactionOptions};
@@ -134,7 +134,7 @@ impl Lakehouse {
         run(py, expiry::expire(&self.inner, before, dry_run))
     }
 
-    #[pyo3(signature = (objects, message="", author="", replace=false))]
+    #[pyo3(signature = (objects, message="", author="", replace=false, dry_run=false))]
     fn register(
         &self,
         py: Python<'_>,
@@ -142,7 +142,8 @@ impl Lakehouse {
         message: &str,
         author: &str,
         replace: bool,
-    ) -> PyResult<u64> {
+        dry_run: bool,
+    ) -> PyResult<Option<u64>> {
         let names = run_quick(py, self.inner.latest())?.config.names;
         let mut keys = StringBuilder::new();
         let mut locations = StringBuilder::new();
@@ -170,8 +171,12 @@ impl Lakehouse {
             }
         }
         let (keys, locations) = (keys.finish(), locations.finish());
+        if dry_run {
+            run(py, check(&self.inner, keys, locations, replace))?;
+            return Ok(None);
+        }
         let registered = register(&self.inner, keys, locations, replace, message, author);
-        Ok(run_to_end(py, registered)?.number)
+        Ok(Some(run_to_end(py, registered)?.number))
     }
 
     #[pyo3(signature = (base, n_rows, parts, message="", author=""))]

@@ -1,7 +1,7 @@
 //! One transaction. Threads that share it take turns.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 use pyo3::IntoPyObjectExt;
@@ -11,7 +11,8 @@ use tokio::sync::Mutex;
 use trinitylake::error::Result as CoreResult;
 use trinitylake::transaction::distributed::SavedTransaction as CoreSaved;
 use trinitylake::transaction::{
-    Clash as CoreClash, CommitLimits, Coordination, Outcome, Transaction as CoreTransaction,
+    Clash as CoreClash, Clashes as CoreClashes, CommitLimits, Coordination, Outcome,
+    Transaction as CoreTransaction,
 };
 
 use crate::errors::to_python;
@@ -51,6 +52,20 @@ impl Clash {
     }
 }
 
+/// What stands in the way of a commit and can be resolved.
+#[pyclass(frozen, get_all, module = "trinitylake._core")]
+pub struct Clashes {
+    tables: Vec<Py<Clash>>,
+    watched: Vec<String>,
+}
+
+impl Clashes {
+    fn new(py: Python<'_>, clashes: CoreClashes) -> PyResult<Self> {
+        let tables = clashes.tables.into_iter().map(|inner| Py::new(py, Clash { inner }));
+        Ok(Clashes { tables: tables.collect::<PyResult<_>>()?, watched: clashes.watched })
+    }
+}
+
 /// A transaction that was saved and waits to be resumed.
 #[pyclass(frozen, get_all, module = "trinitylake._core")]
 pub struct SavedTransaction {
@@ -86,7 +101,8 @@ pub struct Transaction {
     inner: Arc<Mutex<CoreTransaction>>,
     id: String,
     isolation: &'static str,
-    base: Arc<trinitylake::version::Version>,
+    /// Beside the transaction, so that it can be asked for while a commit is under way.
+    base: RwLock<Arc<trinitylake::version::Version>>,
 }
 
 impl Transaction {
@@ -94,9 +110,13 @@ impl Transaction {
         Transaction {
             id: transaction.id().to_string(),
             isolation: transaction.isolation().word(),
-            base: transaction.base().clone(),
+            base: RwLock::new(transaction.base().clone()),
             inner: Arc::new(Mutex::new(transaction)),
         }
+    }
+
+    fn current_base(&self) -> Arc<trinitylake::version::Version> {
+        self.base.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Looks at or changes the transaction, without the GIL: whoever holds the lock may wait for it.
@@ -132,9 +152,7 @@ fn limits(
 fn outcome_to_python(py: Python<'_>, outcome: Outcome) -> PyResult<Py<PyAny>> {
     match outcome {
         Outcome::Committed(version) => version.into_py_any(py),
-        Outcome::Clashes(clashes) => {
-            clashes.into_iter().map(|inner| Clash { inner }).collect::<Vec<_>>().into_py_any(py)
-        }
+        Outcome::Clashes(clashes) => Clashes::new(py, clashes)?.into_py_any(py),
     }
 }
 
@@ -152,7 +170,7 @@ impl Transaction {
 
     #[getter]
     fn base(&self) -> Version {
-        Version { inner: self.base.clone() }
+        Version { inner: self.current_base() }
     }
 
     #[getter]
@@ -187,7 +205,7 @@ impl Transaction {
         namespace: Option<&str>,
         limit: Option<usize>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let names = self.base.config.names;
+        let names = self.current_base().config.names;
         let range = listing_range(names, parse_kind(kind)?, namespace)?;
         let rows = with!(self, py, run, |transaction| transaction.list(&range, limit))?;
         let mut listing = Listing::new(names);
@@ -290,6 +308,17 @@ impl Transaction {
     fn reapply(&self, py: Python<'_>, clash: &Clash, definition: &[u8]) -> PyResult<()> {
         let definition = Bytes::copy_from_slice(definition);
         self.locked(py, |transaction| transaction.reapply(&clash.inner, definition)).map_err(to_python)
+    }
+
+    fn watch_anew(&self, py: Python<'_>) -> PyResult<()> {
+        let base =
+            self.locked(py, |transaction| transaction.watch_anew().map(|()| transaction.base().clone()));
+        *self.base.write().unwrap_or_else(PoisonError::into_inner) = base.map_err(to_python)?;
+        Ok(())
+    }
+
+    fn end_watch(&self, py: Python<'_>) {
+        self.locked(py, CoreTransaction::end_watch);
     }
 
     fn rollback(&self, py: Python<'_>) {

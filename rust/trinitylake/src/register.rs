@@ -28,9 +28,33 @@ pub async fn register(
     author: &str,
 ) -> Result<Arc<Version>> {
     let latest = lakehouse.latest().await?;
+    let (keys, locations) = merged(&latest, keys, locations, replace).await?;
+    let environment = lakehouse.environment();
+    let writer = node_writer(lakehouse, environment.as_ref(), &latest);
+    let root = build(&writer, &keys, &locations).await?;
+    publish(lakehouse, &latest, root, message, author).await
+}
+
+/// What [`register`] would refuse on the latest version is an error here; nothing is written.
+pub async fn check(
+    lakehouse: &Lakehouse,
+    keys: StringArray,
+    locations: StringArray,
+    replace: bool,
+) -> Result<()> {
+    merged(&*lakehouse.latest().await?, keys, locations, replace).await.map(|_| ())
+}
+
+/// All objects of the next version in key order, with those that are there already.
+async fn merged(
+    latest: &Version,
+    keys: StringArray,
+    locations: StringArray,
+    replace: bool,
+) -> Result<(StringArray, StringArray)> {
     let names = latest.config.names;
     let (keys, locations) = sorted(keys, locations, names)?;
-    let (old_keys, old_locations) = existing(&latest).await?;
+    let (old_keys, old_locations) = existing(latest).await?;
     check_sizes([&keys, &old_keys])?;
     check_sizes([&locations, &old_locations])?;
     let (keys, locations) = if old_keys.is_empty() {
@@ -46,10 +70,7 @@ pub async fn register(
         (keys.as_ref().clone(), locations.as_ref().clone())
     };
     check_whole(&keys, names)?;
-    let environment = lakehouse.environment();
-    let writer = node_writer(lakehouse, environment.as_ref(), &latest);
-    let root = build(&writer, &keys, &locations).await?;
-    publish(lakehouse, &latest, root, message, author).await
+    Ok((keys, locations))
 }
 
 /// Registers what workers have sorted, merged with the objects of `base`, checked and written as parts of a

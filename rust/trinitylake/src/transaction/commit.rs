@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::group_commit::{Submission, Verdict, write_files};
-use super::{Clash, NewValue, State, Transaction, Write};
+use super::{Clash, Clashes, NewValue, State, Transaction, Write};
 use crate::error::{Error, Result};
 use crate::node::draft::{Message, Text};
 use crate::version::Version;
@@ -54,15 +54,15 @@ impl Default for CommitLimits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Committed(u64),
-    /// Tables that the table format must put on their newer definitions: resolve each with
-    /// [`Transaction::reapply`], then commit again.
-    Clashes(Vec<Clash>),
+    /// Tables that the table format must put on their newer definitions, and what was watched and has to be
+    /// looked at again: resolve all of it, then commit again.
+    Clashes(Clashes),
 }
 
 /// What became of a transaction's validity while others committed.
 enum CaughtUp {
     Unharmed,
-    Clashes(Vec<Clash>),
+    Clashes(Clashes),
     /// One of the versions is its own: an answer was lost, or its id was committed before.
     Committed(u64),
 }
@@ -75,7 +75,12 @@ impl Transaction {
             return Ok(Outcome::Committed(version));
         }
         self.check_open()?;
-        if let Some(clash) = self.unresolved.first() {
+        if let Some(watched) = self.unresolved.watched.first() {
+            return Err(Error::InvalidArgument(format!(
+                "{watched}, which was watched, was changed by another transaction: look at it again first"
+            )));
+        }
+        if let Some(clash) = self.unresolved.tables.first() {
             return Err(Error::InvalidArgument(format!(
                 "table {}.{} was changed by another transaction: apply the changes to its newer definition first",
                 clash.namespace, clash.name
@@ -119,7 +124,8 @@ impl Transaction {
     /// A clash resolved: `definition` holds this transaction's change on top of the winner's.
     pub fn reapply(&mut self, clash: &Clash, definition: Bytes) -> Result<()> {
         self.check_open()?;
-        let Some(position) = self.unresolved.iter().position(|unresolved| unresolved.key == clash.key) else {
+        let Some(position) = self.unresolved.tables.iter().position(|unresolved| unresolved.key == clash.key)
+        else {
             return Err(Error::InvalidArgument(format!(
                 "there is no clash on table {}.{}",
                 clash.namespace, clash.name
@@ -129,7 +135,7 @@ impl Transaction {
         let write = Write { base: Some(clash.winner_location.clone()), value, checked: clash.version };
         self.writes.insert(clash.key.clone(), write);
         self.is_changed_since_save = true;
-        self.unresolved.remove(position);
+        self.unresolved.tables.remove(position);
         Ok(())
     }
 
@@ -171,6 +177,7 @@ impl Transaction {
             attempt += 1;
             let mut submission = self.submission();
             submission.coordination = coordination;
+            submission.attempt = attempt;
             if coordination == Coordination::Queue
                 && self.new_definition.is_none()
                 && lakehouse.commits().is_contended()
@@ -242,6 +249,7 @@ impl Transaction {
             files: self.unwritten_files(),
             validated: self.validated.number,
             coordination: Coordination::None,
+            attempt: 0,
             last_version: None,
         }
     }

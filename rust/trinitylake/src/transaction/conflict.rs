@@ -1,7 +1,8 @@
 //! Does a transaction still hold on a newer version? Footprints are intersected, version by version.
 //!
 //! There is no table of operations against operations: what two sides touched decides. A clash on a
-//! table alone is not final, since Iceberg may be able to apply both changes.
+//! table alone is not final, since Iceberg may be able to apply both changes. Neither is a change of what was
+//! watched, since who looks again may come to the same result.
 
 use std::sync::Arc;
 
@@ -25,15 +26,31 @@ pub struct Clash {
     pub version: u64,
 }
 
+/// What others did that is for the layer above to resolve.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Clashes {
+    /// Resolved by [`Transaction::reapply`], each.
+    pub tables: Vec<Clash>,
+    /// What was watched, named as in [`Error::CommitConflict`]. Resolved by [`Transaction::watch_anew`].
+    pub watched: Vec<String>,
+}
+
+impl Clashes {
+    pub fn is_empty(&self) -> bool {
+        self.tables.is_empty() && self.watched.is_empty()
+    }
+}
+
 const LAKEHOUSE_DEFINITION: &str = "lakehouse definition";
 
 impl Transaction {
     /// Holds this transaction against the versions after the one it was last held against, ascending.
-    /// `CommitConflict` if it cannot be; clashes on tables if their format must decide.
-    pub(super) async fn validate(&mut self, versions: &[Arc<Version>]) -> Result<Vec<Clash>> {
-        let Some(last) = versions.last() else { return Ok(Vec::new()) };
+    /// `CommitConflict` if it cannot be; clashes if the layer above must decide.
+    pub(super) async fn validate(&mut self, versions: &[Arc<Version>]) -> Result<Clashes> {
+        let Some(last) = versions.last() else { return Ok(Clashes::default()) };
         let mut conflict = Conflict::default();
         let mut clashing: Vec<(String, Winner)> = Vec::new();
+        let mut clashes = Clashes::default();
         let mut previous = self.validated.clone();
         for version in versions {
             if self.new_definition.is_some()
@@ -54,8 +71,11 @@ impl Transaction {
                         _ => conflict.add(name(), winner()),
                     }
                 }
-                if self.isolation == Isolation::Serializable && self.footprint.has_read(&change.key) {
+                if self.isolation == Isolation::Serializable && self.footprint.reads.contains(&change.key) {
                     conflict.add(name(), winner());
+                }
+                if self.footprint.watched.contains(&change.key) && !clashes.watched.contains(&name()) {
+                    clashes.watched.push(name());
                 }
                 for requirement in self.footprint.requirements.iter().filter(|r| r.concerns(&change.key)) {
                     if !self.is_met(requirement, &change.key, last).await? {
@@ -65,10 +85,9 @@ impl Transaction {
             }
             previous = version.clone();
         }
-        let mut clashes: Vec<Clash> = Vec::new();
         for (key, winner) in clashing {
             match self.clash(&key, last).await? {
-                Some(clash) if !clashes.contains(&clash) => clashes.push(clash),
+                Some(clash) if !clashes.tables.contains(&clash) => clashes.tables.push(clash),
                 Some(_) => {}
                 None => conflict.add(self.human_name(&key), winner),
             }

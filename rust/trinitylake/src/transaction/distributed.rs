@@ -51,7 +51,7 @@ impl Transaction {
     pub async fn save(&mut self) -> Result<u64> {
         self.check_open()?;
         if !self.unresolved.is_empty() {
-            return Err(Error::InvalidArgument("resolve the clashes on tables before saving".into()));
+            return Err(Error::InvalidArgument("resolve the clashes before saving".into()));
         }
         let lakehouse = self.lakehouse.clone();
         let storage = lakehouse.storage().as_ref();

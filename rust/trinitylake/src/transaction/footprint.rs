@@ -1,7 +1,9 @@
 //! What a transaction touched, as far as another one could disturb it (format §8).
 //!
-//! Reads matter under SERIALIZABLE alone. Requirements keep the lakehouse whole and matter always.
+//! Reads matter under SERIALIZABLE alone. Requirements keep the lakehouse whole and matter always, and so
+//! does what was watched (`watch`).
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 
 use crate::definition::proto;
@@ -27,25 +29,62 @@ impl Requirement {
     }
 }
 
+/// What was looked at.
 #[derive(Clone, Debug, Default)]
-pub struct Footprint {
+pub struct Reads {
     /// Keys read, those found absent among them.
     pub keys: BTreeSet<String>,
     /// Ranges listed: a key that appears in one of them is a phantom.
     pub ranges: Vec<KeyRange>,
-    pub requirements: Vec<Requirement>,
 }
 
-impl Footprint {
-    pub fn read_key(&mut self, key: &str) {
+impl Reads {
+    fn add_key(&mut self, key: &str) {
         if !self.keys.contains(key) {
             self.keys.insert(key.to_string());
         }
     }
 
-    pub fn read_range(&mut self, range: &KeyRange) {
+    fn add_range(&mut self, range: &KeyRange) {
         if !self.ranges.contains(range) {
             self.ranges.push(range.clone());
+        }
+    }
+
+    /// Was the key read, by itself or in a listing?
+    pub fn contains(&self, key: &str) -> bool {
+        self.keys.contains(key) || self.ranges.iter().any(|range| range.contains(key))
+    }
+
+    /// Was one of these keys read?
+    pub fn contains_any<K: Borrow<str> + Ord>(&self, keys: &BTreeSet<K>) -> bool {
+        self.keys.iter().any(|key| keys.contains(key.as_str()))
+            || self.ranges.iter().any(|range| keys.range::<str, _>(range.bounds()).next().is_some())
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Footprint {
+    pub reads: Reads,
+    pub requirements: Vec<Requirement>,
+    /// Reads that must not have changed when the transaction commits, whatever its isolation.
+    pub watched: Reads,
+    /// Is what is read now watched?
+    pub is_watching: bool,
+}
+
+impl Footprint {
+    pub fn read_key(&mut self, key: &str) {
+        self.reads.add_key(key);
+        if self.is_watching {
+            self.watched.add_key(key);
+        }
+    }
+
+    pub fn read_range(&mut self, range: &KeyRange) {
+        self.reads.add_range(range);
+        if self.is_watching {
+            self.watched.add_range(range);
         }
     }
 
@@ -60,8 +99,10 @@ impl Footprint {
         let range =
             |range: &KeyRange| proto::footprint::Range { start: range.start.clone(), end: range.end.clone() };
         let mut saved = proto::Footprint {
-            keys_read: self.keys.iter().cloned().collect(),
-            ranges_read: self.ranges.iter().map(range).collect(),
+            keys_read: self.reads.keys.iter().cloned().collect(),
+            ranges_read: self.reads.ranges.iter().map(range).collect(),
+            keys_watched: self.watched.keys.iter().cloned().collect(),
+            ranges_watched: self.watched.ranges.iter().map(range).collect(),
             ..proto::Footprint::default()
         };
         for requirement in &self.requirements {
@@ -81,15 +122,15 @@ impl Footprint {
         let exists = saved.keys_required.iter().cloned().map(Requirement::Exists);
         let absent = saved.keys_required_absent.iter().cloned().map(Requirement::Absent);
         let empty = saved.ranges_required_empty.iter().map(|saved| Requirement::Empty(range(saved)));
+        let reads = |keys: &[String], ranges: &[proto::footprint::Range]| Reads {
+            keys: keys.iter().cloned().collect(),
+            ranges: ranges.iter().map(range).collect(),
+        };
         Footprint {
-            keys: saved.keys_read.iter().cloned().collect(),
-            ranges: saved.ranges_read.iter().map(range).collect(),
+            reads: reads(&saved.keys_read, &saved.ranges_read),
             requirements: exists.chain(absent).chain(empty).collect(),
+            watched: reads(&saved.keys_watched, &saved.ranges_watched),
+            is_watching: false,
         }
-    }
-
-    /// Did this transaction read the key, by itself or in a listing?
-    pub fn has_read(&self, key: &str) -> bool {
-        self.keys.contains(key) || self.ranges.iter().any(|range| range.contains(key))
     }
 }

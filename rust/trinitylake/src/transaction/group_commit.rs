@@ -55,6 +55,8 @@ pub(super) struct Submission {
     /// The version up to which conflicts were looked for.
     pub validated: u64,
     pub coordination: Coordination,
+    /// How many roots it has tried to be in.
+    pub attempt: u32,
     /// It waits in the queue across processes (`intents`), for a version up to this one.
     pub last_version: Option<u64>,
 }
@@ -66,18 +68,11 @@ impl Submission {
             Requirement::Exists(key) | Requirement::Absent(key) => written.contains(key.as_str()),
             Requirement::Empty(range) => written.range::<str, _>(range.bounds()).next().is_some(),
         };
-        let has_read = || {
-            self.footprint.keys.iter().any(|key| written.contains(key.as_str()))
-                || self
-                    .footprint
-                    .ranges
-                    .iter()
-                    .any(|range| written.range::<str, _>(range.bounds()).next().is_some())
-        };
         !written.is_empty()
             && (self.messages.iter().any(|message| written.contains(&message.key))
                 || self.footprint.requirements.iter().any(requires)
-                || (self.isolation == Isolation::Serializable && has_read()))
+                || self.footprint.watched.contains_any(written)
+                || (self.isolation == Isolation::Serializable && self.footprint.reads.contains_any(written)))
     }
 
     pub(super) fn size_bytes(&self) -> usize {
@@ -367,11 +362,12 @@ async fn claim_for(
         Slot::Won(created) => Ok(Claimed::Root(created, admitted)),
         Slot::Lost(latest) => {
             // As many versions as others made meanwhile, as many writers there are, about: who waits a
-            // part of a round for each lets most of the requests that would be lost go unmade. The pause
-            // does not grow with bad luck, so nobody starves.
+            // part of a round for each lets most of the requests that would be lost go unmade. Who has
+            // lost before waits less each time, so that those go first who wait longest.
             let others = latest.number.saturating_sub(previous.number + 1).min(MAX_PAUSE_ATTEMPTS);
             let round = environment.elapsed_millis() - started;
-            let pause = environment.random_below(round * others + 1);
+            let lost = group.iter().map(|member| member.attempt).max().unwrap_or_default().max(1);
+            let pause = environment.random_below(round * others / u64::from(lost) + 1);
             // Those who queue up wait there.
             if pause > 0 && group.iter().all(|member| member.last_version.is_none()) {
                 environment.sleep(Duration::from_millis(pause)).await;

@@ -185,18 +185,27 @@ fn encode(waiting: &[&Submission]) -> Bytes {
             commit_message: member.info.message.clone(),
             author: member.info.author.clone(),
             properties: member.info.properties.clone().into_iter().collect(),
-            footprint: Some(proto::Footprint {
-                base_version: member.info.began_at_version,
-                validated_version: member.validated,
-                writes: member.messages.iter().map(to_write).collect(),
-                ..member.footprint.to_proto()
-            }),
+            footprint: Some(to_footprint(member)),
             last_version: member.last_version.unwrap_or_default(),
         })
         .collect();
     let mut bytes = CommitIntent { transactions }.encode_to_vec();
     bytes.extend(xxh3_64(&bytes).to_le_bytes());
     bytes.into()
+}
+
+/// All that a leader asks of a footprint is whether somebody wrote what it depends on. What is watched
+/// stands among the required, so that leaders heed it that know nothing of watching.
+fn to_footprint(member: &Submission) -> proto::Footprint {
+    let mut footprint = member.footprint.to_proto();
+    footprint.keys_required.append(&mut footprint.keys_watched);
+    footprint.ranges_required_empty.append(&mut footprint.ranges_watched);
+    proto::Footprint {
+        base_version: member.info.began_at_version,
+        validated_version: member.validated,
+        writes: member.messages.iter().map(to_write).collect(),
+        ..footprint
+    }
 }
 
 fn to_write(message: &Message) -> proto::footprint::Write {
@@ -240,6 +249,7 @@ fn to_submission(intended: IntendedTransaction) -> Option<Submission> {
         footprint: Arc::new(Footprint::of_proto(&saved)),
         messages,
         coordination: Coordination::Queue,
+        attempt: 0,
         definition: None,
         files: Vec::new(),
         validated: saved.validated_version,

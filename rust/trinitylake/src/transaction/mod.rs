@@ -13,6 +13,7 @@ pub(crate) mod group_commit;
 mod intents;
 mod objects;
 pub mod records;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use crate::lakehouse::Lakehouse;
 use crate::version::Version;
 use crate::version::metadata::CommittedTransaction;
 pub use commit::{CommitLimits, Coordination, Outcome};
-pub use conflict::Clash;
+pub use conflict::{Clash, Clashes};
 use footprint::Footprint;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,7 +138,7 @@ pub struct Transaction {
     writes: BTreeMap<String, Write>,
     new_definition: Option<(String, Arc<LakehouseDefinition>)>,
     is_definition_written: bool,
-    unresolved: Vec<Clash>,
+    unresolved: Clashes,
     state: State,
     /// Up to this version another process may commit it, from the queue.
     queued_until: u64,
@@ -198,7 +199,7 @@ impl Transaction {
             writes: BTreeMap::new(),
             new_definition: None,
             is_definition_written: false,
-            unresolved: Vec::new(),
+            unresolved: Clashes::default(),
             state: State::Open,
             queued_until: 0,
             sequence: 0,

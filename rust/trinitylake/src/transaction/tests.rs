@@ -10,3 +10,4 @@ mod records;
 mod register;
 mod statements;
 mod structure;
+mod watch;

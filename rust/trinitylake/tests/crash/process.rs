@@ -215,7 +215,7 @@ impl Process {
                 Ok(Outcome::Committed(version)) => return self.told(attempt, Ok(version)),
                 Err(error) => return self.told(attempt, Err(error)),
                 Ok(Outcome::Clashes(clashes)) => {
-                    for clash in clashes {
+                    for clash in clashes.tables {
                         let theirs = match lakehouse.known().read_definition(&clash.winner_location).await {
                             Ok(theirs) => theirs,
                             Err(error) => return self.told(attempt, Err(error)),

@@ -5,11 +5,17 @@
 //! anything. The model is small: a tree is, for each key, the set of ids that were appended. What the code
 //! does in each step is told beside it, so that a change there can be followed here.
 //!
+//! The commit queue has a model of its own (`queue`).
+//!
 //! Each named [`Bug`] is a step left out. Every one must yield a counterexample, or the properties would say
 //! nothing. `TRINITYLAKE_DEEP=1` lets all kinds of trouble meet in one history.
 
 mod promises;
 mod protocol;
+mod queue;
+
+use std::fmt::Debug;
+use std::hash::Hash;
 
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Path};
 
@@ -17,7 +23,8 @@ use promises::{
     ABSENT, ALL_COMMIT, CONFLICT, DOUBT, LOST_UPDATE, MISLED, OVERTAKEN, PRESENT, REBASE, SPOILED, TWICE,
     TWO_WINNERS, UNTOLD, VOID, WENT_ON,
 };
-use protocol::{Action, Budget, Bug, Commits, Kind, State, Work, work};
+use protocol::{Budget, Bug, Commits, Kind, Work, work};
+use queue::Queue;
 
 const RACE: [Work; 3] = [work(Kind::Plain, 0, 0), work(Kind::Plain, 1, 0), work(Kind::Plain, 2, 1)];
 const DISJOINT: [Work; 3] = [work(Kind::Plain, 0, 0), work(Kind::Plain, 1, 1), work(Kind::Plain, 2, 2)];
@@ -38,7 +45,17 @@ fn is_deep() -> bool {
 /// All states of a model, in which these things must happen; returns how many there are.
 fn check(works: &[Work], budget: Budget, must_happen: &[&str]) -> usize {
     let budget = if is_deep() { DEEP } else { budget };
-    let checker = Commits::new(works, budget, None).checker().threads(2).spawn_bfs().join();
+    println!("{budget:?}");
+    check_all(Commits::new(works, budget, None), must_happen)
+}
+
+fn check_all<M>(model: M, must_happen: &[&str]) -> usize
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync,
+    M::Action: Clone + Debug + PartialEq,
+{
+    let checker = model.checker().threads(2).spawn_bfs().join();
     let discoveries = checker.discoveries();
     for property in checker.model().properties() {
         let found = discoveries.get(property.name);
@@ -51,11 +68,15 @@ fn check(works: &[Work], budget: Budget, must_happen: &[&str]) -> usize {
         }
     }
     let states = checker.unique_state_count();
-    println!("{budget:?}: {states} states, {} steps, depth {}", checker.state_count(), checker.max_depth());
+    println!("{states} states, {} steps, depth {}", checker.state_count(), checker.max_depth());
     states
 }
 
-fn steps(path: Option<&Path<State, Action>>) -> String {
+fn steps<State, Action>(path: Option<&Path<State, Action>>) -> String
+where
+    State: Clone + PartialEq,
+    Action: Clone + Debug + PartialEq,
+{
     let actions = path.map(|path| path.clone().into_actions()).unwrap_or_default();
     actions.iter().map(|action| format!("\n  {action:?}")).collect()
 }
@@ -84,9 +105,13 @@ fn an_id_is_committed_again_until_it_is_told_to_be() {
     assert!(states > 100_000, "{states}");
 }
 
-/// The bug breaks that promise, or the model could not see it.
-fn breaks(bug: Bug, works: &[Work], budget: Budget, promise: &'static str) {
-    let model = Commits::new(works, budget, Some(bug));
+/// The model, which has a bug, breaks that promise, or it could not see it.
+fn breaks<M>(bug: impl Debug, model: M, promise: &'static str)
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync,
+    M::Action: Clone + Debug + PartialEq,
+{
     let wanted = HasDiscoveries::AnyOf([promise].into());
     let checker = model.checker().threads(2).finish_when(wanted).spawn_bfs().join();
     let path = checker.discovery(promise);
@@ -94,18 +119,82 @@ fn breaks(bug: Bug, works: &[Work], budget: Budget, promise: &'static str) {
     println!("{bug:?} breaks \"{promise}\":{}", steps(path.as_ref()));
 }
 
+fn race_breaks(bug: Bug, works: &[Work], budget: Budget, promise: &'static str) {
+    breaks(bug, Commits::new(works, budget, Some(bug)), promise);
+}
+
 #[test]
 fn a_step_left_out_breaks_a_promise() {
-    breaks(Bug::OverwritesInsteadOfCreating, &RACE, LOST_AND_LATE, TWO_WINNERS);
-    breaks(Bug::OverwritesInsteadOfCreating, &RACE, LOST_AND_LATE, PRESENT);
-    breaks(Bug::TakesErrorsForFailures, &RACE, LOST_AND_LATE, TWICE);
-    breaks(Bug::TakesExistsForLost, &RACE, LOST_AND_LATE, ABSENT);
-    breaks(Bug::RebasesWithoutLooking, &RACE, LOST_AND_LATE, LOST_UPDATE);
-    breaks(Bug::DoesNotRecordIds, &RESUMERS, LOST_AND_LATE, TWICE);
-    breaks(Bug::DoesNotRecordIds, &CHOSEN, CRASHES, TWICE);
-    breaks(Bug::DoesNotAskForTheBoundary, &RACE, LOST_AND_LATE, PRESENT);
-    breaks(Bug::BelievesTheHint, &RACE, SPOILED_HINTS, MISLED);
-    breaks(Bug::DoesNotListWithoutAHint, &RACE, SPOILED_HINTS, MISLED);
-    breaks(Bug::BelievesAnExpiredRoot, &DISJOINT, LOST_AND_LATE, ABSENT);
-    breaks(Bug::ValidatesBelowTheBoundary, &RACE, LOST_AND_LATE, LOST_UPDATE);
+    race_breaks(Bug::OverwritesInsteadOfCreating, &RACE, LOST_AND_LATE, TWO_WINNERS);
+    race_breaks(Bug::OverwritesInsteadOfCreating, &RACE, LOST_AND_LATE, PRESENT);
+    race_breaks(Bug::TakesErrorsForFailures, &RACE, LOST_AND_LATE, TWICE);
+    race_breaks(Bug::TakesExistsForLost, &RACE, LOST_AND_LATE, ABSENT);
+    race_breaks(Bug::RebasesWithoutLooking, &RACE, LOST_AND_LATE, LOST_UPDATE);
+    race_breaks(Bug::DoesNotRecordIds, &RESUMERS, LOST_AND_LATE, TWICE);
+    race_breaks(Bug::DoesNotRecordIds, &CHOSEN, CRASHES, TWICE);
+    race_breaks(Bug::DoesNotAskForTheBoundary, &RACE, LOST_AND_LATE, PRESENT);
+    race_breaks(Bug::BelievesTheHint, &RACE, SPOILED_HINTS, MISLED);
+    race_breaks(Bug::DoesNotListWithoutAHint, &RACE, SPOILED_HINTS, MISLED);
+    race_breaks(Bug::BelievesAnExpiredRoot, &DISJOINT, LOST_AND_LATE, ABSENT);
+    race_breaks(Bug::ValidatesBelowTheBoundary, &RACE, LOST_AND_LATE, LOST_UPDATE);
+}
+
+const SAME_KEY: [queue::Work; 3] = [appends(0), appends(0), appends(1)];
+const OTHER_KEYS: [queue::Work; 3] = [appends(0), appends(1), appends(2)];
+/// Each of two watches what the other writes.
+const WATCHERS: [queue::Work; 3] = [watches(0, 1), watches(1, 0), appends(2)];
+
+const fn appends(key: usize) -> queue::Work {
+    queue::Work { key, watched: None }
+}
+
+const fn watches(key: usize, watched: usize) -> queue::Work {
+    queue::Work { key, watched: Some(watched) }
+}
+
+const QUEUE_FAULTS: queue::Budget = queue::Budget { faults: 1, late: 0, crashes: 0 };
+const QUEUE_LATE: queue::Budget = queue::Budget { faults: 0, late: 1, crashes: 0 };
+const QUEUE_CRASHES: queue::Budget = queue::Budget { faults: 0, late: 0, crashes: 1 };
+const QUEUE_DEEP: queue::Budget = queue::Budget { faults: 1, late: 0, crashes: 1 };
+
+fn queue(works: &[queue::Work], budget: queue::Budget, bug: Option<queue::Bug>) -> Queue {
+    Queue { works: works.to_vec(), queued_versions: 2, max_attempts: 2, budget, bug }
+}
+
+fn check_queue(works: &[queue::Work], budget: queue::Budget, must_happen: &[&str]) -> usize {
+    let budget = if is_deep() { QUEUE_DEEP } else { budget };
+    println!("{budget:?}");
+    check_all(queue(works, budget, None), must_happen)
+}
+
+#[test]
+fn who_waits_in_the_queue_is_carried_once_or_never() {
+    let all = [queue::CARRIED, queue::SHARED, queue::GUESTS_ONLY, queue::REFUSED];
+    let states = check_queue(&SAME_KEY, QUEUE_FAULTS, &all)
+        + check_queue(&SAME_KEY, QUEUE_LATE, &all)
+        + check_queue(&SAME_KEY, QUEUE_CRASHES, &[queue::CARRIED, queue::ORPHAN])
+        + check_queue(&OTHER_KEYS, QUEUE_FAULTS, &[queue::CARRIED, queue::SHARED, queue::LATER])
+        + check_queue(&WATCHERS, QUEUE_CRASHES, &[queue::CARRIED, queue::ORPHAN, queue::REFUSED]);
+    assert!(states > 100_000, "{states}");
+}
+
+#[test]
+fn a_step_left_out_of_the_queue_breaks_a_promise() {
+    let breaks = |bug, works: &[queue::Work], promise| {
+        breaks(bug, queue(works, QUEUE_FAULTS, Some(bug)), promise);
+    };
+    breaks(queue::Bug::CarriesWithoutLooking, &SAME_KEY, queue::UNSEEN);
+    breaks(queue::Bug::CarriesWithoutLooking, &OTHER_KEYS, queue::TWICE);
+    breaks(queue::Bug::ForgetsTheMembersBefore, &SAME_KEY, queue::UNSEEN);
+    breaks(queue::Bug::GivesUpForCertain, &OTHER_KEYS, queue::ABSENT);
+    breaks(queue::Bug::DoesNotLookForItself, &OTHER_KEYS, queue::ABSENT);
+    breaks(queue::Bug::ForgetsWhatIsWatched, &WATCHERS, queue::UNSEEN);
+}
+
+#[test]
+fn who_gives_up_relies_on_the_last_version_of_his_intent() {
+    let bug = queue::Bug::CarriesPastTheLastVersion;
+    let hasty = |bug| Queue { queued_versions: 1, max_attempts: 1, ..queue(&OTHER_KEYS, QUEUE_FAULTS, bug) };
+    check_all(hasty(None), &[queue::REFUSED, queue::LATER]);
+    breaks(bug, hasty(Some(bug)), queue::ABSENT);
 }

@@ -30,6 +30,15 @@ pub enum Statement {
     Rename(Name, Name),
 }
 
+impl Statement {
+    pub fn names(&self) -> Vec<&Name> {
+        match self {
+            Statement::Create(_, name) | Statement::Append(_, name) | Statement::Drop(_, name) => vec![name],
+            Statement::Rename(from, to) => vec![from, to],
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub enum Read {
     /// What an object held, or that it was absent.
@@ -52,6 +61,10 @@ pub struct Record {
     /// Number of the handle it began on.
     pub process: usize,
     pub isolation: Isolation,
+    /// Does it watch what it reads?
+    pub is_watching: bool,
+    /// How often it looked again at what it watches.
+    pub looked_again: u64,
     pub base: u64,
     pub statements: Vec<Statement>,
     pub reads: Vec<Read>,
@@ -73,8 +86,8 @@ pub async fn open(world: &Arc<World>) -> CoreResult<Arc<Lakehouse>> {
     Lakehouse::open(Arc::new(Line(world.clone())), Process::new(world), None).await
 }
 
-/// Creates the lakehouse and lets everybody loose; returns what every writer knows of its transactions.
-pub async fn play(world: &Arc<World>) -> Vec<Record> {
+/// A new lakehouse, whose nodes are small.
+pub async fn create(world: &Arc<World>) {
     let properties = [("root.buffer-size-bytes", "900"), ("inner.buffer-size-bytes", "500")];
     let definition = LakehouseDefinition::encode(proto::LakehouseDef {
         order: [3, 4, 8][world.below(3) as usize],
@@ -83,6 +96,11 @@ pub async fn play(world: &Arc<World>) -> Vec<Record> {
     });
     let storage = Arc::new(Line(world.clone()));
     Lakehouse::create(storage, Process::new(world), definition, None).await.unwrap();
+}
+
+/// Creates the lakehouse and lets everybody loose; returns what every writer knows of its transactions.
+pub async fn play(world: &Arc<World>) -> Vec<Record> {
+    create(world).await;
     let mut handles = Vec::new();
     for _ in 0..1 + world.below(3) {
         handles.push(open(world).await.unwrap());
@@ -116,18 +134,24 @@ async fn write(
             id: transaction.id().to_string(),
             process: handles.iter().position(|other| Arc::ptr_eq(other, &handle)).unwrap(),
             isolation,
+            is_watching: isolation == Isolation::Snapshot && world.chance(40),
+            looked_again: 0,
             base: base.number,
             statements: Vec::new(),
             reads: Vec::new(),
             answer: Result::Failed,
             was_resumed: false,
         };
+        if record.is_watching {
+            transaction.watch_anew().unwrap();
+        }
         if fill(world, &mut transaction, &mut record).await.is_ok() && !record.statements.is_empty() {
+            transaction.end_watch();
             if world.chance(10) && transaction.save().await.is_ok() {
                 record.was_resumed = true;
                 record.answer = resume(world, &record.id, handles).await;
             } else {
-                record.answer = commit(world, &handle, &mut transaction, &record).await;
+                record.answer = commit(world, &handle, &mut transaction, &mut record).await;
             }
         }
         records.lock().unwrap().push(record);
@@ -140,10 +164,7 @@ async fn fill(world: &Arc<World>, transaction: &mut Transaction, record: &mut Re
     let table = |world: &World| (namespace(world), format!("t{}", world.below(4)));
     if world.chance(30) {
         let namespace = namespace(world);
-        let names = transaction.base().config.names;
-        let range = names.objects_in(Table, Some(&namespace))?;
-        let rows = transaction.list(&range, None).await?;
-        let tables = rows.iter().filter_map(|(key, _)| names.decode(key)).map(|object| object.name).collect();
+        let tables = tables(transaction, &namespace).await?;
         record.reads.push(Read::Tables(namespace, tables));
     }
     let mut touched: BTreeSet<Name> = BTreeSet::new();
@@ -198,7 +219,7 @@ async fn commit(
     world: &Arc<World>,
     handle: &Arc<Lakehouse>,
     transaction: &mut Transaction,
-    record: &Record,
+    record: &mut Record,
 ) -> Result {
     let coordination = if world.queues { Coordination::Queue } else { Coordination::None };
     let limits = CommitLimits {
@@ -210,11 +231,16 @@ async fn commit(
         match transaction.commit(limits).await {
             Ok(Outcome::Committed(version)) => return Result::Committed(version),
             Ok(Outcome::Clashes(clashes)) => {
-                for clash in clashes {
-                    if reapply(handle, transaction, &clash, &record.id).await.is_err() {
-                        transaction.rollback();
-                        return Result::Failed;
-                    }
+                let mut is_resolved = true;
+                for clash in &clashes.tables {
+                    is_resolved &= reapply(handle, transaction, clash, &record.id).await.is_ok();
+                }
+                if is_resolved && !clashes.watched.is_empty() {
+                    is_resolved = world.chance(70) && look_again(transaction, record).await.is_ok();
+                }
+                if !is_resolved {
+                    transaction.rollback();
+                    return Result::Failed;
                 }
             }
             Err(Error::CommitConflict { .. } | Error::TransactionExpired(_)) => return Result::Failed,
@@ -238,6 +264,41 @@ async fn reapply(
     transaction.reapply(clash, appended(&theirs, id))
 }
 
+/// Reads again what it does not write itself, at the newest version.
+async fn look_again(transaction: &mut Transaction, record: &mut Record) -> CoreResult<()> {
+    if record.was_resumed {
+        return Err(Error::InvalidArgument("what the first writer read is not known here".into()));
+    }
+    transaction.watch_anew()?;
+    let written: BTreeSet<&Name> = record.statements.iter().flat_map(Statement::names).collect();
+    let mut reads = Vec::new();
+    for read in &record.reads {
+        match read {
+            Read::Object(kind, name, _) if !written.contains(name) => {
+                let content = transaction.read(*kind, &name.0, &name.1).await?;
+                reads.push(Read::Object(*kind, name.clone(), content.as_ref().map(|content| lines(content))));
+            }
+            Read::Tables(namespace, _) if written.iter().all(|name| name.0 != *namespace) => {
+                let tables = tables(transaction, namespace).await?;
+                reads.push(Read::Tables(namespace.clone(), tables));
+            }
+            Read::Object(..) | Read::Tables(..) => {}
+        }
+    }
+    transaction.end_watch();
+    record.reads = reads;
+    record.base = transaction.base().number;
+    record.looked_again += 1;
+    Ok(())
+}
+
+async fn tables(transaction: &mut Transaction, namespace: &str) -> CoreResult<Vec<String>> {
+    let names = transaction.base().config.names;
+    let range = names.objects_in(Table, Some(namespace))?;
+    let rows = transaction.list(&range, None).await?;
+    Ok(rows.iter().filter_map(|(key, _)| names.decode(key)).map(|object| object.name).collect())
+}
+
 /// One or two others go on with a saved transaction, at the same time.
 async fn resume(world: &Arc<World>, id: &str, handles: &[Arc<Lakehouse>]) -> Result {
     let resumers = 1 + world.below(2);
@@ -245,17 +306,19 @@ async fn resume(world: &Arc<World>, id: &str, handles: &[Arc<Lakehouse>]) -> Res
         let handle = &handles[world.below(handles.len() as u64) as usize];
         tokio::time::sleep(Duration::from_millis(world.below(300))).await;
         let Ok(mut transaction) = Transaction::resume(handle, id).await else { return Result::Unknown };
-        let record = Record {
+        let mut record = Record {
             id: id.to_string(),
             process: 0,
             isolation: transaction.isolation(),
+            is_watching: false,
+            looked_again: 0,
             base: 0,
             statements: Vec::new(),
             reads: Vec::new(),
             answer: Result::Unknown,
             was_resumed: true,
         };
-        match commit(world, handle, &mut transaction, &record).await {
+        match commit(world, handle, &mut transaction, &mut record).await {
             // Told that somebody else went on: what became of it is theirs to know.
             Result::Failed if resumers > 1 => Result::Unknown,
             answer => answer,

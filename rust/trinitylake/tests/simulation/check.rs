@@ -81,8 +81,8 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
             versions.push(number);
             assert!(record.answer != Result::Failed, "{record:?} is in version {number}, and was refused");
             let still_holds = record.reads.iter().all(|read| holds(read, &model));
-            if record.isolation == Isolation::Serializable {
-                assert!(still_holds, "{record:?} is not serializable in version {number}: {model:?}");
+            if record.isolation == Isolation::Serializable || record.is_watching {
+                assert!(still_holds, "{record:?} rests on what version {number} does not hold: {model:?}");
             } else if !still_holds {
                 findings.write_skews += 1;
             }

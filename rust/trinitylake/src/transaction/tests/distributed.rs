@@ -171,7 +171,7 @@ async fn a_table_clash_can_be_resolved_after_a_resume() {
     commit(&mut rival).await.unwrap();
     let mut resumed = Transaction::resume(&lakehouse, "job").await.unwrap();
     let Outcome::Clashes(clashes) = resumed.commit(CommitLimits::default()).await.unwrap() else { panic!() };
-    resumed.reapply(&clashes[0], text("theirs and ours")).unwrap();
+    resumed.reapply(&clashes.tables[0], text("theirs and ours")).unwrap();
     commit(&mut resumed).await.unwrap();
     let latest = lakehouse.latest().await.unwrap();
     let location = latest.locate(Table, "ns", "old").await.unwrap().unwrap();

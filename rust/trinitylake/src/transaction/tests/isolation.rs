@@ -184,7 +184,7 @@ async fn mode_24_read_skew_does_not_happen() {
 
 async fn clashes(transaction: &mut Transaction) -> Vec<Clash> {
     match transaction.commit(CommitLimits::default()).await.unwrap() {
-        Outcome::Clashes(clashes) => clashes,
+        Outcome::Clashes(clashes) => clashes.tables,
         Outcome::Committed(version) => panic!("committed as {version}"),
     }
 }

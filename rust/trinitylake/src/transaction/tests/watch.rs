@@ -1,0 +1,235 @@
+//! Watched reads: nobody commits on what has changed since he looked, whichever way the commit takes.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+
+use crate::environment::testing::TestEnvironment;
+use crate::error::Error;
+use crate::fixture::{
+    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open, text,
+};
+use crate::key::ObjectKind::{self, Namespace, Table, View};
+use crate::lakehouse::Lakehouse;
+use crate::storage::latency::{Latency, LatencyStorage};
+use crate::transaction::Isolation::{self, Serializable, Snapshot};
+use crate::transaction::group_commit::write_files;
+use crate::transaction::intents::{Turn, line_up};
+use crate::transaction::{Clashes, CommitLimits, Coordination, Outcome, Transaction, TransactionOptions};
+
+/// Namespace `a` with table `x` and view `v`.
+async fn lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>) {
+    let files = MemoryFiles::shared();
+    let lakehouse = create(files.clone(), &TestEnvironment::seeded(1)).await;
+    add_namespace(&lakehouse, "a").await.unwrap();
+    add_table(&lakehouse, "a", "x").await.unwrap();
+    let mut transaction = begin(&lakehouse, Snapshot).await;
+    transaction.create(View, "a", "v", text("v")).await.unwrap();
+    commit(&mut transaction).await.unwrap();
+    (files, lakehouse)
+}
+
+type Name = (ObjectKind, &'static str, &'static str);
+
+async fn watch(transaction: &mut Transaction, watched: &[Name]) {
+    transaction.watch_anew().unwrap();
+    for (kind, namespace, name) in watched {
+        transaction.exists(*kind, namespace, name).await.unwrap();
+    }
+    transaction.end_watch();
+}
+
+/// Creates a namespace of that name, and watches.
+async fn creating(lakehouse: &Arc<Lakehouse>, namespace: &str, watched: &[Name]) -> Transaction {
+    let mut transaction = begin(lakehouse, Snapshot).await;
+    transaction.create(Namespace, namespace, "", text(namespace)).await.unwrap();
+    watch(&mut transaction, watched).await;
+    transaction
+}
+
+async fn replace(lakehouse: &Arc<Lakehouse>, (kind, namespace, name): Name) -> u64 {
+    let mut transaction = begin(lakehouse, Snapshot).await;
+    transaction.replace(kind, namespace, name, text("new")).await.unwrap();
+    commit(&mut transaction).await.unwrap()
+}
+
+async fn clashes(transaction: &mut Transaction, limits: CommitLimits) -> Clashes {
+    match transaction.commit(limits).await.unwrap() {
+        Outcome::Clashes(clashes) => clashes,
+        Outcome::Committed(version) => panic!("committed as {version}"),
+    }
+}
+
+fn of(watched: &str) -> Clashes {
+    Clashes { tables: Vec::new(), watched: vec![watched.into()] }
+}
+
+#[tokio::test]
+async fn a_change_of_what_is_watched_is_told_and_can_be_looked_at() {
+    let told = [
+        ((Namespace, "a", ""), "namespace a"),
+        ((Table, "a", "x"), "table a.x"),
+        ((View, "a", "v"), "view a.v"),
+    ];
+    for (name, human_name) in told {
+        let (_, lakehouse) = lake().await;
+        let mut transaction = creating(&lakehouse, "b", &[name]).await;
+        let changed_in = replace(&lakehouse, name).await;
+        assert_eq!(clashes(&mut transaction, CommitLimits::default()).await, of(human_name));
+        // Not before somebody has looked.
+        let error = transaction.commit(CommitLimits::default()).await.unwrap_err();
+        assert!(matches!(&error, Error::InvalidArgument(why) if why.contains(human_name)), "{error}");
+        transaction.watch_anew().unwrap();
+        assert_eq!(transaction.base().number, changed_in);
+        assert_eq!(transaction.read(name.0, name.1, name.2).await.unwrap().unwrap(), "new");
+        transaction.end_watch();
+        assert_eq!(commit(&mut transaction).await.unwrap(), changed_in + 1);
+        let changes = lakehouse.known().changes_told().unwrap();
+        assert_eq!(changes.len(), 1, "what was watched is not written");
+        assert_eq!(lakehouse.known().metadata.committed[0].began_at_version, changed_in - 1);
+    }
+}
+
+#[tokio::test]
+async fn what_was_absent_is_watched_and_so_are_listings() {
+    let (_, lakehouse) = lake().await;
+    let mut absent = creating(&lakehouse, "b", &[(Namespace, "n", ""), (Table, "a", "y")]).await;
+    let mut listing = creating(&lakehouse, "c", &[]).await;
+    let range = lakehouse.known().config.names.objects_in(Table, Some("a")).unwrap();
+    listing.watch_anew().unwrap();
+    assert_eq!(listing.list(&range, None).await.unwrap().len(), 1);
+    listing.end_watch();
+    add_table(&lakehouse, "a", "y").await.unwrap();
+    assert_eq!(clashes(&mut absent, CommitLimits::default()).await, of("table a.y"));
+    assert_eq!(clashes(&mut listing, CommitLimits::default()).await, of("table a.y"));
+    watch(&mut absent, &[(Namespace, "n", "")]).await;
+    add_namespace(&lakehouse, "n").await.unwrap();
+    assert_eq!(clashes(&mut absent, CommitLimits::default()).await, of("namespace n"));
+}
+
+#[tokio::test]
+async fn what_is_not_watched_any_more_may_change() {
+    let (_, lakehouse) = lake().await;
+    let mut transaction = creating(&lakehouse, "b", &[(Table, "a", "x"), (View, "a", "v")]).await;
+    assert!(transaction.exists(Namespace, "a", "").await.unwrap(), "read after the watch has ended");
+    watch(&mut transaction, &[(View, "a", "v")]).await;
+    for name in [(Table, "a", "x"), (Namespace, "a", "")] {
+        replace(&lakehouse, name).await;
+    }
+    commit(&mut transaction).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_watched_and_written_by_others_too_is_resolved_together() {
+    let (_, lakehouse) = lake().await;
+    let mut transaction = begin(&lakehouse, Snapshot).await;
+    watch(&mut transaction, &[(View, "a", "v")]).await;
+    transaction.replace(Table, "a", "x", text("ours")).await.unwrap();
+    replace(&lakehouse, (Table, "a", "x")).await;
+    replace(&lakehouse, (View, "a", "v")).await;
+    let clashes = clashes(&mut transaction, CommitLimits::default()).await;
+    assert_eq!((clashes.tables.len(), clashes.watched.as_slice()), (1, ["view a.v".to_string()].as_slice()));
+    assert!(transaction.watch_anew().is_err(), "the table is not resolved");
+    transaction.reapply(&clashes.tables[0], text("new and ours")).unwrap();
+    watch(&mut transaction, &[(View, "a", "v"), (Table, "a", "x")]).await;
+    commit(&mut transaction).await.unwrap();
+}
+
+#[tokio::test]
+async fn under_serializable_it_is_a_conflict_at_once() {
+    let (_, lakehouse) = lake().await;
+    let mut transaction = begin(&lakehouse, Serializable).await;
+    transaction.create(Namespace, "b", "", text("b")).await.unwrap();
+    watch(&mut transaction, &[(View, "a", "v")]).await;
+    replace(&lakehouse, (View, "a", "v")).await;
+    let error = commit(&mut transaction).await.unwrap_err();
+    assert!(matches!(&error, Error::CommitConflict { keys, .. } if keys == &["view a.v"]), "{error}");
+}
+
+#[tokio::test]
+async fn a_saved_transaction_is_still_watching_where_it_is_resumed() {
+    let (files, lakehouse) = lake().await;
+    let options = TransactionOptions { id: Some("job".into()), ..TransactionOptions::default() };
+    let mut transaction = lakehouse.begin(lakehouse.latest().await.unwrap(), options).unwrap();
+    transaction.create(Namespace, "b", "", text("b")).await.unwrap();
+    watch(&mut transaction, &[(View, "a", "v")]).await;
+    let range = lakehouse.known().config.names.objects_in(Table, Some("a")).unwrap();
+    transaction.footprint_mut().watched.ranges.push(range);
+    transaction.save().await.unwrap();
+    let elsewhere = open(files, &TestEnvironment::seeded(2)).await;
+    replace(&lakehouse, (View, "a", "v")).await;
+    add_table(&lakehouse, "a", "y").await.unwrap();
+    let mut resumed = Transaction::resume(&elsewhere, "job").await.unwrap();
+    let told = clashes(&mut resumed, CommitLimits::default()).await;
+    assert_eq!(told.watched, ["view a.v", "table a.y"]);
+    watch(&mut resumed, &[(View, "a", "v")]).await;
+    commit(&mut resumed).await.unwrap();
+}
+
+/// One drops what the other found to be there, both ways round, in one group.
+#[tokio::test(start_paused = true)]
+async fn two_of_a_group_do_not_break_a_rule_that_each_has_watched() {
+    for is_watched in [false, true] {
+        let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+        create(files.clone(), &environment).await;
+        let lakehouse = open(Arc::new(LatencyStorage::new(files, Latency::S3_EXPRESS)), &environment).await;
+        add_namespace(&lakehouse, "a").await.unwrap();
+        add_namespace(&lakehouse, "b").await.unwrap();
+        let mut group = vec![creating(&lakehouse, "leader", &[]).await];
+        for (mine, other) in [("a", "b"), ("b", "a")] {
+            let mut transaction = begin(&lakehouse, Snapshot).await;
+            if is_watched {
+                transaction.watch_anew().unwrap();
+            }
+            assert!(transaction.exists(Namespace, other, "").await.unwrap());
+            transaction.end_watch();
+            transaction.drop_object(Namespace, mine, "").await.unwrap();
+            group.push(transaction);
+        }
+        let commits = group.iter_mut().map(|transaction| transaction.commit(CommitLimits::default()));
+        let outcomes: Vec<Outcome> = join_all(commits).await.into_iter().map(Result::unwrap).collect();
+        assert_eq!(outcomes[1], Outcome::Committed(4));
+        let expected = if is_watched { Outcome::Clashes(of("namespace a")) } else { Outcome::Committed(4) };
+        assert_eq!(outcomes[2], expected);
+        assert_whole(&lakehouse.latest().await.unwrap()).await;
+    }
+}
+
+/// An intent is put into a root by others, who have to heed what its owner watches.
+#[tokio::test]
+async fn an_intent_is_not_carried_past_a_change_of_what_it_watches() {
+    for is_changed in [false, true] {
+        let (files, owner) = lake().await;
+        let other = open(files, &TestEnvironment::seeded(2)).await;
+        let mut waiting = creating(&owner, "waiting", &[(View, "a", "v")]).await;
+        let range = owner.known().config.names.objects_in(Table, Some("a")).unwrap();
+        waiting.footprint_mut().watched.ranges.push(range);
+        write_files(owner.storage().as_ref(), waiting.unwritten_files()).await.unwrap();
+        waiting.mark_written();
+        let mut submission = waiting.submission();
+        submission.last_version = Some(20);
+        assert!(matches!(line_up(&owner, &[submission], u64::MAX).await, Turn::Lead(_)));
+        if is_changed {
+            add_table(&other, "a", "y").await.unwrap();
+        }
+        let in_queue = CommitLimits { coordination: Some(Coordination::Queue), ..CommitLimits::default() };
+        for namespace in ["c", "d"] {
+            creating(&other, namespace, &[]).await.commit(in_queue).await.unwrap();
+        }
+        let present = names(&other.latest().await.unwrap()).await;
+        assert_eq!(present.contains(&"namespace waiting".to_string()), !is_changed);
+        if is_changed {
+            assert_eq!(clashes(&mut waiting, in_queue).await, of("table a.y"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn watching_is_for_open_transactions() {
+    let (_, lakehouse) = lake().await;
+    for isolation in [Isolation::Snapshot, Isolation::Serializable] {
+        let mut transaction = begin(&lakehouse, isolation).await;
+        commit(&mut transaction).await.unwrap();
+        assert!(matches!(transaction.watch_anew(), Err(Error::InvalidArgument(_))));
+    }
+}

@@ -1,0 +1,521 @@
+//! A model of the commit queue (`transaction/intents.rs`): intents that anybody may carry into a root.
+//!
+//! Each writer has one transaction, which appends to a key and may watch another one. It races for the next
+//! root, alone or with the intents that it has found, or leaves an intent of its own and waits. Requests
+//! are lost, replies are lost, writes happen late, and a process may be gone after any step; what it left in
+//! the queue stays. Versions do not expire here, and the latest is found: the other model has that.
+
+use std::collections::BTreeSet;
+
+use stateright::{Model, Property};
+
+use crate::protocol::{Delivery, bit};
+
+pub const KEYS: usize = 3;
+const MAX_TRIES: u8 = 2;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    /// The key that it appends its id to; the id is the number of the writer.
+    pub key: usize,
+    pub watched: Option<usize>,
+}
+
+/// A transaction as its submission tells of it.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Intent {
+    pub id: u8,
+    pub validated: u8,
+    pub last_version: u8,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Root {
+    /// Writer and attempt: the `commit_id`.
+    pub commit: (u8, u8),
+    /// What was admitted, in order, each with the version up to which it was looked at.
+    pub members: Vec<Intent>,
+}
+
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Answer {
+    Committed(u8),
+    /// Certainly not.
+    Refused,
+    Unknown,
+    /// The process is gone.
+    None,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+pub enum Phase {
+    Ready,
+    Waiting,
+    /// Has looked into the queue, and found these.
+    Leading {
+        previous: u8,
+        guests: Vec<Intent>,
+    },
+    ReadingBack {
+        previous: u8,
+        guests: Vec<Intent>,
+    },
+    /// Its root is there, or that of another is.
+    Leaving {
+        version: u8,
+        guests: Vec<Intent>,
+    },
+    CatchingUp,
+    Done(Answer),
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+pub struct Writer {
+    pub phase: Phase,
+    pub validated: u8,
+    pub queued_until: u8,
+    pub attempt: u8,
+    pub tries: u8,
+    /// Is an intent of this attempt in the queue, as far as it knows?
+    pub has_intent: bool,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+pub struct State {
+    pub writers: Vec<Writer>,
+    pub chain: Vec<Root>,
+    pub intents: BTreeSet<Intent>,
+    pub late_roots: BTreeSet<(u8, Root)>,
+    pub late_intents: BTreeSet<Intent>,
+    pub budget: Budget,
+}
+
+/// How much may still go wrong.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct Budget {
+    pub faults: u8,
+    pub late: u8,
+    pub crashes: u8,
+}
+
+/// A step left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// Carries an intent without holding it against the versions since it was validated.
+    CarriesWithoutLooking,
+    /// Holds the members of a root against the versions before, but not against each other.
+    ForgetsTheMembersBefore,
+    CarriesPastTheLastVersion,
+    /// Takes what it could not commit for not committed, though its intent is still about.
+    GivesUpForCertain,
+    /// Looks for conflicts before it looks for its own id.
+    DoesNotLookForItself,
+    ForgetsWhatIsWatched,
+}
+
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Action {
+    Intend(usize, Delivery),
+    GoAlone(usize),
+    Look(usize),
+    /// Lists the intents. The latest version that it knows may be older.
+    Gather {
+        writer: usize,
+        is_behind: bool,
+    },
+    Put(usize, Delivery),
+    ReadBack(usize),
+    Leave {
+        writer: usize,
+        deletes: bool,
+    },
+    CatchUp(usize),
+    GiveUp(usize),
+    Crash(usize),
+    LandRoot(usize),
+    LandIntent(Intent),
+}
+
+#[derive(Clone, Debug)]
+pub struct Queue {
+    pub works: Vec<Work>,
+    /// So many versions after the one that it was validated on may hold an intent.
+    pub queued_versions: u8,
+    pub max_attempts: u8,
+    pub budget: Budget,
+    pub bug: Option<Bug>,
+}
+
+impl State {
+    fn latest(&self) -> u8 {
+        self.chain.len() as u8
+    }
+
+    fn create(&mut self, version: u8, root: Root) -> bool {
+        let is_free = usize::from(version) == self.chain.len() + 1;
+        if is_free {
+            self.chain.push(root);
+        }
+        is_free
+    }
+
+    /// The versions that hold an id, above `validated`.
+    fn versions_of(&self, id: u8, validated: u8) -> impl Iterator<Item = u8> {
+        let roots = (1..).zip(&self.chain).skip(usize::from(validated));
+        roots
+            .filter(move |(_, root)| root.members.iter().any(|member| member.id == id))
+            .map(|(version, _)| version)
+    }
+}
+
+impl Queue {
+    fn has(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    /// Bit i of a key: a root up to `version` holds an append of id i.
+    fn appended(&self, state: &State, version: u8) -> [u8; KEYS] {
+        let mut appended = [0; KEYS];
+        for member in state.chain.iter().take(usize::from(version)).flat_map(|root| &root.members) {
+            appended[self.works[usize::from(member.id)].key] |= bit(member.id);
+        }
+        appended
+    }
+
+    /// Bit i: key i was written by these.
+    fn written<'a>(&self, members: impl IntoIterator<Item = &'a Intent>) -> u8 {
+        members.into_iter().fold(0, |written, member| written | 1 << self.works[usize::from(member.id)].key)
+    }
+
+    fn is_touched(&self, id: u8, written: u8) -> bool {
+        let work = self.works[usize::from(id)];
+        let watched = work.watched.filter(|_| !self.has(Bug::ForgetsWhatIsWatched));
+        written & (1 << work.key) != 0 || watched.is_some_and(|key| written & (1 << key) != 0)
+    }
+
+    /// `group_commit::admit`: in order, each held against what was written since it was validated and against
+    /// those before it.
+    fn admit(&self, state: &State, previous: u8, group: Vec<Intent>) -> Vec<Intent> {
+        let mut admitted: Vec<Intent> = Vec::new();
+        for member in group {
+            if member.validated > previous {
+                continue;
+            }
+            let between = &state.chain[usize::from(member.validated)..usize::from(previous)];
+            let written = self.written(between.iter().flat_map(|root| &root.members));
+            let before = self.written(&admitted);
+            let is_out = self.is_touched(member.id, written) && !self.has(Bug::CarriesWithoutLooking)
+                || self.is_touched(member.id, before) && !self.has(Bug::ForgetsTheMembersBefore);
+            if !is_out {
+                admitted.push(member);
+            }
+        }
+        admitted
+    }
+
+    fn own(&self, writer: &Writer, index: usize) -> Intent {
+        Intent { id: index as u8, validated: writer.validated, last_version: writer.queued_until }
+    }
+
+    /// `line_up`: who cannot tell whether his intent is there goes ahead by himself.
+    fn intend(&self, state: &mut State, index: usize, delivery: Delivery) {
+        let previous = state.latest();
+        let writer = &mut state.writers[index];
+        writer.queued_until = writer.validated + self.queued_versions;
+        let intent = self.own(writer, index);
+        writer.has_intent = delivery == Delivery::Answered;
+        writer.phase =
+            if writer.has_intent { Phase::Waiting } else { Phase::Leading { previous, guests: Vec::new() } };
+        match delivery {
+            Delivery::Answered | Delivery::ReplyLost => drop(state.intents.insert(intent)),
+            Delivery::Late => drop(state.late_intents.insert(intent)),
+            Delivery::RequestLost => {}
+        }
+        state.budget.spend(delivery);
+    }
+
+    fn look(&self, state: &mut State, index: usize) {
+        let own = self.own(&state.writers[index], index);
+        if state.versions_of(own.id, own.validated).next().is_some() {
+            state.intents.remove(&own);
+            state.writers[index].has_intent = false;
+            state.writers[index].phase = Phase::CatchingUp;
+        }
+    }
+
+    fn gather(&self, state: &mut State, index: usize, is_behind: bool) {
+        let own = self.own(&state.writers[index], index);
+        let previous = if is_behind { own.validated } else { state.latest() };
+        let may_come = |guest: &&Intent| {
+            **guest != own && (guest.last_version > previous || self.has(Bug::CarriesPastTheLastVersion))
+        };
+        let guests = state.intents.iter().filter(may_come).copied().collect();
+        state.writers[index].phase = Phase::Leading { previous, guests };
+    }
+
+    fn root_of(&self, state: &State, index: usize, previous: u8, guests: &[Intent]) -> Root {
+        let writer = &state.writers[index];
+        let group = [self.own(writer, index)].into_iter().chain(guests.iter().copied()).collect();
+        Root { commit: (index as u8, writer.attempt), members: self.admit(state, previous, group) }
+    }
+
+    fn put(&self, state: &mut State, index: usize, delivery: Delivery) {
+        let Phase::Leading { previous, guests } = state.writers[index].phase.clone() else { return };
+        let root = self.root_of(state, index, previous, &guests);
+        let version = previous + 1;
+        if root.members.is_empty() {
+            state.writers[index].phase = Phase::Leaving { version: previous, guests };
+            return;
+        }
+        let was_created = match delivery {
+            Delivery::Answered | Delivery::ReplyLost => state.create(version, root),
+            Delivery::RequestLost => false,
+            Delivery::Late => {
+                state.late_roots.insert((version, root));
+                false
+            }
+        };
+        state.budget.spend(delivery);
+        let writer = &mut state.writers[index];
+        writer.tries += 1;
+        writer.phase = if delivery == Delivery::Answered && was_created {
+            Phase::Leaving { version, guests }
+        } else {
+            Phase::ReadingBack { previous, guests }
+        };
+    }
+
+    fn read_back(&self, state: &mut State, index: usize) {
+        let Phase::ReadingBack { previous, guests } = state.writers[index].phase.clone() else { return };
+        let writer = &mut state.writers[index];
+        writer.phase = if usize::from(previous) < state.chain.len() {
+            Phase::Leaving { version: previous + 1, guests }
+        } else if writer.tries < MAX_TRIES {
+            Phase::Leading { previous, guests }
+        } else {
+            Phase::Done(Answer::Unknown)
+        };
+    }
+
+    /// `Queue::leave`: the own intent goes, and so do those that are done with, unless the delete fails. An
+    /// answer is given by the root, or by a look at it.
+    fn leave(&self, state: &mut State, index: usize, deletes: bool) {
+        let Phase::Leaving { version, guests } = state.writers[index].phase.clone() else { return };
+        let own = self.own(&state.writers[index], index);
+        let is_mine = |root: &&Root| root.commit == (own.id, state.writers[index].attempt);
+        let root = usize::from(version).checked_sub(1).and_then(|slot| state.chain.get(slot)).filter(is_mine);
+        let holds = |id: u8| root.is_some_and(|root| root.members.iter().any(|member| member.id == id));
+        let is_committed = holds(own.id);
+        if deletes {
+            let is_done = |guest: &&Intent| holds(guest.id) || guest.last_version <= version;
+            let done: Vec<Intent> = guests.iter().filter(is_done).copied().chain([own]).collect();
+            state.intents.retain(|intent| !done.contains(intent));
+        } else {
+            state.budget.faults -= 1;
+        }
+        let writer = &mut state.writers[index];
+        writer.has_intent = false;
+        writer.phase = if is_committed { Phase::Done(Answer::Committed(version)) } else { Phase::CatchingUp };
+    }
+
+    /// `Transaction::catch_up`: the versions since it was validated, up to the latest.
+    fn catch_up(&self, state: &mut State, index: usize) {
+        let (id, latest) = (index as u8, state.latest());
+        let validated = state.writers[index].validated;
+        let own = state.versions_of(id, validated).next().filter(|_| !self.has(Bug::DoesNotLookForItself));
+        let between = &state.chain[usize::from(validated)..];
+        let written = self.written(between.iter().flat_map(|root| &root.members));
+        let is_touched = self.is_touched(id, written);
+        let writer = &mut state.writers[index];
+        writer.phase = match own {
+            Some(version) => Phase::Done(Answer::Committed(version)),
+            None if is_touched => Phase::Done(Answer::Refused),
+            None => Phase::Ready,
+        };
+        writer.validated = latest;
+        writer.attempt += 1;
+        writer.tries = 0;
+    }
+
+    /// `in_doubt`: the limits are reached, after a root that was another's.
+    fn give_up(&self, state: &mut State, index: usize) {
+        let writer = &mut state.writers[index];
+        let is_certain = writer.queued_until <= writer.validated || self.has(Bug::GivesUpForCertain);
+        writer.phase = Phase::Done(if is_certain { Answer::Refused } else { Answer::Unknown });
+    }
+}
+
+impl Budget {
+    fn spend(&mut self, delivery: Delivery) {
+        match delivery {
+            Delivery::Answered => {}
+            Delivery::Late => self.late -= 1,
+            Delivery::RequestLost | Delivery::ReplyLost => self.faults -= 1,
+        }
+    }
+
+    fn deliveries(self) -> impl Iterator<Item = Delivery> {
+        let faults =
+            [Delivery::RequestLost, Delivery::ReplyLost].into_iter().filter(move |_| self.faults > 0);
+        let late = [Delivery::Late].into_iter().filter(move |_| self.late > 0);
+        [Delivery::Answered].into_iter().chain(faults).chain(late)
+    }
+}
+
+pub const TWICE: &str = "no transaction is in two roots";
+pub const PRESENT: &str = "what is acknowledged is in that version";
+pub const ABSENT: &str = "what is refused is in no version";
+pub const UNSEEN: &str = "nothing was written that a transaction has not seen";
+pub const CARRIED: &str = "carried by another";
+pub const ORPHAN: &str = "carried after its owner was gone";
+pub const LATER: &str = "committed after its owner gave up";
+pub const SHARED: &str = "several share a root";
+pub const GUESTS_ONLY: &str = "a root without its leader's own";
+pub const REFUSED: &str = "refused";
+
+fn holds(state: &State, id: u8) -> bool {
+    state.versions_of(id, 0).next().is_some()
+}
+
+fn any_answer(state: &State, wanted: Answer, is_in: bool) -> bool {
+    let writers = (0..).zip(&state.writers);
+    writers.into_iter().any(|(id, writer)| writer.phase == Phase::Done(wanted) && holds(state, id) == is_in)
+}
+
+impl Model for Queue {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let writer = Writer {
+            phase: Phase::Ready,
+            validated: 0,
+            queued_until: 0,
+            attempt: 0,
+            tries: 0,
+            has_intent: false,
+        };
+        vec![State {
+            writers: vec![writer; self.works.len()],
+            chain: Vec::new(),
+            intents: BTreeSet::new(),
+            late_roots: BTreeSet::new(),
+            late_intents: BTreeSet::new(),
+            budget: self.budget,
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        for (index, writer) in state.writers.iter().enumerate() {
+            match &writer.phase {
+                Phase::Ready if writer.attempt >= self.max_attempts => actions.push(Action::GiveUp(index)),
+                Phase::Ready => {
+                    actions.push(Action::GoAlone(index));
+                    actions.extend(state.budget.deliveries().map(|delivery| Action::Intend(index, delivery)));
+                }
+                Phase::Waiting => {
+                    if state.versions_of(index as u8, writer.validated).next().is_some() {
+                        actions.push(Action::Look(index));
+                    }
+                    actions.push(Action::Gather { writer: index, is_behind: false });
+                    if writer.validated < state.latest() {
+                        actions.push(Action::Gather { writer: index, is_behind: true });
+                    }
+                }
+                Phase::Leading { .. } => {
+                    actions.extend(state.budget.deliveries().map(|delivery| Action::Put(index, delivery)));
+                }
+                Phase::ReadingBack { .. } => actions.push(Action::ReadBack(index)),
+                Phase::Leaving { .. } => {
+                    actions.push(Action::Leave { writer: index, deletes: true });
+                    if state.budget.faults > 0 {
+                        actions.push(Action::Leave { writer: index, deletes: false });
+                    }
+                }
+                Phase::CatchingUp => actions.extend([Action::CatchUp(index), Action::GiveUp(index)]),
+                Phase::Done(_) => {}
+            }
+            if !matches!(writer.phase, Phase::Ready | Phase::Done(_)) && state.budget.crashes > 0 {
+                actions.push(Action::Crash(index));
+            }
+        }
+        actions.extend((0..state.late_roots.len()).map(Action::LandRoot));
+        actions.extend(state.late_intents.iter().copied().map(Action::LandIntent));
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut state = state.clone();
+        match action {
+            Action::Intend(index, delivery) => self.intend(&mut state, index, delivery),
+            Action::GoAlone(index) => {
+                let previous = state.latest();
+                state.writers[index].phase = Phase::Leading { previous, guests: Vec::new() };
+            }
+            Action::Look(index) => self.look(&mut state, index),
+            Action::Gather { writer, is_behind } => self.gather(&mut state, writer, is_behind),
+            Action::Put(index, delivery) => self.put(&mut state, index, delivery),
+            Action::ReadBack(index) => self.read_back(&mut state, index),
+            Action::Leave { writer, deletes } => self.leave(&mut state, writer, deletes),
+            Action::CatchUp(index) => self.catch_up(&mut state, index),
+            Action::GiveUp(index) => self.give_up(&mut state, index),
+            Action::Crash(index) => {
+                state.budget.crashes -= 1;
+                state.writers[index].phase = Phase::Done(Answer::None);
+            }
+            Action::LandRoot(number) => {
+                let late = state.late_roots.iter().nth(number).cloned()?;
+                state.late_roots.remove(&late);
+                state.create(late.0, late.1);
+            }
+            Action::LandIntent(intent) => {
+                state.late_intents.remove(&intent);
+                state.intents.insert(intent);
+            }
+        }
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(TWICE, |model: &Queue, state: &State| {
+                (0..model.works.len() as u8).all(|id| {
+                    let members = state.chain.iter().flat_map(|root| &root.members);
+                    members.filter(|member| member.id == id).count() <= 1
+                })
+            }),
+            Property::always(PRESENT, |_, state: &State| {
+                (0..).zip(&state.writers).all(|(id, writer)| match writer.phase {
+                    Phase::Done(Answer::Committed(version)) => {
+                        state.versions_of(id, version - 1).next() == Some(version)
+                    }
+                    _ => true,
+                })
+            }),
+            Property::always(ABSENT, |_, state: &State| !any_answer(state, Answer::Refused, true)),
+            Property::always(UNSEEN, |model: &Queue, state: &State| {
+                let mut now = [0; KEYS];
+                state.chain.iter().flat_map(|root| &root.members).all(|member| {
+                    let work = model.works[usize::from(member.id)];
+                    let seen = model.appended(state, member.validated);
+                    let keys = [Some(work.key), work.watched];
+                    let is_seen = keys.into_iter().flatten().all(|key| seen[key] == now[key]);
+                    now[work.key] |= bit(member.id);
+                    is_seen
+                })
+            }),
+            Property::sometimes(CARRIED, |_, state: &State| {
+                let is_guest = |root: &Root| root.members.iter().any(|member| member.id != root.commit.0);
+                state.chain.iter().any(is_guest)
+            }),
+            Property::sometimes(ORPHAN, |_, state: &State| any_answer(state, Answer::None, true)),
+            Property::sometimes(LATER, |_, state: &State| any_answer(state, Answer::Unknown, true)),
+            Property::sometimes(SHARED, |_, state: &State| {
+                state.chain.iter().any(|root| root.members.len() > 1)
+            }),
+            Property::sometimes(GUESTS_ONLY, |_, state: &State| {
+                state.chain.iter().any(|root| root.members.iter().all(|member| member.id != root.commit.0))
+            }),
+            Property::sometimes(REFUSED, |_, state: &State| any_answer(state, Answer::Refused, false)),
+        ]
+    }
+}
