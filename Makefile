@@ -92,6 +92,7 @@ compatibility: $(VENV)/.built test-spark-3.5
 	$(BIN)/python compatibility/run_trino.py
 	$(BIN)/python compatibility/run_flink.py
 	$(BIN)/python -m pytest tests/rest
+	$(BIN)/python -m pytest tests/spark/with_s3.py
 
 planted-bugs: $(VENV)/.ready
 	$(BIN)/python scripts/planted_bugs.py

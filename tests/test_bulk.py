@@ -31,7 +31,7 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
     """Another catalog: two namespaces, one within the other, and three tables."""
     (tmp_path / "warehouse").mkdir()
     catalog = SqlCatalog("other", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")
-    catalog.create_namespace("sales", {"owner": "ops"})
+    catalog.create_namespace("sales", {"owner": "ops", "location": "file:///elsewhere/sales"})
     catalog.create_namespace("sales.eu")
     catalog.create_namespace("empty")
     for name in ("sales.orders", "sales.items", "sales.eu.orders"):
@@ -136,7 +136,17 @@ def test_a_dry_run_reads_and_commits_nothing(lake: tl.Lakehouse) -> None:
     assert (done.version, done.namespaces, done.views) == (None, 1, 1)
     with pytest.raises(tl.RegistrationFailed):
         lake.register(objects({"kind": "view", "namespace": "n", "name": "v"}), dry_run=True)
+    # What the real run would refuse.
+    with pytest.raises(tl.ObjectNotFound, match="namespace elsewhere does not exist"):
+        lake.register(objects(namespace("n"), view("elsewhere", "v")), dry_run=True)
+    with pytest.raises(tl.ObjectAlreadyExists, match="registered twice"):
+        lake.register(objects(namespace("n"), view("n", "v"), view("n", "v")), dry_run=True)
     assert lake.version == 0
+    lake.create_namespace("n")
+    with pytest.raises(tl.ObjectAlreadyExists, match="namespace n exists"):
+        lake.register(objects(namespace("n")), dry_run=True)
+    assert lake.register(objects(namespace("n")), dry_run=True, replace=True).version is None
+    assert lake.version == 1
     assert [path for path, _, _ in lake._storage.list("") if path.endswith(".binpb") and "view" in path] == []
 
 
@@ -149,7 +159,9 @@ def test_a_catalog_becomes_one_version_that_a_rollback_undoes(lake: tl.Lakehouse
     assert done.version == lake.version == 2
     assert done.namespaces == ["empty", "sales", "sales.eu"]
     assert done.tables == lake.tables() == ["sales.items", "sales.orders", "sales.eu.orders"]
-    assert lake.namespace("sales").properties["owner"] == "ops"
+    properties = lake.namespace("sales").properties
+    assert properties["owner"] == "ops"
+    assert "location" not in properties
     table = lake.table("sales.eu.orders")
     assert (table.type, table.scan().count()) == ("external", 3)
     assert "other" in lake.log(1)[0].message

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import trinitylake as tl
-from benches.python.measure import Bench, at_least, at_most, in_turn
+from benches.python.measure import Bench, at_least, at_most, in_turn, seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -184,12 +187,28 @@ def spark_functions(bench: Bench) -> None:
     bench.cost(None, what, times["ours"], "identity Arrow UDF", times["identity"], at_most(1.5))
 
 
+class Requests(logging.Handler):
+    """Counts what the log of requests says."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += 1
+
+
 def spark_transaction(bench: Bench) -> None:
-    """The same statements over three tables: in one transaction, and as plain Iceberg statements."""
+    """The same statements over three tables: in one transaction, a commit each, and as plain Iceberg statements.
+
+    They take turns statement by statement, so that a machine that is slow for a minute is slow for all.
+    """
     from trinitylake.spark import connect, disconnect, transaction
 
     lake = tl.create(str(bench.folder("lake")), durability="none")
     statements = bench.size(4, 1)
+    requests = Requests()
+    log = logging.getLogger("trinitylake.rest.access")
     with session(bench) as spark:
         connect(lake.uri, "lake", spark=spark, durability="none")
         # Tables of their own for each side: a DELETE takes longer the more files there are.
@@ -198,30 +217,39 @@ def spark_transaction(bench: Bench) -> None:
             for table in ("a", "b", "c"):
                 spark.sql(f"CREATE TABLE {namespace}.{table} (id bigint, name string)")
 
-        def load(namespace: str, number: int) -> None:
+        def texts(number: int) -> Iterator[str]:
             for statement in range(statements):
+                rows = f"SELECT id, 'name' FROM range({number * 1_000}, {number * 1_000 + 500})"
                 for table in ("a", "b", "c"):
-                    rows = f"SELECT id, 'name' FROM range({number * 1_000}, {number * 1_000 + 500})"
-                    spark.sql(f"INSERT INTO {namespace}.{table} {rows}")
-                spark.sql(f"DELETE FROM {namespace}.a WHERE id = {number * 1_000 + statement}")
+                    yield f"INSERT INTO {{}}.{table} {rows}"
+                yield f"DELETE FROM {{}}.a WHERE id = {number * 1_000 + statement}"
 
-        def in_one(number: int) -> None:
-            with transaction(spark) as tx:
-                load(f"{tx}.one", number)
+        counts: Counter[str] = Counter()
 
-        in_one(0)
-        load("lake.many", 0)
-        load("plain.many", 0)
-        times = in_turn(
-            bench.size(5, 1),
-            1,
-            transaction=lambda number: in_one(number + 1),
-            plain=lambda number: load("plain.many", number + 1),
-            statements=lambda number: load("lake.many", number + 1),
-        )
+        def one_round(number: int) -> dict[str, float]:
+            began = time.perf_counter()
+            tx = transaction(spark)
+            took = {f"{tx}.one": time.perf_counter() - began, "plain.many": 0.0, "lake.many": 0.0}
+            for turn, text in enumerate(texts(number)):
+                targets = list(took)
+                for target in targets[turn % 3 :] + targets[: turn % 3]:
+                    before = requests.count
+                    took[target] += seconds(lambda text=text, target=target: spark.sql(text.format(target)))  # type: ignore[misc]
+                    counts[target.replace(str(tx), "lake")] += requests.count - before
+            took[f"{tx}.one"] += seconds(tx.commit)
+            return dict(zip(("transaction", "plain", "statements"), took.values(), strict=True))
+
+        log.setLevel(logging.INFO)
+        log.addHandler(requests)
+        one_round(0)
+        counts.clear()
+        rounds = [one_round(number + 1) for number in range(bench.size(6, 1))]
+        log.removeHandler(requests)
+        times = {name: [one[name] for one in rounds] for name in rounds[0]}
         what = f"Spark SQL: {4 * statements} statements in one transaction"
         plain = "plain Iceberg, Hadoop catalog"
         bench.cost(None, what, times["transaction"], plain, times["plain"], at_most(1.1))
+        bench.figure(None, f"{what}: requests to the catalog", [counts["lake.one"] / len(rounds)], "count")
         what = f"Spark SQL: {4 * statements} statements, a commit each"
         bench.cost(None, what, times["statements"], plain, times["plain"])
         what = "Spark SQL: one transaction instead of a commit for each statement"

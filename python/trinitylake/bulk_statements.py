@@ -39,7 +39,7 @@ class BulkStatements:
                 becomes managed, elsewhere external) or, for a namespace, `properties` (a map, may be null).
             message, author: for the log.
             replace: objects that exist are replaced, as if dropped and made anew.
-            dry_run: read and check what definitions need, and commit nothing.
+            dry_run: check all that the registration would refuse, and write nothing.
             engine: a Spark session whose executors write definitions and leaves of the tree; the tree is the same.
             file_io_properties: settings of PyIceberg's file access, for metadata outside of the lakehouse.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import http.client
 import io
 import json
 import logging
@@ -18,9 +20,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import trinitylake as tl
 from rest.client import TOKEN, Client, connect, running
+from trinitylake.iceberg import metadata
 from trinitylake.rest import RestServer, ServerOptions
 from trinitylake.rest.observation import JsonLines
-from trinitylake.rest.protocol import MAX_HEADERS_SIZE_BYTES, BoundedProtocol
+from trinitylake.rest.protocol import KEEP_ALIVE_SECONDS, MAX_HEADERS_SIZE_BYTES, BoundedProtocol
 from trinitylake.rest.redaction import Redaction, without_secrets
 from trinitylake.transaction import Transaction
 
@@ -158,6 +161,55 @@ def test_a_client_that_does_not_get_past_its_headers_is_cut_off(
         assert raw(server, b"") == b""
         assert raw(server, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ") == b""
         assert get(server, "/healthz")[0] == 200
+
+
+def test_an_idle_connection_outlives_those_of_proxies_and_ends(
+    shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert KEEP_ALIVE_SECONDS > 60, "what proxies mostly have"
+    monkeypatch.setattr("trinitylake.rest.server.KEEP_ALIVE_SECONDS", 1)
+    with running(shop) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        connection.connect()
+        connected = connection.sock
+        for _ in range(2):
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().read() == b"ok\n"
+            assert connection.sock is connected, "it is kept for the next request"
+        assert connected.recv(1) == b"", "it is closed"
+        connection.close()
+
+
+def test_requests_leave_nothing_in_memory_but_what_is_cached(
+    server: RestServer, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for filled in (metadata.cache, metadata.encoder):
+        monkeypatch.setattr(filled, "_max_tables", 4)
+    ask = Client(server)
+    schema = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
+    change = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"color": "red"}}]}
+    rounds = 40
+
+    def work() -> None:
+        for number in range(rounds):
+            tables = "/namespaces/shop/tables"
+            name = f"table_{number}"
+            assert ask("POST", f"/v1/latest{tables}", {"name": name, "schema": schema}).code == 200
+            assert ask("POST", f"/v1/latest{tables}/{name}", change).code == 200
+            begun = ask("POST", "/trinitylake/v1/transactions", {"isolation": "serializable"}).body
+            assert ask("GET", f"/v1/txn~{begun['id']}{tables}/{name}").code == 200
+            assert ask("DELETE", f"/v1/txn~{begun['id']}{tables}/{name}").code == 204
+            assert ask("POST", f"/trinitylake/v1/transactions/{begun['id']}/commit").code == 200
+
+    def kept() -> int:
+        gc.collect()
+        return len(gc.get_objects())
+
+    work()
+    before = kept()
+    work()
+    # Far less than what a transaction or a request is made of; a thread more brings some dozens.
+    assert kept() - before < 3 * rounds
 
 
 def test_headers_without_end_are_refused(server: RestServer) -> None:

@@ -16,6 +16,8 @@ from trinitylake.spark import connect, disconnect
 from trinitylake.spark.runtime import EXTENSIONS, package, use_this_python
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "carrier": ["AA", "UA", "AA"]})
+#: For a JVM that runs small jobs and ends: its compiler optimizes little, its collector has one thread.
+SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _numbers = itertools.count()
 
 
@@ -28,6 +30,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .appName("trinitylake-tests")
         .config("spark.sql.extensions", EXTENSIONS)
         .config("spark.driver.memory", "1500m")
+        .config("spark.driver.extraJavaOptions", SHORT_LIFE)
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))

@@ -133,7 +133,9 @@ try:
 except InvalidArgument as error:
     assert "there is no jar at" in str(error), error
 settings = {"spark.master": "local[1]", "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1", "spark.sql.warehouse.dir": temporary}
+            "spark.driver.bindAddress": "127.0.0.1", "spark.sql.warehouse.dir": temporary,
+            "spark.sql.shuffle.partitions": "1", "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 spark = connect(root, jars=jar, durability="none", session_config=settings)
 spark.sql("INSERT INTO lake.nyc.flights VALUES (4, 'B6')")
 print([row.id for row in spark.sql("SELECT id FROM lake.nyc.flights ORDER BY id").collect()])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
@@ -11,13 +11,7 @@ import pyarrow as pa
 
 from trinitylake import _core
 from trinitylake.core import KeySizes
-from trinitylake.definitions import (
-    new_namespace_def,
-    parse_namespace_def,
-    parse_table_def,
-    parse_view_def,
-    serialize,
-)
+from trinitylake.definitions import PARSERS, new_namespace_def, serialize
 from trinitylake.errors import InvalidArgument, RefusedObject, StorageError, TrinityLakeError
 from trinitylake.identifier import full_name
 
@@ -26,11 +20,8 @@ READ_THREADS = 16
 #: Objects whose definitions are in memory at the same time.
 BATCH_OBJECTS = 1_000
 
-_PARSERS: dict[str, Callable[[bytes, str], object]] = {
-    "namespace": parse_namespace_def,
-    "table": parse_table_def,
-    "view": parse_view_def,
-}
+#: Kinds of objects that can be registered.
+KINDS = ("namespace", "table", "view")
 
 
 class ObjectRow(NamedTuple):
@@ -116,8 +107,8 @@ class DefinitionWriter:
 
     def _prepare(self, row: ObjectRow) -> bytes | RefusedObject | None:
         try:
-            if row.kind not in _PARSERS:
-                raise InvalidArgument(f"unknown kind {row.kind!r}: expected {', '.join(_PARSERS)}")
+            if row.kind not in KINDS:
+                raise InvalidArgument(f"unknown kind {row.kind!r}: expected {', '.join(KINDS)}")
             if row.location is not None:
                 return None
             names = None if row.kind == "namespace" else pa.array([row.name])
@@ -134,7 +125,7 @@ class DefinitionWriter:
 
     def _definition(self, row: ObjectRow) -> bytes:
         if row.definition is not None:
-            _PARSERS[row.kind](row.definition, "")
+            PARSERS[row.kind](row.definition, "")
             return row.definition
         if row.kind == "namespace":
             return serialize(new_namespace_def(None, row.properties))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trinitylake.bulk.definitions import BATCH_OBJECTS, DefinitionWriter, ObjectRow
+from trinitylake.bulk.definitions import BATCH_OBJECTS, KINDS, DefinitionWriter, ObjectRow
 from trinitylake.core import KeySizes
 from trinitylake.errors import CommitConflict, InvalidArgument, RefusedObject, RegistrationFailed
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 #: Columns that every frame of objects has, and those that say what to write where there is no definition file yet.
 REQUIRED = ("kind", "namespace", "name")
 OPTIONAL = ("location", "definition", "metadata_location", "properties")
-KINDS = ("namespace", "table", "view")
 #: How often a registration starts again on a newer version.
 MAX_ATTEMPTS = 10
 
@@ -80,12 +79,10 @@ def register(
         table = _with_locations(table, writer, dry_run, progress)
     counts = {one["values"]: one["counts"] for one in pc.value_counts(table["kind"]).to_pylist()}
     counted = [counts.get(kind, 0) for kind in KINDS]
-    if dry_run:
-        return Registration(None, *counted)
     table = table.select([*REQUIRED, "location"])
     for attempt in range(MAX_ATTEMPTS):
         try:
-            return Registration(lake._core.register(table, message, author, replace), *counted)
+            return Registration(lake._core.register(table, message, author, replace, dry_run), *counted)
         except CommitConflict:
             if attempt + 1 == MAX_ATTEMPTS:
                 raise

@@ -99,7 +99,7 @@ class App:
                 call = Call(
                     service=self.service,
                     method=endpoint.method,
-                    route=request.url.path,
+                    route=request.scope["path"],
                     writes=endpoint.writes,
                     raw_names=dict(request.path_params),
                     query=request.query_params,

@@ -18,7 +18,7 @@ from trinitylake.rest.access import Bearers, is_loopback
 from trinitylake.rest.app import App
 from trinitylake.rest.open_transactions import OpenTransactions
 from trinitylake.rest.options import ServerOptions
-from trinitylake.rest.protocol import BoundedProtocol
+from trinitylake.rest.protocol import KEEP_ALIVE_SECONDS, BoundedProtocol
 from trinitylake.rest.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class RestServer:
             ws="none",
             lifespan="on",
             limit_concurrency=options.max_connections,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=GRACE_SECONDS,
         )
         try:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from trinitylake.errors import InvalidArgument
 from trinitylake.lakehouse import Durability, Lakehouse
 from trinitylake.lakehouse import open as open_lakehouse
+from trinitylake.spark.object_stores import catalog_properties
 from trinitylake.spark.runtime import (
     CATALOG_CLASS,
     EXTENSIONS,
@@ -63,6 +64,8 @@ class Connection:
             "warehouse": warehouse,
             # A cached table would hide what others commit, and what this transaction has written.
             "cache-enabled": "false",
+            # The server is this process, and nobody asks it for the reports: a third of a transaction's requests.
+            "rest-metrics-reporting-enabled": "false",
             **self.config,
         }
         return {prefix: CATALOG_CLASS, **{f"{prefix}.{key}": value for key, value in properties.items()}}
@@ -91,12 +94,13 @@ def connect(
         root: the URI of the lakehouse.
         catalog: its name in SQL.
         spark: the session to add the catalog to; the active one if not given, or a new one if there is none.
-        jars: where Iceberg's runtime for Spark is, for a new session. Without it, the jars of Spark's installation
-            are looked through, and then `spark.jars.packages` brings it.
-        storage_options, durability: as for `trinitylake.open`; for the driver.
+        jars: where Iceberg's runtime for Spark is, for a new session, and the clients of the store that the lakehouse
+            is in. Without it, the jars of Spark's installation are looked through, and then `spark.jars.packages`
+            brings what is missing.
+        storage_options, durability: as for `trinitylake.open`. The options are also settings of the catalog, under
+            Iceberg's names, because the executors read and write files with Iceberg's own clients.
         session_config: settings of a new session, such as `spark.master`.
-        catalog_config: properties of the Iceberg catalog, such as `io-impl` and credentials, with which the executors
-            read and write files.
+        catalog_config: properties of the Iceberg catalog, which count before those made of the storage options.
 
     Raises:
         InvalidArgument: Java or the runtime is missing, or the name is taken.
@@ -105,7 +109,10 @@ def connect(
     if not catalog.isidentifier():
         raise InvalidArgument(f"{catalog!r} cannot be a catalog's name: use letters, digits and _")
     lake = open_lakehouse(root, storage_options=storage_options, durability=durability)
-    session = spark or _active() or _start([jars] if isinstance(jars, str) else list(jars), session_config or {})
+    session = spark or _active()
+    if session is None:
+        paths = [jars] if isinstance(jars, str) else list(jars)
+        session = _start({**jar_settings(paths, lake.uri), **(session_config or {})})
     check_runtime(session)
     key = (_application(session), catalog)
     with _lock:
@@ -114,7 +121,9 @@ def connect(
             from trinitylake.rest import serve
 
             server = serve(lake, token=secrets.token_urlsafe(32)).start()
-            known = _connections[key] = Connection(lake, server, dict(catalog_config or {}))
+            known = _connections[key] = Connection(
+                lake, server, {**catalog_properties(lake, storage_options or {}), **(catalog_config or {})}
+            )
         elif known.lake.uri != lake.uri:
             raise InvalidArgument(f"catalog {catalog} is connected to {known.lake.uri}: choose another name")
     known.add_catalog(session, catalog, "@latest")
@@ -168,12 +177,12 @@ def _active() -> SparkSession | None:
     return SparkSession.getActiveSession()
 
 
-def _start(jars: Sequence[str], config: Mapping[str, str]) -> SparkSession:
+def _start(config: Mapping[str, str]) -> SparkSession:
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     check_java()
-    settings = {**jar_settings(jars), "spark.sql.extensions": EXTENSIONS, **config}
+    settings = {"spark.sql.extensions": EXTENSIONS, **config}
     if settings.get("spark.master", "local").startswith("local"):
         use_this_python()
     builder: Any = SparkSession.builder

@@ -1,33 +1,32 @@
 """Registration of objects by executors: the same tree as one machine builds, of parts.
 
-The rows are sorted and counted by Spark. Where leaves of the tree start depends on nothing but the number of rows, so
-each task writes the leaves that lie within its partition, and hands the rows of the others, at both of its ends, to the
-driver. The driver puts the parts together, builds the few levels above and commits.
+The objects are sorted and counted part by part (`sorted_runs.py`). Where leaves of the tree start depends on nothing
+but the number of objects, so each task writes the leaves that lie within its part, and hands the rows of the others,
+at both of its ends, to the driver. The driver puts the parts together, builds the few levels above and commits.
 
 Nothing of a task counts until the driver names it in the new version. A task that failed, was killed or ran twice
 leaves files that no version refers to, with names that nobody else can have; `vacuum` is for those. Memory: a task
-streams, and Spark's sort spills to disk; the driver holds one row for each leaf, an order-th of all rows.
+holds one part; the driver holds one row for each leaf, an order-th of all objects, and a sample of their names.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass
+from functools import reduce
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
 from trinitylake import _core, core, errors
-from trinitylake.bulk.definitions import BATCH_OBJECTS, DefinitionWriter, ObjectRow
+from trinitylake.bulk.definitions import BATCH_OBJECTS, KINDS, DefinitionWriter, ObjectRow
 from trinitylake.bulk.registration import (
-    KINDS,
     OPTIONAL,
     REQUIRED,
     Registration,
@@ -37,6 +36,18 @@ from trinitylake.bulk.registration import (
     needs_definitions,
 )
 from trinitylake.errors import InvalidArgument, ObjectAlreadyExists, ObjectNotFound, RefusedObject, RegistrationFailed
+from trinitylake.spark.leaf_tasks import PARTS, KeyTask, LeafTask
+from trinitylake.spark.sorted_runs import (
+    PART_ROWS,
+    PIECES,
+    SAMPLED_OF,
+    SORTED,
+    Batches,
+    CutTask,
+    PartTask,
+    bounds_of,
+    names_of_kind,
+)
 
 if TYPE_CHECKING:
     from trinitylake.core import KeySizes
@@ -47,11 +58,8 @@ REFUSED_MAX = 1_000
 #: The first character of the key of each kind (format §4).
 LETTERS = {"namespace": "B", "table": "C", "view": "D"}
 
-Batches = Iterable[pa.RecordBatch]
-
 _LOCATED = "kind string, namespace string, name string, location string, error_kind string, error string"
 _OBJECTS = "text string, location string"
-_PARTS = "number long, path string, text string, location string, error_kind string, error string"
 
 
 def register(
@@ -66,30 +74,27 @@ def register(
     file_io_properties: Mapping[str, str] | None = None,
 ) -> Registration:
     """See `trinitylake.Lakehouse.register`. What fails in Spark itself raises Spark's own errors."""
-    if not hasattr(DataFrame, "toArrow"):
-        raise InvalidArgument("registration by executors needs PySpark 4")
+    if not hasattr(DataFrame, "repartitionById"):
+        raise InvalidArgument("registration by executors needs PySpark 4.1")
     frame = _frame(spark, objects)
     base = lake._core.latest()
     sizes = key_sizes(lake)
     with ExitStack() as kept:
         if needs_definitions(frame.columns):
             frame = _with_locations(frame, definition_writer(lake, file_io_properties), dry_run, kept)
-        added = frame.select(_text().alias("text"), "location", f.lit(True).alias("is_new"))
-        merged = added
+        sources = [Source(frame, _text(), True)]
         ranges = _ranges(lake, base, spark.sparkContext.defaultParallelism)
         if ranges:
-            existing = _existing(spark, lake, base.number, sizes, ranges)
-            if replace:
-                existing = existing.join(added.select("text"), "text", "left_anti")
-            merged = existing.withColumn("is_new", f.lit(False)).union(added)
-        rows = _sorted(spark, merged, kept)
-        counts = _counts(rows)
+            sources.append(Source(_existing(spark, lake, base.number, sizes, ranges), f.col("text"), False))
+        rows = _sorted(spark, sources, replace, kept)
+        counts = _counts(rows, base)
         _check_whole(rows, counts)
         if dry_run:
+            _check_parts(rows.select("rows").mapInArrow(KeyTask(sizes), PARTS).toArrow())
             return Registration(None, *counts.kinds)
         task = LeafTask(lake._storage, base.definition, counts.rows, counts.first_rows)
-        parts = rows.mapInArrow(task, _PARTS).toArrow()
-        _check_parts(parts, base, sizes)
+        parts = rows.select("rows").mapInArrow(task, PARTS).toArrow()
+        _check_parts(parts)
         parts = parts.select(["number", "path", "text", "location"]).set_column(
             0, "number", parts["number"].cast(pa.uint64())
         )
@@ -98,37 +103,22 @@ def register(
 
 
 @dataclass(frozen=True)
-class LeafTask:
-    """Writes the leaves within one partition. What is wrong with the rows is a row of the result, so that no task is
-    tried again in vain; what is wrong with the storage fails the task."""
+class Source:
+    """Objects that come from one place: where their texts are, and whether they are new."""
 
-    storage: _core.Storage = field(repr=False)
-    definition: bytes = field(repr=False)
-    rows: int
-    first_rows: Mapping[int, int]
+    frame: DataFrame
+    text: Column
+    is_new: bool
 
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
+    def objects(self) -> DataFrame:
+        """As tasks sort them."""
+        return self.frame.select(self.text.alias("text"), "location", f.lit(self.is_new).alias("is_new"))
 
-        context = TaskContext.get()
-        assert context is not None
-        partition = context.partitionId()
-        writer = _core.LeafWriter(self.storage, self.definition, self.rows, self.first_rows.get(partition, 0))
-        last: str | None = None
-        for batch in batches:
-            if batch.num_rows == 0:
-                continue
-            if (twice := _first_twice(last, batch["text"])) is not None:
-                yield _problem("object_already_exists", twice)
-                return
-            last = batch["text"][-1].as_py()
-            try:
-                leaves = writer.write(batch)
-            except (errors.InvalidName, InvalidArgument) as error:
-                yield _problem(error.kind, str(error))
-                return
-            yield _as_parts(leaves)
-        yield _as_parts(writer.finish())
+    def sample(self) -> tuple[int, list[str]]:
+        """How many there are, and the texts of some. The text is made only for those."""
+        drawn = f.when(f.col("chance") * SAMPLED_OF < 1, self.text)
+        row = self.frame.withColumn("chance", f.rand()).agg(f.count(f.lit(1)), f.collect_list(drawn)).collect()[0]
+        return row[0], row[1]
 
 
 @dataclass(frozen=True)
@@ -152,7 +142,7 @@ def _frame(spark: SparkSession, objects: Any) -> DataFrame:
     return frame
 
 
-def _text() -> Any:
+def _text() -> Column:
     """The key without its padding: see `sort_texts` in the core. Spark compares text by bytes, as the tree does."""
     kind = f.col("kind")
     letter = f.when(kind == KINDS[0], LETTERS[KINDS[0]])
@@ -162,10 +152,16 @@ def _text() -> Any:
     return f.concat(letter, "namespace", f.lit(" "), name)
 
 
-def _sorted(spark: SparkSession, frame: DataFrame, kept: ExitStack) -> DataFrame:
-    """The rows in key order, each partition a range. Kept, because what is counted must be what is written."""
-    wanted = max(int(str(spark.conf.get("spark.sql.shuffle.partitions", "200"))), spark.sparkContext.defaultParallelism)
-    return _keep(frame.repartitionByRange(wanted, "text").sortWithinPartitions("text"), kept)
+def _sorted(spark: SparkSession, sources: list[Source], replace: bool, kept: ExitStack) -> DataFrame:
+    """The objects in key order, each partition a range. Kept, because what is counted must be what is written."""
+    samples = [source.sample() for source in sources]
+    parts = -(-sum(count for count, _ in samples) // PART_ROWS)
+    bounds = bounds_of(
+        [text for _, texts in samples for text in texts], max(parts, spark.sparkContext.defaultParallelism)
+    )
+    objects = reduce(DataFrame.union, (source.objects() for source in sources))
+    pieces = objects.mapInArrow(CutTask(bounds), PIECES).repartitionById(len(bounds) + 1, "part")
+    return _keep(pieces.mapInArrow(PartTask(replace), SORTED), kept)
 
 
 def _keep(frame: DataFrame, kept: ExitStack) -> DataFrame:
@@ -174,52 +170,43 @@ def _keep(frame: DataFrame, kept: ExitStack) -> DataFrame:
     return frame
 
 
-def _counts(rows: DataFrame) -> Counts:
-    """Counts the rows. Raises `InvalidArgument` for a null where none may be."""
-    complete = f.col("text").isNotNull() & f.col("location").isNotNull()
-    letter = f.when(complete, f.substring("text", 1, 1)).alias("letter")
-    groups = rows.groupBy(f.spark_partition_id().alias("partition"), letter, "is_new").count().collect()
-    if incomplete := sum(group["count"] for group in groups if group.letter is None):
+def _counts(rows: DataFrame, base: _core.Version) -> Counts:
+    """What the tasks counted. Raises `InvalidArgument` for a null where none may be, `ObjectAlreadyExists`."""
+    groups = rows.where("objects is not null").drop("rows", "namespace", "exists").orderBy("part").collect()
+    if incomplete := sum(group.incomplete for group in groups):
         raise InvalidArgument(
             f"{incomplete} objects have a null in kind, namespace or location, or a kind other than {', '.join(KINDS)}"
         )
-    first_rows, total = {}, 0
-    for partition in sorted({group.partition for group in groups}):
-        first_rows[partition] = total
-        total += sum(group["count"] for group in groups if group.partition == partition)
-    new = Counter[str]()
     for group in groups:
-        new[group.letter] += group["count"] if group.is_new else 0
-    views = sum(group["count"] for group in groups if group.letter == LETTERS["view"])
-    return Counts(total, first_rows, views, [new[LETTERS[kind]] for kind in KINDS])
-
-
-def _check_whole(rows: DataFrame, counts: Counts) -> None:
-    """Every table and view is in a namespace that exists, and no view has the name of a table."""
-    full_name = f.expr("substring(text, 2)")
-    # By namespace: whether it is there itself, which one look at the rows tells.
-    exists = f.max(f.col("text") < "C").alias("exists")
-    by_namespace = rows.where("text < 'E'").groupBy(f.substring_index(full_name, " ", 1).alias("namespace"))
-    for row in by_namespace.agg(exists).where(~f.col("exists")).limit(1).collect():
-        raise ObjectNotFound(f"namespace {row.namespace} does not exist; register it with its tables and views")
-    if not counts.views:
-        return
-    tables = rows.where("text >= 'C' and text < 'D'").select(full_name.alias("name"))
-    views = rows.where("text >= 'D' and text < 'E'").select(full_name.alias("name"))
-    for row in views.join(tables, "name", "left_semi").limit(1).collect():
-        raise ObjectAlreadyExists(f"table {row.name.replace(' ', '.')} exists, and a view cannot have the same name")
-
-
-def _check_parts(parts: pa.Table, base: _core.Version, sizes: KeySizes) -> None:
-    """Raises the first error that a task told of."""
-    wrong = parts.filter(pc.is_valid(parts["error_kind"])).to_pylist()
-    for problem in wrong[:1]:
-        if problem["error_kind"] == ObjectAlreadyExists.kind:
-            letter, (namespace, name) = problem["error"][0], problem["error"][1:].split(" ", 1)
+        if group.twice is not None:
+            letter, (namespace, name) = group.twice[0], group.twice[1:].split(" ", 1)
             kind: Any = next(kind for kind in KINDS if LETTERS[kind] == letter)
             shown = f"{kind} {namespace}.{name}" if name else f"{kind} {namespace}"
             exists = base.exists(kind, namespace, name)
             raise ObjectAlreadyExists(f"{shown} exists" if exists else f"{shown} is registered twice")
+    ends = list(accumulate((group.objects for group in groups), initial=0))
+    first_rows = {group.part: first for group, first in zip(groups, ends, strict=False)}
+    kinds = [sum(group[f"new_{kind}s"] for group in groups) for kind in KINDS]
+    return Counts(ends[-1], first_rows, sum(group.views for group in groups), kinds)
+
+
+def _check_whole(rows: DataFrame, counts: Counts) -> None:
+    """Every table and view is in a namespace that exists, and no view has the name of a table."""
+    by_namespace = rows.where("namespace is not null").groupBy("namespace").agg(f.max("exists").alias("exists"))
+    for row in by_namespace.where("not exists").limit(1).collect():
+        raise ObjectNotFound(f"namespace {row.namespace} does not exist; register it with its tables and views")
+    if not counts.views:
+        return
+    views, tables = (
+        rows.select("rows").mapInArrow(names_of_kind(LETTERS[kind]), "name string") for kind in ("view", "table")
+    )
+    for row in views.join(tables, "name", "left_semi").limit(1).collect():
+        raise ObjectAlreadyExists(f"table {row.name.replace(' ', '.')} exists, and a view cannot have the same name")
+
+
+def _check_parts(parts: pa.Table) -> None:
+    """Raises the first error that a task told of."""
+    for problem in parts.filter(pc.is_valid(parts["error_kind"])).to_pylist()[:1]:
         if problem["error_kind"] == errors.InvalidName.kind:
             raise errors.InvalidName(problem["error"])
         raise InvalidArgument(problem["error"])
@@ -299,30 +286,3 @@ def _existing(
 
     frame = spark.createDataFrame(ranges, "start string, end string").repartition(len(ranges))
     return frame.mapInArrow(scanned, _OBJECTS)
-
-
-# Arrow
-
-
-def _as_parts(parts: pa.RecordBatch) -> pa.RecordBatch:
-    nothing = pa.nulls(parts.num_rows, pa.string())
-    columns = [parts["number"].cast(pa.int64()), parts["path"], parts["text"], parts["location"], nothing, nothing]
-    return pa.RecordBatch.from_arrays(columns, ["number", "path", "text", "location", "error_kind", "error"])
-
-
-def _problem(kind: str, message: str) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(
-        [{"error_kind": kind, "error": message}],
-        pa.schema(
-            {"number": pa.int64()} | dict.fromkeys(["path", "text", "location", "error_kind", "error"], pa.string())
-        ),
-    )
-
-
-def _first_twice(last: str | None, texts: pa.Array) -> str | None:
-    """The first text that is equal to the one before it."""
-    if last is not None and texts[0].as_py() == last:
-        return last
-    equal = pc.equal(texts.slice(1), texts.slice(0, len(texts) - 1))
-    position: int = pc.index(equal, True).as_py()
-    return None if position < 0 else str(texts[position].as_py())

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.spark.object_stores import store_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,14 +54,21 @@ def check_java() -> None:
         raise InvalidArgument("Spark needs Java 17 or 21: install one, or set JAVA_HOME to where it is")
 
 
-def jar_settings(jars: Sequence[str]) -> dict[str, str]:
-    """Settings for a new session to find the runtime. Raises `InvalidArgument` for a path without a file."""
+def jar_settings(jars: Sequence[str], root: str) -> dict[str, str]:
+    """Settings for a new session to find the runtime, and what it needs for the store of a lakehouse.
+
+    Raises `InvalidArgument` for a path without a file.
+    """
     for jar in jars:
         if "://" not in jar and not Path(jar).is_file():
             raise InvalidArgument(f"there is no jar at {jar}")
     if jars:
         return {"spark.jars": ",".join(jars)}
-    return {} if _is_installed() else {"spark.jars.packages": package()}
+    packages = [] if _is_installed("iceberg-spark-runtime") else [package()]
+    store = store_of(root)
+    if store is not None and not _is_installed(store.bundle):
+        packages.append(store.package)
+    return {"spark.jars.packages": ",".join(packages)} if packages else {}
 
 
 def check_runtime(spark: SparkSession) -> None:
@@ -75,7 +83,7 @@ def check_runtime(spark: SparkSession) -> None:
         ) from error
 
 
-def _is_installed() -> bool:
-    """Whether the runtime lies among the jars that every session of this installation gets."""
+def _is_installed(name: str) -> bool:
+    """Whether a package lies among the jars that every session of this installation gets."""
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
-    return any(Path(home, "jars").glob("iceberg-spark-runtime-*.jar"))
+    return any(Path(home, "jars").glob(f"{name}-*.jar"))

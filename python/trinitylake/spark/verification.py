@@ -8,18 +8,13 @@ So the work is split the same way, and finds the same, whoever does it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from trinitylake import core
-from trinitylake.definitions import (
-    parse_distributed_transaction_def,
-    parse_namespace_def,
-    parse_table_def,
-    parse_view_def,
-)
+from trinitylake.definitions import PARSERS
 from trinitylake.errors import TrinityLakeError
 from trinitylake.lakehouse import open as open_lakehouse
 
@@ -36,13 +31,6 @@ READ_THREADS = 16
 SUBTREES_PER_CORE = 4
 #: No tree is as high. It ends a walk that a damaged tree sends in circles.
 MAX_HEIGHT = 64
-
-_PARSERS: dict[str, Callable[[bytes, str], object]] = {
-    "namespace": parse_namespace_def,
-    "table": parse_table_def,
-    "view": parse_view_def,
-    "transaction": parse_distributed_transaction_def,
-}
 
 
 @dataclass(frozen=True, order=True)
@@ -213,7 +201,7 @@ class Verifier:
                 yield f"key {key!r}: {error}", location
 
     def _definition(self, storage: _core.Storage, kind: str, location: str) -> Problem | None:
-        parse = _PARSERS.get(kind)
+        parse = PARSERS.get(kind)
         if parse is None:
             return Problem(location, kind)
         try:

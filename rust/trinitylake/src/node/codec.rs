@@ -112,20 +112,29 @@ fn lay_out(
     draft: &Draft,
     order: usize,
 ) -> Result<RecordBatch, arrow_schema::ArrowError> {
-    let rows = system.len() + 2 + order + draft.buffer.len();
-    let text_size = |pick: fn(&super::draft::Row) -> usize| draft.rows.iter().map(pick).sum::<usize>();
-    let key_size = text_size(|row| row.key.len()) + draft.buffer.iter().map(|m| m.key.len()).sum::<usize>();
-    let mut key = StringBuilder::with_capacity(rows, key_size + 256);
-    let mut value = StringBuilder::with_capacity(rows, text_size(|row| row.value.len()) + rows * 100);
-    let mut child = StringBuilder::with_capacity(rows, draft.children.len() * 80);
-    let mut txn = StringBuilder::with_capacity(rows, draft.buffer.len() * 36);
-
     let counts = [(N_KEYS, draft.rows.len().to_string()), (HEIGHT, draft.height.to_string())];
+    let n_system = system.len() + counts.len();
+    let rows = n_system + order + draft.buffer.len();
+    // To the byte: a node stays in the cache as it is built here, and room that is never used counts nowhere.
+    let mut key_size: usize = system.iter().chain(&counts).map(|(name, _)| name.len()).sum();
+    let mut value_size: usize = system.iter().chain(&counts).map(|(_, text)| text.len()).sum();
+    for row in &draft.rows {
+        key_size += row.key.len();
+        value_size += row.value.len();
+    }
+    for message in &draft.buffer {
+        key_size += message.key.len();
+        value_size += message.value.as_ref().map_or(0, |value| value.len());
+    }
+    let mut key = StringBuilder::with_capacity(rows, key_size);
+    let mut value = StringBuilder::with_capacity(rows, value_size);
+    let mut child = StringBuilder::with_capacity(rows, draft.children.iter().map(|path| path.len()).sum());
+    let mut txn = StringBuilder::with_capacity(rows, draft.buffer.iter().map(|m| m.txn.len()).sum());
+
     for (name, text) in system.iter().chain(counts.iter()) {
         key.append_value(name);
         value.append_value(text);
     }
-    let n_system = system.len() + counts.len();
     key.append_null();
     value.append_null();
     for row in &draft.rows {

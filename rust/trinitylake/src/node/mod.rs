@@ -29,6 +29,9 @@ pub const N_KEYS: &str = "n_keys";
 pub const HEIGHT: &str = "height";
 pub const CREATED_AT_MILLIS: &str = "created_at_millis";
 
+/// Offsets, texts and validity of four columns: what an allocation takes besides its content.
+const BUFFERS_OVERHEAD_SIZE_BYTES: usize = 12 * 128;
+
 /// Fewer messages than this are searched one by one.
 const BUFFER_INDEX_MIN_MESSAGES: usize = 8;
 
@@ -312,7 +315,7 @@ impl Node {
         let columns = [&self.keys, &self.values, &self.children, &self.txns];
         let texts: usize = columns.iter().map(|column| column.value_data().len()).sum();
         // The index counts whether or not it has been made: a cache relies on sizes that never change.
-        texts + self.keys.len() * 18 + self.n_messages() * 4 + size_of::<Node>()
+        texts + self.keys.len() * 18 + self.n_messages() * 4 + size_of::<Node>() + BUFFERS_OVERHEAD_SIZE_BYTES
     }
 }
 

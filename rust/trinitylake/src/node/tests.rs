@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::codec::{Compression, encode};
+use super::codec::{Compression, decode, encode};
 use super::draft::{Draft, Message, Row};
 use super::*;
 
@@ -50,6 +50,43 @@ fn a_leaf_knows_what_is_absent() {
     assert_eq!(leaf.search("b"), Found::Row("row b"));
     assert_eq!(leaf.search("c"), Found::Absent);
     assert_eq!(node(&Draft::default()).search("a"), Found::Absent);
+}
+
+/// A cache of nodes is bounded by what they say.
+#[test]
+fn a_node_takes_no_more_memory_than_it_says() {
+    let few = Draft { rows: vec![row("b")], buffer: vec![message("c", None)], ..Draft::default() };
+    let many = Draft {
+        height: 1,
+        rows: (0..39).map(|i| row(&format!("{i:0100}"))).collect(),
+        children: (0..40).map(|i| format!("{i:075}").as_str().into()).collect(),
+        buffer: (0..500).map(|i| message(&format!("{i:0200}"), Some(&"v".repeat(80)))).collect(),
+    };
+    for draft in [Draft::default(), few, many] {
+        for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+            let written = encode(&[("name", "value".to_string())], &draft, 40, compression).unwrap();
+            let read = decode(written.bytes.clone(), "node", None).unwrap();
+            for node in [written.node, read] {
+                let columns = [&node.keys, &node.values, &node.children, &node.txns];
+                let buffers = columns.iter().flat_map(|column| {
+                    let validity = column.nulls().map(|nulls| nulls.buffer());
+                    [column.offsets().inner().inner(), column.values()].into_iter().chain(validity)
+                });
+                // What was not compressed lies in the file.
+                let file = written.bytes.as_ptr_range();
+                let (in_file, own): (Vec<_>, Vec<_>) =
+                    buffers.partition(|buffer| file.contains(&buffer.as_ptr()));
+                let own: usize = own.iter().map(|buffer| buffer.capacity()).sum();
+                let taken = own.max(if in_file.is_empty() { 0 } else { written.bytes.len() });
+                let said = node.memory_size_bytes();
+                assert!(taken <= said, "{compression:?}: {taken} bytes are taken, {said} are said");
+                assert!(
+                    said <= taken * 5 / 4 + 3000,
+                    "{compression:?}: {taken} bytes are taken, {said} are said"
+                );
+            }
+        }
+    }
 }
 
 proptest! {

@@ -1,0 +1,73 @@
+"""What executors do with a sorted part: write its leaves, or only look whether all of it can be keys.
+
+Apart from `registration.py`, so that a Python worker that is started for these tasks imports little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from trinitylake import _core
+from trinitylake.errors import InvalidArgument, InvalidName
+from trinitylake.spark.sorted_runs import Batches, objects_of
+
+PARTS = "number long, path string, text string, location string, error_kind string, error string"
+
+
+@dataclass(frozen=True)
+class LeafTask:
+    """Writes the leaves within one part. What is wrong with the rows is a row of the result, so that no task is
+    tried again in vain; what is wrong with the storage fails the task."""
+
+    storage: _core.Storage = field(repr=False)
+    definition: bytes = field(repr=False)
+    rows: int
+    first_rows: Mapping[int, int]
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        partition = context.partitionId()
+        writer = _core.LeafWriter(self.storage, self.definition, self.rows, self.first_rows.get(partition, 0))
+        try:
+            for objects in objects_of(batches):
+                yield _as_parts(writer.write(objects))
+        except (InvalidName, InvalidArgument) as error:
+            yield _problem(error.kind, str(error))
+            return
+        yield _as_parts(writer.finish())
+
+
+@dataclass(frozen=True)
+class KeyTask:
+    """Finds what no key can hold, and writes nothing."""
+
+    sizes: tuple[int, int, int]
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        for objects in objects_of(batches):
+            try:
+                _core.check_sort_texts(objects["text"], self.sizes)
+            except (InvalidName, InvalidArgument) as error:
+                yield _problem(error.kind, str(error))
+                return
+
+
+def _as_parts(parts: pa.RecordBatch) -> pa.RecordBatch:
+    nothing = pa.nulls(parts.num_rows, pa.string())
+    columns = [parts["number"].cast(pa.int64()), parts["path"], parts["text"], parts["location"], nothing, nothing]
+    return pa.RecordBatch.from_arrays(columns, ["number", "path", "text", "location", "error_kind", "error"])
+
+
+def _problem(kind: str, message: str) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(
+        [{"error_kind": kind, "error": message}],
+        pa.schema(
+            {"number": pa.int64()} | dict.fromkeys(["path", "text", "location", "error_kind", "error"], pa.string())
+        ),
+    )
