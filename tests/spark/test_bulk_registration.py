@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -150,12 +151,14 @@ def test_what_one_machine_refuses_the_executors_refuse(spark: SparkSession, tmp_
         ([*rows, {"kind": "chair", "namespace": "a", "name": "c", "location": "l"}], tl.InvalidArgument),
     ]:
         messages = []
-        for engine, dry_run in ((None, False), (None, True), (spark, False), (spark, True)):
+        for engine, dry_run in ((None, False), (None, True), (spark, True)):
             with pytest.raises(error) as caught:
                 lake.register(wrong, engine=engine, dry_run=dry_run)
             messages.append(str(caught.value))
+        if error is tl.InvalidName:  # the one that tasks of the real run find by themselves
+            with pytest.raises(error, match=re.escape(messages[2])):
+                lake.register(wrong, engine=spark)
         assert messages[0] == messages[1]
-        assert messages[2] == messages[3]
         assert messages[0] == messages[2] or error in (tl.InvalidName, tl.InvalidArgument), messages
     assert lake.version == 0
     assert [path for path, _, _ in lake._storage.list("") if path == core.root_path(1)] == []
