@@ -7,16 +7,20 @@ lakehouse has afterwards, with what must be there; PyIceberg is the other client
 from __future__ import annotations
 
 import json
+import tempfile
 import urllib.request
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 from pyiceberg.catalog.rest import RestCatalog
 
 import trinitylake as tl
-from trinitylake.rest import RestServer
+from trinitylake.rest import RestServer, serve
 
+TOKEN = "a-token-that-is-long-enough"
+#: What clients say to a change of the past: the server offers it nowhere.
+READ_ONLY = "Server does not support endpoint"
 Rows = list[tuple[Any, ...]]
 ROW = pa.table({"id": pa.array([9], pa.int64()), "amount": pa.array([9.5], pa.float64())})
 
@@ -155,8 +159,8 @@ class Work:
         check("with the engine's rows", self._rows_of_lake("orders"), sorted([*orders, (11, 11.5)]))
         check("and those of both", self._rows_of_lake("totals"), sorted([*totals, (9, 9.5), (11, 11.5)]))
 
-    def past(self, version: int, reason: str) -> None:
-        """An old version is read, and every write to it is refused, for that reason."""
+    def past(self, version: int) -> None:
+        """An old version is read, and every write to it is refused."""
         refused, run, before = self._report.check_refused, self._engine.run, self._lake.version
         self._attach("past", f"@version/{version}")
         for table in ("orders", "totals"):
@@ -167,7 +171,7 @@ class Work:
             "DROP TABLE past.shop.orders",
             f"CREATE {self._namespace_word} past.new_one",
         ):
-            refused(f"the past does not change: {statement}", lambda statement=statement: run(statement), reason)
+            refused(f"the past does not change: {statement}", lambda statement=statement: run(statement), READ_ONLY)
         self._report.check("nothing was committed", self._lake.version, before)
 
     def _attach(self, name: str, warehouse: str) -> None:
@@ -189,3 +193,26 @@ class Work:
         with urllib.request.urlopen(request) as response:
             text = response.read()
         return json.loads(text) if text else {}
+
+
+AnyEngine = TypeVar("AnyEngine", bound=Engine)
+
+
+def compare(
+    name: str,
+    engine: AnyEngine,
+    namespace_word: str,
+    own_statements: Callable[[AnyEngine, tl.Lakehouse, Report], None],
+) -> int:
+    """All steps, and those that only this engine has, over a new lakehouse. Returns the exit code."""
+    report = Report(name)
+    with tempfile.TemporaryDirectory() as folder:
+        lake = tl.create(f"{folder}/lake", durability="none")
+        with (server := serve(lake, token=TOKEN)):
+            work = Work(engine, server, lake, namespace_word, report)
+            version = work.latest()
+            own_statements(engine, lake, report)
+            work.one_transaction()
+            work.together()
+            work.past(version)
+    return report.exit_code()

