@@ -4,74 +4,153 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := demo
+STEP := $(PYTHON) scripts/step.py
+UV := UV_PYTHON_DOWNLOADS=never $(BIN)/uv
+# From a file in locks/ and nothing else: nothing is resolved, and what another command installed stays.
+INSTALL := $(UV) pip install --no-deps --require-hashes --requirement
+MATURIN := VIRTUAL_ENV=$(abspath $(VENV)) PATH=$(abspath $(BIN)):$$PATH maturin
+# Processes of tests. A file stays in one of them; each has its own Spark session, S3 server and folder. In the order in
+# which files are found the last ones are small, so that all processes end at about the same time.
+WORKERS := 2
+PARALLEL = --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto')
 
-.PHONY: demo test test-rust test-python test-wheel test-spark-3.5 lint test-deep fuzz soak planted-bugs compatibility bench clean help
+.PHONY: demo demo-alone demo-on-spark test test-rust test-python test-wheel test-spark-3.5 lint docs dist check-release locks test-lowest test-deep fuzz soak planted-bugs compatibility bench clean help
 
 help:
 	@echo "make demo           set up, build, run the main job on real data, then a pipeline on Spark"
-	@echo "make test           set up, build, lint, and pass every test"
+	@echo "make test           set up, build, lint, make the documentation, and pass every test"
 	@echo "make lint           rustfmt, clippy, ruff, mypy, generated files"
+	@echo "make docs           the site of the documentation, in target/site"
+	@echo "make dist           the wheel for this platform and the source distribution, checked, in dist/"
+	@echo "make locks          the versions and hashes that all of these install, after a change of dependencies"
+	@echo "make test-lowest    tests of the package with the lowest version of each dependency that it allows"
 	@echo "make test-deep      the same tests with many more histories (hours)"
 	@echo "make fuzz           damaged and hostile bytes for every decoder (RUNS=10000000)"
 	@echo "make soak           processes that commit at once, on disk and on S3, and a REST server, for SECONDS=60 each"
 	@echo "make compatibility  Iceberg's REST Compatibility Kit, Trino, Flink and Spark 3.5 with the server (needs Java 17 and Maven)"
-	@echo "make planted-bugs   known mistakes, one at a time, and whether the tests find them (half an hour)"
+	@echo "make planted-bugs   known mistakes, in Rust and Python, one at a time, and whether the tests find them (an hour)"
 	@echo "make bench          the benchmarks, with the peers in the same run"
 	@echo "make clean          remove what these commands made"
 
-# The environment; maturin installs the dependencies when it installs the package.
-$(VENV)/.ready:
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1' 'maturin>=1.16,<2'
-	touch $@
+$(VENV)/.uv: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=…")'
+	@test -x $(BIN)/python || $(STEP) "virtual environment" $(PYTHON) -m venv $(VENV)
+	@range=$$($(BIN)/python -c 'import tomllib; print(tomllib.load(open("$<", "rb"))["tool"]["uv"]["required-version"])'); \
+		$(STEP) "uv" $(BIN)/python -m pip install --quiet --disable-pip-version-check "uv$$range"
+	@touch $@
+
+# What a command needs besides the package. What is in each file: scripts/lock.py.
+.SECONDARY:
+$(VENV)/.packages-%: $(VENV)/.uv locks/%.txt
+	@$(STEP) "packages to $*" env $(INSTALL) locks/$*.txt --python $(VENV)
+	@touch $@
 
 # The package, editable, with its extension: again when Rust sources or dependencies change.
-$(VENV)/.built: $(VENV)/.ready pyproject.toml $(RUST_SOURCES)
-	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --quiet \
-		--extras=$(EXTRAS) --group=test --group=lint
-	touch $@
+$(VENV)/.built: $(VENV)/.packages-build pyproject.toml $(RUST_SOURCES)
+	@command -v cargo >/dev/null || { echo "Rust is needed (1.95 or newer): https://rustup.rs"; exit 1; }
+	@$(STEP) "core, compiled" env $(MATURIN) develop --release --uv
+	@touch $@
 
-demo: $(VENV)/.built
-	$(BIN)/trinitylake demo
-	$(BIN)/python examples/nycflights_pipeline.py
+# In parallel: while cargo has the processors, the network brings the packages and Spark.
+demo:
+	@$(MAKE) --no-print-directory --jobs=4 demo-on-spark
 
-lint: $(VENV)/.built
+demo-alone: $(VENV)/.built $(VENV)/.packages-demo
+	@$(BIN)/trinitylake demo
+
+# What Spark says while it starts is shown if something fails.
+demo-on-spark: demo-alone target/.spark-fetched
+	@if command -v java >/dev/null; then $(INSTALL) locks/spark.txt --quiet --python $(VENV); fi
+	@echo; echo "Every tenth of these flights in a pipeline on Spark:"
+	@TRINITYLAKE_PIPELINE_EVERY=10 $(BIN)/python examples/nycflights_pipeline.py 2>target/spark.log || { cat target/spark.log; exit 1; }
+
+# Into uv's cache only (400 MB), so that nobody waits for it who does not need it yet.
+target/.spark-fetched: $(VENV)/.uv locks/spark.txt
+	@mkdir -p target
+	@if command -v java >/dev/null; then \
+		$(PYTHON) -m venv --without-pip target/spark-fetched; \
+		$(STEP) --quietly "Spark, fetched meanwhile" nice env $(INSTALL) locks/spark.txt --python target/spark-fetched; \
+		rm -rf target/spark-fetched; \
+	fi
+	@touch $@
+
+lint: $(VENV)/.built $(VENV)/.packages-lint
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --features trinitylake/testing -- -D warnings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict python/trinitylake
-	$(BIN)/python scripts/generate_definitions.py --check
+	$(BIN)/lint-imports
+	$(UV) run --quiet --no-project --with-requirements locks/generator.txt scripts/generate_definitions.py --check
+
+# The site, in target/site; a link that leads nowhere or a parameter that does not exist is an error.
+docs: $(VENV)/.packages-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test-rust:
-	cargo test --package trinitylake --features testing
+	cargo test --workspace --exclude trinitylake-python
 
-test-python: $(VENV)/.built
-	$(BIN)/python -m pytest
+test-python: $(VENV)/.built $(VENV)/.packages-test
+	$(BIN)/python -m pytest $(PARALLEL)
 
-# The wheel as a stranger gets it: built, installed alone into a new environment, used.
-test-wheel: $(VENV)/.ready
+# The wheel as a stranger gets it: built, installed alone into a new environment, used. Versions are those of the lock.
+test-wheel: $(VENV)/.packages-build
 	rm -rf target/wheel-test
-	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin build --release --quiet --out target/wheel-test/dist
+	@$(STEP) "wheel" env $(MATURIN) build --release --out target/wheel-test/dist
 	$(PYTHON) -m venv target/wheel-test/venv
-	target/wheel-test/venv/bin/python -m pip install --quiet target/wheel-test/dist/*.whl
+	$(UV) pip install --quiet --python target/wheel-test/venv --constraint locks/development.txt target/wheel-test/dist/*.whl
 	cd target/wheel-test && venv/bin/python $(abspath scripts/smoke_test.py)
 
+# What is handed out: optimised across crates and, on Linux, linked by zig against a C library of 2018. PYTHONS are those
+# to try the wheel with, the oldest and the newest of them; without, those that are found.
+PYTHONS :=
+DIST_FLAGS := --profile dist $(if $(filter Linux,$(shell uname -s)),--zig --compatibility manylinux_2_28)
+dist: $(VENV)/.packages-dist
+	rm -rf dist
+	@$(STEP) "wheel" env $(MATURIN) build $(DIST_FLAGS) --out dist
+	@$(STEP) "source distribution" env $(MATURIN) sdist --out dist
+	$(BIN)/python scripts/check_dist.py dist $(PYTHONS)
+
+# The lowest version of each direct dependency that pyproject.toml allows, in an environment of its own, so that its
+# lower bounds are facts.
+TESTS_LOWEST := tests/catalog $(addprefix tests/test_,bad_input.py checks.py cli.py definitions.py external_federated.py \
+	iceberg_disjoint.py iceberg_io.py iceberg_staging.py schema_mapping.py tables.py time_travel.py transactions.py) \
+	$(addprefix tests/rest/test_,access.py operating.py protocol.py pyiceberg_client.py)
+test-lowest: $(VENV)/.packages-build
+	rm -rf target/lowest
+	@$(STEP) "wheel" env $(MATURIN) build --release --out target/lowest/dist
+	$(PYTHON) -m venv target/lowest/venv
+	$(UV) pip compile --quiet --python target/lowest/venv --resolution lowest-direct \
+		$(addprefix --extra ,demo rest s3 sql telemetry) pyproject.toml --output-file target/lowest/versions.txt
+	@$(STEP) "packages, the lowest" env $(UV) pip install --python target/lowest/venv --requirement target/lowest/versions.txt --group test-tools
+	$(UV) pip install --quiet --python target/lowest/venv --no-deps target/lowest/dist/*.whl
+	target/lowest/venv/bin/python -m pytest $(PARALLEL) $(TESTS_LOWEST)
+
+# After a change of dependencies; `make locks UPGRADE=--upgrade` for their newest versions.
+UPGRADE :=
+locks: $(VENV)/.uv
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python scripts/lock.py $(UPGRADE)
+
+# What the release workflow asks before it builds.
+TAG :=
+check-release:
+	$(PYTHON) scripts/check_release.py $(TAG)
+
 # Spark SQL with the PySpark before, in an environment of its own, from the wheel.
-test-spark-3.5: $(VENV)/.ready
+test-spark-3.5: $(VENV)/.packages-build
 	rm -rf target/spark-3.5
-	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin build --release --quiet --out target/spark-3.5/dist
+	@$(STEP) "wheel" env $(MATURIN) build --release --out target/spark-3.5/dist
 	$(PYTHON) -m venv target/spark-3.5/venv
-	target/spark-3.5/venv/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
-	target/spark-3.5/venv/bin/python -m pip install --quiet --group test-spark-3-5
-	target/spark-3.5/venv/bin/python -m pip install --quiet "$$(ls target/spark-3.5/dist/*.whl)[rest,spark]"
+	@$(STEP) "packages to test Spark 3.5" env $(INSTALL) locks/test-spark-3.5.txt --python target/spark-3.5/venv
+	$(UV) pip install --quiet --python target/spark-3.5/venv --no-deps target/spark-3.5/dist/*.whl
 	target/spark-3.5/venv/bin/python -m pytest $(addprefix tests/spark/test_,sql.py iceberg_sql.py verification.py)
 
-test: lint test-rust test-python test-wheel
+test: lint docs test-rust test-python test-wheel
 
 test-deep: export TRINITYLAKE_DEEP := 1
+# Hours of histories in one test.
+test-deep: export PYTEST_ADDOPTS := --timeout=14400
 test-deep: test-rust test-python
 
 RUNS := 10000000
@@ -81,24 +160,22 @@ fuzz:
 
 SECONDS := 60
 soak: export TRINITYLAKE_SOAK_SECONDS := $(SECONDS)
-soak: $(VENV)/.built
+soak: $(VENV)/.built $(VENV)/.packages-test
 	$(BIN)/python -m pytest -s tests/test_sigkill.py -k lose_no_increment
 	$(BIN)/python -m benches.python.soak_server --seconds $(SECONDS)
 
-compatibility: $(VENV)/.built test-spark-3.5
+compatibility: $(VENV)/.built $(VENV)/.packages-test $(VENV)/.packages-compatibility test-spark-3.5
 	$(BIN)/python compatibility/run_rck.py
 	$(BIN)/python compatibility/run_pyiceberg.py
-	$(BIN)/python -m pip install --quiet --group compatibility
 	$(BIN)/python compatibility/run_trino.py
 	$(BIN)/python compatibility/run_flink.py
-	$(BIN)/python -m pytest tests/rest
-	$(BIN)/python -m pytest tests/spark/with_s3.py
+	$(BIN)/python -m pytest $(PARALLEL) tests/rest
+	$(BIN)/python -m pytest --lane spark-on-s3
 
-planted-bugs: $(VENV)/.ready
+planted-bugs: $(VENV)/.built $(VENV)/.packages-test
 	$(BIN)/python scripts/planted_bugs.py
 
-bench: $(VENV)/.built
-	$(BIN)/python -m pip install --quiet --group bench
+bench: $(VENV)/.built $(VENV)/.packages-bench
 	$(BIN)/python benches/run.py
 
 clean:

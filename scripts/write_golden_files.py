@@ -85,7 +85,7 @@ def check_features(lake: tl.Lakehouse) -> None:
     for tree in trees:
         for row in tree:
             if row["height"]:
-                node = core.read_node(lake._storage.get(row["path"]))
+                node = core.read_node(lake.storage.get(row["path"]))
                 keys = set(node.table.column("key").to_pylist()) - {None}
                 messages = node.buffer.to_pylist()
                 parked += sum(message["value"] is None and message["key"] in keys for message in messages)

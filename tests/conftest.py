@@ -1,4 +1,8 @@
-"""What tests share: an empty lakehouse, on disk and in memory."""
+"""What tests share: an empty lakehouse, on disk and in memory; and which of them a run is about.
+
+Tests in a *lane* need something of their own: a Spark session with other jars, a download. Every run collects them, so
+that they cannot rot unseen; `--lane NAME` runs those of that lane and no others.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,20 @@ import trinitylake as tl
 settings.register_profile("pull-request", derandomize=True)
 if not os.environ.get("TRINITYLAKE_DEEP"):
     settings.load_profile("pull-request")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--lane", default="", metavar="NAME", help="run the tests of that lane instead of the others")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    def lane(item: pytest.Item) -> str:
+        mark = item.get_closest_marker("lane")
+        return str(mark.args[0]) if mark is not None else ""
+
+    chosen = config.getoption("--lane")
+    config.hook.pytest_deselected(items=[item for item in items if lane(item) != chosen])
+    items[:] = [item for item in items if lane(item) == chosen]
 
 
 @pytest.fixture(params=["memory", "disk"])

@@ -26,6 +26,7 @@ class RemoteStorage:
 
     def __init__(self, root: str = "s3://bucket/lake/") -> None:
         self.root = root
+        self.other_roots: list[str] = []
         self.files: dict[str, bytes] = {}
         self.requests: dict[str, int] = {}
         self._lock = threading.Lock()

@@ -151,7 +151,7 @@ try:
 except OSError:
     pass
 refused = 0
-reading = lambda: lake._storage.get("_latest_hint.txt")
+reading = lambda: lake.storage.get("_latest_hint.txt")
 for call in (lambda: lake.create_namespace("new"), lambda: tl.open(sys.argv[1]), reading):
     try:
         call()

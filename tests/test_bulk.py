@@ -77,7 +77,7 @@ def test_objects_are_registered_in_one_version_and_work_as_any_other(lake: tl.La
 def test_definition_files_that_exist_are_taken_as_they_are(lake: tl.Lakehouse) -> None:
     lake.create_namespace("n")
     lake.create_view("n.v", "SELECT 7")
-    location = lake._core.latest().locate("view", "n", "v")
+    location = lake.core.latest().locate("view", "n", "v")
     assert location is not None
     lake.register([{"kind": "view", "namespace": "n", "name": "same", "location": location}])
     assert lake.view("n.same").id == lake.view("n.v").id
@@ -89,11 +89,11 @@ def test_everything_that_cannot_be_registered_is_told_at_once(lake: tl.Lakehouse
         {"kind": "table", "namespace": "n", "name": "gone", "metadata_location": "file:///gone.metadata.json"},
         {"kind": "view", "namespace": "n", "name": "bad", "definition": b"\xff\xff"},
         {"kind": "chair", "namespace": "n", "name": "c"},
-        {"kind": "view", "namespace": "n", "name": "with space", "definition": VIEW},
+        {"kind": "view", "namespace": "n", "name": "with space ", "definition": VIEW},
     ]
     with pytest.raises(tl.RegistrationFailed) as caught:
         lake.register(objects(namespace("n"), view("n", "fine"), *wrong))
-    assert [one.name for one in caught.value.objects] == ["n.nothing", "n.gone", "n.bad", "n.c", "n.with space"]
+    assert [one.name for one in caught.value.objects] == ["n.nothing", "n.gone", "n.bad", "n.c", "n.with space "]
     kinds = [one.error_kind for one in caught.value.objects]
     assert kinds == ["invalid_argument", "invalid_location", "corrupt_file", "invalid_argument", "invalid_name"]
     assert "5 objects" in str(caught.value)
@@ -147,7 +147,7 @@ def test_a_dry_run_reads_and_commits_nothing(lake: tl.Lakehouse) -> None:
         lake.register(objects(namespace("n")), dry_run=True)
     assert lake.register(objects(namespace("n")), dry_run=True, replace=True).version is None
     assert lake.version == 1
-    assert [path for path, _, _ in lake._storage.list("") if path.endswith(".binpb") and "view" in path] == []
+    assert [path for path, _, _ in lake.storage.list("") if path.endswith(".binpb") and "view" in path] == []
 
 
 # Import

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import trinitylake as tl
+from trinitylake.tables import table_turns
 
 Load = Callable[[tl.Transaction], object]
 
@@ -312,7 +313,7 @@ def test_whatever_a_check_read_is_watched(
     with shop.transaction() as other:
         change(other)
     with pytest.raises(tl.CheckFailed, match=check.__name__):
-        shop.resume("job").commit(coordination=coordination)
+        shop.resume("job", allow_checks=__name__).commit(coordination=coordination)
     assert orders(shop) == [1, 1, 2]
 
 
@@ -378,7 +379,7 @@ def test_checks_do_not_run_again_without_end(shop: tl.Lakehouse, max_attempts: i
     with pytest.raises(tl.CommitConflict) as caught:
         txn.commit(max_attempts=max_attempts)
     assert caught.value.keys == ["namespace shop"]
-    assert len(runs) == (max_attempts or 200)
+    assert len(runs) == 1 + (max_attempts or 200)
     assert runs[:3] == [None, "1", "2"]
     assert orders(shop) == [1, 2]
 
@@ -414,3 +415,65 @@ def test_many_who_watch_one_another_keep_their_rule(shop: tl.Lakehouse) -> None:
         thread.join()
     assert len(failed) == 1
     assert len(still_open(shop)) == 1
+
+
+def append_elsewhere(shop: tl.Lakehouse, txn: tl.Transaction) -> None:
+    shop.table("shop.orders").append({"customer": [1]})
+
+
+def append_here(shop: tl.Lakehouse, txn: tl.Transaction) -> None:
+    txn.table("shop.orders").append({"customer": [1]})
+
+
+def append_through_iceberg(shop: tl.Lakehouse, txn: tl.Transaction) -> None:
+    txn.table("shop.customers").iceberg.append(pa.table({"id": [3]}))
+
+
+def create_here(shop: tl.Lakehouse, txn: tl.Transaction) -> None:
+    txn.create_namespace("made")
+
+
+@pytest.mark.parametrize("write", [append_elsewhere, append_here, append_through_iceberg, create_here])
+@pytest.mark.parametrize("again", [False, True], ids=["the first time", "again"])
+def test_a_check_that_writes_is_refused_at_once(
+    shop: tl.Lakehouse, write: Callable[[tl.Lakehouse, tl.Transaction], None], again: bool
+) -> None:
+    """A check that appended to the table that its transaction changed waited for the turn that its own commit had."""
+    runs = []
+
+    def check(txn: tl.Transaction) -> bool:
+        runs.append(txn)
+        customers(txn)
+        if len(runs) == 1 + again:
+            write(shop, txn)
+        elif again:
+            shop.table("shop.customers").append({"id": [9]})  # which this transaction does not change: another run
+        return True
+
+    txn = ordering(shop, 2, check)  # type: ignore[arg-type]
+    with pytest.raises(tl.InvalidArgument, match="a check only reads"):
+        txn.commit()
+    assert len(runs) == 1 + again
+    assert (orders(shop), txn.is_open) == ([1, 2], False)
+    shop.table("shop.orders").append({"customer": [2]})  # nothing is held any more
+
+
+def test_a_check_that_waits_for_a_thread_that_writes_does_not_wait_for_ever(
+    shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_turns, "THREAD_TURN_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(table_turns, "PROCESS_TURN_TIMEOUT_SECONDS", 0.1)
+    runs = []
+
+    def check(txn: tl.Transaction) -> None:
+        runs.append(customers(txn))
+        if len(runs) == 1:
+            shop.table("shop.customers").append({"id": [3]})
+        if len(runs) == 2:
+            writer = threading.Thread(target=append_elsewhere, args=(shop, txn))
+            writer.start()
+            writer.join()
+
+    ordering(shop, 2, check).commit()  # type: ignore[arg-type]
+    assert len(runs) >= 2
+    assert orders(shop) == [1, 1, 2, 2]

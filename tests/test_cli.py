@@ -122,7 +122,7 @@ def test_stats_and_tree_show_the_tree(root: str) -> None:
         (["show", "nyc.none"], 4, "object_not_found"),
         (["at", "99"], 4, "version_not_found"),
         (["ls", "missing"], 4, "object_not_found"),
-        (["show", "with space"], 2, "invalid_name"),
+        (["show", "with space "], 2, "invalid_name"),
         (["create"], 1, "object_already_exists"),
     ],
 )

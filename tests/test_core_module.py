@@ -6,6 +6,7 @@ from pathlib import Path
 
 import mmh3
 import numpy as np
+import polars
 import pyarrow as pa
 import pytest
 
@@ -27,7 +28,6 @@ def test_paths_are_spread_by_twenty_bits_of_their_hash() -> None:
     for path in paths:
         bits = format(mmh3.hash(path, signed=False) & 0xFFFFF, "020b")
         expected.append(f"{bits[:4]}/{bits[4:8]}/{bits[8:12]}/{bits[12:]}-{path.replace('/', '-')}")
-    polars = pytest.importorskip("polars")
     for data in (paths, pa.array(paths), pa.chunked_array([paths]), np.array(paths), polars.Series(paths)):
         assert core.optimize_paths(data).to_pylist() == expected
     assert core.optimize_paths(pa.array(paths, pa.large_string())).to_pylist() == expected

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.expressions import EqualTo
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, In, Not
+from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestWriter
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import TableUpdate
 from pyiceberg.transforms import BucketTransform
-from pyiceberg.types import StringType
+from pyiceberg.types import BinaryType, LongType, NestedField, StringType, TimestampType, TimestamptzType
 
 from iceberg_storage import Store, make_store
 from test_iceberg_reapply import check_whole, race, set_properties
 from test_iceberg_staging import BY_CITY, Lake, ids, rows
-from trinitylake.iceberg.append import AppendFiles
-from trinitylake.iceberg.changed_files import own_manifests
-from trinitylake.iceberg.manifest import EntryWriter
-from trinitylake.iceberg.rewrite import RewriteFiles
-from trinitylake.iceberg.staging import StagedTable, TableConflict
-from trinitylake.iceberg.transaction import StagedIcebergTable
+from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import EntryWriter
+from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
+from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIcebergTable
+from trinitylake.iceberg_storage.staging.changed_files import own_manifests
+from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
 
 Change = Callable[[Table], object]
 
@@ -75,7 +80,7 @@ def rewrite(staged: StagedTable, city: str, operation: Operation = Operation.REP
     new = list(_dataframe_to_data_files(table.metadata, rewritten, staged.io))
     transaction = table.transaction_on(table.metadata)
     id = table.metadata.new_snapshot_id()
-    producer = RewriteFiles(transaction, staged.io, operation, properties, "main", id, {})
+    producer = RewriteFiles(transaction, staged.io, transaction.added_files, operation, properties, "main", id, {})
     for file in old:
         producer.delete_data_file(file)
     for file in new:
@@ -438,6 +443,50 @@ def test_what_a_statement_looked_for_is_saved_with_it(lake: Lake, store: Store) 
             assert ids(resumed) == outcome
 
 
+def test_bounds_that_cannot_be_read_exclude_no_file(lake: Lake) -> None:
+    """Another engine gave the bounds of a `long` in three bytes."""
+    loser, winner = lake.begin(), lake.begin()
+    loser.table.delete("id = 31")
+    loser.finish()
+    table = winner.table
+    assert isinstance(table, StagedIcebergTable)
+    (file,) = _dataframe_to_data_files(table.metadata, cities(a=[31]), winner.io)
+    for bounds in (file.lower_bounds, file.upper_bounds):
+        bounds[1] = bounds[1][:3]
+    producer = AppendFiles(table.transaction_on(table.metadata), winner.io, table.added_files, {}, "main")
+    updates, requirements = producer.append_data_file(file)._commit()
+    winner.commit(requirements, updates)
+    lake.commit(winner)
+    with pytest.raises(TableConflict, match="may hold such rows"):
+        loser.reapply(lake.path)
+
+
+@pytest.mark.parametrize(
+    ("looked_for", "is_kept"),
+    [
+        (EqualTo("id", 1), True),
+        (And(In("city", ["a", "b"]), Not(EqualTo("id", 7))), True),
+        (EqualTo("seen", datetime(2026, 1, 1)), True),
+        (EqualTo("seen_in_utc", datetime(2026, 1, 1, tzinfo=UTC)), False),
+        (EqualTo("hash", b"\xff"), False),
+    ],
+)
+def test_a_saved_filter_matches_all_rows_that_the_statement_looked_for(
+    looked_for: BooleanExpression, is_kept: bool
+) -> None:
+    """Some filters come back from JSON as ones that fit no column any more; nothing could be redone by them."""
+    schema = IcebergSchema(
+        NestedField(1, "id", LongType()),
+        NestedField(2, "city", StringType()),
+        NestedField(3, "seen", TimestampType()),
+        NestedField(4, "seen_in_utc", TimestamptzType()),
+        NestedField(5, "hash", BinaryType()),
+    )
+    saved = json.dumps(RowsRead("delete", looked_for).to_json(schema))
+    found = bind(schema, RowsRead.from_json(json.loads(saved)).filter, case_sensitive=True)
+    assert found == bind(schema, looked_for if is_kept else AlwaysTrue(), case_sensitive=True)
+
+
 def test_an_append_is_redone_on_a_branch_that_went_back_and_a_delete_is_not(lake: Lake) -> None:
     more = lake.begin()
     more.table.append(cities(b=[13]))
@@ -490,7 +539,7 @@ def delete_first_row(staged: StagedTable, city: str) -> None:
         file_size_in_bytes=len(staged.io.new_input(uri)),
     )
     deletes.spec_id = data.spec_id
-    producer = DeleteRows(table.transaction_on(table.metadata), staged.io, {}, "main")
+    producer = DeleteRows(table.transaction_on(table.metadata), staged.io, table.added_files, {}, "main")
     producer._operation = Operation.DELETE
     producer.append_data_file(deletes)
     updates, requirements = producer._commit()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.utils.config import Config
 
 from trinitylake.definitions import new_table_def
 from trinitylake.errors import CorruptFile, InvalidArgument, InvalidLocation, ObjectNotFound
-from trinitylake.iceberg.external import load_external
-from trinitylake.iceberg.federated import CATALOG_PROPERTY, TABLE_PROPERTY, federated_properties, open_federated
+from trinitylake.iceberg_storage.external import load_external
+from trinitylake.iceberg_storage.federated import CATALOG_PROPERTY, TABLE_PROPERTY, federated_properties, open_federated
 
 ROWS = pa.table({"id": [1, 2, 3]})
 
@@ -138,6 +141,58 @@ def test_properties_that_load_code_or_are_reserved_are_refused() -> None:
     for table in ("", ".", "a..b"):
         with pytest.raises(InvalidArgument):
             federated_properties({"type": "rest"}, table)
+
+
+class Peer(ThreadingHTTPServer):
+    """Somebody's server, which keeps the headers that it is sent."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answering)
+        self.seen: list[dict[str, str]] = []
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Answering(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        assert isinstance(self.server, Peer)
+        self.server.seen.append(dict(self.headers.items()))
+        self.send_response(404)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_POST = do_GET
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("key", ["uri", "oauth2-server-uri", "header.X-Forward", "rest.signing-name", "s3.endpoint"])
+def test_a_configured_token_goes_to_the_configured_address_alone(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    """A definition named a catalog that its readers had configured, and its own address: their tokens went there."""
+    good, evil = Peer(), Peer()
+    monkeypatch.setenv("PYICEBERG_CATALOG__PARTNER__URI", good.url)
+    monkeypatch.setenv("PYICEBERG_CATALOG__PARTNER__TOKEN", "the-canary-token")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    stored = federated_properties({"name": "partner", "type": "rest", key: evil.url}, "a.b")
+    with pytest.raises(Exception, match=r"404|no table|config|NOT_FOUND|Expecting|RESTError"):
+        open_federated(stored)
+    assert evil.seen == []
+    assert any("the-canary-token" in str(headers) for headers in good.seen)
+    assert not any("X-Forward" in headers for headers in good.seen)
+
+
+def test_a_configured_token_without_an_address_goes_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    evil = Peer()
+    monkeypatch.setenv("PYICEBERG_CATALOG__PARTNER__TOKEN", "the-canary-token")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    stored = federated_properties({"name": "partner", "type": "rest", "uri": evil.url}, "a.b")
+    with pytest.raises(InvalidArgument, match="PYICEBERG_CATALOG__PARTNER__URI"):
+        open_federated(stored)
+    assert evil.seen == []
 
 
 def test_what_is_given_at_run_time_is_used_and_not_stored(properties: dict[str, str]) -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from iceberg_storage import STORES, RemoteStorage, Store, make_store
 from trinitylake.errors import InvalidLocation
-from trinitylake.iceberg import io as io_module
-from trinitylake.iceberg.io import LakehouseFileIO, RangeReader, canonical_uri
+from trinitylake.iceberg_storage import file_io as io_module
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO, RangeReader, canonical_uri
 
 
 @pytest.fixture(params=STORES)

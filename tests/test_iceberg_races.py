@@ -10,11 +10,10 @@ from random import Random
 
 import pytest
 
-import trinitylake as tl
 from iceberg_storage import STORES, Store, make_store
 from test_iceberg_reapply import check_whole, set_properties
 from test_iceberg_staging import Lake, ids, rows
-from trinitylake.iceberg.staging import StagedTable, TableConflict
+from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
 
 
 @pytest.fixture(params=STORES)
@@ -122,15 +121,3 @@ def replay(ids: set[int], plan: list[tuple[str, list[int]]]) -> set[int]:
     for kind, changed in plan:
         result = result | set(changed) if kind == "append" else result - set(changed)
     return result
-
-
-def test_the_timeout_ends_a_commit_whose_table_others_change(tmp_path: Path) -> None:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake.create_namespace("ns")
-    lake.create_table("ns.t", {"id": "int64"})
-    txn = lake.begin()
-    txn.table("ns.t").append({"id": [1]})
-    lake.table("ns.t").append({"id": [2]})
-    with pytest.raises(tl.CommitConflict, match="gave up"):
-        txn.commit(timeout_seconds=0)
-    assert lake.table("ns.t").scan().to_arrow()["id"].to_pylist() == [2]

@@ -21,9 +21,9 @@ from pyiceberg.types import IntegerType, LongType, StringType
 
 from iceberg_storage import STORES, Store, make_store
 from test_iceberg_staging import BY_CITY, SCHEMA, Lake, ids, rows
-from trinitylake.iceberg import metadata as metadata_module
-from trinitylake.iceberg.manifest import manifest_lists
-from trinitylake.iceberg.staging import StagedTable, TableConflict
+from trinitylake.iceberg_storage import metadata as metadata_module
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists
+from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
 
 Change = Callable[[Table], object]
 
@@ -351,7 +351,7 @@ def test_different_properties_are_both_set(lake: Lake) -> None:
     loser = race(lake, set_properties(a="1", same="x"), set_properties(b="2", same="x"))
     loser.reapply(lake.path)
     lake.commit(loser)
-    assert lake.begin().table.properties == {"a": "1", "b": "2", "same": "x"}
+    assert lake.begin().table.properties == {"a": "1", "b": "2", "same": "x", "gc.enabled": "false"}
 
 
 def test_the_same_property_set_to_different_values_conflicts(lake: Lake) -> None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 import trinitylake as tl
 from test_iceberg_disjoint import live_files, rewrite
-from trinitylake.transaction_table import TransactionTable
+from trinitylake.tables.transaction_table import TransactionTable
 
 Row = tuple[int, str, int]
 SCHEMA = pa.schema(
@@ -132,7 +132,7 @@ def begin(lake: tl.Lakehouse, random: Random) -> tuple[tl.Transaction, list[Stat
 
 
 def stored_data(lake: tl.Lakehouse) -> set[str]:
-    return {path for path, _, _ in lake._storage.list("") if path.endswith(".parquet")}
+    return {path for path, _, _ in lake.storage.list("") if path.endswith(".parquet")}
 
 
 def test_both_commit_only_if_one_could_have_come_after_the_other() -> None:

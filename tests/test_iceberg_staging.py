@@ -31,10 +31,10 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from iceberg_storage import STORES, Store, make_store
 from trinitylake.errors import CorruptFile, InvalidArgument, InvalidLocation
-from trinitylake.iceberg import metadata as metadata_module
-from trinitylake.iceberg.append import mergeable
-from trinitylake.iceberg.io import LakehouseFileIO
-from trinitylake.iceberg.staging import StagedTable
+from trinitylake.iceberg_storage import metadata as metadata_module
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest_merging import mergeable
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 
 SCHEMA = IcebergSchema(
     NestedField(1, "id", LongType(), required=True),
@@ -328,7 +328,14 @@ def test_a_table_cannot_leave_its_place_in_the_lakehouse(lake: Lake) -> None:
 
 
 def test_a_property_that_would_load_code_is_refused(lake: Lake, store: Store) -> None:
-    for name in ("write.py-location-provider.impl", "py-io-impl"):
+    names = (
+        "py-io-impl",
+        "io-impl",
+        "py-catalog-impl",
+        "write.location-provider.impl",
+        "write.py-location-provider.impl",
+    )
+    for name in names:
         with pytest.raises(InvalidArgument, match="load code"):
             lake.begin().commit((), (SetPropertiesUpdate(updates={name: "os.path"}),))
         with pytest.raises(InvalidArgument, match="load code"):

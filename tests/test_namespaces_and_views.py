@@ -102,7 +102,7 @@ def test_a_tuple_names_what_a_string_names(lake: tl.Lakehouse) -> None:
     assert lake.view("a.b.v").name == lake.view(("a", "b", "v")).name == "a.b.v"
 
 
-@pytest.mark.parametrize("name", ["", "with space", "tab\t", "a..b", ".a", "a.", "é" * 51])
+@pytest.mark.parametrize("name", ["", " space before", "space after ", "tab\t", "a..b", ".a", "a.", "é" * 51])
 def test_a_name_that_no_key_can_hold_is_refused(lake: tl.Lakehouse, name: str) -> None:
     with pytest.raises(tl.InvalidName):
         lake.create_namespace(name)

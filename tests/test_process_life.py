@@ -178,6 +178,33 @@ def test_a_fork_while_other_threads_are_busy_leaves_the_child_free(tmp_path: Pat
     assert [name for name in lake.namespaces() if name.startswith("child")] == sorted(f"child{n}" for n in range(10))
 
 
+def test_a_child_forked_while_others_commit_through_its_handle_commits_too(tmp_path: Path) -> None:
+    """A child inherited the queue of its handle as led, by a thread of its parent that it does not have, and waited for
+    that one for ever.
+    """
+    lake = tl.create(str(tmp_path / "lake"))
+    stop = threading.Event()
+
+    def busy(worker: int) -> None:
+        number = 0
+        while not stop.is_set():
+            lake.create_namespace(f"w{worker}.n{number}")
+            number += 1
+
+    threads = [threading.Thread(target=busy, args=(worker,)) for worker in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(7):
+            made = in_child(lambda number=number: lake.create_namespace(f"child{number}"))
+            assert made.name == f"child{number}"
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(PATIENCE_SECONDS)
+    assert [name for name in lake.namespaces() if name.startswith("child")] == [f"child{n}" for n in range(7)]
+
+
 # Threads
 
 
@@ -292,7 +319,7 @@ for round in range(25):
             reader = tl.open(root, cache_size_bytes=0)
             reader.namespaces()
             reader.at().nodes()
-            list(reader.at()._version.scan())
+            list(reader.at().state().scan())
             reader.log(None)
             lake.namespace(names[round])
     except KeyboardInterrupt:
@@ -432,8 +459,8 @@ def test_a_handle_refuses_to_be_pickled_instead_of_losing_its_credentials(tmp_pa
 def test_the_storage_opens_anew_in_the_task_it_is_sent_to(tmp_path: Path) -> None:
     """With what it was opened with: tasks that write parts of a tree have nothing else."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake._storage.put("a/b", b"written here")
-    assert in_child(lambda: bytes(pickle.loads(pickle.dumps(lake._storage)).get("a/b"))) == b"written here"
+    lake.storage.put("a/b", b"written here")
+    assert in_child(lambda: bytes(pickle.loads(pickle.dumps(lake.storage)).get("a/b"))) == b"written here"
 
 
 # Importing

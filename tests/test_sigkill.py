@@ -64,12 +64,36 @@ def start(work: Callable[[int], None]) -> tuple[multiprocessing.process.BaseProc
     return child, reading
 
 
+class Told:
+    """What a child writes, line by line; one line is written at once, so none is torn."""
+
+    def __init__(self, reading: int) -> None:
+        self._pipe = os.fdopen(reading, "rb")
+        self._lines: list[list[str]] = []
+
+    def _read(self) -> bool:
+        line = self._pipe.readline().decode().rstrip("\n")
+        if line:
+            self._lines.append(line.split(maxsplit=1))
+        return bool(line)
+
+    def wait(self, word: str, times: int) -> None:
+        """Until that many lines begin with a word, or the child has ended."""
+        while sum(line[0] == word for line in self._lines) < times and self._read():
+            pass
+
+    def all(self) -> list[list[str]]:
+        """Everything, once the child has ended."""
+        with self._pipe:
+            while self._read():
+                pass
+        assert not [line for line in self._lines if line[0] == "failed"], self._lines
+        return self._lines
+
+
 def said(reading: int) -> list[list[str]]:
-    """All lines that a child wrote before its end; one line is written at once, so none is torn."""
-    with os.fdopen(reading, "rb") as pipe:
-        lines = [line.split(maxsplit=1) for line in pipe.read().decode().splitlines()]
-    assert not [line for line in lines if line[0] == "failed"], lines
-    return lines
+    """All lines that a child wrote before its end."""
+    return Told(reading).all()
 
 
 class Killed:
@@ -82,8 +106,9 @@ class Killed:
         self.asked: list[str] = []
         self.acknowledged: dict[str, int] = {}
 
-    def round(self, transact: Callable[[tl.Transaction], None], milliseconds: float) -> None:
-        """One writer commits in a loop; it is killed when it had this much time."""
+    def round(self, transact: Callable[[tl.Transaction], None], commits: int, milliseconds: float) -> None:
+        """One writer commits in a loop; it is killed so long after it has acknowledged so many commits, or, with none,
+        after it has begun its first."""
 
         def work(pipe: int) -> None:
             lake = tl.open(self.root)
@@ -95,11 +120,13 @@ class Killed:
                 os.write(pipe, f"done {txn.id}:{version}\n".encode())
 
         child, reading = start(work)
+        told_by_child = Told(reading)
+        told_by_child.wait("done" if commits else "asked", commits or 1)
         time.sleep(milliseconds / 1000)
         assert child.pid is not None
         os.kill(child.pid, signal.SIGKILL)
         child.join(PATIENCE_SECONDS)
-        for what, told in said(reading):
+        for what, told in told_by_child.all():
             if what == "asked":
                 self.asked.append(told)
             else:
@@ -142,7 +169,7 @@ def test_a_killed_writer_loses_nothing_and_leaves_no_half_of_a_commit(tmp_path: 
             increment(txn, "right")
 
         for _ in range(15):
-            killed.round(transact, chosen.uniform(20, 120))
+            killed.round(transact, chosen.randrange(5), chosen.uniform(0, 25))
             killed.check()
             kills += 1
         committed = killed.committed()
@@ -151,7 +178,7 @@ def test_a_killed_writer_loses_nothing_and_leaves_no_half_of_a_commit(tmp_path: 
             assert (count(at, "left"), count(at, "right")) == (done, done)
         assert count(killed.lake, "left") == len(committed)
         doubtful += len(committed.keys() - killed.acknowledged.keys())
-        assert len(killed.acknowledged) > 15, "hardly anything was committed before the kills"
+        assert len(killed.acknowledged) > 15
     print(f"{kills} kills, {doubtful} commits done and not acknowledged")
 
 
@@ -170,10 +197,10 @@ def test_a_killed_writer_leaves_both_tables_of_a_transaction_with_its_rows_or_no
             txn.table("ns.right").append(rows)
 
         for _ in range(8):
-            killed.round(transact, chosen.uniform(100, 500))
+            killed.round(transact, chosen.randrange(4), chosen.uniform(0, 100))
             killed.check()
         wanted = sorted(row_of(transaction) for transaction in killed.committed())
-        assert wanted, "nothing was committed before the kills"
+        assert wanted
         lake = tl.open(killed.root)
         for name in ("ns.left", "ns.right"):
             assert sorted(lake.table(name).scan().to_arrow()["number"].to_pylist()) == wanted

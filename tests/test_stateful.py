@@ -30,7 +30,7 @@ from hypothesis.stateful import (
 )
 
 import trinitylake as tl
-from trinitylake.log import Change
+from trinitylake.lakehouse.history import Change
 
 DEEP = bool(os.environ.get("TRINITYLAKE_DEEP"))
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from trinitylake import table_turns
-from trinitylake.table_turns import ProcessTurns
+from trinitylake.tables import table_turns
+from trinitylake.tables.table_turns import ProcessTurns
 
 #: Tells whether the turn of a table is free.
 ASK = """
 import sys, tempfile
 tempfile.tempdir = sys.argv[1]
-from trinitylake import table_turns
+from trinitylake.tables import table_turns
 table_turns.PROCESS_TURN_TIMEOUT_SECONDS = 0
 asked = []
 lock = table_turns._try_lock

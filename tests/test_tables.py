@@ -6,6 +6,8 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import duckdb
+import polars
 import pyarrow as pa
 import pytest
 from pyiceberg.expressions import AlwaysTrue, EqualTo, GreaterThan
@@ -86,7 +88,6 @@ def test_a_scan_filters_selects_and_limits(flights: tl.Table) -> None:
 
 
 def test_a_scan_feeds_every_arrow_library(flights: tl.Table) -> None:
-    polars = pytest.importorskip("polars")
     scan = flights.scan(filter="id < 3")
     assert scan.to_arrow_batch_reader().read_all().num_rows == 2
     assert sorted(scan.to_pandas()["id"]) == [1, 2]
@@ -96,7 +97,6 @@ def test_a_scan_feeds_every_arrow_library(flights: tl.Table) -> None:
 
 
 def test_duckdb_queries_a_scan(flights: tl.Table) -> None:
-    duckdb = pytest.importorskip("duckdb")
     connection = flights.scan().to_duckdb("f")
     assert connection.sql("SELECT count(*) FROM f WHERE carrier = 'AA'").fetchall() == [(2,)]
     flights.append(duckdb.sql("SELECT 9 AS id, 'B6' AS carrier, NULL::TIMESTAMPTZ AS ts"))
@@ -104,7 +104,6 @@ def test_duckdb_queries_a_scan(flights: tl.Table) -> None:
 
 
 def test_data_of_every_kind_is_appended(nyc: tl.Lakehouse) -> None:
-    polars = pytest.importorskip("polars")
     table = nyc.create_table("nyc.t", {"id": "int", "name": "text"})
     for number, data in enumerate(
         [

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import trinitylake as tl
-from trinitylake.log import Change
+from trinitylake.lakehouse.history import Change
 
 ROWS = pa.table({"id": [1, 2, 3]})
 

@@ -185,7 +185,7 @@ def test_a_lost_transaction_leaves_no_data_files_behind(tmp_path: Path) -> None:
 
 
 class Interrupted:
-    """A core transaction whose commit ends in an error that does not tell whether it happened."""
+    """A core transaction whose commit sent a root and ends in an error that does not tell whether it happened."""
 
     def __init__(self, core: object, error: BaseException) -> None:
         self._core = core
@@ -196,6 +196,14 @@ class Interrupted:
 
     def commit(self, *limits: object) -> int:
         raise self._error
+
+    @property
+    def is_unknown(self) -> bool:
+        return True
+
+    @property
+    def files_are_unreachable(self) -> bool:
+        return False
 
 
 @pytest.mark.parametrize("error", [tl.CommitStateUnknown("no reply"), tl.StorageError("reset"), KeyboardInterrupt()])

@@ -102,7 +102,7 @@ def commit_at_scale(bench: Bench) -> None:
         """Seconds of one commit that replaces one random table."""
         namespaces, names = names_of[tables]
         row = chance.randrange(tables)
-        transaction = handles[tables]._core.begin()
+        transaction = handles[tables].core.begin()
         transaction.replace("table", namespaces[row], names[row], definition)
         return seconds(transaction.commit)
 
@@ -111,9 +111,9 @@ def commit_at_scale(bench: Bench) -> None:
             commit(tables)
     for _ in range(rounds):
         for tables, lake in handles.items():
-            before = lake._storage.counters()
+            before = lake.storage.counters()
             took = [commit(tables) for _ in range(commits // rounds)]
-            after = lake._storage.counters()
+            after = lake.storage.counters()
             # The mean, not the median: the commits that flush are what a larger tree has more of.
             times[tables].append(statistics.mean(took))
             counts[tables].append({verb: after[verb] - before[verb] for verb in after})
@@ -142,8 +142,27 @@ def commit_at_scale(bench: Bench) -> None:
     )
 
 
+def large_transactions(bench: Bench) -> None:
+    """One transaction that creates many objects, beside one with a quarter: an object must cost the same."""
+    large = bench.size(100_000, 4_000)
+    times: dict[int, list[float]] = {large // 4: [], large: []}
+    for turn in range(bench.size(3, 1)):
+        for objects, taken in times.items():
+            lake = tl.create(str(bench.folder(f"transaction-{objects}-{turn}")), durability="none")
+
+            def create(lake: tl.Lakehouse = lake, objects: int = objects) -> None:
+                with lake.transaction() as txn:
+                    for number in range(objects):
+                        txn.create_namespace(f"namespace_{number:06d}")
+
+            taken.append(seconds(create) / objects)
+    what = f"an object in a transaction of {large:,}"
+    bench.cost(None, what, times[large], f"in one of {large // 4:,}", times[large // 4], at_most(1.3))
+
+
 BENCHMARKS = {
     "commit-synced": commit_synced,
     "commit-unsynced": commit_unsynced,
     "commit-at-scale": commit_at_scale,
+    "large-transactions": large_transactions,
 }

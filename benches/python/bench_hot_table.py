@@ -22,7 +22,7 @@ import pyarrow as pa
 import trinitylake as tl
 from benches.python import peers
 from benches.python.measure import Bench, at_least, at_most, seconds
-from trinitylake.iceberg.staging import StagedTable
+from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 
 Append = Callable[[pa.Table], object]
 #: How long a process waits for the others to have imported everything.

@@ -26,6 +26,7 @@ from trinitylake.errors import (
     InvalidArgument,
     InvalidLocation,
     InvalidName,
+    LakehouseMoved,
     NamespaceNotEmpty,
     NotALakehouse,
     ObjectAlreadyExists,
@@ -47,10 +48,10 @@ if TYPE_CHECKING:
     from trinitylake import rest as rest
     from trinitylake import spark as spark
     from trinitylake.definitions import Column, Schema, list_of, map_of, struct_of
-    from trinitylake.table import Table
-    from trinitylake.transaction import Transaction
-    from trinitylake.view import View
-    from trinitylake.view_at import ViewAt
+    from trinitylake.lakehouse.transaction import Transaction
+    from trinitylake.lakehouse.view import View
+    from trinitylake.lakehouse.view_at import ViewAt
+    from trinitylake.tables.table import Table
 
     __version__: str
 
@@ -64,6 +65,7 @@ __all__ = [
     "InvalidLocation",
     "InvalidName",
     "Lakehouse",
+    "LakehouseMoved",
     "NamespaceNotEmpty",
     "NotALakehouse",
     "ObjectAlreadyExists",
@@ -100,10 +102,10 @@ atexit.register(_core.finish_background_tasks, 2.0)
 _LAZY = {
     "Column": "trinitylake.definitions",
     "Schema": "trinitylake.definitions",
-    "Table": "trinitylake.table",
-    "Transaction": "trinitylake.transaction",
-    "View": "trinitylake.view",
-    "ViewAt": "trinitylake.view_at",
+    "Table": "trinitylake.tables.table",
+    "Transaction": "trinitylake.lakehouse.transaction",
+    "View": "trinitylake.lakehouse.view",
+    "ViewAt": "trinitylake.lakehouse.view_at",
     "list_of": "trinitylake.definitions",
     "map_of": "trinitylake.definitions",
     "struct_of": "trinitylake.definitions",

@@ -12,12 +12,21 @@ Isolation: TypeAlias = Literal["snapshot", "serializable"]
 @final
 class Storage:
     def __new__(
-        cls, root: str, options: Mapping[str, str] | None = None, durability: Literal["fsync", "none"] | None = None
+        cls,
+        root: str,
+        options: Mapping[str, str] | None = None,
+        durability: Literal["fsync", "none"] | None = None,
+        other_roots: Sequence[str] = ...,
     ) -> Self: ...
     # Can be pickled, with its options, for tasks in other processes.
-    def __getnewargs__(self) -> tuple[str, Mapping[str, str] | None, str | None]: ...
+    def __getnewargs__(
+        self,
+    ) -> tuple[str, Mapping[str, str] | None, Literal["fsync", "none"] | None, list[str]]: ...
     @property
-    def root(self) -> str: ...  # fully qualified, ends in "/"
+    def root(self) -> str: ...  # canonical, fully qualified, ends in "/"
+    # Roots that the lakehouse had before, as far as it records them: what is named below them lies below `root`.
+    @property
+    def other_roots(self) -> list[str]: ...
     def get(self, path: str) -> bytes: ...
     def get_range(self, path: str, offset: int, length: int) -> bytes: ...
     def size(self, path: str) -> int: ...
@@ -27,6 +36,23 @@ class Storage:
     def list(self, prefix: str) -> list[tuple[str, int, int]]: ...  # path, size in bytes, modified millis
     def delete(self, path: str) -> None: ...
     def counters(self) -> dict[str, int]: ...  # requests and bytes by verb since the handle was made
+
+@final
+class S3Settings:
+    """How to reach S3, as storage options in any spelling say it, and where they are silent the environment.
+
+    `InvalidArgument` for options that no store knows, or that contradict each other.
+    """
+
+    def __new__(cls, storage_options: Mapping[str, str]) -> Self: ...
+    access_key_id: str | None
+    secret_access_key: str | None
+    session_token: str | None
+    region: str | None
+    endpoint: str | None  # None for AWS
+    is_bucket_in_host: bool  # and not in the path
+
+def iceberg_properties(root: str, storage_options: Mapping[str, str]) -> dict[str, str]: ...
 
 @final
 class TransactionInfo:
@@ -42,6 +68,7 @@ class VersionInfo:
     version: int
     created_at_millis: int
     rollback_from: int | None
+    problem: str | None  # why the version cannot be read; nothing else is known of it then
     transactions: list[TransactionInfo]
 
 @final
@@ -65,13 +92,14 @@ class Version:
     # "a" = everything below "a."), column `name` is empty. Tables, views: namespace is exact (None = all).
     def list(self, kind: Kind, namespace: str | None = None, limit: int | None = None) -> Any: ...
     # Arrow stream (key, location) of every object in key order; columns=["key"] leaves out the location.
-    # Either below a prefix, or from `start` on and before `end`.
+    # Either below a prefix, or from `start` on and before `end`; the first `limit` of them.
     def scan(
         self,
         prefix: str = "",
         columns: Sequence[str] | None = None,
         start: str | None = None,
         end: str | None = None,
+        limit: int | None = None,
     ) -> Any: ...
     # Arrow record batch (kind, namespace, name, before, after): before null = added, after null = removed.
     def diff(self, newer: Version) -> Any: ...
@@ -118,7 +146,13 @@ class Transaction:
     def replace(self, kind: Kind, namespace: str, name: str, definition: bytes) -> None: ...
     def drop(self, kind: Kind, namespace: str, name: str = "") -> None: ...
     def rename(self, kind: Kind, namespace: str, name: str, new_namespace: str, new_name: str) -> None: ...
+    # Where the lakehouse lies and lay stays as it is recorded, whatever the definition says.
     def set_lakehouse_definition(self, definition: bytes) -> None: ...
+    # LakehouseMoved where nothing may be written: to be asked before files are.
+    def check_writable(self) -> None: ...
+    # Records the root at which the lakehouse was opened, and keeps its former ones; `former` are more of them. From
+    # here on this transaction may write. False if all that is recorded already.
+    def relocate(self, former: Sequence[str] = ...) -> bool: ...
     # The committed version, or clashes to resolve: `reapply` each of the tables, then `watch_anew` and read again if
     # anything watched was changed, then commit again.
     def commit(
@@ -137,10 +171,14 @@ class Transaction:
     # which becomes its base; what was watched before is not any more.
     def watch_anew(self) -> None: ...
     def end_watch(self) -> None: ...
+    # Gives up, for everybody; `CommitConflict` if it was committed or somebody else saved it since.
     def rollback(self) -> None: ...
+    @property
+    def is_unknown(self) -> bool: ...  # its commit ended without an answer
+    @property
+    def files_are_unreachable(self) -> bool: ...  # it is over, and no version can ever refer to what it wrote
     # Saved for another process to resume; the number of times. CommitConflict if another one went on with it.
     def save(self, attachment: bytes, checks: Sequence[str]) -> int: ...
-    def discard(self) -> None: ...  # rolls a saved transaction back for everybody; raises as `save` does
     @property
     def sequence(self) -> int: ...  # how often it was saved
     @property
@@ -169,7 +207,10 @@ class Lakehouse:
     @staticmethod
     def open(storage: Storage, cache_size_bytes: int | None = None) -> Lakehouse: ...
     @property
-    def storage(self) -> Storage: ...
+    def storage(self) -> Storage: ...  # with the lakehouse's `other_roots`
+    # Whether the lakehouse lies where it records, or has never recorded a place; else it can only be read.
+    @property
+    def is_placed(self) -> bool: ...
     def latest(self) -> Version: ...  # one request when nothing changed
     def version(self, number: int) -> Version: ...  # VersionNotFound, VersionExpired
     def version_at(self, timestamp_millis: int) -> Version: ...  # newest version created at or before
@@ -187,7 +228,11 @@ class Lakehouse:
     def resume(self, id: str) -> Transaction: ...
     def saved_transactions(self) -> list[SavedTransaction]: ...
     # ("committed", version), ("undone", version), ("not committed", None) or ("unknown", None)
-    def outcome(self, id: str) -> tuple[Literal["committed", "undone", "not committed", "unknown"], int | None]: ...
+    def outcome(
+        self, id: str
+    ) -> tuple[Literal["committed", "undone", "rolled back", "not committed", "unknown"], int | None]: ...
+    # Whether a version that is kept committed that chosen id, undone or not: one look-up in the latest tree.
+    def is_recorded(self, id: str) -> bool: ...
     def rollback(self, number: int, message: str = "", author: str = "") -> int: ...  # the new version
     # Versions deleted (or, dry, that would be), ascending; `before` None = what retention no longer keeps.
     def expire(self, before: int | None = None, dry_run: bool = False) -> list[int]: ...
@@ -227,7 +272,7 @@ def sort_texts(keys: Any, sizes: tuple[int, int, int]) -> Any: ...
 def check_sort_texts(texts: Any, sizes: tuple[int, int, int]) -> None: ...  # InvalidName for those of no key
 
 # Directory of a managed table below the root: "<namespace>/<table>-<8 hex digits of id>", every segment safe.
-def table_location(namespace: str, name: str, id: str) -> str: ...
+def managed_table_folder(namespace: str, name: str, id: str) -> str: ...
 def check_name(name: str, max_size_bytes: int) -> None: ...
 def normalize_root(uri: str) -> str: ...
 def check_location(location: str) -> None: ...

@@ -1,8 +1,8 @@
 """The format itself, for people who build on it: file names, keys and nodes, vectorised over Arrow.
 
 Thin over the Rust core, without a handle, a thread or a connection, so all of it is safe inside a PySpark UDF
-executor. Where an array is expected, anything goes that pyarrow can read: a pyarrow, polars or numpy array, a
-list, any object with the Arrow C data interface. Arrays come back as pyarrow. Section numbers are those of
+executor. Where an array is expected, whatever pyarrow can read is accepted: a pyarrow, polars or numpy array, a
+list, any object with the Arrow C data interface. The results are pyarrow arrays. Section numbers are those of
 `docs/format.md`.
 """
 
@@ -74,7 +74,8 @@ class NodeFile:
 
     def search(self, key: str) -> tuple[Answer, str | None]:
         """What this node alone says about `key`; see `search_node`."""
-        return search_node(self, key)
+        answer, value = self._node.search(key)
+        return cast(Answer, answer), value
 
 
 Answer = Literal["message", "row", "child", "absent"]
@@ -146,8 +147,7 @@ def search_node(node: NodeFile, key: str) -> tuple[Answer, str | None]:
     ("message", location or None for a delete): the last buffer message decides. ("row", location): the key table
     has it. ("child", path): ask that node. ("absent", None): a leaf without it.
     """
-    answer, value = node._node.search(key)
-    return cast(Answer, answer), value
+    return node.search(key)
 
 
 def merge_messages(buffers: Sequence[Any]) -> pa.RecordBatch:

@@ -189,3 +189,9 @@ class NotALakehouse(TrinityLakeError):
     """Nothing at that root looks like a lakehouse. Create one with `trinitylake.create`."""
 
     kind = "not_a_lakehouse"
+
+
+class LakehouseMoved(TrinityLakeError):
+    """The lakehouse lies elsewhere than it records. It can be read; `Lakehouse.relocate` lets it be written here."""
+
+    kind = "lakehouse_moved"

@@ -157,7 +157,7 @@ def view_version() -> ViewVersion:
 
 
 def all_files(lake: tl.Lakehouse) -> set[str]:
-    return {path for path, _, _ in lake._storage.list("")}
+    return {path for path, _, _ in lake.storage.list("")}
 
 
 # A transaction
@@ -318,7 +318,7 @@ def test_pyicebergs_configuration_supplies_what_the_call_leaves_out(
 
 
 def test_storage_options_come_from_properties_and_argument() -> None:
-    from trinitylake.iceberg.catalog.configuration import storage_options
+    from trinitylake.iceberg.configuration import storage_options
 
     properties = {
         "root": "s3://b/l",
@@ -336,6 +336,6 @@ def test_the_class_is_imported_when_it_is_asked_for() -> None:
         "import sys, trinitylake, trinitylake.iceberg\n"
         "assert 'pyiceberg' not in sys.modules\n"
         "from trinitylake.iceberg import TrinityLakeCatalog\n"
-        "assert 'pyiceberg' in sys.modules and trinitylake.iceberg.load is trinitylake.iceberg.catalog.load\n"
+        "assert 'pyiceberg' in sys.modules and trinitylake.iceberg.load is trinitylake.iceberg.opening.load\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

@@ -20,7 +20,7 @@ from pyiceberg.view.metadata import ViewVersion
 import trinitylake as tl
 from trinitylake.errors import InvalidLocation
 from trinitylake.iceberg import TrinityLakeCatalog, load
-from trinitylake.iceberg.catalog.view_metadata import PROPERTY
+from trinitylake.iceberg_storage.view_metadata import PROPERTY
 
 VIEW = ("sales", "eu", "unpaid")
 COLUMNS = Schema(NestedField(7, "id", LongType(), required=True, doc="the key"))
@@ -75,7 +75,7 @@ def test_a_created_view_can_be_loaded(catalog: TrinityLakeCatalog) -> None:
 
 def test_an_arrow_schema_and_a_location_can_be_given(catalog: TrinityLakeCatalog) -> None:
     arrow = pa.schema([pa.field("id", pa.int64())])
-    folder = f"{catalog._io().root}chosen/views"
+    folder = f"{catalog.file_io().root}chosen/views"
     view = catalog.create_view(VIEW, arrow, version(), location=f"{folder}/")
     assert view.location() == folder
     assert view.schema().column_names == ["id"]
@@ -85,7 +85,7 @@ def test_an_arrow_schema_and_a_location_can_be_given(catalog: TrinityLakeCatalog
 @pytest.mark.parametrize("location", ["s3://anywhere/views", "file:///elsewhere", "{root}_version", "{root}a/../../b"])
 def test_a_location_outside_of_the_lakehouse_is_refused(catalog: TrinityLakeCatalog, location: str) -> None:
     with pytest.raises(InvalidLocation):
-        catalog.create_view(VIEW, COLUMNS, version(), location=location.format(root=catalog._io().root))
+        catalog.create_view(VIEW, COLUMNS, version(), location=location.format(root=catalog.file_io().root))
     assert not catalog.view_exists(VIEW)
 
 
@@ -241,7 +241,7 @@ def test_damaged_metadata_of_a_view_names_its_file(lake: tl.Lakehouse) -> None:
     lake.create_namespace("sales")
     definition = new_view_def({"spark": "SELECT 1"}, properties={PROPERTY: '{"versions": 7}'})
     with lake.transaction() as transaction:
-        transaction._open_core().create("view", "sales", "broken", serialize(definition))
+        transaction.state().create("view", "sales", "broken", serialize(definition))
     with pytest.raises(tl.CorruptFile, match="Iceberg metadata of the view") as failure:
         load(lake).load_view("sales.broken")
     assert failure.value.path.endswith(".binpb")

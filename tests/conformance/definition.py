@@ -28,6 +28,8 @@ LAKEHOUSE: Message = {
     13: Field("view_name_max_size_bytes", "number"),
     14: Field("txn_ttl_millis", "number"),
     15: Field("default_isolation", "number"),
+    16: Field("root_uri", "text"),
+    17: Field("former_root_uris", "text", repeated=True),
 }
 
 COLUMN: Message = {

@@ -233,11 +233,27 @@ class SeedVersion:
             other = name._replace(kind="view" if name.kind == "table" else "table")
             require(other not in self.objects, f"{name} shares its name with no {other.kind}")
 
+    def _check_given_up(self, before: SeedVersion) -> None:
+        """A transaction that another one gave up has a record, which was not there before, and is in no version."""
+        for transaction in self.transactions:
+            if (given_up := transaction["properties"].get("trinitylake.rolled-back")) is None:
+                continue
+            record = ObjectName("transaction", "", given_up)
+            require(record in self.objects and record not in before.objects, f"{given_up} has a new record")
+            require(all(one["id"] != given_up for one in self.transactions), f"{given_up} is not also committed")
+
     def check_against(self, before: SeedVersion) -> None:
         """What must hold between this version and the one before it. Raises `BrokenRule`."""
         created = int(self.root.system["created_at_millis"]), int(before.root.system["created_at_millis"])
         require(created[0] > created[1], "time does not run backwards")
         require(self.order == before.order and self.sizes == before.sizes, "what shapes the tree is fixed for life")
+        last = before.root.system.get("last_rollback")
+        if "rollback_from_root" in before.root.system:
+            last = str(before.number)
+        if "rollback_from_root" in self.root.system:
+            last = str(self.number)
+        require(self.root.system.get("last_rollback") in (None, last), "the root names the last rollback")
+        self._check_given_up(before)
         if "rollback_from_root" in self.root.system:
             return
         identifiers = {transaction["id"] for transaction in self.transactions}

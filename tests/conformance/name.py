@@ -94,9 +94,10 @@ def decode_key(key: str, sizes: Sizes) -> ObjectName:
     parts = [body[: widths[0]], body[widths[0] :]]
     names = [part.decode().rstrip(" ") for part in parts]
     for name in names[: len(widths)]:
-        require(name and " " not in name, f"the key {key!r} holds padded names")
-        require(not re.search(r"[\x00-\x20\x7f]", name), f"{name!r} has no control character")
+        require(name and name[0] != " ", f"the key {key!r} holds padded names, which do not begin with a space")
+        require(not re.search(r"[\x00-\x1f\x7f]", name), f"{name!r} has no control character")
     if kind == "transaction":
         return ObjectName(kind, "", names[0])
-    require(all(names[0].split(".")), f"no part of namespace {names[0]!r} is empty")
+    for level in names[0].split("."):
+        require(level and level == level.strip(" "), f"{level!r}, a part of namespace {names[0]!r}, is a name")
     return ObjectName(kind, names[0], names[1] if len(widths) == 2 else "")

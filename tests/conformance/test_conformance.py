@@ -78,20 +78,20 @@ def test_the_core_reads_every_node_and_every_object_alike(life: tuple[history.Hi
         )
         assert found[0][0] == version.path == core.root_path(version.number)
         keys = pa.array(sorted(version.locations), pa.string())
-        assert at._version.locate_keys(keys).to_pylist() == [version.locations[key] for key in keys.to_pylist()]
-        scanned = pa.table(at._version.scan()).to_pydict() if keys else {"key": [], "location": []}
+        assert at.state().locate_keys(keys).to_pylist() == [version.locations[key] for key in keys.to_pylist()]
+        scanned = pa.table(at.state().scan()).to_pydict() if keys else {"key": [], "location": []}
         assert dict(zip(scanned["key"], scanned["location"], strict=True)) == version.locations
         assert scanned["key"] == sorted(scanned["key"], key=str.encode)
         objects = {name: location for name, location in version.objects.items() if name.kind != "transaction"}
         listed = {
             (kind, row["namespace"], row["name"]): row["location"]
             for kind in ("namespace", "table", "view")
-            for row in at._version.list(kind).to_pylist()  # type: ignore[arg-type]
+            for row in at.state().list(kind).to_pylist()  # type: ignore[arg-type]
         }
         assert listed == objects
         for kind in ("namespace", "table", "view"):
             wanted = [(name.namespace, name.name) for name in objects if name.kind == kind]
-            read = at._version.read_many(kind, wanted)  # type: ignore[arg-type]
+            read = at.state().read_many(kind, wanted)  # type: ignore[arg-type]
             assert read == [version.lakehouse.files[objects[kind, *one]] for one in wanted]  # type: ignore[index]
 
 
@@ -128,7 +128,7 @@ def test_keys_and_paths_are_built_alike(life: tuple[history.History, list[SeedVe
 def test_the_lakehouse_definition_reads_alike(life: tuple[history.History, list[SeedVersion]]) -> None:
     lived, versions = life
     for version in versions:
-        definition = tl.definitions.parse_lakehouse_def(lived.lake.at(version=version.number)._version.definition)
+        definition = tl.definitions.parse_lakehouse_def(lived.lake.at(version=version.number).state().definition)
         for field, value in version.definition.items():
             stored = getattr(definition, field)
             assert (dict(stored) if isinstance(value, dict) else stored) == value, field

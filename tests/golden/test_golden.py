@@ -128,7 +128,7 @@ def test_a_definition_that_is_missing_or_no_definition_is_a_corrupt_file(name: s
     files = archive.unpack(name)
     path = (
         in_memory(name)
-        ._core.latest()
+        .core.latest()
         .locate(kind, *{"namespace": ("nyc",), "table": ("nyc.inner", "places"), "view": ("nyc", "large")}[kind])
     )
     assert path is not None

@@ -15,7 +15,7 @@ from starlette.routing import Route
 import trinitylake as tl
 from rest.client import TOKEN, Client, running
 from trinitylake.rest import RestServer, ServerOptions, serve
-from trinitylake.rest.tokens import Tokens
+from trinitylake.rest.security.tokens import Tokens
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 COLUMNS = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
@@ -240,7 +240,7 @@ def test_what_nobody_foresaw_stays_in_the_log(
     def fails(*arguments: object) -> None:
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr("trinitylake.rest.namespaces.page_of", fails)
+    monkeypatch.setattr("trinitylake.rest.resources.namespaces.page_of", fails)
     answer = http_client("GET", "/v1/namespaces")
     assert (answer.code, answer.error) == (500, "InternalServerError")
     assert "secret" not in str(answer.body)

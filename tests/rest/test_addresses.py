@@ -10,6 +10,7 @@ import trinitylake as tl
 from rest.client import Client, connect, running
 from trinitylake.core import root_path
 from trinitylake.definitions import LakehouseDef
+from trinitylake.lakehouse.transaction import TransactionStatus
 from trinitylake.rest import RestServer
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
@@ -77,7 +78,7 @@ def test_a_version_with_a_name_is_found_by_it(server: RestServer, http_client: C
         definition.CopyFrom(shop.definition)
         definition.exported_snapshots["q3"] = root_path(1)
         definition.exported_snapshots["lost"] = root_path(99)
-        txn._open_core().set_lakehouse_definition(definition.SerializeToString())
+        txn.state().set_lakehouse_definition(definition.SerializeToString())
     assert (rows(server, "@snapshot/q3"), rows(server, "@latest")) == (3, 4)
     assert http_client("GET", "/v1/config?warehouse=@snapshot/q3").body["overrides"] == {"prefix": "version~1"}
     for name in ("q4", "lost", "", "q3/", "../q3"):
@@ -171,7 +172,7 @@ def test_an_unknown_outcome_is_500_and_never_409(
     http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(self: tl.Transaction, **options: object) -> int:
-        self._closed = "ended in an unknown state"
+        self._status = TransactionStatus.UNKNOWN
         raise tl.StorageError("the connection broke")
 
     monkeypatch.setattr(tl.Transaction, "commit", fails)

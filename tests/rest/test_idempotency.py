@@ -12,8 +12,8 @@ import pytest
 
 import trinitylake as tl
 from rest.client import Answer, Client, running
+from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest import RestServer
-from trinitylake.transaction import Transaction
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 COLUMNS = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}

@@ -6,6 +6,7 @@ import json
 import ssl
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,8 +19,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 import trinitylake as tl
 from rest.client import Client, running
-from trinitylake.rest import JwtSettings, RestServer, key_set
-from trinitylake.rest.jwt_bearer import JwtBearers
+from trinitylake.rest import JwtSettings, RestServer
+from trinitylake.rest.security import key_set
+from trinitylake.rest.security.jwt_bearer import JwtBearers
 
 KEYS = {name: rsa.generate_private_key(public_exponent=65537, key_size=2048) for name in ("k1", "k2", "k3")}
 ISSUER = "https://issuer.example"
@@ -32,9 +34,9 @@ def token(key: str, **claims: Any) -> str:
 
 
 class Issuer:
-    """A server of keys with a certificate of its own authority. It counts how often it is asked."""
+    """A server of keys, with a certificate or without TLS. It counts how often it is asked."""
 
-    def __init__(self, certificate: trustme.LeafCert) -> None:
+    def __init__(self, certificate: trustme.LeafCert | None) -> None:
         self.keys = ["k1"]
         self.asked = 0
         self.code = 200
@@ -57,10 +59,12 @@ class Issuer:
                 """Nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        certificate.configure_cert(context)
-        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self.url = f"https://127.0.0.1:{self._server.server_port}/keys"
+        self.url = f"http://127.0.0.1:{self._server.server_port}/keys"
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            certificate.configure_cert(context)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+            self.url = self.url.replace("http://", "https://")
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def document(self) -> bytes:
@@ -169,23 +173,36 @@ def test_a_server_starts_before_its_issuer(authority: trustme.CA, issuer: Issuer
     assert counts(bearers, token("k1"))
 
 
-def test_keys_of_somebody_else_do_not_count(issuer: Issuer, lake: tl.Lakehouse) -> None:
+def test_keys_of_somebody_else_do_not_count(issuer: Issuer) -> None:
     impostor = Issuer(trustme.CA().issue_cert("127.0.0.1"))
     try:
         bearers = JwtBearers(JwtSettings(ISSUER, "lake", impostor.url))
         assert not counts(bearers, token("k1"))
         assert impostor.asked == 0, "the connection ends before the request"
-        assert not counts(
-            JwtBearers(JwtSettings(ISSUER, "lake", impostor.url.replace("127.0.0.1", "localhost"))), "a.b.c"
-        )
     finally:
         impostor.stop()
 
 
+def test_keys_from_a_host_whose_certificate_names_another_do_not_count(issuer: Issuer) -> None:
+    """The test gave a token that was none, so it ended before any key was fetched and could not fail."""
+    elsewhere = issuer.url.replace("127.0.0.1", "localhost")
+    assert not counts(JwtBearers(JwtSettings(ISSUER, "lake", elsewhere)), token("k1"))
+    assert issuer.asked == 0, "the connection ends before the request"
+    assert counts(JwtBearers(JwtSettings(ISSUER, "lake", issuer.url)), token("k1"))
+
+
 def test_keys_are_not_fetched_without_tls(issuer: Issuer, bearers: JwtBearers, waiting_is_over: None) -> None:
-    for leads_to in ("http://127.0.0.1:1/keys", "ftp://127.0.0.1/keys", "file:///etc/hostname"):
-        issuer.leads_to = leads_to
-        assert not counts(bearers, token("k1"))
+    """The redirects led to where nobody answers, so that it made no difference whether they were followed."""
+    plain = Issuer(None)
+    try:
+        for leads_to in (plain.url, "ftp://127.0.0.1/keys", "file:///etc/hostname"):
+            issuer.leads_to = leads_to
+            assert not counts(bearers, token("k1"))
+        assert plain.asked == 0
+        with urllib.request.urlopen(plain.url) as answer:
+            assert answer.read() == issuer.document(), "the keys that would have counted"
+    finally:
+        plain.stop()
     issuer.leads_to = ""
     assert counts(bearers, token("k1"))
     for url in ("http://127.0.0.1/keys", "http://issuer.example/keys", "ftp://issuer.example/keys"):

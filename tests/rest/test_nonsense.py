@@ -8,7 +8,7 @@ import pytest
 
 import trinitylake as tl
 from rest.client import Client
-from trinitylake.rest.routes import CATALOG, OTHERS, Endpoint
+from trinitylake.rest.http.routes import CATALOG, OTHERS, Endpoint
 
 STRUCT = {"type": "struct", "fields": [{"id": 1, "name": "a", "type": "long", "required": False}]}
 FIELD = {"source-id": 77, "field-id": 1000, "name": "p", "transform": "identity"}

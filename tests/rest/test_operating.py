@@ -20,12 +20,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import trinitylake as tl
 from rest.client import TOKEN, Client, connect, running
-from trinitylake.iceberg import metadata
+from trinitylake.iceberg_storage import metadata
+from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest import RestServer, ServerOptions
-from trinitylake.rest.observation import JsonLines
-from trinitylake.rest.protocol import KEEP_ALIVE_SECONDS, MAX_HEADERS_SIZE_BYTES, BoundedProtocol
+from trinitylake.rest.http.observation import JsonLines
+from trinitylake.rest.http.protocol import KEEP_ALIVE_SECONDS, MAX_HEADERS_SIZE_BYTES, BoundedProtocol
 from trinitylake.rest.redaction import Redaction, without_secrets
-from trinitylake.transaction import Transaction
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 CANARY = "canary-AKIA-0123456789"
@@ -129,7 +129,7 @@ def test_no_secret_is_in_logs_errors_or_config(
 
     monkeypatch.setattr(Transaction, "commit", fails)
     answers.append(client("POST", "/v1/namespaces", {"namespace": ["a"]}))
-    monkeypatch.setattr("trinitylake.rest.namespaces.page_of", fails)
+    monkeypatch.setattr("trinitylake.rest.resources.namespaces.page_of", fails)
     answers.append(client("GET", "/v1/namespaces"))
     assert [answer.code for answer in answers] == [401, 200, 200, 500, 500]
     assert CANARY not in str(answers)
@@ -167,7 +167,7 @@ def test_an_idle_connection_outlives_those_of_proxies_and_ends(
     shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert KEEP_ALIVE_SECONDS > 60, "what proxies mostly have"
-    monkeypatch.setattr("trinitylake.rest.server.KEEP_ALIVE_SECONDS", 1)
+    monkeypatch.setattr("trinitylake.rest.http.server.KEEP_ALIVE_SECONDS", 1)
     with running(shop) as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
         connection.connect()
@@ -300,7 +300,7 @@ def test_a_request_is_a_span_in_the_trace_of_its_client(shop: tl.Lakehouse, monk
     spans = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
-    monkeypatch.setattr("trinitylake.rest.observation.trace.get_tracer", provider.get_tracer)
+    monkeypatch.setattr("trinitylake.rest.http.observation.trace.get_tracer", provider.get_tracer)
     trace_id = "0af7651916cd43dd8448eb211c80319c"
     with running(shop) as server:
         headers = {"traceparent": f"00-{trace_id}-b7ad6b7169203331-01", "X-Request-Id": "r-1"}

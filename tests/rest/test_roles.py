@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import re
@@ -20,8 +21,8 @@ from starlette.routing import Route
 import trinitylake as tl
 from rest.client import Answer, Client, running
 from trinitylake.rest import JwtSettings, RestServer
-from trinitylake.rest.principals import Grant, Principal, Role
-from trinitylake.rest.routes import CATALOG, OTHERS
+from trinitylake.rest.http.routes import CATALOG, OTHERS
+from trinitylake.rest.security.principals import Grant, Principal, Role
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 COLUMNS = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
@@ -69,6 +70,13 @@ def ask(roles_server: RestServer) -> Asker:
     return Asker(roles_server)
 
 
+def rename_parts(source: tuple[str, ...], destination: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        key: {"namespace": list(name[:-1]), "name": name[-1]}
+        for key, name in (("source", source), ("destination", destination))
+    }
+
+
 def rename(source: str, destination: str) -> dict[str, Any]:
     return {
         key: {"namespace": name.split(".")[:-1], "name": name.split(".")[-1]}
@@ -79,21 +87,79 @@ def rename(source: str, destination: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("pattern", "fits", "does_not"),
     [
-        ("*", ["a", "a.b"], []),
-        ("shop.*", ["shop", "shop.orders", "shop.till.orders"], ["shopping", "shopping.a", "a.shop"]),
-        ("shop.orders", ["shop.orders"], ["shop", "shop.orders2", "shop.orders.x", "shopxorders"]),
-        ("shop.tmp_*", ["shop.tmp_", "shop.tmp_a"], ["shop.tmp", "shop.a"]),
+        ("*", ["a", "a/b"], []),
+        ("shop.*", ["shop", "shop/orders", "shop/till/orders", "shop/x.y"], ["shopping", "shopping/a", "a/shop"]),
+        ("shop.orders", ["shop/orders"], ["shop", "shop/orders2", "shop/orders/x", "shopxorders", "shop.orders"]),
+        ("shop.tmp_*", ["shop/tmp_", "shop/tmp_a", "shop/tmp_a/t", "shop/tmp_.x"], ["shop/tmp", "shop/a"]),
+        ("shop.x.*", ["shop/x", "shop/x/evil"], ["shop/x.evil", "shop/x.secret", "shop", "x/evil"]),
+        ("shop.x.evil", ["shop/x/evil"], ["shop/x.evil"]),
+        ("shop.x\\.evil", ["shop/x.evil"], ["shop/x/evil"]),
+        ("*.orders", ["shop/orders"], ["shop/till/orders", "shop/x.orders/y", "orders"]),
+        ("a*b*c.t", ["abc/t", "a-b-b-c/t", "abcbc/t"], ["ab/t", "acb/t", "abc", "abc/t/u", "a/bc/t"]),
     ],
 )
-def test_a_pattern_is_about_names(pattern: str, fits: list[str], does_not: list[str]) -> None:
+def test_a_pattern_is_about_the_parts_of_names(pattern: str, fits: list[str], does_not: list[str]) -> None:
+    """Names were joined with dots before they were compared, so that a writer of `shop.x.*` made, read and dropped the
+    table `x.evil` of `shop`.
+    """
     grant = Grant(Role.READER, pattern)
-    assert all(grant.fits(name) for name in fits)
-    assert not any(grant.fits(name) for name in does_not)
+    assert [name for name in fits if not grant.fits(tuple(name.split("/")))] == []
+    assert [name for name in does_not if grant.fits(tuple(name.split("/")))] == []
+
+
+def test_a_pattern_of_many_stars_reads_a_name_once() -> None:
+    """The parts of a pattern were a regular expression, whose time grew with a power of the number of stars."""
+    name = ("a" * 100_000,)
+    assert not Grant(Role.READER, "*a*a*a*a*a*a*a*a*a*a*a*a*b").fits(name)
+
+
+def test_a_writer_of_a_nested_namespace_reaches_no_table_with_a_dot_in_its_name(
+    shop: tl.Lakehouse, tmp_path: Path
+) -> None:
+    shop.create_namespace("shop.x")
+    for name in ("x.secret", "x.evil"):
+        shop.create_table(("shop", name), ROWS)
+    file = tmp_path / "tokens"
+    file.write_text(f"{WRITER} walt writer:shop.x.*\n")
+    file.chmod(0o600)
+    view = {"name": "x.v", "schema": COLUMNS, "view-version": {"version-id": 1}}
+    change = {"identifier": {"namespace": ["shop"], "name": "x.evil"}, **RED}
+    before = shop.version
+    with running(shop, token_file=file) as server:
+        client = functools.partial(Client(server), token=WRITER)
+        for method, path, body in [
+            ("GET", "/v1/namespaces/shop/tables/x.secret", None),
+            ("HEAD", "/v1/namespaces/shop/tables/x.secret", None),
+            ("POST", "/v1/namespaces/shop/tables/x.evil", RED),
+            ("DELETE", "/v1/namespaces/shop/tables/x.evil", None),
+            ("POST", "/v1/namespaces/shop/tables", {"name": "x.new", "schema": COLUMNS}),
+            ("POST", "/v1/transactions/commit", {"table-changes": [change]}),
+            ("POST", "/v1/tables/rename", rename_parts(("shop", "x.evil"), ("shop", "x", "mine"))),
+            ("POST", "/v1/tables/rename", rename_parts(("shop", "x", "mine"), ("shop", "x.mine"))),
+            ("POST", "/v1/namespaces/shop/tables/x.secret/plan", {}),
+            ("GET", "/v1/namespaces/shop/tables/x.secret/credentials", None),
+        ]:
+            assert client(method, path, body).code == 403, (method, path)
+        assert client("POST", "/v1/namespaces/shop/views", view).code in (400, 403)
+        assert client("GET", "/v1/namespaces/shop/tables").body["identifiers"] == []
+        assert client("POST", "/v1/namespaces/shop%1Fx/tables", {"name": "evil", "schema": COLUMNS}).code == 200
+    assert shop.version == before + 1
+
+
+def test_whether_a_namespace_is_there_is_nobody_elses_business(ask: Asker, shop: tl.Lakehouse) -> None:
+    """`GET /v1/namespaces?parent=payroll` was 200 or 404, so it told whether there is a payroll."""
+    for parent in ("payroll", "none", "payroll%1Fmore", "sys"):
+        answer = ask(READER, "GET", f"/v1/namespaces?parent={parent}")
+        assert (answer.code, answer.error) == (403, "ForbiddenException"), parent
+    assert ask(READER, "GET", "/v1/namespaces?parent=shop").body["namespaces"] == [["shop", "till"]]
+    assert ask(ADMIN, "GET", "/v1/namespaces?parent=payroll").body["namespaces"] == []
+    assert ask(ROOT, "GET", "/v1/namespaces?parent=none").code == 404
 
 
 def test_a_namespace_is_seen_by_whoever_may_read_below_it() -> None:
     principal = Principal.of("p", ["reader:a.b.orders", "reader:x*"])
-    assert [principal.sees(name) for name in ("a", "a.b", "a.b.c", "a.bc", "b", "x", "xy.z")] == [
+    names = ("a", "a.b", "a.b.c", "a.bc", "b", "x", "xy.z")
+    assert [principal.sees(tuple(name.split("."))) for name in names] == [
         True,
         True,
         False,
@@ -329,23 +395,30 @@ def test_who_has_no_grant_gets_nothing_from_any_route(jwt_server: RestServer, sh
     assert shop.version == before
 
 
-def test_a_token_does_not_outlive_its_end(jwt_server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    ask, token = Asker(jwt_server), signed()
+@pytest.mark.parametrize("ends_after_seconds", [60, 600])
+def test_a_token_does_not_outlive_its_end(
+    jwt_server: RestServer, monkeypatch: pytest.MonkeyPatch, ends_after_seconds: int
+) -> None:
+    """What was verified is remembered for five minutes, and a token may end before that."""
+    ask, token = Asker(jwt_server), signed(exp=int(time.time()) + ends_after_seconds)
     assert ask(token, "GET", "/v1/config").code == 200
-    later = time.time() + 700
-    monkeypatch.setattr("trinitylake.rest.jwt_bearer.time.time", lambda: later)
+    _Later.seconds = ends_after_seconds + 100
+    later = time.time() + _Later.seconds
+    monkeypatch.setattr("trinitylake.rest.security.jwt_bearer.time.time", lambda: later)
     monkeypatch.setattr("jwt.api_jwt.datetime", _Later)
     assert ask(token, "GET", "/v1/config").code == 401
 
 
 class _Later:
-    """The clock of the library, 700 seconds ahead."""
+    """The clock of the library, some seconds ahead."""
 
-    @staticmethod
-    def now(tz: Any = None) -> Any:
+    seconds = 0
+
+    @classmethod
+    def now(cls, tz: Any = None) -> Any:
         from datetime import datetime, timedelta
 
-        return datetime.now(tz) + timedelta(seconds=700)
+        return datetime.now(tz) + timedelta(seconds=cls.seconds)
 
 
 @pytest.mark.parametrize("keys", ["http://issuer.example/keys", "/none/keys.json"])

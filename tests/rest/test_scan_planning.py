@@ -76,7 +76,7 @@ def test_a_plan_is_of_the_snapshot_that_is_asked_for(http_client: Client, shop: 
 def test_a_long_plan_goes_on_in_tasks(
     http_client: Client, planned: RestCatalog, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trinitylake.rest.scan_planning.MAX_FILES", 3)
+    monkeypatch.setattr("trinitylake.rest.resources.scan_planning.MAX_FILES", 3)
     assert planned.load_table("shop.orders").scan().to_arrow().num_rows == 8
     plan = http_client("POST", f"{PATH}/plan", {}).body
     assert len(plan["file-scan-tasks"]) == 3
@@ -154,7 +154,7 @@ def test_a_plan_between_two_snapshots_leaves_out_what_was_rewritten(http_client:
 def test_a_long_plan_between_two_snapshots_goes_on_in_tasks(
     http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trinitylake.rest.scan_planning.MAX_FILES", 2)
+    monkeypatch.setattr("trinitylake.rest.resources.scan_planning.MAX_FILES", 2)
     table = shop.table("shop.orders")
     for month in (2, 3, 4):
         table.append(pa.table({"id": [month], "day": [datetime.date(2026, month, 1)]}))

@@ -22,8 +22,8 @@ from rest.conftest import RITA, ROOT, ROWS, WALT
 from s3_server import ACCESS_KEY, SECRET_KEY, SESSION_TOKEN, S3Server
 from trinitylake.errors import InvalidArgument
 from trinitylake.rest import RestServer, S3Access, ServerOptions, serve
-from trinitylake.rest.s3_store import Scope
-from trinitylake.rest.vending import policy
+from trinitylake.rest.files.s3_store import Scope
+from trinitylake.rest.files.vending import policy
 
 ROLE = "arn:aws:iam::123456789012:role/lake"
 SHOP, PAYROLL = (f"/v1/latest/namespaces/{name}/tables/orders" for name in ("shop", "payroll"))

@@ -1,7 +1,8 @@
-"""What Spark tests share: one local session for the whole run, and a lakehouse on disk that its workers can open."""
+"""What Spark tests share: a local session in each process of tests, and a lakehouse on disk that its workers open."""
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,11 +39,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
     )
-    try:
-        session = builder.config("spark.jars.packages", package()).getOrCreate()
-    except PySparkRuntimeError:
-        # No repository in reach: the tests of SQL fail, and say what they miss; the others need no jar.
-        session = builder.config("spark.jars.packages", "").getOrCreate()
+    # Of several processes one resolves the jars at a time: their cache is not made for more.
+    with (tmp_path_factory.getbasetemp().parent / "spark-starts").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        try:
+            session = builder.config("spark.jars.packages", package()).getOrCreate()
+        except PySparkRuntimeError:
+            # No repository in reach: the tests of SQL fail, and say what they miss; the others need no jar.
+            session = builder.config("spark.jars.packages", "").getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

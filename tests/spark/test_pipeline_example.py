@@ -26,6 +26,7 @@ def test_the_pipeline_runs_on_a_part_of_the_data(
     messages = [entry.message for entry in lake.log(None) if not entry.message.startswith("Spark")]
     assert "load december" in messages
     assert "load december-again" not in messages
+    assert messages.count("roll back transaction december-again") == 1
     assert messages[0] == "the note was about another airport"
     silver, feed, gold = (
         lake.table(name).scan().to_arrow() for name in ("silver.flights", "feed.flights", "gold.delays")

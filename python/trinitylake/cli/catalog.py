@@ -10,15 +10,15 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 import trinitylake
-from trinitylake.cli.app import Json, Options, Root, command, key_values, open_lakehouse
+from trinitylake.cli.command import Json, Options, Root, command, key_values, open_lakehouse
 from trinitylake.cli.output import emit, grid, pairs, size_text
 from trinitylake.errors import ObjectNotFound
-from trinitylake.reader import Reader
-from trinitylake.settings import DEFAULTS, default_isolation
+from trinitylake.lakehouse.reader import Reader
+from trinitylake.lakehouse.settings import DEFAULTS, default_isolation
 
 if TYPE_CHECKING:
-    from trinitylake.table import Table
-    from trinitylake.view import View
+    from trinitylake.lakehouse.view import View
+    from trinitylake.tables.table import Table
 
 
 @command

@@ -21,11 +21,11 @@ from rich.text import Text
 
 import trinitylake
 from trinitylake.cli import demo_data
-from trinitylake.cli.app import Json, command
+from trinitylake.cli.command import Json, command
 from trinitylake.cli.history import SIGN_STYLES, log_picture
 from trinitylake.cli.output import console, emit, grid
 from trinitylake.errors import CommitConflict
-from trinitylake.reader import Reader
+from trinitylake.lakehouse.reader import Reader
 
 if TYPE_CHECKING:
     import pyarrow as pa

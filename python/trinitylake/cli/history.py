@@ -9,10 +9,10 @@ import typer
 from rich.table import Table as Grid
 from rich.text import Text
 
-from trinitylake.cli.app import Json, Options, Root, command, open_lakehouse
 from trinitylake.cli.catalog import list_objects, show_object
+from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
 from trinitylake.cli.output import emit, grid, time_text
-from trinitylake.log import LogEntry
+from trinitylake.lakehouse.history import LogEntry
 
 SIGN_STYLES = {"+": "green", "-": "red", "~": "yellow"}
 
@@ -103,6 +103,8 @@ def log_picture(entries: list[LogEntry]) -> Grid:
 def _what_happened(entry: LogEntry) -> Text:
     if entry.rollback_from is not None:
         return Text.assemble((f"rollback, was {entry.rollback_from}  ", "yellow"), entry.message)
+    if entry.problem:
+        return Text(f"cannot be read: {entry.problem}", "red")
     if entry.version == 0:
         return Text("created", "dim")
     untitled = [f"transaction {transaction.id}" for transaction in entry.transactions if not transaction.message]

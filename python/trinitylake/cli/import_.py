@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from trinitylake.cli.app import Json, Options, Root, command, key_values, open_lakehouse
-from trinitylake.cli.output import console, emit
+from trinitylake.cli.command import Json, Options, Root, command, key_values, open_lakehouse
+from trinitylake.cli.output import emit
+from trinitylake.cli.progress import progress
 from trinitylake.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-
-    from trinitylake.bulk.registration import Progress as OnProgress
 
 
 @command
@@ -45,10 +41,10 @@ def import_(
 
     Nothing is copied: tables below the root become managed, all others external and read-only.
     """
-    from trinitylake.bulk import import_catalog
+    from trinitylake.lakehouse.bulk import import_catalog
 
     lake = open_lakehouse(root, options)
-    with _progress() as on_progress:
+    with progress("reading") as on_progress:
         done = import_catalog(
             lake,
             _catalog(catalog, key_values(properties)),
@@ -79,13 +75,3 @@ def _catalog(name: str, properties: dict[str, str]) -> Catalog:
         return load_catalog(name, **properties)
     except (ValueError, ImportError) as error:
         raise InvalidArgument(f"cannot open the catalog {name!r}: {error}") from error
-
-
-@contextmanager
-def _progress() -> Iterator[OnProgress]:
-    """A bar on standard error while people look at it, where it leaves the document on standard output alone."""
-    out = console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
-        task = bar.add_task("reading")
-        yield lambda done, total: bar.update(task, completed=done, total=total)

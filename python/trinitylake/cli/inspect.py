@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 from rich.tree import Tree
 
-from trinitylake.cli.app import Json, Options, Root, command, open_lakehouse
+from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
 from trinitylake.cli.output import emit, pairs, size_text
 
 

@@ -14,15 +14,7 @@ from rich.text import Text
 
 from trinitylake.errors import (
     CommitConflict,
-    CorruptFile,
-    InvalidArgument,
-    InvalidLocation,
-    InvalidName,
-    NotALakehouse,
-    ObjectNotFound,
     TrinityLakeError,
-    VersionExpired,
-    VersionNotFound,
 )
 
 #: Rich cuts what does not fit; a pipe has no width, so give it room.
@@ -55,21 +47,6 @@ def emit_error(error: TrinityLakeError, as_json: bool) -> None:
         for winner in error.winners:
             note = f" by {winner.author}" if winner.author else ""
             out.print(Text(f"  lost to version {winner.version}: {winner.message or winner.transaction_id}{note}"))
-
-
-def exit_code(error: TrinityLakeError) -> int:
-    """The process exit code for an error."""
-    match error:
-        case InvalidArgument() | InvalidName() | InvalidLocation():
-            return 2
-        case CommitConflict():
-            return 3
-        case ObjectNotFound() | VersionNotFound() | VersionExpired() | NotALakehouse():
-            return 4
-        case CorruptFile():
-            return 5
-        case _:
-            return 1
 
 
 def grid(*headers: str, numbers: Container[str] = ()) -> Grid:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from trinitylake.cli.app import Json, Options, Root, app, command, open_lakehouse
+from trinitylake.cli.command import Json, Options, Root, app, command, open_lakehouse
 from trinitylake.cli.output import emit, grid, pairs, time_text
 from trinitylake.errors import ObjectNotFound
 
@@ -33,7 +33,7 @@ def show(root: Root, id: Id, options: Options = None, as_json: Json = False) -> 
     lake = open_lakehouse(root, options)
     outcome = lake.outcome(id)
     saved = next((one for one in lake.transactions() if one.id == id), None)
-    if saved is None and outcome.version is None:
+    if saved is None and outcome.status in ("not committed", "unknown"):
         raise ObjectNotFound(f"transaction {id} is neither saved nor in the log")
     document = {"id": id, **outcome._asdict(), "saved": asdict(saved) if saved is not None else None}
     rows = {"id": id, "status": outcome.status if saved is None else "saved"}
@@ -52,14 +52,23 @@ def show(root: Root, id: Id, options: Options = None, as_json: Json = False) -> 
     emit(document, pairs(rows), as_json)
 
 
-def commit(root: Root, id: Id, options: Options = None, as_json: Json = False) -> None:
+def commit(
+    root: Root,
+    id: Id,
+    allow_checks: Annotated[
+        list[str] | None,
+        typer.Option(help="A module whose functions may run as checks of the transaction. May be repeated."),
+    ] = None,
+    options: Options = None,
+    as_json: Json = False,
+) -> None:
     """Commit a saved transaction; one that has been committed says so again."""
-    version = open_lakehouse(root, options).resume(id).commit()
+    version = open_lakehouse(root, options).resume(id, allow_checks=allow_checks or ()).commit()
     emit({"id": id, "version": version}, Text(f"transaction {id} is version {version}"), as_json)
 
 
 def rollback(root: Root, id: Id, options: Options = None, as_json: Json = False) -> None:
-    """Roll a saved transaction back, and delete what it wrote."""
+    """Roll a saved transaction back, and delete what it wrote; ends with 3 if it was committed."""
     open_lakehouse(root, options).resume(id).rollback()
     emit({"id": id, "rolled_back": True}, Text(f"transaction {id} was rolled back"), as_json)
 

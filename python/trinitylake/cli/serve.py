@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from trinitylake.cli.app import Json, Options, Root, command, key_values, open_lakehouse
+from trinitylake.cli.command import Json, Options, Root, command, key_values, open_lakehouse
 from trinitylake.cli.output import emit
 from trinitylake.errors import InvalidArgument
 
@@ -46,7 +46,7 @@ def serve(
     """Serve the lakehouse as an Iceberg REST catalog until interrupted."""
     try:
         from trinitylake import rest
-        from trinitylake.rest.observation import log_to_standard_error
+        from trinitylake.rest.http.observation import log_to_standard_error
     except ModuleNotFoundError as error:
         raise InvalidArgument(f"serving needs the extra 'rest' ({error}): pip install 'trinitylake[rest]'") from error
     jwt = None

@@ -1,7 +1,7 @@
 """Definitions of lakehouses, namespaces, tables and views: how users declare them, how files store them (format §6).
 
-`types.py` and `sql_type.py` are the schemas that people write, `schema.py` and `arrow_schema.py` turn them into
-Iceberg, Arrow and protobuf and back, `files.py` builds, reads and writes the files themselves.
+`types.py` (with the grammar in `sql_type.py`) and `schema.py` are what people write; `stored_schema.py`,
+`iceberg_schema.py` and `arrow_schema.py` convert columns; `files.py` builds, reads and writes the files themselves.
 `trinitylake_pb2.py` is generated (`scripts/generate_definitions.py`).
 
 Importing this package imports neither PyIceberg nor pyarrow.
@@ -25,6 +25,7 @@ from trinitylake.definitions.files import (
     serialize,
 )
 from trinitylake.definitions.schema import (
+    Schema,
     SchemaLike,
     arrow_schema,
     as_schema,
@@ -34,7 +35,6 @@ from trinitylake.definitions.schema import (
     to_iceberg_schema,
     to_proto,
 )
-from trinitylake.definitions.sql_type import parse_type
 from trinitylake.definitions.trinitylake_pb2 import (
     EXTERNAL,
     FEDERATED,
@@ -48,7 +48,7 @@ from trinitylake.definitions.trinitylake_pb2 import (
     TableDef,
     ViewDef,
 )
-from trinitylake.definitions.types import Column, Schema, Type, list_of, map_of, struct_of
+from trinitylake.definitions.types import Column, Type, list_of, map_of, parse_type, struct_of
 
 __all__ = [
     "EXTERNAL",

@@ -1,4 +1,4 @@
-"""Arrow schemas to declared ones (§9), for tables that are created from data.
+"""Columns from Arrow schemas (format §9), for tables that are created from data.
 
 Wider than PyIceberg's own inference, never lossy: unsigned integers take the next wider signed type, nanoseconds
 become microseconds (Iceberg v2 has no finer time), time zones become UTC instants, dictionaries become their values.
@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from trinitylake.definitions.types import Column, Schema, Type
+from trinitylake.definitions.types import MAX_DECIMAL_PRECISION, Column, Type
 from trinitylake.errors import InvalidArgument
 
 _DOC = b"doc"
@@ -35,9 +35,9 @@ def arrow_schema_of(data: Any) -> pa.Schema | None:
     return None
 
 
-def from_arrow(schema: pa.Schema) -> Schema:
-    """A declared schema from an Arrow one. Raises `InvalidArgument` for a type without a counterpart, by column."""
-    return Schema([_column(field, field.name) for field in schema])
+def from_arrow(schema: pa.Schema) -> list[Column]:
+    """The columns of an Arrow schema. Raises `InvalidArgument` for a type without a counterpart, by column."""
+    return [_column(field, field.name) for field in schema]
 
 
 def _column(field: pa.Field, path: str) -> Column:
@@ -102,7 +102,7 @@ def _integer(type: pa.DataType) -> Type:
 
 
 def _decimal(type: pa.DataType, path: str) -> Type:
-    if type.precision > 38 or not 0 <= type.scale <= type.precision:
+    if type.precision > MAX_DECIMAL_PRECISION or not 0 <= type.scale <= type.precision:
         raise InvalidArgument(f"column {path!r}: {type} does not fit a decimal of up to 38 digits; cast it first")
     return Type("decimal", precision=type.precision, scale=type.scale)
 

@@ -13,8 +13,7 @@ from typing import Literal, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from trinitylake.definitions import trinitylake_pb2 as proto
-from trinitylake.definitions.schema import to_proto
-from trinitylake.definitions.types import Schema
+from trinitylake.definitions.schema import Schema, to_proto
 from trinitylake.errors import CorruptFile, InvalidArgument, UnsupportedVersion
 
 #: A larger definition file is refused before it is decoded.
@@ -58,7 +57,7 @@ def new_table_def(
     """The definition of an Iceberg table (§9). `id` defaults to a fresh one.
 
     `format_properties` of a managed table hold `metadata_location`, a path below the root; of an external table
-    `metadata_location`, a URI; of a federated one the properties of its catalog (`iceberg/federated.py`).
+    `metadata_location`, a URI; of a federated one the properties of its catalog (`iceberg_storage/federated.py`).
     `primary_keys` default to the primary key of `schema`.
     """
     stored = to_proto(schema) if isinstance(schema, Schema) else schema

@@ -1,14 +1,15 @@
-"""Reads SQL type strings: `"numeric(10,2)"`, `"array<int>"`, `"row(a int, b map<varchar, double precision>)"`.
+"""The grammar of SQL types: `"numeric(10,2)"`, `"array<int>"`, `"row(a int, b map<varchar, double precision>)"`.
 
-The grammar is the union of what Postgres, Trino and Spark users write. `str(type)` is its inverse.
+It is the union of what Postgres, Trino and Spark users write. Which lengths and precisions there are is not its
+business: `types.parse_type` makes a `Type` of what was read, and `str(type)` is the inverse.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import NoReturn
 
-from trinitylake.definitions.types import MAX_DECIMAL_PRECISION, Column, Type
 from trinitylake.errors import InvalidArgument
 
 #: What people write -> the kind of the format. Words of two or more parts come first when matching.
@@ -83,7 +84,33 @@ _CLOSING = {"(": ")", "<": ">"}
 _FIRST_WORDS = {alias.split()[0] for alias in ALIASES if " " in alias}
 
 
-def parse_type(text: str) -> Type:
+@dataclass(frozen=True, slots=True)
+class ParsedType:
+    """A type as it was written.
+
+    Attributes:
+        kind: a value of `ALIASES`.
+        arguments: the numbers in parentheses: the length; the precision and the scale of a decimal.
+        fields: of a struct, a map (key and value) or a list (element).
+        iceberg: the exact type where the kind cannot tell: "uuid", else "".
+    """
+
+    kind: str
+    arguments: tuple[int, ...] = ()
+    fields: tuple[ParsedField, ...] = ()
+    iceberg: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedField:
+    """A field of a struct, the key or the value of a map, the element of a list."""
+
+    name: str
+    type: ParsedType
+    nullable: bool = True
+
+
+def parse(text: str) -> ParsedType:
     """The type that `text` names. Raises `InvalidArgument`, with the bad word and its position, if there is none."""
     return _Parser(text).parse()
 
@@ -107,13 +134,13 @@ class _Parser:
             self.tokens.append((group, match[group], match.start(group)))
             offset = match.end()
 
-    def parse(self) -> Type:
+    def parse(self) -> ParsedType:
         result = self.read_type(0)
         if self.position < len(self.tokens):
             self.fail(f"unexpected {self.peek()!r}")
         return result
 
-    def read_type(self, depth: int) -> Type:
+    def read_type(self, depth: int) -> ParsedType:
         if depth > MAX_DEPTH:
             self.fail(f"nested deeper than {MAX_DEPTH} levels")
         kind = self.read_kind()
@@ -124,10 +151,10 @@ class _Parser:
         elif kind == "struct":
             type = self.read_struct(depth)
         else:
-            type = self.build(kind, self.read_arguments())
+            type = self.simple(kind, self.read_arguments())
         while self.accept("["):
             self.expect("]")
-            type = Type("list", children=(Column("element", type),))
+            type = ParsedType("list", fields=(ParsedField("element", type),))
         return type
 
     def read_kind(self) -> str:
@@ -136,7 +163,7 @@ class _Parser:
         if group != "word":
             self.fail(f"expected a type, found {word!r}", start)
         word = word.lower()
-        if word in _FIRST_WORDS:  # the longest alias wins: "timestamp(3) with time zone" is completed in `build`
+        if word in _FIRST_WORDS:  # the longest alias wins: "timestamp(3) with time zone" is completed in `simple`
             for length in (4, 3, 2):
                 words = [token[1].lower() for token in self.tokens[start : start + length]]
                 if " ".join(words) in ALIASES and len(words) == length:
@@ -161,51 +188,41 @@ class _Parser:
         self.expect(")")
         return arguments
 
-    def build(self, kind: str, arguments: list[int]) -> Type:
+    def simple(self, kind: str, arguments: list[int]) -> ParsedType:
         most = 2 if kind == "decimal" else 0 if kind in _WITHOUT_ARGUMENTS else 1
         if len(arguments) > most:
             self.fail(f"{kind} takes {most or 'no'} argument{'s' if most == 2 else ''}, not {len(arguments)}")
-        try:
-            if kind == "uuid":
-                return Type("fixed", length=16, iceberg="uuid")
-            if kind == "decimal":
-                precision = arguments[0] if arguments else MAX_DECIMAL_PRECISION
-                return Type(kind, precision=precision, scale=arguments[1] if len(arguments) > 1 else 0)
-            if kind in ("time", "timestamp"):
-                if self.accept("with", "time", "zone") or self.accept("with", "local", "time", "zone"):
-                    kind += "tz"
-                else:
-                    self.accept("without", "time", "zone")
-            if kind in ("time", "timetz", "timestamp", "timestamptz"):
-                if arguments == [0]:
-                    self.fail(f"{kind}(0) is not supported: use {kind}(3) or finer, or bigint")
-                return Type(kind, precision=arguments[0] if arguments else 0)
-            if arguments == [0]:
-                self.fail(f"{kind}(0) is not supported: a length is at least 1")
-            return Type(kind, length=arguments[0] if arguments else 0)
-        except InvalidArgument as error:
-            if self.text in str(error):
-                raise
-            raise InvalidArgument(f"{error} (in {self.text!r})") from None
+        if kind == "uuid":
+            return ParsedType("fixed", (16,), iceberg="uuid")
+        if kind in ("time", "timestamp"):
+            if self.accept("with", "time", "zone") or self.accept("with", "local", "time", "zone"):
+                kind += "tz"
+            else:
+                self.accept("without", "time", "zone")
+        if arguments == [0] and kind in ("time", "timetz", "timestamp", "timestamptz"):
+            self.fail(f"{kind}(0) is not supported: use {kind}(3) or finer, or bigint")
+        if arguments == [0] and kind != "decimal":
+            self.fail(f"{kind}(0) is not supported: a length is at least 1")
+        return ParsedType(kind, tuple(arguments))
 
-    def read_list(self, depth: int) -> Type:
+    def read_list(self, depth: int) -> ParsedType:
         closing = self.open()
-        element = Column("element", self.read_type(depth + 1), self.read_nullable())
+        element = ParsedField("element", self.read_type(depth + 1), self.read_nullable())
         self.expect(closing)
-        return Type("list", children=(element,))
+        return ParsedType("list", fields=(element,))
 
-    def read_map(self, depth: int) -> Type:
+    def read_map(self, depth: int) -> ParsedType:
         closing = self.open()
-        key = Column("key", self.read_type(depth + 1), nullable=False)
+        key = ParsedField("key", self.read_type(depth + 1), nullable=False)
         self.accept("not", "null")
         self.expect(",")
-        value = Column("value", self.read_type(depth + 1), self.read_nullable())
+        value = ParsedField("value", self.read_type(depth + 1), self.read_nullable())
         self.expect(closing)
-        return Type("map", children=(key, value))
+        return ParsedType("map", fields=(key, value))
 
-    def read_struct(self, depth: int) -> Type:
+    def read_struct(self, depth: int) -> ParsedType:
         closing = self.open()
-        fields: list[Column] = []
+        fields: list[ParsedField] = []
         while not self.accept(closing):
             if fields:
                 self.expect(",")
@@ -215,8 +232,8 @@ class _Parser:
             elif group != "word":
                 self.fail(f"expected a field name, found {name!r}", self.position - 1)
             self.accept(":")
-            fields.append(Column(name, self.read_type(depth + 1), self.read_nullable()))
-        return Type("struct", children=tuple(fields))
+            fields.append(ParsedField(name, self.read_type(depth + 1), self.read_nullable()))
+        return ParsedType("struct", fields=tuple(fields))
 
     def read_nullable(self) -> bool:
         return not self.accept("not", "null")

@@ -80,7 +80,7 @@ RECORD: DistributedTransactionState
 ROLLED_BACK: DistributedTransactionState
 
 class LakehouseDef(_message.Message):
-    __slots__ = ("name", "major_version", "order", "namespace_name_max_size_bytes", "table_name_max_size_bytes", "file_path_max_size_bytes", "node_file_max_size_bytes", "properties", "maximum_version_age_millis", "minimum_versions_to_keep", "maximum_version_age_millis_overrides", "exported_snapshots", "view_name_max_size_bytes", "txn_ttl_millis", "default_isolation")
+    __slots__ = ("name", "major_version", "order", "namespace_name_max_size_bytes", "table_name_max_size_bytes", "file_path_max_size_bytes", "node_file_max_size_bytes", "properties", "maximum_version_age_millis", "minimum_versions_to_keep", "maximum_version_age_millis_overrides", "exported_snapshots", "view_name_max_size_bytes", "txn_ttl_millis", "default_isolation", "root_uri", "former_root_uris")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -117,6 +117,8 @@ class LakehouseDef(_message.Message):
     VIEW_NAME_MAX_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     TXN_TTL_MILLIS_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_ISOLATION_FIELD_NUMBER: _ClassVar[int]
+    ROOT_URI_FIELD_NUMBER: _ClassVar[int]
+    FORMER_ROOT_URIS_FIELD_NUMBER: _ClassVar[int]
     name: str
     major_version: int
     order: int
@@ -132,7 +134,9 @@ class LakehouseDef(_message.Message):
     view_name_max_size_bytes: int
     txn_ttl_millis: int
     default_isolation: IsolationLevel
-    def __init__(self, name: _Optional[str] = ..., major_version: _Optional[int] = ..., order: _Optional[int] = ..., namespace_name_max_size_bytes: _Optional[int] = ..., table_name_max_size_bytes: _Optional[int] = ..., file_path_max_size_bytes: _Optional[int] = ..., node_file_max_size_bytes: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., maximum_version_age_millis: _Optional[int] = ..., minimum_versions_to_keep: _Optional[int] = ..., maximum_version_age_millis_overrides: _Optional[_Mapping[int, int]] = ..., exported_snapshots: _Optional[_Mapping[str, str]] = ..., view_name_max_size_bytes: _Optional[int] = ..., txn_ttl_millis: _Optional[int] = ..., default_isolation: _Optional[_Union[IsolationLevel, str]] = ...) -> None: ...
+    root_uri: str
+    former_root_uris: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., major_version: _Optional[int] = ..., order: _Optional[int] = ..., namespace_name_max_size_bytes: _Optional[int] = ..., table_name_max_size_bytes: _Optional[int] = ..., file_path_max_size_bytes: _Optional[int] = ..., node_file_max_size_bytes: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., maximum_version_age_millis: _Optional[int] = ..., minimum_versions_to_keep: _Optional[int] = ..., maximum_version_age_millis_overrides: _Optional[_Mapping[int, int]] = ..., exported_snapshots: _Optional[_Mapping[str, str]] = ..., view_name_max_size_bytes: _Optional[int] = ..., txn_ttl_millis: _Optional[int] = ..., default_isolation: _Optional[_Union[IsolationLevel, str]] = ..., root_uri: _Optional[str] = ..., former_root_uris: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class NamespaceDef(_message.Message):
     __slots__ = ("id", "properties")
@@ -195,7 +199,7 @@ class SortKey(_message.Message):
     column: str
     descending: bool
     nulls_last: bool
-    def __init__(self, column: _Optional[str] = ..., descending: _Optional[bool] = ..., nulls_last: _Optional[bool] = ...) -> None: ...
+    def __init__(self, column: _Optional[str] = ..., descending: bool = ..., nulls_last: bool = ...) -> None: ...
 
 class Schema(_message.Message):
     __slots__ = ("columns",)
@@ -236,7 +240,7 @@ class Column(_message.Message):
     length: int
     precision: int
     scale: int
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., type: _Optional[_Union[DataType, str]] = ..., nullable: _Optional[bool] = ..., properties: _Optional[_Mapping[str, str]] = ..., struct_fields: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., map_key: _Optional[_Union[Column, _Mapping]] = ..., map_value: _Optional[_Union[Column, _Mapping]] = ..., list_element: _Optional[_Union[Column, _Mapping]] = ..., length: _Optional[int] = ..., precision: _Optional[int] = ..., scale: _Optional[int] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., type: _Optional[_Union[DataType, str]] = ..., nullable: bool = ..., properties: _Optional[_Mapping[str, str]] = ..., struct_fields: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., map_key: _Optional[_Union[Column, _Mapping]] = ..., map_value: _Optional[_Union[Column, _Mapping]] = ..., list_element: _Optional[_Union[Column, _Mapping]] = ..., length: _Optional[int] = ..., precision: _Optional[int] = ..., scale: _Optional[int] = ...) -> None: ...
 
 class ViewDef(_message.Message):
     __slots__ = ("id", "schema", "representations", "default_namespace", "properties")
@@ -325,7 +329,7 @@ class Footprint(_message.Message):
         location: str
         is_own_definition: bool
         checked_version: int
-        def __init__(self, key: _Optional[str] = ..., base: _Optional[str] = ..., location: _Optional[str] = ..., is_own_definition: _Optional[bool] = ..., checked_version: _Optional[int] = ...) -> None: ...
+        def __init__(self, key: _Optional[str] = ..., base: _Optional[str] = ..., location: _Optional[str] = ..., is_own_definition: bool = ..., checked_version: _Optional[int] = ...) -> None: ...
     BASE_VERSION_FIELD_NUMBER: _ClassVar[int]
     VALIDATED_VERSION_FIELD_NUMBER: _ClassVar[int]
     KEYS_READ_FIELD_NUMBER: _ClassVar[int]

@@ -1,14 +1,12 @@
-"""Types, columns and schemas as people declare them.
+"""Types and columns as people declare them.
 
-    Schema([
-        Column("id", "bigint", nullable=False),
-        Column("tags", list_of("varchar")),
-        Column("price", "numeric(10,2)", doc="in euros"),
-    ])
+    Column("id", "bigint", nullable=False)
+    Column("tags", list_of("varchar"))
+    Column("price", "numeric(10,2)", doc="in euros")
 
 A type is written in SQL (`"varchar(20)"`, `"array<int>"`, `"row(a int, b varchar)"`; `sql_type.py` reads it) or
-built with `list_of`, `map_of` and `struct_of`. These classes are plain immutable values; `schema.py` converts them
-to the definition files of the format (§6), to Iceberg and to Arrow (§9).
+built with `list_of`, `map_of` and `struct_of`. These classes are plain immutable values; `schema.py` has what is made
+of them.
 """
 
 from __future__ import annotations
@@ -16,19 +14,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from trinitylake.definitions.sql_type import ParsedType, parse
 from trinitylake.errors import InvalidArgument
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyiceberg.schema import Schema as IcebergSchema
-
-    from trinitylake.definitions import trinitylake_pb2 as proto
-    from trinitylake.definitions.schema import SchemaLike
-
 #: The kinds of the format (§6, `DataType`), by the SQL word that this project prints for them.
-KINDS = (
+TYPE_KINDS = (
     "boolean",
     "smallint",
     "int",
@@ -65,7 +57,7 @@ class Type:
     """The type of a column.
 
     Attributes:
-        kind: one of `KINDS`.
+        kind: one of `TYPE_KINDS`.
         length: of char and varchar in characters, of fixed and binary in bytes; 0 = no limit.
         precision: of decimal in digits; of the times in fractional digits of a second, 1 to 9.
         scale: of decimal, digits after the point.
@@ -81,8 +73,8 @@ class Type:
     iceberg: str = ""
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise InvalidArgument(f"unknown type {self.kind!r}: expected one of {', '.join(KINDS)}")
+        if self.kind not in TYPE_KINDS:
+            raise InvalidArgument(f"unknown type {self.kind!r}: expected one of {', '.join(TYPE_KINDS)}")
         if self.kind in _WITH_FRACTION and self.precision == 0:
             object.__setattr__(self, "precision", DEFAULT_FRACTION_DIGITS)
         if reason := self._fault():
@@ -115,13 +107,13 @@ class Type:
         return ""
 
     def __str__(self) -> str:
-        """The type in SQL; `sql_type.parse_type` reads it back."""
+        """The type in SQL; `parse_type` reads it back."""
         if self.iceberg == "uuid":
             return "uuid"
         if self.kind == "decimal":
             return f"decimal({self.precision},{self.scale})"
         if self.kind == "struct":
-            return f"row({', '.join(_field_text(child) for child in self.children)})"
+            return f"row({', '.join(column_text(child) for child in self.children)})"
         if self.kind == "list" and self.children:
             return f"array<{_element_text(self.children[0])}>"
         if self.kind == "map" and len(self.children) == 2:
@@ -187,94 +179,6 @@ ColumnLike: TypeAlias = "Column | tuple[str, TypeLike] | tuple[str, TypeLike, bo
 TypeLike: TypeAlias = "Type | str"
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """The columns of a table or view, in order.
-
-    Args:
-        columns: `Column`s, `(name, type)` or `(name, type, nullable)` tuples, or a mapping of name to type.
-        primary_key: names of columns that identify a row (Iceberg's identifier fields); a field of a struct is
-            named with dots. They must not be nullable. Not enforced on write, but `upsert` matches on them.
-
-    Raises:
-        InvalidArgument: for an unknown type, a name used twice, or a primary key that is not there.
-    """
-
-    columns: tuple[Column, ...]
-    primary_key: tuple[str, ...] = ()
-
-    def __init__(
-        self, columns: Iterable[ColumnLike] | Mapping[str, TypeLike], primary_key: str | Iterable[str] = ()
-    ) -> None:
-        entries = list(columns.items()) if isinstance(columns, Mapping) else list(columns)
-        parsed = tuple(entry if isinstance(entry, Column) else _column(entry) for entry in entries)
-        if fault := duplicate_name(parsed):
-            raise InvalidArgument(fault)
-        keys = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
-        for key in keys:
-            column = find(parsed, key)
-            if column is None:
-                raise InvalidArgument(f"the primary key {key!r} is not a column")
-            if column.nullable:
-                raise InvalidArgument(f"the primary key {key!r} is nullable: declare it with nullable=False")
-        object.__setattr__(self, "columns", parsed)
-        object.__setattr__(self, "primary_key", keys)
-
-    def __str__(self) -> str:
-        return f"({', '.join(_field_text(column) for column in self.columns)})"
-
-    def __getitem__(self, name: str) -> Column:
-        """A column by its name, a field of a struct by its dotted name. Raises `KeyError`."""
-        column = find(self.columns, name)
-        if column is None:
-            raise KeyError(name)
-        return column
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the top-level columns."""
-        return tuple(column.name for column in self.columns)
-
-    @staticmethod
-    def of(schema: SchemaLike) -> Schema:
-        """A schema from anything that has or is one: see `schema.as_schema`. Raises `InvalidArgument`."""
-        from trinitylake.definitions.schema import as_schema
-
-        return as_schema(schema)
-
-    @staticmethod
-    def from_iceberg(schema: IcebergSchema) -> Schema:
-        """The columns of a PyIceberg schema, with field ids, documentation and identifier fields."""
-        from trinitylake.definitions.schema import from_iceberg
-
-        return from_iceberg(schema)
-
-    @staticmethod
-    def from_definition(schema: proto.Schema, primary_key: Iterable[str] = ()) -> Schema:
-        """The columns of a stored schema. Raises `CorruptFile`, or `UnsupportedVersion` for an unknown type."""
-        from trinitylake.definitions.schema import from_proto
-
-        return from_proto(schema, tuple(primary_key))
-
-    def to_iceberg(self) -> IcebergSchema:
-        """The PyIceberg schema (§9)."""
-        from trinitylake.definitions.schema import to_iceberg
-
-        return to_iceberg(self)
-
-    def to_definition(self) -> proto.Schema:
-        """The stored schema, without the primary key, which a table definition holds beside it."""
-        from trinitylake.definitions.schema import to_proto
-
-        return to_proto(self)
-
-    def to_arrow(self) -> pa.Schema:
-        """The pyarrow schema in which a scan of a table with these columns answers."""
-        from trinitylake.definitions.schema import arrow_schema
-
-        return arrow_schema(self)
-
-
 def list_of(element: TypeLike, nullable: bool = True) -> Type:
     """A list type; `nullable` tells whether an element may be null."""
     return Type("list", children=(Column("element", element, nullable),))
@@ -287,7 +191,7 @@ def map_of(key: TypeLike, value: TypeLike, nullable: bool = True) -> Type:
 
 def struct_of(*fields: ColumnLike, **named: TypeLike) -> Type:
     """A struct type, from `Column`s or tuples, from keyword arguments, or both."""
-    columns = [entry if isinstance(entry, Column) else _column(entry) for entry in fields]
+    columns = [as_column(field) for field in fields]
     columns += [Column(name, type) for name, type in named.items()]
     return Type("struct", children=tuple(columns))
 
@@ -297,10 +201,26 @@ def as_type(type: TypeLike) -> Type:
     if isinstance(type, Type):
         return type
     if isinstance(type, str):
-        from trinitylake.definitions.sql_type import parse_type
-
         return parse_type(type)
     raise InvalidArgument(f"expected a SQL type or a Type, got {type!r}")
+
+
+def parse_type(text: str) -> Type:
+    """The type that SQL text names (`sql_type.py`). Raises `InvalidArgument`, with the bad word and its position."""
+    parsed = parse(text)
+    try:
+        return _built(parsed)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{error} (in {text!r})") from None
+
+
+def as_column(column: ColumnLike) -> Column:
+    """A `Column` as it is, one from a tuple. Raises `InvalidArgument`."""
+    if isinstance(column, Column):
+        return column
+    if not isinstance(column, tuple) or len(column) not in (2, 3):
+        raise InvalidArgument(f"expected a Column or (name, type[, nullable]), got {column!r}")
+    return Column(*column)
 
 
 def find(columns: Iterable[Column], name: str) -> Column | None:
@@ -330,13 +250,19 @@ def with_id(column: Column, id: int) -> Column:
     return replace(column, id=id)
 
 
-def _column(entry: tuple[str, TypeLike] | tuple[str, TypeLike, bool]) -> Column:
-    if not isinstance(entry, tuple) or len(entry) not in (2, 3):
-        raise InvalidArgument(f"expected a Column or (name, type[, nullable]), got {entry!r}")
-    return Column(*entry)
+def _built(parsed: ParsedType) -> Type:
+    children = tuple(Column(field.name, _built(field.type), field.nullable) for field in parsed.fields)
+    first, second = (*parsed.arguments, 0, 0)[:2]
+    if parsed.kind == "decimal":
+        precision = first if parsed.arguments else MAX_DECIMAL_PRECISION
+        return Type("decimal", precision=precision, scale=second)
+    if parsed.kind in _WITH_FRACTION:
+        return Type(parsed.kind, precision=first)
+    return Type(parsed.kind, length=first, children=children, iceberg=parsed.iceberg)
 
 
-def _field_text(column: Column) -> str:
+def column_text(column: Column) -> str:
+    """A column in SQL, such as `"a b" varchar not null`."""
     name = column.name
     if not _PLAIN_NAME.fullmatch(name):
         name = '"' + name.replace('"', '""') + '"'

@@ -1,29 +1,27 @@
-"""Iceberg inside a lakehouse: PyIceberg on the lakehouse's storage, tables staged in transactions.
+"""The lakehouse as a PyIceberg catalog, and the statements behind it, which the REST server runs too.
 
-    catalog = trinitylake.iceberg.load("s3://bucket/lake")      # a PyIceberg catalog, in `catalog/`
-
-`io.py` is PyIceberg's file access below the root. `staging.py` is one managed table in one transaction, over
-`transaction.py` (PyIceberg's table and transaction), `append.py` and `manifest.py` (appends that can be redone),
-`metadata.py` (immutable metadata) and `rules.py` (what may be written). `rebase.py` redoes staged changes on what
-somebody else committed first. `external.py` and `federated.py` are tables that live elsewhere.
+    catalog = trinitylake.iceberg.load("s3://bucket/lake")
 
 Importing this package loads none of it.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trinitylake.iceberg.catalog import TrinityLakeCatalog, load
+    from trinitylake.iceberg.catalog import TrinityLakeCatalog
+    from trinitylake.iceberg.opening import load
 
 __all__ = ["TrinityLakeCatalog", "load"]
 
+# Loaded when they are first asked for: name -> module.
+_LAZY = {"TrinityLakeCatalog": "trinitylake.iceberg.catalog", "load": "trinitylake.iceberg.opening"}
+
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from trinitylake.iceberg import catalog
-
-    value = globals()[name] = getattr(catalog, name)
+    value = globals()[name] = getattr(import_module(_LAZY[name]), name)
     return value

@@ -10,18 +10,18 @@ It needs the extra `rest`: `pip install 'trinitylake[rest]'`.
 
 from typing import TYPE_CHECKING, Any
 
+from trinitylake.rest.http.server import RestServer, serve
 from trinitylake.rest.options import S3Access, ServerOptions
-from trinitylake.rest.server import RestServer, serve
 
 if TYPE_CHECKING:
-    from trinitylake.rest.jwt_bearer import JwtSettings
+    from trinitylake.rest.security.jwt_bearer import JwtSettings
 
 __all__ = ["JwtSettings", "RestServer", "S3Access", "ServerOptions", "serve"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "JwtSettings":  # loads a library for cryptography
-        from trinitylake.rest.jwt_bearer import JwtSettings
+        from trinitylake.rest.security.jwt_bearer import JwtSettings
 
         return JwtSettings
     raise AttributeError(f"module 'trinitylake.rest' has no attribute {name!r}")

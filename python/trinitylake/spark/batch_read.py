@@ -9,11 +9,11 @@ from pyiceberg.expressions import And, BooleanExpression
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from trinitylake.iceberg_errors import translated
-from trinitylake.scan import parse_filter
+from trinitylake.iceberg_storage.errors import translated
 from trinitylake.spark.filters import push
 from trinitylake.spark.options import Options
 from trinitylake.spark.scan_tasks import ALL_ROWS, ScanPartition, ScanPlan
+from trinitylake.tables.filters import parse_filter
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,17 +10,16 @@ from pyiceberg.table import ALWAYS_TRUE
 from pyspark.sql.datasource import WriterCommitMessage
 
 from trinitylake.errors import CommitConflict, TransactionClosed
-from trinitylake.iceberg.io import LakehouseFileIO
-from trinitylake.iceberg.transaction import StagedTransaction
-from trinitylake.iceberg_errors import translated
-from trinitylake.scan import parse_filter
+from trinitylake.iceberg_storage.errors import translated
+from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.spark.write_tasks import WritePlan, files_of
-from trinitylake.transaction import _CERTAINLY_LOST as CERTAINLY_LOST
-from trinitylake.transaction import Transaction
+from trinitylake.tables.filters import parse_filter
 
 if TYPE_CHECKING:
-    from trinitylake.lakehouse import Lakehouse
-    from trinitylake.table import Table
+    from trinitylake.lakehouse.lakehouse import Lakehouse
+    from trinitylake.tables.table import Table
 
 #: How often a write goes into a transaction anew that somebody else saved meanwhile.
 SAVE_ATTEMPTS = 10
@@ -28,14 +27,14 @@ SAVE_ATTEMPTS = 10
 
 def begin_on(lake: Lakehouse, plan: WritePlan, transaction_id: str, version: int | None = None) -> Transaction:
     """A transaction on the version that the write was planned on, so that all that came after is checked."""
-    core = lake._core.begin(
+    core = lake.core.begin(
         id=transaction_id,
         message=plan.options.message or f"Spark write to {plan.table_name}",
         author=plan.options.author,
         properties={"engine": "spark", "write-id": plan.write_id},
-        base=lake._core.version(plan.version if version is None else version),
+        base=lake.core.version(plan.version if version is None else version),
     )
-    return Transaction(lake._core, core)
+    return Transaction(lake.core, core)
 
 
 def stage(
@@ -65,15 +64,13 @@ def _stage_files(
 ) -> None:
     replaced = ALWAYS_TRUE if plan.options.filter is None else parse_filter(plan.options.filter)
     snapshot_properties = {"engine": "spark", "write-id": plan.write_id}
-    with table._writing() as iceberg, translated(table.name), iceberg.transaction() as change:
+    with table.writing() as iceberg, translated(table.name), iceberg.transaction() as change:
         assert isinstance(change, StagedTransaction)
         if overwrite:
             with change.looking_for("overwrite", replaced):
                 change.delete(replaced, snapshot_properties)
         if files:
-            with change._append_snapshot_producer(snapshot_properties) as append:
-                for file in files:
-                    append.append_data_file(file)
+            change.append_files(files, snapshot_properties)
         if table_properties:
             change.set_properties(table_properties)
 
@@ -85,8 +82,9 @@ def commit_or_delete(transaction: Transaction, plan: WritePlan, messages: Sequen
     """
     try:
         transaction.commit()
-    except CERTAINLY_LOST:
-        plan.delete_all_but([])
+    except BaseException:
+        if transaction.files_are_unreachable:
+            plan.delete_all_but([])
         raise
     plan.delete_all_but(messages)
 

@@ -6,6 +6,7 @@ A connection is a server and the catalogs of the sessions that use it. It lives 
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 import uuid
@@ -16,8 +17,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.lakehouse import Durability, Lakehouse
-from trinitylake.lakehouse import open as open_lakehouse
+from trinitylake.lakehouse.lakehouse import Durability, Lakehouse
+from trinitylake.lakehouse.lakehouse import open as open_lakehouse
 from trinitylake.spark.object_stores import catalog_properties
 from trinitylake.spark.runtime import (
     CATALOG_CLASS,
@@ -49,7 +50,7 @@ class Connection:
 
     def remove_catalog(self, spark: SparkSession, name: str) -> None:
         """Close a catalog's connections and forget its settings. Spark keeps the name."""
-        session: Any = spark._jsparkSession
+        session: Any = spark._jsparkSession  # noqa: SLF001 (PySpark has no public way to the JVM)
         with suppress(Exception):  # it was never used, or the session is stopped
             session.sessionState().catalogManager().catalog(name).icebergCatalog().close()
         for key in self._settings(name, ""):
@@ -76,7 +77,7 @@ _lock = threading.Lock()
 
 
 def connect(
-    root: str,
+    root: str | os.PathLike[str],
     catalog: str = "lake",
     *,
     spark: SparkSession | None = None,
@@ -91,14 +92,15 @@ def connect(
     Each statement is one commit; for more than one see `trinitylake.spark.transaction`.
 
     Args:
-        root: the URI of the lakehouse.
+        root: the URI of the lakehouse, or its path.
         catalog: its name in SQL.
         spark: the session to add the catalog to; the active one if not given, or a new one if there is none.
         jars: where Iceberg's runtime for Spark is, for a new session, and the clients of the store that the lakehouse
             is in. Without it, the jars of Spark's installation are looked through, and then `spark.jars.packages`
             brings what is missing.
-        storage_options, durability: as for `trinitylake.open`. The options are also settings of the catalog, under
-            Iceberg's names, because the executors read and write files with Iceberg's own clients.
+        storage_options: as for `trinitylake.open`. They are also settings of the catalog, under Iceberg's names,
+            because the executors read and write files with Iceberg's own clients.
+        durability: as for `trinitylake.open`.
         session_config: settings of a new session, such as `spark.master`.
         catalog_config: properties of the Iceberg catalog, which count before those made of the storage options.
 

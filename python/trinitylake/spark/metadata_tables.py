@@ -26,7 +26,7 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.spark.options import Metadata, Options
 
 if TYPE_CHECKING:
-    from trinitylake.lakehouse import Lakehouse
+    from trinitylake.lakehouse.lakehouse import Lakehouse
 
 Row = tuple[Any, ...]
 
@@ -106,7 +106,7 @@ class MetadataReader(DataSourceReader):
 
     def _objects(self, lake: Lakehouse) -> Iterator[Row]:
         """One row for each namespace, table and view. The location is that of the definition file."""
-        version = lake.at(version=self._version)._version
+        version = lake.at(version=self._version).state()
         for kind in ("namespace", "table", "view"):
             for row in version.list(kind).to_pylist():
                 yield kind, row["namespace"], row["name"], row["location"]
@@ -127,7 +127,7 @@ class MetadataReader(DataSourceReader):
 
     def _files(self, lake: Lakehouse) -> Iterator[Row]:
         """One row for each data and delete file of a table."""
-        from trinitylake.iceberg.manifest import read_entries
+        from trinitylake.iceberg_storage.extended_pyiceberg.manifest import read_entries
 
         iceberg = lake.at(version=self._version).table(self._options.table_name).iceberg
         snapshot = iceberg.current_snapshot()

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.lakehouse import open as open_lakehouse
 
 if TYPE_CHECKING:
-    from trinitylake.lakehouse import Lakehouse
-    from trinitylake.table import Table
-    from trinitylake.view_at import ViewAt
+    from trinitylake.lakehouse.lakehouse import Lakehouse
+    from trinitylake.lakehouse.view_at import ViewAt
+    from trinitylake.tables.table import Table
 
 Metadata = Literal["log", "objects", "files", "changes"]
 METADATA: tuple[Metadata, ...] = ("log", "objects", "files", "changes")
@@ -46,7 +47,8 @@ class Options:
         max_versions_per_trigger, max_files_per_trigger: how much one micro-batch of a stream takes at most.
         ignore_changes: a stream goes on where rows were removed or replaced, instead of failing there. What was
             removed stays with the consumer; what was appended in its place arrives.
-        message, author: kept in the log of the lakehouse.
+        message: kept in the log of the lakehouse.
+        author: kept in the log of the lakehouse.
     """
 
     root: str
@@ -120,9 +122,7 @@ class Options:
 
     def open(self) -> Lakehouse:
         """Open the lakehouse; in every process anew."""
-        import trinitylake
-
-        return trinitylake.open(self.root, storage_options=self.storage or None, durability=self.durability)
+        return open_lakehouse(self.root, storage_options=self.storage or None, durability=self.durability)
 
     def reading(self, lake: Lakehouse) -> ViewAt:
         """The version to be read. Raises `VersionNotFound` and `VersionExpired`."""

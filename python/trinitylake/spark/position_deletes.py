@@ -8,7 +8,8 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.table import FileScanTask
 
-from trinitylake.iceberg.io import canonical_uri
+from trinitylake.iceberg_storage.extended_pyiceberg.functions import position_deletes_of
+from trinitylake.iceberg_storage.file_io import canonical_uri
 
 
 def read_position_deletes(io: FileIO, tasks: Iterable[FileScanTask]) -> dict[str, list[pa.ChunkedArray]]:
@@ -16,13 +17,11 @@ def read_position_deletes(io: FileIO, tasks: Iterable[FileScanTask]) -> dict[str
 
     Engines spell one place differently, `file:/x` and `file:///x`, so paths are compared in one spelling.
     """
-    from pyiceberg.io.pyarrow import _read_deletes
-
     tasks = list(tasks)
     files = {delete_file.file_path: delete_file for task in tasks for delete_file in task.delete_files}
     by_location: dict[str, list[pa.ChunkedArray]] = {}
     for delete_file in files.values():
-        for path, positions in _read_deletes(io, delete_file).items():
+        for path, positions in position_deletes_of(io, delete_file).items():
             by_location.setdefault(canonical_uri(path), []).append(positions)
     return {
         task.file.file_path: by_location[location]

@@ -25,19 +25,20 @@ from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
 from trinitylake import _core, core, errors
-from trinitylake.bulk.definitions import BATCH_OBJECTS, KINDS, DefinitionWriter, ObjectRow
-from trinitylake.bulk.registration import (
+from trinitylake.errors import InvalidArgument, ObjectAlreadyExists, ObjectNotFound, RefusedObject, RegistrationFailed
+from trinitylake.lakehouse.bulk.definition_writer import BATCH_OBJECTS, OBJECT_KINDS, DefinitionWriter, ObjectRow
+from trinitylake.lakehouse.bulk.registration import (
     OPTIONAL,
     REQUIRED,
-    Registration,
     check_columns,
     definition_writer,
     key_sizes,
     needs_definitions,
 )
-from trinitylake.errors import InvalidArgument, ObjectAlreadyExists, ObjectNotFound, RefusedObject, RegistrationFailed
+from trinitylake.lakehouse.bulk.target import BulkTarget, Registration
 from trinitylake.spark.leaf_tasks import PARTS, KeyTask, LeafTask
 from trinitylake.spark.sorted_runs import (
+    END_OF_NAMESPACE,
     PART_ROWS,
     PIECES,
     SAMPLED_OF,
@@ -51,7 +52,6 @@ from trinitylake.spark.sorted_runs import (
 
 if TYPE_CHECKING:
     from trinitylake.core import KeySizes
-    from trinitylake.lakehouse import Lakehouse
 
 #: Refused objects that are named; all are counted.
 REFUSED_MAX = 1_000
@@ -59,12 +59,12 @@ REFUSED_MAX = 1_000
 LETTERS = {"namespace": "B", "table": "C", "view": "D"}
 
 _LOCATED = "kind string, namespace string, name string, location string, error_kind string, error string"
-_OBJECTS = "text string, location string"
+_TEXT_AND_LOCATION = "text string, location string"
 
 
 def register(
     spark: SparkSession,
-    lake: Lakehouse,
+    lake: BulkTarget,
     objects: Any,
     *,
     message: str = "",
@@ -77,7 +77,7 @@ def register(
     if not hasattr(DataFrame, "repartitionById"):
         raise InvalidArgument("registration by executors needs PySpark 4.1")
     frame = _frame(spark, objects)
-    base = lake._core.latest()
+    base = lake.core.latest()
     sizes = key_sizes(lake)
     with ExitStack() as kept:
         if needs_definitions(frame.columns):
@@ -92,13 +92,13 @@ def register(
         if dry_run:
             _check_parts(rows.select("rows").mapInArrow(KeyTask(sizes), PARTS).toArrow())
             return Registration(None, *counts.kinds)
-        task = LeafTask(lake._storage, base.definition, counts.rows, counts.first_rows)
+        task = LeafTask(lake.storage, base.definition, counts.rows, counts.first_rows)
         parts = rows.select("rows").mapInArrow(task, PARTS).toArrow()
         _check_parts(parts)
         parts = parts.select(["number", "path", "text", "location"]).set_column(
             0, "number", parts["number"].cast(pa.uint64())
         )
-        version = lake._core.register_parts(base, counts.rows, parts, message, author)
+        version = lake.core.register_parts(base, counts.rows, parts, message, author)
         return Registration(version, *counts.kinds)
 
 
@@ -135,7 +135,7 @@ def _frame(spark: SparkSession, objects: Any) -> DataFrame:
     if isinstance(objects, DataFrame):
         frame = objects
     else:
-        from trinitylake.bulk.registration import read_objects
+        from trinitylake.lakehouse.bulk.registration import read_objects
 
         frame = spark.createDataFrame(read_objects(objects))
     check_columns(frame.columns)
@@ -145,11 +145,11 @@ def _frame(spark: SparkSession, objects: Any) -> DataFrame:
 def _text() -> Column:
     """The key without its padding: see `sort_texts` in the core. Spark compares text by bytes, as the tree does."""
     kind = f.col("kind")
-    letter = f.when(kind == KINDS[0], LETTERS[KINDS[0]])
-    for other in KINDS[1:]:
+    letter = f.when(kind == OBJECT_KINDS[0], LETTERS[OBJECT_KINDS[0]])
+    for other in OBJECT_KINDS[1:]:
         letter = letter.when(kind == other, LETTERS[other])
     name = f.when(kind == "namespace", "").otherwise(f.coalesce("name", f.lit("")))
-    return f.concat(letter, "namespace", f.lit(" "), name)
+    return f.concat(letter, "namespace", f.lit(END_OF_NAMESPACE), name)
 
 
 def _sorted(spark: SparkSession, sources: list[Source], replace: bool, kept: ExitStack) -> DataFrame:
@@ -175,18 +175,19 @@ def _counts(rows: DataFrame, base: _core.Version) -> Counts:
     groups = rows.where("objects is not null").drop("rows", "namespace", "exists").orderBy("part").collect()
     if incomplete := sum(group.incomplete for group in groups):
         raise InvalidArgument(
-            f"{incomplete} objects have a null in kind, namespace or location, or a kind other than {', '.join(KINDS)}"
+            f"{incomplete} objects have a null in kind, namespace or location, or a kind other than "
+            f"{', '.join(OBJECT_KINDS)}"
         )
     for group in groups:
         if group.twice is not None:
-            letter, (namespace, name) = group.twice[0], group.twice[1:].split(" ", 1)
-            kind: Any = next(kind for kind in KINDS if LETTERS[kind] == letter)
+            letter, (namespace, name) = group.twice[0], group.twice[1:].split(END_OF_NAMESPACE, 1)
+            kind: Any = next(kind for kind in OBJECT_KINDS if LETTERS[kind] == letter)
             shown = f"{kind} {namespace}.{name}" if name else f"{kind} {namespace}"
             exists = base.exists(kind, namespace, name)
             raise ObjectAlreadyExists(f"{shown} exists" if exists else f"{shown} is registered twice")
     ends = list(accumulate((group.objects for group in groups), initial=0))
     first_rows = {group.part: first for group, first in zip(groups, ends, strict=False)}
-    kinds = [sum(group[f"new_{kind}s"] for group in groups) for kind in KINDS]
+    kinds = [sum(group[f"new_{kind}s"] for group in groups) for kind in OBJECT_KINDS]
     return Counts(ends[-1], first_rows, sum(group.views for group in groups), kinds)
 
 
@@ -201,7 +202,9 @@ def _check_whole(rows: DataFrame, counts: Counts) -> None:
         rows.select("rows").mapInArrow(names_of_kind(LETTERS[kind]), "name string") for kind in ("view", "table")
     )
     for row in views.join(tables, "name", "left_semi").limit(1).collect():
-        raise ObjectAlreadyExists(f"table {row.name.replace(' ', '.')} exists, and a view cannot have the same name")
+        raise ObjectAlreadyExists(
+            f"table {row.name.replace(END_OF_NAMESPACE, '.')} exists, and a view cannot have the same name"
+        )
 
 
 def _check_parts(parts: pa.Table) -> None:
@@ -250,14 +253,14 @@ def _located(locate: Callable[[list[ObjectRow]], list[str | RefusedObject]], bat
 # The objects that are there
 
 
-def _ranges(lake: Lakehouse, base: _core.Version, wanted: int) -> list[tuple[str | None, str | None]]:
+def _ranges(lake: BulkTarget, base: _core.Version, wanted: int) -> list[tuple[str | None, str | None]]:
     """Ranges of keys, about as many as wanted, that hold all objects; none if there is no object."""
     if next(iter(pa.RecordBatchReader.from_stream(base.scan(columns=["key"]))), None) is None:
         return []
     level = [core.root_path(base.number)]
     keys: list[str] = []
     while level and len(keys) < wanted:
-        nodes = [core.read_node(lake._storage.get(path), path) for path in level]
+        nodes = [core.read_node(lake.storage.get(path), path) for path in level]
         keys += [key for node in nodes for key in node.table["key"].to_pylist()[1 : node.n_keys + 1]]
         level = [path for node in nodes for path in node.table["pnode"].to_pylist() if path is not None]
     keys.sort(key=str.encode)
@@ -268,13 +271,13 @@ def _ranges(lake: Lakehouse, base: _core.Version, wanted: int) -> list[tuple[str
 
 def _existing(
     spark: SparkSession,
-    lake: Lakehouse,
+    lake: BulkTarget,
     number: int,
     sizes: KeySizes,
     ranges: list[tuple[str | None, str | None]],
 ) -> DataFrame:
     """The objects of a version, read by the executors."""
-    storage = lake._storage
+    storage = lake.storage
 
     def scanned(batches: Batches) -> Iterator[pa.RecordBatch]:
         version = _core.Lakehouse.open(storage).version(number)
@@ -285,4 +288,4 @@ def _existing(
                     yield pa.RecordBatch.from_arrays([texts, found["location"]], ["text", "location"])
 
     frame = spark.createDataFrame(ranges, "start string, end string").repartition(len(ranges))
-    return frame.mapInArrow(scanned, _OBJECTS)
+    return frame.mapInArrow(scanned, _TEXT_AND_LOCATION)

@@ -1,4 +1,4 @@
-"""What Spark SQL over a lakehouse takes besides Python: Java, and Iceberg's runtime for Spark, which is a jar.
+"""What Spark SQL over a lakehouse needs besides Python: Java, and Iceberg's runtime for Spark, which is a jar.
 
 The jar is looked for where a session would find it: on the class path, at a path that is given, and else with Spark's
 own resolution of packages, from Maven Central or the mirror that Spark is set up for.
@@ -73,7 +73,7 @@ def jar_settings(jars: Sequence[str], root: str) -> dict[str, str]:
 
 def check_runtime(spark: SparkSession) -> None:
     """Raises `InvalidArgument` if a session has no Iceberg runtime."""
-    jvm: Any = spark._jvm
+    jvm: Any = spark._jvm  # noqa: SLF001 (PySpark has no public way to the JVM)
     try:
         jvm.java.lang.Class.forName(CATALOG_CLASS, False, jvm.java.lang.Thread.currentThread().getContextClassLoader())
     except Exception as error:

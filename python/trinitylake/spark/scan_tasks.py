@@ -23,7 +23,7 @@ from trinitylake.spark.options import Options
 from trinitylake.spark.types import arrow_schema_of, to_spark_batch
 
 if TYPE_CHECKING:
-    from trinitylake.iceberg.io import LakehouseFileIO
+    from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
 #: What opening one more file costs, as a size: many small files make fewer tasks than their bytes alone would.
 OPEN_FILE_COST_BYTES = 4 << 20
@@ -83,16 +83,14 @@ class ScanPlan:
 
     def read(self, tasks: Sequence[FileScanTask]) -> Iterator[pa.RecordBatch]:
         """The rows of these files, as Spark takes them, one batch at a time."""
-        from pyiceberg.io.pyarrow import ArrowScan
-
+        from trinitylake.iceberg_storage.extended_pyiceberg.functions import record_batches_of
         from trinitylake.spark.position_deletes import read_position_deletes
 
         target = arrow_schema_of(self.schema)
         io = self._io()
         projected = _select(self.metadata.schema(), self.columns)
-        scan = ArrowScan(self.metadata, io, projected, self.filter)
         deletes = read_position_deletes(io, tasks)
-        for batch in scan._record_batches_from_scan_tasks_and_deletes(tasks, deletes):
+        for batch in record_batches_of(self.metadata, io, projected, self.filter, tasks, deletes):
             yield to_spark_batch(batch.rename_columns(self._spark_names(batch.schema.names)), target)
 
     def _spark_names(self, names: list[str]) -> list[str]:
@@ -123,7 +121,7 @@ class ScanPartition(InputPartition):
 def storage_io(options: Options) -> LakehouseFileIO:
     """The file access of the lakehouse, without reading any version of it."""
     from trinitylake import _core
-    from trinitylake.iceberg.io import LakehouseFileIO
+    from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
     return LakehouseFileIO(_core.Storage(options.root, options.storage or None, options.durability))
 

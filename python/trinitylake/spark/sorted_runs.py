@@ -19,6 +19,8 @@ import pyarrow.compute as pc
 
 #: Objects in a part: some 150 bytes each, and twice that while they are sorted.
 PART_ROWS = 125_000
+#: Between namespace and name in the text of a key (see `sort_texts` in the core).
+END_OF_NAMESPACE = "\x01"
 #: Objects that a task sorts at a time before it hands them over.
 RUN_ROWS = 125_000
 #: Objects in one stream: some 400 kB. Java's collector handles arrays from half a megabyte on one by one.
@@ -198,7 +200,7 @@ def _same_as_next(objects: pa.Table) -> pa.Array:
 def _namespaces(objects: pa.Table) -> Iterator[pa.RecordBatch]:
     """The namespaces that are there, and those that tables and views are in, each once in a part."""
     below = objects.slice(0, objects.num_rows - _of_kind(objects, "E").num_rows)
-    first = pc.list_element(pc.split_pattern(below["text"].combine_chunks(), " ", max_splits=1), 0)
+    first = pc.list_element(pc.split_pattern(below["text"].combine_chunks(), END_OF_NAMESPACE, max_splits=1), 0)
     found = pc.unique(first)
     names, exists = pc.utf8_slice_codeunits(found, 1), pc.less(found, "C")
     if len(names):

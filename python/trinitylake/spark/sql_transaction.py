@@ -12,13 +12,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from trinitylake.errors import TrinityLakeError
-from trinitylake.settings import Isolation
+from trinitylake.lakehouse.settings import Isolation
 from trinitylake.spark.connection import Connection, connection_of, unique_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from trinitylake.checks import Check
+    from trinitylake.lakehouse.checks import Check
+    from trinitylake.lakehouse.transaction import Transaction
 
 
 class SparkTransaction:
@@ -63,7 +64,7 @@ class SparkTransaction:
         """What lets other clients in."""
         return self._connection.server.token
 
-    def add_check(self, check: str | Check) -> None:
+    def add_check(self, check: str | Check[Transaction]) -> None:
         """Something that must hold when the transaction commits; see `trinitylake.Transaction.add_check`."""
         with self._connection.server.transactions.borrowed(self.id) as transaction:
             transaction.add_check(check)
@@ -134,7 +135,11 @@ def transaction(
 
     Args:
         spark: a session that `connect` returned.
-        isolation, message, author, id, properties: as for `trinitylake.Lakehouse.begin`.
+        isolation: this and what follows as for `trinitylake.Lakehouse.begin`.
+        message: for the log.
+        author: for the log.
+        id: makes the commit exactly-once.
+        properties: for the log.
         catalog: the name that was given to `connect`.
     """
     connection = connection_of(spark, catalog)

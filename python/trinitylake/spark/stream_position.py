@@ -11,13 +11,13 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from trinitylake.errors import CorruptFile, InvalidArgument, ObjectNotFound, VersionExpired
-from trinitylake.identifier import split
+from trinitylake.names import split
 from trinitylake.spark.options import Options
 
 if TYPE_CHECKING:
-    from trinitylake.lakehouse import Lakehouse
-    from trinitylake.table import Table
-    from trinitylake.view_at import ViewAt
+    from trinitylake.lakehouse.lakehouse import Lakehouse
+    from trinitylake.lakehouse.view_at import ViewAt
+    from trinitylake.tables.table import Table
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class TableHistory:
                 yield Step(number, sorted(tasks, key=lambda task: task.file.file_path), current)
 
     def _location(self, view: ViewAt) -> str | None:
-        return view._version.locate("table", self._namespace, self._name)
+        return view.state().locate("table", self._namespace, self._name)
 
     def _check_same_table(self, table: Table) -> None:
         if self._table_id and table.id != self._table_id:
@@ -192,7 +192,7 @@ def _current(table: Table) -> int | None:
 
 def _files_of(table: Table, snapshot: Snapshot) -> list[FileScanTask]:
     """The data files that a snapshot added."""
-    from trinitylake.iceberg.manifest import read_entries
+    from trinitylake.iceberg_storage.extended_pyiceberg.manifest import read_entries
 
     io = table.iceberg.io
     return [

@@ -12,10 +12,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.scan import parse_filter
 from trinitylake.spark.options import Options
 from trinitylake.spark.scan_tasks import ALL_ROWS, ScanPartition, ScanPlan
 from trinitylake.spark.stream_position import Position, TableHistory
+from trinitylake.tables.filters import parse_filter
 
 if TYPE_CHECKING:
     import pyarrow as pa

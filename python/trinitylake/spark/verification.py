@@ -7,6 +7,7 @@ So the work is split the same way, and finds the same, whoever does it.
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,19 +15,19 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from trinitylake import core
-from trinitylake.definitions import PARSERS
+from trinitylake.definitions import MANAGED, PARSERS, TableDef
 from trinitylake.errors import TrinityLakeError
-from trinitylake.lakehouse import open as open_lakehouse
+from trinitylake.lakehouse.lakehouse import open as open_lakehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from trinitylake import _core
     from trinitylake.core import KeySizes
-    from trinitylake.lakehouse import Durability
+    from trinitylake.lakehouse.lakehouse import Durability
 
 #: How many files one task reads at the same time.
-READ_THREADS = 16
+NODE_READ_THREADS = 16
 #: Subtrees for each core: they differ in size, so a core that is done takes another one.
 SUBTREES_PER_CORE = 4
 #: No tree is as high. It ends a walk that a damaged tree sends in circles.
@@ -49,12 +50,14 @@ class Verification:
         version: the version that was verified.
         nodes: how many node files were read.
         definitions: how many definition files were read.
+        files: how many files of tables were looked for, if that was asked for.
         problems: by path; empty if all is well.
     """
 
     version: int
     nodes: int = 0
     definitions: int = 0
+    files: int = 0
     problems: tuple[Problem, ...] = ()
 
     def __add__(self, other: Verification) -> Verification:
@@ -62,6 +65,7 @@ class Verification:
             self,
             nodes=self.nodes + other.nodes,
             definitions=self.definitions + other.definitions,
+            files=self.files + other.files,
             problems=tuple(sorted({*self.problems, *other.problems})),
         )
 
@@ -109,6 +113,7 @@ class Verifier:
         version: the number.
         order: rows of every key table.
         sizes: of the parts of keys.
+        looks_for_files: of tables, too.
     """
 
     root: str
@@ -117,6 +122,7 @@ class Verifier:
     version: int
     order: int
     sizes: KeySizes
+    looks_for_files: bool = False
 
     def storage(self) -> _core.Storage:
         """The storage, opened anew."""
@@ -128,7 +134,7 @@ class Verifier:
         """Everything in a subtree, depth first, so that memory holds one path of nodes."""
         result = Verification(self.version)
         waiting = [subtree]
-        with ThreadPoolExecutor(READ_THREADS) as pool:
+        with ThreadPoolExecutor(NODE_READ_THREADS) as pool:
             while waiting:
                 visited = self.visit(storage, waiting.pop())
                 waiting += reversed(visited.children)
@@ -138,8 +144,11 @@ class Verifier:
     def verdict(self, storage: _core.Storage, visited: Visited, pool: ThreadPoolExecutor) -> Verification:
         """A node that was visited, and the definitions that it decides about."""
         found = pool.map(lambda named: self._definition(storage, *named), self._named(visited.locations), chunksize=1)
-        problems = [*visited.problems, *(problem for problem in found if problem is not None)]
-        return Verification(self.version, 1, len(visited.locations), tuple(sorted(problems)))
+        problems, n_files = list(visited.problems), 0
+        for one, n_of_table in found:
+            problems += one
+            n_files += n_of_table
+        return Verification(self.version, 1, len(visited.locations), n_files, tuple(sorted(problems)))
 
     def visit(self, storage: _core.Storage, subtree: Subtree) -> Visited:
         """Read and check one node, with the messages from above in effect."""
@@ -200,21 +209,42 @@ class Verifier:
             except TrinityLakeError as error:
                 yield f"key {key!r}: {error}", location
 
-    def _definition(self, storage: _core.Storage, kind: str, location: str) -> Problem | None:
+    def _definition(self, storage: _core.Storage, kind: str, location: str) -> tuple[list[Problem], int]:
+        """What is wrong with a definition, and with the files of its table; and how many of these were looked for."""
         parse = PARSERS.get(kind)
         if parse is None:
-            return Problem(location, kind)
+            return [Problem(location, kind)], 0
         try:
-            parse(storage.get(location), location)
+            definition = parse(storage.get(location), location)
         except TrinityLakeError as error:
-            return Problem(location, str(error))
-        return None
+            return [Problem(location, str(error))], 0
+        if not (self.looks_for_files and isinstance(definition, TableDef) and definition.table_type == MANAGED):
+            return [], 0
+        return self._files(storage, definition, location)
+
+    def _files(self, storage: _core.Storage, definition: TableDef, location: str) -> tuple[list[Problem], int]:
+        from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+        from trinitylake.iceberg_storage.metadata import read_metadata
+        from trinitylake.iceberg_storage.table_files import TableFiles
+        from trinitylake.tables.table_definition import metadata_path
+
+        io = LakehouseFileIO(storage)
+        try:
+            path = metadata_path(definition, location)
+            metadata = read_metadata(io, io.uri_of(path), path)
+        except TrinityLakeError as error:
+            return [Problem(location, str(error))], 1
+        except FileNotFoundError:
+            return [Problem(path, "it is missing")], 1
+        found = list(TableFiles(io, metadata).found())
+        return [Problem(one.path, one.problem) for one in found if one.problem], len(found) + 1
 
 
 def verify(
-    root: str,
+    root: str | os.PathLike[str],
     *,
     version: int | None = None,
+    files: bool = False,
     engine: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
     durability: Durability | None = None,
@@ -224,9 +254,12 @@ def verify(
     Args:
         root: the URI of the lakehouse.
         version: the latest if not given.
+        files: look also for the files of managed tables: metadata, manifest lists, manifests, data files, statistics.
+            Manifest lists and manifests are read; of the others only the names are looked up.
         engine: a Spark session to share the work among its executors; without one it is done here. The result is
             the same.
-        storage_options, durability: as for `trinitylake.open`; sent to the executors, written nowhere.
+        storage_options: as for `trinitylake.open`; sent to the executors, written nowhere.
+        durability: as for `trinitylake.open`.
 
     Raises:
         VersionNotFound, VersionExpired: there is no such version.
@@ -237,13 +270,13 @@ def verify(
 
     lake = open_lakehouse(root, storage_options=storage_options, durability=durability)
     view = lake.at(version=version)
-    definition = parse_lakehouse_def(view._version.definition)
+    definition = parse_lakehouse_def(view.state().definition)
     sizes = KeySizes(
         definition.namespace_name_max_size_bytes,
         definition.table_name_max_size_bytes,
         definition.view_name_max_size_bytes,
     )
-    verifier = Verifier(lake.uri, dict(storage_options or {}), durability, view.version, definition.order, sizes)
+    verifier = Verifier(lake.uri, dict(storage_options or {}), durability, view.version, definition.order, sizes, files)
     wanted = 1 if engine is None else engine.sparkContext.defaultParallelism * SUBTREES_PER_CORE
     result, subtrees = _split(verifier, Subtree(core.root_path(view.version)), wanted)
     if engine is None:
@@ -258,7 +291,7 @@ def _split(verifier: Verifier, root: Subtree, wanted: int) -> tuple[Verification
     """Walk down level by level until there are as many subtrees as wanted: what was seen on the way, and they."""
     result, level = Verification(verifier.version), [root]
     storage = verifier.storage()
-    with ThreadPoolExecutor(READ_THREADS) as pool:
+    with ThreadPoolExecutor(NODE_READ_THREADS) as pool:
         while level and len(level) < wanted:
             visited = [verifier.visit(storage, subtree) for subtree in level]
             for one in visited:

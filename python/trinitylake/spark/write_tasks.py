@@ -20,14 +20,15 @@ from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql.datasource import WriterCommitMessage
 
-from trinitylake import rows
 from trinitylake.errors import InvalidArgument, TrinityLakeError
-from trinitylake.iceberg_errors import translated
+from trinitylake.iceberg_storage.errors import translated
+from trinitylake.iceberg_storage.extended_pyiceberg.functions import data_files_of
 from trinitylake.spark.options import Options
 from trinitylake.spark.scan_tasks import storage_io, without_history
+from trinitylake.tables import input_rows as rows
 
 if TYPE_CHECKING:
-    from trinitylake.table import Table
+    from trinitylake.tables.table import Table
 
 #: How many bytes of Arrow data a task gathers before it writes them. In Parquet they are a fraction of that.
 BUFFER_SIZE_BYTES = 256 << 20
@@ -90,8 +91,6 @@ class WritePlan:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> WrittenFiles:
         """Write the rows of one task. Runs on an executor; what it wrote is gone again if it fails."""
-        from pyiceberg.io.pyarrow import _dataframe_to_data_files
-
         io = storage_io(self.options)
         properties = {**self.metadata.properties, TableProperties.WRITE_DATA_PATH: self.folder.rstrip("/")}
         metadata = self.metadata.model_copy(update={"properties": properties})
@@ -100,7 +99,7 @@ class WritePlan:
             for gathered in _gathered(batches):
                 conformed = rows.conform(gathered, metadata.schema())
                 with translated(self.table_name):
-                    files += _dataframe_to_data_files(metadata, conformed, io)
+                    files += data_files_of(metadata, conformed, io)
         except BaseException:
             for path in io.written_paths:
                 with suppress(TrinityLakeError):  # the driver deletes what is left
@@ -113,7 +112,7 @@ class WritePlan:
         with suppress(TrinityLakeError):
             io = storage_io(self.options)
             kept = {io.path_of(file.file_path) for file in files_of(messages)}
-            for path, _, _ in io.storage.list(io.path_of(self.folder.rstrip("/")) + "/"):  # type: ignore[attr-defined]
+            for path, _, _ in io.storage.list(io.path_of(self.folder.rstrip("/")) + "/"):
                 if path not in kept:
                     with suppress(TrinityLakeError):
                         io.storage.delete(path)

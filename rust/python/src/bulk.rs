@@ -1,4 +1,5 @@
-//! Parts of a tree that many processes build together, and what sorting their objects takes.
+//! For registration by many processes: each writes some leaves of the tree; and the texts by which objects are
+//! sorted before.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -34,6 +34,7 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         }
         Error::CommitStateUnknown(_) => ("CommitStateUnknown", None),
         Error::TransactionExpired(_) => ("TransactionExpired", None),
+        Error::TransactionClosed(_) => ("TransactionClosed", None),
         Error::VersionNotFound(_) => ("VersionNotFound", None),
         Error::VersionExpired(_) => ("VersionExpired", None),
         Error::CorruptFile { path, .. } => ("CorruptFile", Some([("path", path)].into_py_dict(py)?)),
@@ -42,8 +43,10 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         Error::Storage { retryable, .. } => {
             ("StorageError", Some([("retryable", *retryable)].into_py_dict(py)?))
         }
+        Error::StorageRefused(_) => ("StorageError", Some([("retryable", false)].into_py_dict(py)?)),
         Error::PermissionDenied(_) => ("PermissionDenied", None),
         Error::NotALakehouse(_) => ("NotALakehouse", None),
+        Error::LakehouseMoved(_) => ("LakehouseMoved", None),
     };
     let class = py.import("trinitylake.errors")?.getattr(class)?;
     Ok(PyErr::from_value(class.call((message,), attributes.as_ref())?))

@@ -8,16 +8,16 @@ use arrow_array::builder::StringBuilder;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3_arrow::input::AnyRecordBatch;
+use trinitylake::bulk_registration::{check, check_size, register, register_parts};
 use trinitylake::definition::LakehouseDefinition;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::Error;
+use trinitylake::expiry;
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
-use trinitylake::register::{check, check_size, register, register_parts};
+use trinitylake::lakehouse::time_travel;
 use trinitylake::transaction::distributed;
 use trinitylake::transaction::fate::{Fate, fate};
 use trinitylake::transaction::{Isolation, Transaction as CoreTransaction, TransactionOptions};
-use trinitylake::version::expiry;
-use trinitylake::version::time_travel;
 
 use crate::arrow;
 use crate::bulk::parts_of;
@@ -31,6 +31,14 @@ use crate::version::{Version, VersionInfo, parse_kind};
 pub struct Lakehouse {
     inner: Arc<CoreLakehouse>,
     storage: Py<Storage>,
+}
+
+impl Lakehouse {
+    /// Its storage knows the roots that the lakehouse had before.
+    fn new(py: Python<'_>, inner: Arc<CoreLakehouse>, storage: &Py<Storage>) -> PyResult<Lakehouse> {
+        let storage = Py::new(py, storage.get().with_other_roots(inner.placement().other_roots()))?;
+        Ok(Lakehouse { inner, storage })
+    }
 }
 
 #[pymethods]
@@ -47,7 +55,7 @@ impl Lakehouse {
             .map_err(to_python)?;
         let files = storage.get().shared();
         let created = CoreLakehouse::create(files, SystemEnvironment::shared(), definition, cache_size_bytes);
-        Ok(Lakehouse { inner: run(py, created)?, storage })
+        Lakehouse::new(py, run(py, created)?, &storage)
     }
 
     #[staticmethod]
@@ -55,12 +63,18 @@ impl Lakehouse {
     fn open(py: Python<'_>, storage: Py<Storage>, cache_size_bytes: Option<u64>) -> PyResult<Lakehouse> {
         let files = storage.get().shared();
         let opened = CoreLakehouse::open(files, SystemEnvironment::shared(), cache_size_bytes);
-        Ok(Lakehouse { inner: run(py, opened)?, storage })
+        Lakehouse::new(py, run(py, opened)?, &storage)
     }
 
     #[getter]
     fn storage(&self, py: Python<'_>) -> Py<Storage> {
         self.storage.clone_ref(py)
+    }
+
+    /// Does the lakehouse lie where it records, or has it never recorded a place?
+    #[getter]
+    fn is_placed(&self) -> bool {
+        self.inner.placement().is_recorded()
     }
 
     fn latest(&self, py: Python<'_>) -> PyResult<Version> {
@@ -77,8 +91,8 @@ impl Lakehouse {
 
     #[pyo3(signature = (limit=None, before=None))]
     fn log(&self, py: Python<'_>, limit: Option<usize>, before: Option<u64>) -> PyResult<Vec<VersionInfo>> {
-        let versions = run(py, self.inner.log(limit, before))?;
-        Ok(versions.iter().map(|version| Version::info_of(version)).collect())
+        let past = run(py, self.inner.history(limit, before))?;
+        Ok(past.iter().map(VersionInfo::of).collect())
     }
 
     #[pyo3(signature = (isolation="snapshot", id=None, message="", author="", properties=None, base=None))]
@@ -119,8 +133,16 @@ impl Lakehouse {
         Ok(match run(py, fate(&self.inner, id))? {
             Fate::Committed(version) => ("committed", version),
             Fate::Undone { version, .. } => ("undone", Some(version)),
+            Fate::RolledBack => ("rolled back", None),
             Fate::NotCommitted => ("not committed", None),
             Fate::Unknown => ("unknown", None),
+        })
+    }
+
+    fn is_recorded(&self, py: Python<'_>, id: &str) -> PyResult<bool> {
+        run(py, async {
+            let latest = self.inner.latest().await?;
+            Ok(latest.get(&latest.config.names.transaction_key(id)?).await?.is_some())
         })
     }
 

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 
 #[pymodule(gil_used = true)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<storage::Storage>()?;
+    storage::add_to(module)?;
     module.add_class::<lakehouse::Lakehouse>()?;
     module.add_class::<version::Version>()?;
     module.add_class::<version::VersionInfo>()?;

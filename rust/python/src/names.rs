@@ -7,7 +7,7 @@ use pyo3_arrow::{PyArray, PyRecordBatch};
 use trinitylake::batch;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::key::NameSizes;
-use trinitylake::location::{self, RootUri};
+use trinitylake::root_uri::{self, RootUri};
 use trinitylake::{key, path};
 
 use crate::arrow;
@@ -48,8 +48,8 @@ fn definition_path(kind: &str, namespace: &str, name: &str, max_size_bytes: usiz
 }
 
 #[pyfunction]
-fn table_location(namespace: &str, name: &str, id: &str) -> String {
-    path::table_location(namespace, name, id)
+fn managed_table_folder(namespace: &str, name: &str, id: &str) -> String {
+    trinitylake::managed_table_folder::managed_table_folder(namespace, name, id)
 }
 
 #[pyfunction]
@@ -92,7 +92,7 @@ fn normalize_root(uri: &str) -> PyResult<String> {
 
 #[pyfunction]
 fn check_location(location: &str) -> PyResult<()> {
-    location::check_location(location).map_err(to_python)
+    root_uri::check_location(location).map_err(to_python)
 }
 
 pub fn add_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -101,7 +101,7 @@ pub fn add_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(root_path, module)?)?;
     module.add_function(wrap_pyfunction!(root_version, module)?)?;
     module.add_function(wrap_pyfunction!(definition_path, module)?)?;
-    module.add_function(wrap_pyfunction!(table_location, module)?)?;
+    module.add_function(wrap_pyfunction!(managed_table_folder, module)?)?;
     module.add_function(wrap_pyfunction!(encode_keys, module)?)?;
     module.add_function(wrap_pyfunction!(decode_keys, module)?)?;
     module.add_function(wrap_pyfunction!(check_name, module)?)?;

@@ -1,4 +1,4 @@
-//! The one door out of Python: releases the GIL, honours Ctrl-C, survives fork.
+//! Calls from Python into the core, all of them: releases the GIL, honours Ctrl-C, survives fork.
 //!
 //! No thread exists before the first call that needs one. A forked child inherits the memory of its
 //! parent's runtime but not its threads, so it gets one of its own and leaks the other.
@@ -67,7 +67,7 @@ pub fn run_to_end<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T
     py.detach(|| runtime.block_on(future)).map_err(to_python)
 }
 
-/// Waits for what goes on beside the calls: hints that are being written. For the end of the process.
+/// Waits for tasks in the background, such as hints that are being written. Called when the process ends.
 #[pyfunction]
 pub fn finish_background_tasks(py: Python<'_>, timeout_seconds: f64) {
     let owner = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner).map(|(owner, _)| owner);

@@ -1,6 +1,6 @@
 //! Files below a root, for the Python layers that keep files of their own: Iceberg metadata and data.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,9 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::{Error, Result};
-use trinitylake::location::RootUri;
-use trinitylake::storage::{CountingStorage, Durability, FileInfo, PutOutcome, Storage as CoreStorage, open};
+use trinitylake::root_uri::RootUri;
+use trinitylake::storage::options::{S3Settings as CoreS3Settings, iceberg_properties as properties_of};
+use trinitylake::storage::{
+    CountingStorage, Durability, FileInfo, PutOutcome, RetryPolicy, RetryingStorage, Storage as CoreStorage,
+    open,
+};
 
 use crate::errors::to_python;
 use crate::runtime::run;
@@ -24,10 +29,26 @@ pub struct Storage {
     /// As they were given, to open the same storage in another process.
     options: Option<HashMap<String, String>>,
     durability: Option<String>,
+    /// Roots that the lakehouse had before: what is named below them lies below `root`.
+    other_roots: Vec<String>,
     counting: Arc<CountingStorage>,
+    /// The same, for the calls of Python.
+    retrying: RetryingStorage,
 }
 
 impl Storage {
+    /// The same storage of a lakehouse that had these roots, too.
+    pub fn with_other_roots(&self, other_roots: Vec<String>) -> Self {
+        Storage {
+            root: self.root.clone(),
+            options: self.options.clone(),
+            durability: self.durability.clone(),
+            other_roots,
+            counting: self.counting.clone(),
+            retrying: with_retries(&self.counting),
+        }
+    }
+
     pub fn shared(&self) -> Arc<dyn CoreStorage> {
         self.counting.clone()
     }
@@ -36,23 +57,32 @@ impl Storage {
 #[pymethods]
 impl Storage {
     #[new]
-    #[pyo3(signature = (root, options=None, durability=None))]
-    fn new(root: &str, options: Option<HashMap<String, String>>, durability: Option<&str>) -> PyResult<Self> {
+    #[pyo3(signature = (root, options=None, durability=None, other_roots=Vec::new()))]
+    fn new(
+        root: &str,
+        options: Option<HashMap<String, String>>,
+        durability: Option<&str>,
+        other_roots: Vec<String>,
+    ) -> PyResult<Self> {
         let root = RootUri::parse(root).map_err(to_python)?;
         let parsed = durability.map_or(Ok(Durability::default()), Durability::from_str).map_err(to_python)?;
         let storage =
             PerProcess::open(root.clone(), options.clone().unwrap_or_default(), parsed).map_err(to_python)?;
+        let counting = Arc::new(CountingStorage::new(Arc::new(storage)));
         Ok(Storage {
             root,
             options,
             durability: durability.map(str::to_string),
-            counting: Arc::new(CountingStorage::new(Arc::new(storage))),
+            other_roots,
+            retrying: with_retries(&counting),
+            counting,
         })
     }
 
     /// What pickle needs: tasks on other machines open the same storage. Credentials travel with it.
-    fn __getnewargs__(&self) -> (&str, Option<HashMap<String, String>>, Option<&str>) {
-        (self.root.as_str(), self.options.clone(), self.durability.as_deref())
+    #[allow(clippy::type_complexity, reason = "the arguments of `new`")]
+    fn __getnewargs__(&self) -> (&str, Option<HashMap<String, String>>, Option<&str>, Vec<String>) {
+        (self.root.as_str(), self.options.clone(), self.durability.as_deref(), self.other_roots.clone())
     }
 
     #[getter]
@@ -60,8 +90,14 @@ impl Storage {
         self.root.as_str()
     }
 
+    /// Roots that the lakehouse had before, as far as it is known: what is named below them lies below `root`.
+    #[getter]
+    fn other_roots(&self) -> Vec<String> {
+        self.other_roots.clone()
+    }
+
     fn get<'py>(&self, py: Python<'py>, path: &str) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes = run(py, self.counting.get(path))?;
+        let bytes = run(py, self.retrying.get(path))?;
         Ok(PyBytes::new(py, &bytes))
     }
 
@@ -72,26 +108,26 @@ impl Storage {
         offset: u64,
         length: u64,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes = run(py, self.counting.get_range(path, offset..offset.saturating_add(length)))?;
+        let bytes = run(py, self.retrying.get_range(path, offset..offset.saturating_add(length)))?;
         Ok(PyBytes::new(py, &bytes))
     }
 
     fn size(&self, py: Python<'_>, path: &str) -> PyResult<u64> {
-        Ok(run(py, self.counting.head(path))?.size_bytes)
+        Ok(run(py, self.retrying.head(path))?.size_bytes)
     }
 
     fn exists(&self, py: Python<'_>, path: &str) -> PyResult<bool> {
-        run(py, self.counting.exists(path))
+        run(py, self.retrying.exists(path))
     }
 
     fn put(&self, py: Python<'_>, path: &str, data: &[u8]) -> PyResult<()> {
         let bytes = Bytes::copy_from_slice(data);
-        run(py, put_new(self.counting.as_ref(), path, bytes))
+        run(py, put_new(&self.retrying, path, bytes))
     }
 
     fn put_many(&self, py: Python<'_>, files: Vec<(String, Vec<u8>)>) -> PyResult<()> {
         use futures::{StreamExt, TryStreamExt, stream};
-        let storage = self.counting.as_ref();
+        let storage = &self.retrying;
         run(
             py,
             stream::iter(files)
@@ -102,12 +138,12 @@ impl Storage {
     }
 
     fn list(&self, py: Python<'_>, prefix: &str) -> PyResult<Vec<(String, u64, u64)>> {
-        let files = run(py, self.counting.list(prefix))?;
+        let files = run(py, self.retrying.list(prefix))?;
         Ok(files.into_iter().map(|file| (file.path, file.size_bytes, file.modified_millis)).collect())
     }
 
     fn delete(&self, py: Python<'_>, path: &str) -> PyResult<()> {
-        run(py, self.counting.delete(path))
+        run(py, self.retrying.delete(path))
     }
 
     fn counters(&self) -> HashMap<&'static str, u64> {
@@ -119,8 +155,12 @@ impl Storage {
     }
 }
 
-async fn put_new(storage: &dyn CoreStorage, path: &str, bytes: Bytes) -> Result<()> {
-    match storage.put_if_absent(path, bytes).await? {
+fn with_retries(storage: &Arc<CountingStorage>) -> RetryingStorage {
+    RetryingStorage::new(storage.clone(), SystemEnvironment::shared())
+}
+
+async fn put_new(storage: &RetryingStorage, path: &str, bytes: Bytes) -> Result<()> {
+    match storage.create(path, &bytes).await? {
         PutOutcome::Created => Ok(()),
         PutOutcome::AlreadyExists => Err(Error::ObjectAlreadyExists(format!("{path}: the file exists"))),
     }
@@ -155,6 +195,14 @@ impl PerProcess {
 
 #[async_trait::async_trait]
 impl CoreStorage for PerProcess {
+    fn root(&self) -> &str {
+        self.root.as_str()
+    }
+
+    fn retry_policy(&self) -> RetryPolicy {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).1.retry_policy()
+    }
+
     async fn get(&self, path: &str) -> Result<Bytes> {
         self.get_storage()?.get(path).await
     }
@@ -186,4 +234,53 @@ impl CoreStorage for PerProcess {
     async fn exists(&self, path: &str) -> Result<bool> {
         self.get_storage()?.exists(path).await
     }
+}
+
+/// How to reach S3, as the storage options and the environment of this process say it.
+#[pyclass(frozen, get_all, module = "trinitylake._core")]
+pub struct S3Settings {
+    access_key_id: Option<String>,
+    secret_access_key: Option<String>,
+    session_token: Option<String>,
+    region: Option<String>,
+    endpoint: Option<String>,
+    is_bucket_in_host: bool,
+}
+
+#[pymethods]
+impl S3Settings {
+    #[new]
+    fn new(storage_options: HashMap<String, String>) -> PyResult<Self> {
+        let CoreS3Settings {
+            access_key_id,
+            secret_access_key,
+            session_token,
+            region,
+            endpoint,
+            is_bucket_in_host,
+        } = CoreS3Settings::from_options(&storage_options).map_err(to_python)?;
+        Ok(S3Settings {
+            access_key_id,
+            secret_access_key,
+            session_token,
+            region,
+            endpoint,
+            is_bucket_in_host,
+        })
+    }
+}
+
+#[pyfunction]
+fn iceberg_properties(
+    root: &str,
+    storage_options: HashMap<String, String>,
+) -> PyResult<BTreeMap<String, String>> {
+    let root = RootUri::parse(root).map_err(to_python)?;
+    properties_of(root.scheme(), &storage_options).map_err(to_python)
+}
+
+pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Storage>()?;
+    module.add_class::<S3Settings>()?;
+    module.add_function(wrap_pyfunction!(iceberg_properties, module)?)
 }

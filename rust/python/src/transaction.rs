@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 use trinitylake::error::Result as CoreResult;
 use trinitylake::transaction::distributed::SavedTransaction as CoreSaved;
 use trinitylake::transaction::{
-    Clash as CoreClash, Clashes as CoreClashes, CommitLimits, Coordination, Outcome,
+    Clash as CoreClash, Clashes as CoreClashes, CommitLimits, Coordination, Files, Outcome,
     Transaction as CoreTransaction,
 };
 
@@ -52,7 +52,7 @@ impl Clash {
     }
 }
 
-/// What stands in the way of a commit and can be resolved.
+/// Conflicts of a commit that can be resolved.
 #[pyclass(frozen, get_all, module = "trinitylake._core")]
 pub struct Clashes {
     tables: Vec<Py<Clash>>,
@@ -119,7 +119,7 @@ impl Transaction {
         self.base.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Looks at or changes the transaction, without the GIL: whoever holds the lock may wait for it.
+    /// Reads or changes the transaction, without the GIL: another thread that holds the lock may wait for the GIL.
     fn locked<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut CoreTransaction) -> T + Send) -> T {
         py.detach(|| act(&mut self.inner.blocking_lock()))
     }
@@ -264,6 +264,17 @@ impl Transaction {
         self.locked(py, |transaction| transaction.set_lakehouse_definition(definition)).map_err(to_python)
     }
 
+    /// Raises `LakehouseMoved` if nothing may be written where the lakehouse was opened.
+    fn check_writable(&self, py: Python<'_>) -> PyResult<()> {
+        self.locked(py, |transaction| transaction.check_writable()).map_err(to_python)
+    }
+
+    /// Records the root at which the lakehouse was opened; says whether that changes anything.
+    #[pyo3(signature = (former=Vec::new()))]
+    fn relocate(&self, py: Python<'_>, former: Vec<String>) -> PyResult<bool> {
+        self.locked(py, |transaction| transaction.relocate(&former)).map_err(to_python)
+    }
+
     /// The committed version, or the clashes to resolve. Not interrupted by signals: a commit that stops
     /// half-way would leave its caller not knowing what it did.
     #[pyo3(signature = (max_attempts=None, timeout_seconds=None, coordination=None))]
@@ -321,8 +332,21 @@ impl Transaction {
         self.locked(py, CoreTransaction::end_watch);
     }
 
-    fn rollback(&self, py: Python<'_>) {
-        self.locked(py, CoreTransaction::rollback);
+    /// Gives up, for everybody. Not interrupted by signals: it may have to make a version.
+    fn rollback(&self, py: Python<'_>) -> PyResult<()> {
+        with!(self, py, run_to_end, |transaction| transaction.rollback()).map(drop)
+    }
+
+    /// Did its commit end without an answer?
+    #[getter]
+    fn is_unknown(&self, py: Python<'_>) -> bool {
+        self.locked(py, |transaction| transaction.is_unknown())
+    }
+
+    /// Can no version ever refer to the files that the transaction wrote?
+    #[getter]
+    fn files_are_unreachable(&self, py: Python<'_>) -> bool {
+        self.locked(py, |transaction| matches!(transaction.files(), Files::Unreachable(_)))
     }
 
     #[getter]
@@ -350,9 +374,5 @@ impl Transaction {
         let attachment = Bytes::copy_from_slice(attachment);
         self.locked(py, |transaction| (transaction.attachment, transaction.checks) = (attachment, checks));
         with!(self, py, run_to_end, |transaction| transaction.save())
-    }
-
-    fn discard(&self, py: Python<'_>) -> PyResult<()> {
-        with!(self, py, run_to_end, |transaction| transaction.discard())
     }
 }

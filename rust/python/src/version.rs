@@ -12,6 +12,7 @@ use pyo3::types::PyBytes;
 use pyo3_arrow::{PyArray, PyRecordBatchReader};
 use trinitylake::error::Error;
 use trinitylake::key::{KeyRange, NameSizes, ObjectKind};
+use trinitylake::lakehouse::Past;
 use trinitylake::path::root_version;
 use trinitylake::tree::diff::Difference;
 use trinitylake::tree::scan::{Scan, ScanBatch};
@@ -60,7 +61,7 @@ impl Listing {
     }
 
     pub fn push(&mut self, key: &str, location: &str) {
-        // Keys of another shape are another reader's; they are no objects of this lakehouse.
+        // Keys of another form were written for other readers; they are no objects of this lakehouse.
         if let Some((_, namespace, name)) = self.names.decode_parts(key) {
             self.namespace.append_value(namespace);
             self.name.append_value(name);
@@ -106,7 +107,25 @@ pub struct VersionInfo {
     created_at_millis: u64,
     #[pyo3(get)]
     rollback_from: Option<u64>,
+    /// Why the version cannot be read; nothing else is known of it then.
+    #[pyo3(get)]
+    problem: Option<String>,
     committed: Vec<CommittedTransaction>,
+}
+
+impl VersionInfo {
+    pub fn of(past: &Past) -> VersionInfo {
+        match &past.version {
+            Ok(version) => Version::info_of(version),
+            Err(problem) => VersionInfo {
+                version: past.number,
+                created_at_millis: 0,
+                rollback_from: None,
+                problem: Some(problem.to_string()),
+                committed: Vec::new(),
+            },
+        }
+    }
 }
 
 #[pymethods]
@@ -128,6 +147,7 @@ impl Version {
             version: version.number,
             created_at_millis: version.metadata.created_at_millis,
             rollback_from: version.metadata.rollback_from_root.as_deref().and_then(root_version),
+            problem: None,
             committed: version.metadata.committed.clone(),
         }
     }
@@ -238,7 +258,7 @@ impl Version {
         listing.finish(py)
     }
 
-    #[pyo3(signature = (prefix="", columns=None, start=None, end=None))]
+    #[pyo3(signature = (prefix="", columns=None, start=None, end=None, limit=None))]
     fn scan<'py>(
         &self,
         py: Python<'py>,
@@ -246,6 +266,7 @@ impl Version {
         columns: Option<Vec<String>>,
         start: Option<String>,
         end: Option<String>,
+        limit: Option<usize>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let with_locations = match columns.as_deref() {
             None => true,
@@ -265,7 +286,7 @@ impl Version {
                 return Err(to_python(Error::InvalidArgument("a prefix, or start and end, not both".into())));
             }
         };
-        let scan = self.inner.scan(range, None, with_locations);
+        let scan = self.inner.scan(range, limit, with_locations);
         let schema = arrow::string_schema(if with_locations { &["key", "location"] } else { &["key"] });
         PyRecordBatchReader::new(Box::new(ScanReader { scan, schema })).into_pyarrow(py)
     }

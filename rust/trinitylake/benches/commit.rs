@@ -21,7 +21,7 @@ use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::Result;
 use trinitylake::key::ObjectKind;
 use trinitylake::lakehouse::Lakehouse;
-use trinitylake::location::RootUri;
+use trinitylake::root_uri::RootUri;
 use trinitylake::storage::{Durability, FileInfo, LocalStorage, PutOutcome, Storage};
 use trinitylake::transaction::{CommitLimits, TransactionOptions};
 
@@ -45,6 +45,10 @@ impl Stopwatch {
 
 #[async_trait]
 impl Storage for Stopwatch {
+    fn root(&self) -> &str {
+        self.inner.root()
+    }
+
     async fn get(&self, path: &str) -> Result<Bytes> {
         let start = Instant::now();
         let answer = self.inner.get(path).await;

@@ -18,7 +18,7 @@ use trinitylake::definition::{LakehouseDefinition, proto};
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::key::ObjectKind;
 use trinitylake::lakehouse::Lakehouse;
-use trinitylake::location::RootUri;
+use trinitylake::root_uri::RootUri;
 use trinitylake::storage::latency::{Latency, LatencyStorage};
 use trinitylake::storage::{CountingStorage, Durability, LocalStorage, ObjectStorage, Storage};
 use trinitylake::transaction::{CommitLimits, Outcome, TransactionOptions};

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use arrow_array::{Array, StringArray};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use trinitylake::batch::{encode_keys, optimize_paths};
+use trinitylake::bulk_registration::register;
 use trinitylake::definition::{LakehouseDefinition, proto};
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::key::{KeyRange, NameSizes, ObjectKind};
 use trinitylake::lakehouse::Lakehouse;
-use trinitylake::location::RootUri;
-use trinitylake::register::register;
+use trinitylake::root_uri::RootUri;
 use trinitylake::storage::ObjectStorage;
 
 /// All decoded nodes of a million keys.

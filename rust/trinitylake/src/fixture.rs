@@ -1,8 +1,7 @@
-//! What the tests of several modules begin with: files in memory, and a small lakehouse on them.
+//! What the tests of several modules share: files in memory, and a small lakehouse on them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -11,114 +10,18 @@ use futures::future::BoxFuture;
 
 use crate::definition::{LakehouseDefinition, proto};
 use crate::environment::testing::TestEnvironment;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
 use crate::path::root_version;
+pub use crate::storage::memory_files::MemoryFiles;
 use crate::storage::{FileInfo, PutOutcome, Storage};
 use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
 use crate::version::Version;
 
-/// A store in memory that is gone when it is dropped, and may be copied as it stands.
-#[derive(Debug, Default)]
-pub struct MemoryFiles {
-    files: Mutex<BTreeMap<String, (Bytes, u64)>>,
-    /// Files that were written so far. Each is [`STEP_MILLIS`] younger than the one before.
-    written: AtomicU64,
-}
-
-const STEP_MILLIS: u64 = 10_000;
-
-impl MemoryFiles {
-    pub fn shared() -> Arc<MemoryFiles> {
-        Arc::new(MemoryFiles::default())
-    }
-
-    /// The same files in a store of their own.
-    pub fn copy(&self) -> Arc<MemoryFiles> {
-        Arc::new(MemoryFiles {
-            files: Mutex::new(self.files().clone()),
-            written: AtomicU64::new(self.written.load(Ordering::SeqCst)),
-        })
-    }
-
-    pub fn paths(&self) -> Vec<String> {
-        self.files().keys().cloned().collect()
-    }
-
-    pub fn has(&self, path: &str) -> bool {
-        self.files().contains_key(path)
-    }
-
-    /// Puts a file there, whatever was there before.
-    pub fn overwrite(&self, path: &str, bytes: impl Into<Bytes>) {
-        self.files().insert(path.to_string(), (bytes.into(), self.tick()));
-    }
-
-    fn files(&self) -> MutexGuard<'_, BTreeMap<String, (Bytes, u64)>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn tick(&self) -> u64 {
-        self.written.fetch_add(1, Ordering::SeqCst) * STEP_MILLIS
-    }
-}
-
-#[async_trait]
-impl Storage for MemoryFiles {
-    async fn get(&self, path: &str) -> Result<Bytes> {
-        let missing = || Error::FileNotFound { path: path.to_string() };
-        self.files().get(path).map(|(bytes, _)| bytes.clone()).ok_or_else(missing)
-    }
-
-    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
-        Ok(self.get(path).await?.slice(range.start as usize..range.end as usize))
-    }
-
-    async fn head(&self, path: &str) -> Result<FileInfo> {
-        let missing = || Error::FileNotFound { path: path.to_string() };
-        let (bytes, modified_millis) = self.files().get(path).cloned().ok_or_else(missing)?;
-        Ok(FileInfo { path: path.to_string(), size_bytes: bytes.len() as u64, modified_millis })
-    }
-
-    async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
-        let mut files = self.files();
-        if files.contains_key(path) {
-            return Ok(PutOutcome::AlreadyExists);
-        }
-        files.insert(path.to_string(), (bytes, self.tick()));
-        Ok(PutOutcome::Created)
-    }
-
-    async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
-        self.overwrite(path, bytes);
-        Ok(())
-    }
-
-    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
-        let files = self.files();
-        let below = files.iter().filter(|(path, _)| path.starts_with(prefix));
-        let info = |(path, (bytes, modified_millis)): (&String, &(Bytes, u64))| FileInfo {
-            path: path.clone(),
-            size_bytes: bytes.len() as u64,
-            modified_millis: *modified_millis,
-        };
-        Ok(below.map(info).collect())
-    }
-
-    async fn delete(&self, path: &str) -> Result<()> {
-        self.files().remove(path);
-        Ok(())
-    }
-
-    async fn exists(&self, path: &str) -> Result<bool> {
-        Ok(self.has(path))
-    }
-}
-
 pub type Job = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>;
 
-/// Lets somebody else act at the worst moment: right before a root is created through this store, one
+/// Storage that lets another writer act at the worst moment: right before a root is created through it, one
 /// waiting job runs to its end.
 pub struct Intruder {
     pub files: Arc<MemoryFiles>,
@@ -151,6 +54,10 @@ impl Intruder {
 
 #[async_trait]
 impl Storage for Intruder {
+    fn root(&self) -> &str {
+        self.files.root()
+    }
+
     async fn get(&self, path: &str) -> Result<Bytes> {
         self.files.get(path).await
     }

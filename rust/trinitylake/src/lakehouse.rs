@@ -15,21 +15,23 @@ use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::node::codec::{decode, encode};
 use crate::node::draft::Draft;
-use crate::path::{lakehouse_definition_path, root_path};
-use crate::storage::Storage;
+use crate::path::{lakehouse_definition_path, root_path, root_path_000};
+use crate::placement::Placement;
 use crate::storage::probe::probe;
+use crate::storage::{RetryingStorage, Storage};
 use crate::transaction::group_commit::CommitQueue;
 use crate::transaction::{Transaction, TransactionOptions};
-use crate::tree::node_store::{CACHE_SIZE_BYTES, NodeStore, write_new_file};
+use crate::tree::node_store::{CACHE_SIZE_BYTES, NodeStore};
 use crate::version::boundary::boundary;
 use crate::version::discovery;
 use crate::version::hint::HintWriter;
-use crate::version::metadata::RootMetadata;
+use crate::version::metadata::{LastRollback, RootMetadata};
 use crate::version::{Version, read_definition};
 pub(crate) use publish::{Created, Slot};
 
 mod publish;
 mod rollback;
+pub mod time_travel;
 
 /// How long a commit whose outcome is in doubt asks before it gives up.
 pub const DOUBT_MILLIS: u64 = 30_000;
@@ -50,19 +52,39 @@ pub struct Lakehouse {
     hint: Arc<HintWriter>,
     /// On the elapsed clock: when to ask again whether the newest known version has expired.
     boundary_check_at_millis: AtomicU64,
+    damage: Option<Damage>,
+}
+
+/// The newest version cannot be read. Those before it can; none is made after it, for nobody knows what it holds.
+#[derive(Debug)]
+struct Damage {
+    newest: u64,
+    error: Error,
+}
+
+/// A version as the log shows it: one that cannot be read is a gap, not the end.
+#[derive(Clone, Debug)]
+pub struct Past {
+    pub number: u64,
+    pub version: Result<Arc<Version>>,
 }
 
 impl Lakehouse {
     fn of(nodes: Arc<NodeStore>, environment: Arc<dyn Environment>, latest: Version) -> Arc<Lakehouse> {
+        Arc::new(Lakehouse::new(nodes, environment, latest))
+    }
+
+    fn new(nodes: Arc<NodeStore>, environment: Arc<dyn Environment>, latest: Version) -> Lakehouse {
         let check_at = environment.elapsed_millis() + BOUNDARY_CHECK_MILLIS;
-        Arc::new(Lakehouse {
+        Lakehouse {
             nodes,
             environment,
             recent: Mutex::new(Recent::starting_with(latest)),
             commits: CommitQueue::default(),
             hint: Arc::default(),
             boundary_check_at_millis: AtomicU64::new(check_at),
-        })
+            damage: None,
+        }
     }
 
     /// Creates version 0 of a new lakehouse. `ObjectAlreadyExists` if there is one.
@@ -72,6 +94,8 @@ impl Lakehouse {
         definition: LakehouseDefinition,
         cache_size_bytes: Option<u64>,
     ) -> Result<Arc<Lakehouse>> {
+        let storage = with_retries(storage, &environment);
+        let definition = definition.placed_at(storage.root(), &[])?;
         let config = TreeConfig::of(&definition)?;
         let exists = || Error::ObjectAlreadyExists("a lakehouse exists here already".into());
         let root_file = root_path(0);
@@ -82,19 +106,22 @@ impl Lakehouse {
         }
         probe(storage.as_ref(), &environment.uuid().to_string()).await?;
         let definition_path = lakehouse_definition_path(environment.uuid());
-        write_new_file(storage.as_ref(), &definition_path, definition.bytes().clone()).await?;
+        storage.put_unique(&definition_path, definition.bytes().clone()).await?;
         let metadata = RootMetadata {
             version: 0,
             commit_id: environment.uuid().to_string(),
             created_at_millis: environment.now_millis(),
             lakehouse_definition: definition_path.clone(),
             inline_definition: Some(definition.bytes().to_vec()),
+            last_rollback: LastRollback::Never,
             ..RootMetadata::default()
         };
         let encoded = encode(&metadata.system_rows()?, &Draft::default(), config.order, config.compression)?;
         let deadline = environment.elapsed_millis() + DOUBT_MILLIS;
-        let claim =
-            claim(storage.as_ref(), environment.as_ref(), &root_file, encoded.bytes, deadline).await?;
+        let claim = claim(storage.as_ref(), environment.as_ref(), &root_file, encoded.bytes, deadline).await;
+        if let Claim::Refused(error) | Claim::Unknown(error) = claim {
+            return Err(error);
+        }
         // Below the boundary a root is no verdict: the true one, perhaps this one, may have expired.
         let unknown = |why: String| {
             Err(Error::CommitStateUnknown(format!(
@@ -122,10 +149,33 @@ impl Lakehouse {
         environment: Arc<dyn Environment>,
         cache_size_bytes: Option<u64>,
     ) -> Result<Arc<Lakehouse>> {
+        let storage = with_retries(storage, &environment);
         let (number, bytes) = discovery::latest(storage.as_ref(), environment.as_ref()).await?;
         let nodes = Arc::new(NodeStore::new(storage, cache_size_bytes.unwrap_or(CACHE_SIZE_BYTES)));
-        let version = version_of(&nodes, number, bytes, None).await?;
-        Ok(Lakehouse::of(nodes, environment, version))
+        match version_of(&nodes, number, bytes, None).await {
+            Ok(version) => Ok(Lakehouse::of(nodes, environment, version)),
+            Err(Error::CorruptFile { path, message }) => {
+                let Some(version) = newest_intact(&nodes, number).await? else {
+                    return Err(Error::CorruptFile { path, message });
+                };
+                let damage = Damage {
+                    newest: number,
+                    error: Error::corrupt(
+                        path,
+                        format!(
+                            "{message}; this is the newest version, {number}: restore the file from a copy. Until then \
+                             versions up to {} can be read by their number, and nothing is written",
+                            version.number
+                        ),
+                    ),
+                };
+                Ok(Arc::new(Lakehouse {
+                    damage: Some(damage),
+                    ..Lakehouse::new(nodes, environment, version)
+                }))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     pub fn storage(&self) -> &Arc<dyn Storage> {
@@ -138,6 +188,11 @@ impl Lakehouse {
 
     pub fn environment(&self) -> &Arc<dyn Environment> {
         &self.environment
+    }
+
+    /// Where the lakehouse lies, and where the newest version that this handle knows says that it does.
+    pub fn placement(&self) -> Placement {
+        Placement::of(self.storage().root(), &self.known().definition)
     }
 
     /// Where the transactions of this handle meet.
@@ -165,8 +220,14 @@ impl Lakehouse {
         versions.iter().for_each(|version| self.nodes.forget(&root_path(*version)));
     }
 
+    /// `CorruptFile` if the newest version could not be read when the lakehouse was opened.
+    pub(crate) fn check_intact(&self) -> Result<()> {
+        self.damage.as_ref().map_or(Ok(()), |damage| Err(damage.error.clone()))
+    }
+
     /// The latest version: one request if nothing changed.
     pub async fn latest(&self) -> Result<Arc<Version>> {
+        self.check_intact()?;
         let known = self.known();
         let next = known.number + 1;
         let storage = self.storage().as_ref();
@@ -227,19 +288,26 @@ impl Lakehouse {
             return Ok(version);
         }
         let known = self.known();
-        let root = match self.nodes.load(&root_path(number), None).await {
-            Ok(root) => root,
-            // Of revision 000 of the format, or not there.
-            Err(Error::FileNotFound { path }) => {
-                match self.nodes.load(&path.replace(".arrow", ".ipc"), None).await {
-                    Ok(root) => root,
-                    Err(Error::FileNotFound { .. }) => return Err(self.why_missing(number).await?),
-                    Err(error) => return Err(error),
-                }
+        let root = match self.root_of(number).await? {
+            Some(root) => root,
+            None => {
+                let missing = self.why_missing(number).await?;
+                // It may have been created since it was looked for, and before the latest version was.
+                self.root_of(number).await?.ok_or(missing)?
             }
-            Err(error) => return Err(error),
         };
         version_of_node(&self.nodes, number, root, Some(&known)).await.map(Arc::new)
+    }
+
+    /// The root node of a version, if its file is there.
+    async fn root_of(&self, number: u64) -> Result<Option<Arc<Node>>> {
+        for path in [root_path(number), root_path_000(number)] {
+            match self.nodes.load(&path, None).await {
+                Err(Error::FileNotFound { .. }) => {}
+                root => return root.map(Some),
+            }
+        }
+        Ok(None)
     }
 
     /// An answer, and the boundary as it is after it. Asked for at the same time, which is as good as long as
@@ -284,34 +352,76 @@ impl Lakehouse {
         if from < oldest { Err(expired(from, oldest)) } else { versions }
     }
 
-    /// Newest first: the version before `before` (or the latest) and those below it, `limit` of them.
-    pub async fn log(&self, limit: Option<usize>, before: Option<u64>) -> Result<Vec<Arc<Version>>> {
-        let mut next = match before {
-            Some(before) => before.min(self.latest().await?.number + 1),
-            None => self.latest().await?.number + 1,
+    /// Versions `from..=tip.number` at most, ascending, for one look: they are not kept in any cache.
+    pub(crate) async fn glance(&self, from: u64, to: u64, tip: &Arc<Version>) -> Result<Vec<Arc<Version>>> {
+        let known = self.known();
+        let read = async |number: u64| {
+            if number == tip.number {
+                return Ok(tip.clone());
+            }
+            if let Some(version) = self.recent().find(number) {
+                return Ok(version);
+            }
+            let root = match discovery::root(self.storage().as_ref(), number).await {
+                Err(Error::FileNotFound { .. }) => return Err(self.why_missing(number).await?),
+                root => root?,
+            };
+            version_of(&self.nodes, number, root, Some(&known)).await.map(Arc::new)
         };
+        let remembered = |number: u64| number == tip.number || self.recent().find(number).is_some();
+        let is_remembered = (from..=to).all(remembered);
+        let reads = try_join_all((from..=to).map(read));
+        if is_remembered {
+            return reads.await;
+        }
+        let (versions, oldest) = self.with_boundary(reads).await?;
+        if from < oldest {
+            return Err(expired(from, oldest));
+        }
+        versions
+    }
+
+    /// Newest first: the version before `before` (or the latest) and those below it, `limit` of them. `CorruptFile`
+    /// if one of them cannot be read.
+    pub async fn log(&self, limit: Option<usize>, before: Option<u64>) -> Result<Vec<Arc<Version>>> {
+        self.history(limit, before).await?.into_iter().map(|past| past.version).collect()
+    }
+
+    /// [`Lakehouse::log`], which shows what cannot be read as a gap.
+    pub async fn history(&self, limit: Option<usize>, before: Option<u64>) -> Result<Vec<Past>> {
+        let newest = match &self.damage {
+            Some(damage) => damage.newest,
+            None => self.latest().await?.number,
+        };
+        let mut next = before.map_or(newest + 1, |before| before.min(newest + 1));
         let mut oldest = self.oldest_version().await?;
-        let mut versions: Vec<Arc<Version>> = Vec::new();
+        let mut past: Vec<Past> = Vec::new();
         let limit = limit.unwrap_or(usize::MAX);
-        while next > oldest && versions.len() < limit {
-            let wanted = LOG_BATCH.min((limit - versions.len()) as u64).min(next - oldest);
+        while next > oldest && past.len() < limit {
+            let wanted = LOG_BATCH.min((limit - past.len()) as u64).min(next - oldest);
             let loads = join_all((next - wanted..next).rev().map(|number| self.load_version(number)));
             let (batch, boundary) = self.with_boundary(loads).await?;
             // Some may expire while one looks: then nothing older is left either.
             oldest = boundary;
             for (number, version) in (next - wanted..next).rev().zip(batch) {
-                if number >= oldest {
-                    versions.push(version?);
+                match version {
+                    _ if number < oldest => {}
+                    Ok(_) | Err(Error::CorruptFile { .. }) => past.push(Past { number, version }),
+                    Err(error) => return Err(error),
                 }
             }
             next -= wanted;
         }
-        Ok(versions)
+        Ok(past)
     }
 
     pub fn begin(self: &Arc<Self>, base: Arc<Version>, options: TransactionOptions) -> Result<Transaction> {
         Transaction::begin(self.clone(), base, options)
     }
+}
+
+fn with_retries(storage: Arc<dyn Storage>, environment: &Arc<dyn Environment>) -> Arc<dyn Storage> {
+    Arc::new(RetryingStorage::new(storage, environment.clone()))
 }
 
 fn expired(number: u64, oldest: u64) -> Error {
@@ -352,6 +462,27 @@ impl Recent {
             self.older.pop_front();
         }
     }
+}
+
+/// The newest version below `number` that can be read.
+async fn newest_intact(nodes: &Arc<NodeStore>, number: u64) -> Result<Option<Version>> {
+    let oldest = boundary(nodes.storage().as_ref()).await?;
+    for number in (oldest..number).rev() {
+        let root = match nodes.storage().get(&root_path(number)).await {
+            Err(Error::FileNotFound { .. }) => nodes.storage().get(&root_path_000(number)).await,
+            root => root,
+        };
+        let version = match root {
+            Ok(root) => version_of(nodes, number, root, None).await,
+            Err(error) => Err(error),
+        };
+        match version {
+            Ok(version) => return Ok(Some(version)),
+            Err(Error::CorruptFile { .. } | Error::FileNotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
 }
 
 async fn version_of(

@@ -1,28 +1,24 @@
 //! The lakehouse that is nothing but files: a versioned, copy-on-write B-epsilon tree of Arrow IPC node
 //! files on plain storage, in which creating the next root file if absent is the commit.
 //!
-//! Layers, each knowing only those above it in this list: `error`, `environment`; `storage` (files),
-//! `claim` (create one or lose); `path`, `key`, `definition`, `config` (the format's names and numbers);
-//! `node` (one file of the tree); `tree` (many); `version` (roots over time); `lakehouse` and
-//! `transaction` (who may change what); `register` (many objects at once), with `sort_text`.
+//! Layers are crates, each knowing only those before it: `base` (errors, root URIs, environment), `storage`
+//! (files, and claiming one), `format` (names, keys, definitions, one node), `tree` (many nodes), `version` (roots
+//! over time). This crate is the top: a handle on a lakehouse, transactions, registration of many objects
+//! at once, and expiry. It shows the modules of the others under their own names.
 
-pub mod batch;
-pub mod claim;
-pub mod config;
-pub mod definition;
-pub mod environment;
-pub mod error;
-pub mod key;
+pub mod bulk_registration;
+pub mod expiry;
 pub mod lakehouse;
-pub mod location;
-pub mod node;
-pub mod path;
-pub mod register;
-pub mod sort_text;
-pub mod storage;
 pub mod transaction;
-pub mod tree;
-pub mod version;
+
+pub use trinitylake_base::{environment, error, root_uri};
+pub use trinitylake_format::{
+    batch, config, definition, key, managed_table_folder, node, path, placement, sort_text,
+};
+pub use trinitylake_storage as storage;
+pub use trinitylake_storage::claim;
+pub use trinitylake_tree as tree;
+pub use trinitylake_version as version;
 
 #[cfg(test)]
 mod fixture;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use futures::future::join;
 
 use super::{DOUBT_MILLIS, Lakehouse, version_of};
@@ -12,10 +13,12 @@ use crate::config::TreeConfig;
 use crate::definition::LakehouseDefinition;
 use crate::error::{Error, Result};
 use crate::node::CREATED_AT_MILLIS;
-use crate::node::codec::{Encoded, encode};
+use crate::node::codec::{Encoded, decode, encode};
 use crate::node::draft::{Draft, Text};
 use crate::path::root_path;
+use crate::placement::Placement;
 use crate::transaction::fate::find_in_log;
+use crate::transaction::life::{Failure, Proof};
 use crate::version::Version;
 use crate::version::boundary::{boundary, published};
 use crate::version::metadata::{CommittedTransaction, RootMetadata};
@@ -30,9 +33,11 @@ pub(crate) enum Slot {
     Lost(Arc<Version>),
 }
 
-/// What a version that has expired had been.
-enum Past {
+/// What became of a root that was created here, and whose slot lies below the boundary.
+enum Expired {
+    /// It was in time: others went on from it.
     Committed(Arc<Version>),
+    /// Its slot had expired before.
     Void,
     Unclear,
 }
@@ -61,6 +66,7 @@ impl Lakehouse {
             inline_definition: Some(previous.definition.bytes().to_vec()),
             previous_root: Some(previous.root_path.clone()),
             rollback_from_root: None,
+            last_rollback: previous.metadata.last_rollback_for_next(),
             committed,
             gc_before_millis: None,
         }
@@ -89,8 +95,9 @@ impl Lakehouse {
         what: &str,
     ) -> Result<Arc<Version>> {
         let deadline = self.environment.elapsed_millis() + DOUBT_MILLIS;
-        match self.claim_root(latest, metadata, &draft, latest.definition.clone(), deadline).await? {
-            Slot::Won(created) => self.confirm(created).await,
+        let slot = self.claim_root(latest, metadata, &draft, latest.definition.clone(), deadline).await;
+        match slot.map_err(Failure::into_error)? {
+            Slot::Won(created) => self.confirm(created).await.map_err(Failure::into_error),
             Slot::Lost(_) => Err(Error::CommitConflict {
                 message: format!(
                     "version {} was committed while {what} was prepared; look at it, then try again",
@@ -110,38 +117,38 @@ impl Lakehouse {
         draft: &Draft,
         definition: Arc<LakehouseDefinition>,
         deadline_millis: u64,
-    ) -> Result<Slot> {
+    ) -> Result<Slot, Failure> {
+        self.check_intact()?;
+        Placement::of(self.storage().root(), &definition).check_writable()?;
         let number = previous.number + 1;
         let config = &previous.config;
         let encoded = encode(&metadata.system_rows()?, draft, config.order, config.compression)?;
+        let root = Arc::new(encoded.node);
+        root.index_buffer();
+        let version = Version::new(number, root, metadata, definition, self.nodes.clone())?;
         let path = root_path(number);
         let storage = self.storage().as_ref();
-        match claim(storage, self.environment.as_ref(), &path, encoded.bytes, deadline_millis).await? {
-            Claim::Won { sent_once } => {
-                let root = Arc::new(encoded.node);
-                root.index_buffer();
-                let version = Version::new(number, root, metadata, definition, self.nodes.clone())?;
-                Ok(Slot::Won(Created { version: Arc::new(version), sent_once }))
-            }
-            Claim::Lost(root) => {
-                let winner = version_of(&self.nodes, number, root, Some(&self.known())).await?;
-                Ok(Slot::Lost(self.lost_to(winner).await?))
-            }
+        match claim(storage, self.environment.as_ref(), &path, encoded.bytes, deadline_millis).await {
+            Claim::Won { sent_once } => Ok(Slot::Won(Created { version: Arc::new(version), sent_once })),
+            Claim::Lost(root) => self.lost_to(number, root).await.map(Slot::Lost),
+            Claim::Refused(error) => Err(Failure::Certain(Proof::Refused, error)),
+            Claim::Unknown(error) => Err(Failure::InDoubt { error, version: number }),
         }
     }
 
-    /// Remembers who has the slot that was lost, and looks for the latest version. `CommitStateUnknown` below
+    /// Remembers who has the slot that was lost, and looks for the latest version. In doubt below
     /// the boundary: there a root is no verdict, for the true one, perhaps ours, may have expired, and a
     /// writer that stood still has filled the slot anew.
-    async fn lost_to(&self, winner: Version) -> Result<Arc<Version>> {
-        let (number, next) = (winner.number, winner.number + 1);
+    async fn lost_to(&self, number: u64, root: Bytes) -> Result<Arc<Version>, Failure> {
+        let next = number + 1;
         let storage = self.storage().as_ref();
         let next_file = root_path(next);
         let (oldest, next_exists) = join(boundary(storage), storage.exists(&next_file)).await;
-        let unknown = |why: String| {
-            Error::CommitStateUnknown(format!(
+        let unknown = |why: String| Failure::InDoubt {
+            error: Error::CommitStateUnknown(format!(
                 "another root was found for version {number}, yet {why}; nothing was deleted"
-            ))
+            )),
+            version: number,
         };
         match oldest {
             Ok(oldest) if oldest <= number => {}
@@ -152,39 +159,49 @@ impl Lakehouse {
                 return Err(unknown(format!("whether it expired meanwhile cannot be read: {error}")));
             }
         }
+        let taken = |error| Failure::Certain(Proof::SlotsTaken, error);
+        let winner = version_of(&self.nodes, number, root, Some(&self.known())).await.map_err(taken)?;
         self.learn(Arc::new(winner));
-        if next_exists? { self.latest_from(next).await } else { Ok(self.known()) }
+        if next_exists.map_err(taken)? {
+            self.latest_from(next).await.map_err(taken)
+        } else {
+            Ok(self.known())
+        }
     }
 
     /// Tells others about a root that was created here, and makes sure that it was in time (format §7):
-    /// `TransactionExpired` if its version had expired before it was written, `CommitStateUnknown` if it
+    /// `TransactionExpired` if its version had expired before it was written; in doubt if it
     /// expired so soon that nobody can tell.
-    pub(crate) async fn confirm(&self, created: Created) -> Result<Arc<Version>> {
+    pub(crate) async fn confirm(&self, created: Created) -> Result<Arc<Version>, Failure> {
         let version = created.version.clone();
         let number = version.number;
         let storage = self.storage();
         let hint = self.hint.announce(storage.clone(), self.environment.as_ref(), number);
         let (boundary, ()) = join(published(storage.as_ref()), hint).await;
-        let unknown = |why: String| {
-            Error::CommitStateUnknown(format!("version {number} was written, yet {why}; nothing was deleted"))
+        let unknown = |why: String| Failure::InDoubt {
+            error: Error::CommitStateUnknown(format!(
+                "version {number} was written, yet {why}; nothing was deleted"
+            )),
+            version: number,
         };
         match boundary {
             Err(error) => Err(unknown(format!("whether it expired meanwhile cannot be read: {error}"))),
             Ok(Some((oldest, published_millis))) if oldest > number => {
                 self.boundary_check_at_millis.store(0, Ordering::Relaxed);
                 match self.look_back(created, published_millis).await {
-                    Ok(Past::Committed(version)) => Ok(version),
-                    Ok(Past::Void) => {
+                    Ok(Expired::Committed(version)) => Ok(version),
+                    Ok(Expired::Void) => {
                         storage
                             .delete(&version.root_path)
                             .await
                             .map_err(|error| unknown(error.to_string()))?;
-                        Err(Error::TransactionExpired(format!(
+                        let error = Error::TransactionExpired(format!(
                             "version {number} was written after versions below {oldest} had expired, so it is void: \
                              what was committed meanwhile is gone; begin again on the latest version"
-                        )))
+                        ));
+                        Err(Failure::Certain(Proof::VoidSlot, error))
                     }
-                    Ok(Past::Unclear) => Err(unknown(format!(
+                    Ok(Expired::Unclear) => Err(unknown(format!(
                         "versions below {oldest} have expired since: it was committed and overwritten, or came too late"
                     ))),
                     Err(error) => Err(unknown(format!("what became of it cannot be read: {error}"))),
@@ -199,30 +216,37 @@ impl Lakehouse {
 
     /// A root was created here below what is now the boundary. Either its slot had expired, and nobody will
     /// ever read it; or it was in time, others went on from it, and then it expired as it should.
-    async fn look_back(&self, created: Created, published_millis: u64) -> Result<Past> {
+    async fn look_back(&self, created: Created, published_millis: u64) -> Result<Expired> {
         let Created { version, sent_once } = created;
         let latest = self.rediscover().await?;
         for message in version.root.messages().rev() {
             // Names of definition files are unique: who finds one in the tree finds this commit, or that of
             // somebody else who resumed the same transaction.
             if let Some(location) = message.value
-                && version.metadata.committed.iter().any(|transaction| transaction.id == message.txn)
+                && version.metadata.commits(message.txn)
                 && latest.get(message.key).await?.as_deref() == Some(location)
             {
-                return Ok(Past::Committed(match find_in_log(self, message.txn).await? {
-                    Some(landing) => self.version(landing.version).await?,
+                return Ok(Expired::Committed(match find_in_log(self, message.txn).await? {
+                    Some(found) => self.version(found.version).await?,
                     None => version.clone(),
                 }));
             }
         }
         // A slot is free again only after the boundary was published. The converse proves nothing: there
-        // may have been an earlier boundary. Nor does this if a second request may have come late.
-        Ok(match self.storage().head(&version.root_path).await {
-            Ok(root) if sent_once && root.modified_millis > published_millis + STORE_CLOCK_STEP_MILLIS => {
-                Past::Void
+        // may have been an earlier boundary. Nor does this if a second request may have come late, or if the
+        // file is another's: the one created here may have been in time, and was deleted before that came.
+        let storage = self.storage();
+        let (root, file) = match join(storage.get(&version.root_path), storage.head(&version.root_path)).await
+        {
+            (Err(Error::FileNotFound { .. }), _) | (_, Err(Error::FileNotFound { .. })) => {
+                return Ok(Expired::Unclear);
             }
-            Ok(_) | Err(Error::FileNotFound { .. }) => Past::Unclear,
-            Err(error) => return Err(error),
-        })
+            (root, file) => (root?, file?),
+        };
+        let root = decode(root, &version.root_path, None)?;
+        let found = RootMetadata::of(&root, version.number, &version.root_path)?;
+        let is_ours = found.commit_id == version.metadata.commit_id;
+        let is_younger = file.modified_millis > published_millis + STORE_CLOCK_STEP_MILLIS;
+        Ok(if is_ours && sent_once && is_younger { Expired::Void } else { Expired::Unclear })
     }
 }

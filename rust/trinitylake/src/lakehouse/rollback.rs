@@ -12,7 +12,7 @@ use crate::transaction::records::records;
 use crate::tree::advance::advance;
 use crate::version::Version;
 use crate::version::metadata::{
-    CommittedTransaction, OPERATION_PROPERTY, OPERATION_ROLLBACK, ROLLBACK_TARGET_PROPERTY,
+    CommittedTransaction, LastRollback, OPERATION_PROPERTY, OPERATION_ROLLBACK, ROLLBACK_TARGET_PROPERTY,
 };
 
 /// Changed records that one node takes before they may sink.
@@ -39,6 +39,7 @@ impl Lakehouse {
         let draft = self.tree_with_records_of(&latest, &target, &transaction.id).await?;
         let mut metadata = self.next_metadata(&latest, vec![transaction]);
         metadata.rollback_from_root = Some(latest.root_path.clone());
+        metadata.last_rollback = LastRollback::Version(metadata.version);
         self.publish_alone(&latest, metadata, draft, "the rollback").await
     }
 

@@ -4,4 +4,5 @@ mod crash;
 mod discovery;
 mod expiry;
 mod opening;
+mod placement;
 mod rollback;

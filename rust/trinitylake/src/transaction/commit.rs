@@ -1,48 +1,36 @@
-//! Making a transaction a version (format §8): validate, join the next root, and begin again if others were
-//! faster.
+//! Making a transaction a version (format §8): look at what others committed, join the next root, and begin
+//! again if others were faster. From top to bottom: [`Transaction::commit`], its loop, one round of it.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::group_commit::{Submission, Verdict, write_files};
-use super::{Clash, Clashes, NewValue, State, Transaction, Write};
+use super::changes::Write;
+use super::footprint::Requirement;
+use super::group_commit::Verdict;
+use super::life::{Failure, Proof};
+use super::next_root::write_files;
+use super::submission::Submission;
+use super::{Clash, Clashes, Transaction};
+use crate::config::Coordination;
+use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::node::draft::{Message, Text};
 use crate::version::Version;
 
 /// For so many versions others may put a waiting transaction into a root.
 const QUEUED_VERSIONS: u64 = 64;
+/// Versions that a commit that comes late reads at once.
+pub(crate) const VERSIONS_AT_ONCE: u64 = 32;
 
-/// How long to go on when others keep winning.
+/// How long to go on when others keep winning. Both bound all that a commit does, from its first call to the
+/// last one after clashes were resolved; one root is tried for in any case.
 #[derive(Clone, Copy, Debug)]
 pub struct CommitLimits {
+    /// Roots that are tried for, and times that clashes are handed up.
     pub max_attempts: u32,
     pub timeout_millis: u64,
     /// As the lakehouse is set to, if not given.
     pub coordination: Option<Coordination>,
-}
-
-/// How writers that know nothing of each other come to terms.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Coordination {
-    /// Each tries for the next root.
-    #[default]
-    None,
-    /// Who has lost a race lines up; one of those who wait puts all into one root (`intents`).
-    Queue,
-}
-
-impl Coordination {
-    pub fn parse(name: &str) -> Result<Coordination> {
-        match name {
-            "none" => Ok(Coordination::None),
-            "queue" => Ok(Coordination::Queue),
-            _ => Err(Error::InvalidArgument(format!(
-                "coordination {name:?} is not one of \"none\", \"queue\""
-            ))),
-        }
-    }
 }
 
 impl Default for CommitLimits {
@@ -59,7 +47,7 @@ pub enum Outcome {
     Clashes(Clashes),
 }
 
-/// What became of a transaction's validity while others committed.
+/// What others committed since the last look, for a transaction.
 enum CaughtUp {
     Unharmed,
     Clashes(Clashes),
@@ -67,176 +55,231 @@ enum CaughtUp {
     Committed(u64),
 }
 
+/// What a commit has tried so far, and how long it may go on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effort {
+    deadline_millis: u64,
+    /// Roots that it tried to be in.
+    attempts: u32,
+    /// How often clashes were handed up to be resolved.
+    redone: u32,
+}
+
+impl Effort {
+    fn begin(limits: CommitLimits, environment: &dyn Environment) -> Effort {
+        let deadline_millis = environment.elapsed_millis().saturating_add(limits.timeout_millis);
+        Effort { deadline_millis, attempts: 0, redone: 0 }
+    }
+
+    fn is_spent(self, limits: CommitLimits, environment: &dyn Environment) -> bool {
+        let has_tried = self.attempts > 0 || self.redone > 0;
+        self.attempts >= limits.max_attempts.max(1)
+            || self.redone > limits.max_attempts.max(1)
+            || (has_tried && environment.elapsed_millis() >= self.deadline_millis)
+    }
+
+    fn gave_up(self, keys: Vec<String>) -> Error {
+        let how_often = match self.redone {
+            0 => format!("{} attempts", self.attempts),
+            redone => format!("{} attempts, redone {redone} times", self.attempts),
+        };
+        let why = match keys.is_empty() {
+            true => "others committed first every time, though nothing this transaction touched".into(),
+            false => format!("others changed {} first every time", keys.join(", ")),
+        };
+        Error::CommitConflict {
+            message: format!(
+                "gave up after {how_often}: {why}; try again, or raise max_attempts or the timeout"
+            ),
+            keys,
+            winners: Vec::new(),
+        }
+    }
+}
+
 impl Transaction {
     /// Commits, or says what stands in the way. A transaction without writes or a chosen id commits to its
     /// base; one that is committed says so again.
+    ///
+    /// After an error it is over, and [`Transaction::files`] says what may become of its files. The error is
+    /// `CommitStateUnknown` unless it is certain that nothing was committed.
     pub async fn commit(&mut self, limits: CommitLimits) -> Result<Outcome> {
-        if let State::Committed(version) = self.state {
+        if let Some(version) = self.life.begin_commit()? {
             return Ok(Outcome::Committed(version));
         }
-        self.check_open()?;
-        if let Some(watched) = self.unresolved.watched.first() {
-            return Err(Error::InvalidArgument(format!(
-                "{watched}, which was watched, was changed by another transaction: look at it again first"
-            )));
-        }
-        if let Some(clash) = self.unresolved.tables.first() {
-            return Err(Error::InvalidArgument(format!(
-                "table {}.{} was changed by another transaction: apply the changes to its newer definition first",
-                clash.namespace, clash.name
-            )));
-        }
-        if !self.has_writes() && !self.has_chosen_id {
-            self.state = State::Committed(self.base.number);
-            return Ok(Outcome::Committed(self.base.number));
-        }
-        match self.try_commit(limits).await {
+        match self.go_for_version(limits).await {
             Ok(Outcome::Committed(version)) => {
-                self.state = State::Committed(version);
+                self.life.committed(version);
                 Ok(Outcome::Committed(version))
             }
             Ok(Outcome::Clashes(clashes)) => {
-                self.unresolved.clone_from(&clashes);
+                self.life.clash(clashes.clone());
                 Ok(Outcome::Clashes(clashes))
             }
-            Err(error) => {
-                self.state = State::Closed;
-                Err(self.in_doubt(error))
-            }
+            Err(failure) => Err(self.life.fail(failure, self.validated.number)),
         }
-    }
-
-    /// What failed here may still be put into a root by another, if it waits in the queue.
-    fn in_doubt(&self, error: Error) -> Error {
-        let is_certain = match &error {
-            Error::CommitConflict { keys, .. } => !keys.is_empty(),
-            _ => false,
-        };
-        if is_certain || self.queued_until <= self.validated.number {
-            return error;
-        }
-        Error::CommitStateUnknown(format!(
-            "{error}; yet another writer may still commit it from the queue, up to version {}",
-            self.queued_until
-        ))
     }
 
     /// A clash resolved: `definition` holds this transaction's change on top of the winner's.
     pub fn reapply(&mut self, clash: &Clash, definition: Bytes) -> Result<()> {
-        self.check_open()?;
-        let Some(position) = self.unresolved.tables.iter().position(|unresolved| unresolved.key == clash.key)
-        else {
-            return Err(Error::InvalidArgument(format!(
-                "there is no clash on table {}.{}",
-                clash.namespace, clash.name
-            )));
-        };
+        self.life.take_table_clash(clash)?;
         let value = self.stage(crate::key::ObjectKind::Table, &clash.namespace, &clash.name, definition);
         let write = Write { base: Some(clash.winner_location.clone()), value, checked: clash.version };
-        self.writes.insert(clash.key.clone(), write);
-        self.is_changed_since_save = true;
-        self.unresolved.tables.remove(position);
+        self.changes.writes.insert(clash.key.clone(), write);
+        self.saved.is_changed = true;
+        self.go_on();
         Ok(())
     }
 
-    async fn try_commit(&mut self, limits: CommitLimits) -> Result<Outcome> {
+    /// The loop of a commit: look, try, and begin again as long as the limits allow.
+    async fn go_for_version(&mut self, limits: CommitLimits) -> Result<Outcome, Failure> {
+        if !self.has_writes() && !self.saved.has_record {
+            return Ok(Outcome::Committed(self.base.number));
+        }
         if let Some(version) = self.record_chosen_id().await? {
             return Ok(Outcome::Committed(version));
         }
-        let lakehouse = self.lakehouse.clone();
-        let environment = lakehouse.environment();
-        let deadline = environment.elapsed_millis().saturating_add(limits.timeout_millis);
-        let coordination = limits.coordination.unwrap_or(self.base.config.coordination);
-        let mut attempt = 0;
+        let environment = self.lakehouse.environment().clone();
+        let mut effort = self.effort.unwrap_or_else(|| Effort::begin(limits, environment.as_ref()));
         loop {
-            let arrival = lakehouse.commits().announce(environment.elapsed_millis());
-            if arrival.is_some() {
-                // Written while one waits anyway.
-                write_files(lakehouse.storage().as_ref(), self.unwritten_files()).await?;
-                self.mark_written();
-            }
-            // What was created here a moment ago may turn out to be void: good enough to go on from, and no
-            // reason to give up.
-            let confirmed = self.validated.clone();
-            let tip = lakehouse.commits().tip(&lakehouse);
-            let is_confirmed = tip.number <= lakehouse.known().number;
-            let caught_up = match self.catch_up(tip).await {
-                Ok(CaughtUp::Unharmed) => Ok(CaughtUp::Unharmed),
-                harmed if is_confirmed => harmed,
-                _ => {
-                    self.validated = confirmed.clone();
-                    let latest = lakehouse.latest().await?;
-                    self.catch_up(latest).await
+            match self.look_and_try(limits, &mut effort).await {
+                Ok(Some(outcome)) => return Ok(outcome),
+                Ok(None) if effort.is_spent(limits, environment.as_ref()) => {
+                    return Err(Failure::Certain(Proof::SlotsTaken, effort.gave_up(Vec::new())));
                 }
-            };
-            match caught_up? {
-                CaughtUp::Committed(version) => return Ok(Outcome::Committed(version)),
-                CaughtUp::Clashes(clashes) => return Ok(Outcome::Clashes(clashes)),
-                CaughtUp::Unharmed => {}
-            }
-            attempt += 1;
-            let mut submission = self.submission();
-            submission.coordination = coordination;
-            submission.attempt = attempt;
-            if coordination == Coordination::Queue
-                && self.new_definition.is_none()
-                && lakehouse.commits().is_contended()
-            {
-                self.queued_until = self.validated.number + QUEUED_VERSIONS;
-                submission.last_version = Some(self.queued_until);
-            }
-            match lakehouse.commits().commit(&lakehouse, submission, arrival, deadline).await? {
-                Verdict::Committed(version) => return Ok(Outcome::Committed(version.number)),
-                Verdict::Again { files_are_written: true } => self.mark_written(),
-                Verdict::Again { files_are_written: false } => {}
-            }
-            if !is_confirmed {
-                self.validated = confirmed;
-            }
-            if attempt >= limits.max_attempts || environment.elapsed_millis() >= deadline {
-                return Err(Error::CommitConflict {
-                    message: format!(
-                        "gave up after {attempt} attempts: others committed first every time, though nothing this \
-                         transaction touched; try again, or raise max_attempts or the timeout"
-                    ),
-                    keys: Vec::new(),
-                    winners: Vec::new(),
-                });
+                // Whose the slot is, and whether this transaction is in it, shows at the next look.
+                Err(Failure::InDoubt { version, .. }) if !effort.is_spent(limits, environment.as_ref()) => {
+                    self.life.in_doubt(version);
+                }
+                Ok(None) => {}
+                Err(failure) => return Err(failure),
             }
         }
     }
 
-    /// Validates against everything up to `tip`.
-    async fn catch_up(&mut self, tip: Arc<Version>) -> Result<CaughtUp> {
+    /// One round: `None` if another one is needed.
+    async fn look_and_try(
+        &mut self,
+        limits: CommitLimits,
+        effort: &mut Effort,
+    ) -> Result<Option<Outcome>, Failure> {
+        let lakehouse = self.lakehouse.clone();
+        let arrival = lakehouse.commits().announce(lakehouse.environment().elapsed_millis());
+        if arrival.is_some() {
+            // Written while one waits anyway.
+            self.write_files().await?;
+        }
+        // What was created here a moment ago may turn out to be void: good enough to go on from, and no
+        // reason to give up.
+        let confirmed = self.validated.clone();
+        let tip = lakehouse.commits().tip(&lakehouse);
+        let is_confirmed = tip.number <= lakehouse.known().number;
+        let caught_up = match self.catch_up(tip).await {
+            Ok(CaughtUp::Unharmed) => CaughtUp::Unharmed,
+            harmed if is_confirmed => harmed?,
+            _ => {
+                self.validated = confirmed.clone();
+                let latest = lakehouse.latest().await?;
+                self.catch_up(latest).await?
+            }
+        };
+        match caught_up {
+            CaughtUp::Committed(version) => return Ok(Some(Outcome::Committed(version))),
+            CaughtUp::Clashes(clashes) => {
+                effort.redone += 1;
+                self.effort = Some(*effort);
+                if effort.is_spent(limits, lakehouse.environment().as_ref()) && effort.redone > 1 {
+                    return Err(Failure::Certain(Proof::Overtaken, effort.gave_up(clashes.names())));
+                }
+                return Ok(Some(Outcome::Clashes(clashes)));
+            }
+            CaughtUp::Unharmed => {}
+        }
+        effort.attempts += 1;
+        let submission = self.submit(limits.coordination, effort.attempts)?;
+        match lakehouse.commits().commit(&lakehouse, submission, arrival, effort.deadline_millis).await? {
+            Verdict::Committed(version) => return Ok(Some(Outcome::Committed(version.number))),
+            Verdict::Again { files_are_written: true } => self.changes.mark_written(),
+            Verdict::Again { files_are_written: false } => {}
+        }
+        if !is_confirmed {
+            self.validated = confirmed;
+        }
+        Ok(None)
+    }
+
+    /// Looks at everything up to `tip`: is this transaction in there, and does it still hold?
+    async fn catch_up(&mut self, tip: Arc<Version>) -> Result<CaughtUp, Failure> {
         if tip.number <= self.validated.number {
             return Ok(CaughtUp::Unharmed);
         }
-        let between = self.lakehouse.versions(self.validated.number + 1, tip.number - 1).await;
-        let mut versions = match between {
-            Ok(versions) => versions,
-            Err(Error::VersionExpired(message)) => {
-                return Err(Error::TransactionExpired(format!(
-                    "transaction {} began at version {} and slept too long: {message}, so nobody can tell what it \
-                     missed",
-                    self.info.id, self.base.number
-                )));
+        let lakehouse = self.lakehouse.clone();
+        let mut review = self.review(tip.clone());
+        let mut next = self.validated.number + 1;
+        while next <= tip.number {
+            let last = tip.number.min(next + VERSIONS_AT_ONCE - 1);
+            // Only what they changed is kept of them.
+            let versions = match lakehouse.glance(next, last, &tip).await {
+                Ok(versions) => versions,
+                Err(Error::VersionExpired(message)) => {
+                    return Err(Failure::before_sending(Error::TransactionExpired(format!(
+                        "transaction {} began at version {} and slept too long: {message}, so nobody can tell \
+                         what it missed",
+                        self.info.id, self.base.number
+                    ))));
+                }
+                Err(error) => return Err(Failure::before_sending(error)),
+            };
+            for version in &versions {
+                if let Some(version) = self.find_itself(version).await? {
+                    return Ok(CaughtUp::Committed(version));
+                }
+                self.look_at(&mut review, version).await?;
             }
-            Err(error) => return Err(error),
-        };
-        versions.push(tip);
-        let is_own =
-            |version: &&Arc<Version>| version.metadata.committed.iter().any(|txn| txn.id == self.info.id);
-        if let Some(own) = versions.iter().find(is_own) {
-            let key = self.base.config.names.transaction_key(&self.info.id);
-            if let (true, Ok(key)) = (self.sequence > 0, key)
-                && let Some(record) = own.get(&key).await?
-            {
-                self.check_is_record(&record)?;
-            }
-            return Ok(CaughtUp::Committed(own.number));
+            next = last + 1;
         }
-        let clashes = self.validate(&versions).await?;
+        let clashes = self.conclude(review).await.map_err(|error| match error {
+            error @ Error::CommitConflict { .. } => Failure::Certain(Proof::Overtaken, error),
+            error => Failure::before_sending(error),
+        })?;
+        self.validated = tip;
         Ok(if clashes.is_empty() { CaughtUp::Unharmed } else { CaughtUp::Clashes(clashes) })
+    }
+
+    /// The version, if it committed this transaction. `CommitConflict` if it committed what somebody else who
+    /// resumed it made of it, or gave it up.
+    async fn find_itself(&self, version: &Version) -> Result<Option<u64>, Failure> {
+        if version.metadata.gives_up(&self.info.id) {
+            return Err(Failure::Certain(Proof::RolledBack, self.went_on_elsewhere("rolled back")));
+        }
+        if !version.metadata.commits(&self.info.id) {
+            return Ok(None);
+        }
+        if self.saved.sequence > 0
+            && let Ok(key) = self.record_key()
+            && let Some(record) = version.get(&key).await?
+            && !self.saved.is_own(&record, &self.info.id)
+        {
+            return Err(Failure::before_sending(self.went_on_elsewhere("committed")));
+        }
+        Ok(Some(version.number))
+    }
+
+    /// All that a root needs to know of it, which is about to be sent.
+    pub(super) fn submit(&mut self, coordination: Option<Coordination>, attempt: u32) -> Result<Submission> {
+        let coordination = coordination.unwrap_or(self.base.config.coordination);
+        let waits_in_queue = coordination == Coordination::Queue
+            && self.changes.definition.is_none()
+            && self.lakehouse.commits().is_contended();
+        let mut last_version = None;
+        if waits_in_queue {
+            // Whoever gives it up writes the record, and so stops whoever would carry it.
+            let record = Requirement::Absent(self.record_key()?);
+            self.footprint_mut().require(record);
+            last_version = Some(self.validated.number + QUEUED_VERSIONS);
+        }
+        self.life.sending(last_version);
+        Ok(Submission { coordination, attempt, last_version, ..self.submission() })
     }
 
     pub(super) fn submission(&self) -> Submission {
@@ -244,45 +287,27 @@ impl Transaction {
             info: self.info.clone(),
             isolation: self.isolation,
             footprint: self.footprint.clone(),
-            messages: self.messages(),
-            definition: self.new_definition.clone(),
-            files: self.unwritten_files(),
+            messages: self.changes.messages(&self.info.id),
+            definition: self.changes.definition.clone(),
+            files: self.changes.unwritten_files(),
             validated: self.validated.number,
             coordination: Coordination::None,
             attempt: 0,
             last_version: None,
+            gives_up: None,
         }
     }
 
-    pub(super) fn messages(&self) -> Vec<Message> {
-        let txn: Text = self.info.id.as_str().into();
-        self.writes
-            .iter()
-            .map(|(key, write)| Message {
-                key: key.as_str().into(),
-                value: write.value.location().map(Into::into),
-                txn: txn.clone(),
-            })
-            .collect()
+    pub(super) async fn write_files(&mut self) -> Result<()> {
+        write_files(self.lakehouse.storage().as_ref(), self.changes.unwritten_files()).await?;
+        self.changes.mark_written();
+        Ok(())
     }
+}
 
-    /// The definition files of this transaction that no attempt has written.
-    pub(super) fn unwritten_files(&self) -> Vec<(String, Bytes)> {
-        let definition = self.new_definition.iter().filter(|_| !self.is_definition_written);
-        let definition = definition.map(|(path, definition)| (path.clone(), definition.bytes().clone()));
-        let staged = self.writes.values().filter_map(|write| match &write.value {
-            NewValue::Staged { path, bytes, written: false } => Some((path.clone(), bytes.clone())),
-            _ => None,
-        });
-        definition.chain(staged).collect()
-    }
-
-    pub(super) fn mark_written(&mut self) {
-        self.is_definition_written = true;
-        for write in self.writes.values_mut() {
-            if let NewValue::Staged { written, .. } = &mut write.value {
-                *written = true;
-            }
-        }
+/// What fails on the way to a request, or between two, has committed nothing.
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::before_sending(error)
     }
 }

@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
+use super::Transaction;
+use super::changes::NewValue;
 use super::footprint::Requirement;
-use super::{Isolation, NewValue, Transaction};
 use crate::error::{Error, Result, Winner};
 use crate::key::ObjectKind;
 use crate::version::Version;
@@ -39,67 +40,98 @@ impl Clashes {
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty() && self.watched.is_empty()
     }
+
+    /// As in [`Error::CommitConflict`].
+    pub(super) fn names(&self) -> Vec<String> {
+        let tables = self.tables.iter().map(|clash| format!("table {}.{}", clash.namespace, clash.name));
+        let watched = self.watched.iter().cloned();
+        let mut names: Vec<String> = tables.chain(watched).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+/// What a look at the versions since the last one has found so far. It keeps nothing of the versions but what
+/// stands against this transaction.
+pub(super) struct Review {
+    /// The newest version that is looked at.
+    tip: Arc<Version>,
+    previous: Arc<Version>,
+    conflict: Conflict,
+    clashing: Vec<(String, Winner)>,
+    watched: Vec<String>,
 }
 
 const LAKEHOUSE_DEFINITION: &str = "lakehouse definition";
 
 impl Transaction {
-    /// Holds this transaction against the versions after the one it was last held against, ascending.
-    /// `CommitConflict` if it cannot be; clashes if the layer above must decide.
-    pub(super) async fn validate(&mut self, versions: &[Arc<Version>]) -> Result<Clashes> {
-        let Some(last) = versions.last() else { return Ok(Clashes::default()) };
-        let mut conflict = Conflict::default();
-        let mut clashing: Vec<(String, Winner)> = Vec::new();
-        let mut clashes = Clashes::default();
-        let mut previous = self.validated.clone();
-        for version in versions {
-            if self.new_definition.is_some()
-                && version.metadata.lakehouse_definition != previous.metadata.lakehouse_definition
-            {
-                conflict.add(LAKEHOUSE_DEFINITION.into(), winner(version, 0));
-            }
-            for change in version.changes(&previous).await?.iter() {
-                let winner = || winner(version, change.transaction);
-                let name = || self.human_name(&change.key);
-                if let Some(write) = self.writes.get(&change.key)
-                    && write.checked < version.number
-                {
-                    match write.base {
-                        Some(_) if ObjectKind::of_key(&change.key) == Some(ObjectKind::Table) => {
-                            clashing.push((change.key.clone(), winner()));
-                        }
-                        _ => conflict.add(name(), winner()),
-                    }
-                }
-                if self.isolation == Isolation::Serializable && self.footprint.reads.contains(&change.key) {
-                    conflict.add(name(), winner());
-                }
-                if self.footprint.watched.contains(&change.key) && !clashes.watched.contains(&name()) {
-                    clashes.watched.push(name());
-                }
-                for requirement in self.footprint.requirements.iter().filter(|r| r.concerns(&change.key)) {
-                    if !self.is_met(requirement, &change.key, last).await? {
-                        conflict.add(name(), winner());
-                    }
-                }
-            }
-            previous = version.clone();
+    /// Begins to hold this transaction against the versions after the one it was last held against, up to `tip`.
+    pub(super) fn review(&self, tip: Arc<Version>) -> Review {
+        Review {
+            tip,
+            previous: self.validated.clone(),
+            conflict: Conflict::default(),
+            clashing: Vec::new(),
+            watched: Vec::new(),
         }
+    }
+
+    /// Holds it against one version, the next in turn.
+    pub(super) async fn look_at(&self, review: &mut Review, version: &Arc<Version>) -> Result<()> {
+        let changed_definition =
+            version.metadata.lakehouse_definition != review.previous.metadata.lakehouse_definition;
+        if self.changes.definition.is_some() && changed_definition {
+            review.conflict.add(LAKEHOUSE_DEFINITION.into(), winner(version, 0));
+        }
+        let reads = self.footprint.reads_that_count(self.isolation);
+        for change in version.changes(&review.previous).await?.iter() {
+            let winner = || winner(version, change.transaction);
+            let name = || self.human_name(&change.key);
+            if let Some(write) = self.changes.writes.get(&change.key)
+                && write.checked < version.number
+            {
+                match write.base {
+                    Some(_) if ObjectKind::of_key(&change.key) == Some(ObjectKind::Table) => {
+                        review.clashing.push((change.key.clone(), winner()));
+                    }
+                    _ => review.conflict.add(name(), winner()),
+                }
+            }
+            if reads.is_some_and(|reads| reads.contains(&change.key)) {
+                review.conflict.add(name(), winner());
+            }
+            if self.footprint.watched.contains(&change.key) && !review.watched.contains(&name()) {
+                review.watched.push(name());
+            }
+            for requirement in self.footprint.requirements.concerning(&change.key) {
+                if !self.is_met(&requirement, &change.key, &review.tip).await? {
+                    review.conflict.add(name(), winner());
+                }
+            }
+        }
+        review.previous = version.clone();
+        Ok(())
+    }
+
+    /// `CommitConflict` if the transaction cannot be committed any more; clashes if the layer above must decide.
+    pub(super) async fn conclude(&self, review: Review) -> Result<Clashes> {
+        let Review { tip, mut conflict, clashing, watched, .. } = review;
+        let mut clashes = Clashes { tables: Vec::new(), watched };
         for (key, winner) in clashing {
-            match self.clash(&key, last).await? {
+            match self.clash(&key, &tip).await? {
                 Some(clash) if !clashes.tables.contains(&clash) => clashes.tables.push(clash),
                 Some(_) => {}
                 None => conflict.add(self.human_name(&key), winner),
             }
         }
         conflict.into_result(&self.info.id)?;
-        self.validated = last.clone();
         Ok(clashes)
     }
 
     /// A table that both sides changed and neither created or dropped.
     async fn clash(&self, key: &str, latest: &Version) -> Result<Option<Clash>> {
-        let Some(write) = self.writes.get(key) else { return Ok(None) };
+        let Some(write) = self.changes.writes.get(key) else { return Ok(None) };
         let (Some(base), NewValue::Staged { .. }) = (&write.base, &write.value) else { return Ok(None) };
         let Some(current) = latest.get(key).await? else { return Ok(None) };
         let Some(object) = latest.config.names.decode(key) else { return Ok(None) };
@@ -120,7 +152,11 @@ impl Transaction {
             // What this transaction drops itself may have been there all along.
             Requirement::Empty(_) => {
                 latest.get(key).await?.is_none()
-                    || self.writes.get(key).is_some_and(|write| matches!(write.value, NewValue::Deleted))
+                    || self
+                        .changes
+                        .writes
+                        .get(key)
+                        .is_some_and(|write| matches!(write.value, NewValue::Deleted))
             }
         })
     }

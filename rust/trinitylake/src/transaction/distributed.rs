@@ -3,7 +3,8 @@
 //! Each save is a file with the next sequence number, created if absent, so that two who resume the same
 //! state cannot both go on: the second one to save or commit is told. The commit of a saved transaction
 //! begins with a save, and its key in the tree names that file: who finds the id committed can tell
-//! whether it was this very state.
+//! whether it was this very state. These files only hand over. Whether the transaction is committed, rolled
+//! back or neither is said by its record in the tree alone (`records`, `give_up`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,11 +13,12 @@ use bytes::Bytes;
 use futures::future::try_join_all;
 use prost::Message as _;
 
+use super::changes::{NewValue, Write};
 use super::fate::committed_version;
 use super::footprint::Footprint;
-use super::group_commit::write_files;
-use super::records::FIRST_RECORD_SEQUENCE;
-use super::{Isolation, NewValue, State, Transaction, Write};
+use super::next_root::write_files;
+use super::records::{FIRST_RECORD_SEQUENCE, Record, recorded};
+use super::{Isolation, Transaction};
 use crate::claim::{Claim, claim};
 use crate::definition::LakehouseDefinition;
 use crate::definition::proto::{self, DistributedTransactionDef, DistributedTransactionState as SavedState};
@@ -45,21 +47,50 @@ pub struct SavedTransaction {
     pub sequence: u64,
 }
 
+/// What was handed over of a transaction.
+#[derive(Debug, Default)]
+pub(super) struct Saved {
+    /// Does its id have a record in the tree, once it is over?
+    pub has_record: bool,
+    /// How often it was saved.
+    pub sequence: u64,
+    pub began_at_millis: Option<u64>,
+    /// Since the last save, or since it was resumed.
+    pub is_changed: bool,
+    /// The record that its commit puts into the tree, which no other party does.
+    pub record: Option<String>,
+}
+
+impl Saved {
+    /// Is this the record of the transaction as it is here? Whoever else resumed it may have changed it.
+    pub(super) fn is_own(&self, record: &str, id: &str) -> bool {
+        self.record.as_deref() == Some(record)
+            || (!self.is_changed && record == transaction_path(id, self.sequence))
+    }
+}
+
 impl Transaction {
     /// Writes the transaction's state, so that another process can go on with it; this one still can, too.
     /// `CommitConflict` if another one saved, committed or rolled back the same transaction meanwhile.
     pub async fn save(&mut self) -> Result<u64> {
         self.check_open()?;
-        if !self.unresolved.is_empty() {
-            return Err(Error::InvalidArgument("resolve the clashes before saving".into()));
+        self.check_writable()?;
+        if self.saved.has_record {
+            let latest = self.lakehouse.latest().await?;
+            if let Some(record) = recorded(&latest, &self.info.id).await? {
+                return Err(self.went_on_elsewhere(record.verb()));
+            }
         }
+        self.write_state().await
+    }
+
+    /// The next state of this transaction. From here on others may know of it.
+    pub(super) async fn write_state(&mut self) -> Result<u64> {
         let lakehouse = self.lakehouse.clone();
-        let storage = lakehouse.storage().as_ref();
-        write_files(storage, self.unwritten_files()).await?;
-        self.mark_written();
+        self.write_files().await?;
         let running_root = self.write_running_root().await?;
         let environment = lakehouse.environment();
-        let began_at_millis = match self.began_at_millis {
+        let began_at_millis = match self.saved.began_at_millis {
             Some(millis) => millis,
             None => environment.now_millis(),
         };
@@ -79,27 +110,33 @@ impl Transaction {
             state: SavedState::Open.into(),
             attachment: self.attachment.to_vec(),
         };
+        self.life.share();
+        self.saved.has_record = true;
         self.claim_sequence(record).await?;
-        self.began_at_millis = Some(began_at_millis);
-        self.has_chosen_id = true;
-        self.is_changed_since_save = false;
-        Ok(self.sequence)
+        self.saved.began_at_millis = Some(began_at_millis);
+        self.saved.is_changed = false;
+        Ok(self.saved.sequence)
     }
 
     /// Goes on with a saved transaction. If it has been committed, what is returned only says so.
-    /// `ObjectNotFound` if there is none, `TransactionExpired` if it is too old, `CommitConflict` if it was
-    /// committed and then undone by a rollback.
+    /// `ObjectNotFound` if there is none or it was rolled back, `TransactionExpired` if it is too old,
+    /// `CommitConflict` if it was committed and then undone by a rollback of the lakehouse.
     pub async fn resume(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<Transaction> {
         check_transaction_id(id)?;
         let latest = lakehouse.latest().await?;
         let (sequence, record) = newest(lakehouse, id).await?;
-        if latest.get(&latest.config.names.transaction_key(id)?).await?.is_some() {
-            let version = committed_version(lakehouse, id).await?;
-            let mut transaction = Transaction::restore(lakehouse, latest, record, sequence, None).await?;
-            transaction.state = State::Committed(version);
-            return Ok(transaction);
-        }
-        if record.state() != SavedState::Open {
+        let is_rolled_back = match recorded(&latest, id).await? {
+            Some(Record::Committed { .. }) => {
+                let version = committed_version(lakehouse, &latest, id).await?;
+                let mut transaction = Transaction::restore(lakehouse, latest, record, sequence, None).await?;
+                transaction.life.committed(version);
+                return Ok(transaction);
+            }
+            Some(Record::RolledBack) => true,
+            // As older writers did it.
+            None => record.state() != SavedState::Open,
+        };
+        if is_rolled_back {
             return Err(Error::ObjectNotFound(format!("transaction {id} was rolled back")));
         }
         let expired = |why: String| Error::TransactionExpired(format!("transaction {id} has expired: {why}"));
@@ -110,7 +147,8 @@ impl Transaction {
             Error::corrupt(transaction_path(id, sequence), format!("its footprint is damaged: {error}"))
         };
         let footprint = proto::Footprint::decode(record.footprint.as_slice()).map_err(damaged)?;
-        let base = match lakehouse.version(footprint.base_version).await {
+        // Up to there it is known to hold, so statements go on from there.
+        let base = match lakehouse.version(footprint.validated_version).await {
             Ok(base) => base,
             Err(Error::VersionExpired(message)) => return Err(expired(message)),
             Err(error) => return Err(error),
@@ -131,12 +169,13 @@ impl Transaction {
             isolation: isolation.word().into(),
             message: record.commit_message.clone(),
             author: record.author.clone(),
-            began_at_version: base.number,
+            began_at_version: footprint.as_ref().map_or(base.number, |footprint| footprint.base_version),
             properties: record.properties.clone().into_iter().collect(),
         };
         let mut transaction = Transaction::new(lakehouse.clone(), base, info, isolation, true);
-        transaction.sequence = sequence;
-        transaction.began_at_millis = Some(record.began_at_millis);
+        transaction.saved.sequence = sequence;
+        transaction.saved.began_at_millis = Some(record.began_at_millis);
+        transaction.life.share();
         transaction.checks = record.checks;
         transaction.attachment = record.attachment.into();
         if let Some(footprint) = footprint {
@@ -146,11 +185,6 @@ impl Transaction {
     }
 
     async fn take_over(&mut self, saved: proto::Footprint) -> Result<()> {
-        let lakehouse = self.lakehouse.clone();
-        self.validated = match lakehouse.version(saved.validated_version).await {
-            Err(Error::VersionExpired(message)) => return Err(Error::TransactionExpired(message)),
-            version => version?,
-        };
         self.footprint = Arc::new(Footprint::of_proto(&saved));
         let base = &self.base;
         let writes = saved.writes.into_iter().map(|saved| async move {
@@ -163,24 +197,25 @@ impl Transaction {
             };
             Ok::<_, Error>((saved.key, Write { base: saved.base, value, checked: saved.checked_version }))
         });
-        self.writes = try_join_all(writes).await?.into_iter().collect();
+        self.changes.writes = try_join_all(writes).await?.into_iter().collect();
         if let Some(path) = saved.lakehouse_definition {
             let bytes = self.base.read_definition(&path).await?;
             let definition = LakehouseDefinition::decode(bytes, &path)?;
-            self.new_definition = Some((path, Arc::new(definition)));
-            self.is_definition_written = true;
+            self.changes.definition = Some((path, Arc::new(definition)));
+            self.changes.is_definition_written = true;
         }
         Ok(())
     }
 
     fn to_proto(&self) -> proto::Footprint {
         let mut saved = proto::Footprint {
-            base_version: self.base.number,
+            base_version: self.info.began_at_version,
             validated_version: self.validated.number,
-            lakehouse_definition: self.new_definition.as_ref().map(|(path, _)| path.clone()),
+            lakehouse_definition: self.changes.definition.as_ref().map(|(path, _)| path.clone()),
             ..self.footprint.to_proto()
         };
         saved.writes = self
+            .changes
             .writes
             .iter()
             .map(|(key, write)| proto::footprint::Write {
@@ -198,7 +233,7 @@ impl Transaction {
     async fn write_running_root(&self) -> Result<String> {
         let (nodes, environment) = (self.lakehouse.nodes(), self.lakehouse.environment());
         let mut draft = Draft::of(&self.base.root, nodes.height_of(&self.base.root).await?);
-        draft.buffer.extend(self.messages());
+        draft.buffer.extend(self.changes.messages(&self.info.id));
         let system = [
             ("lakehouse_def", self.base.metadata.lakehouse_definition.clone()),
             (CREATED_AT_MILLIS, environment.now_millis().to_string()),
@@ -213,14 +248,15 @@ impl Transaction {
 
     async fn claim_sequence(&mut self, record: DistributedTransactionDef) -> Result<()> {
         let environment = self.lakehouse.environment().as_ref();
-        let path = transaction_path(&self.info.id, self.sequence + 1);
+        let path = transaction_path(&self.info.id, self.saved.sequence + 1);
         let deadline = environment.elapsed_millis() + DOUBT_MILLIS;
         let bytes = Bytes::from(record.encode_to_vec());
-        match claim(self.lakehouse.storage().as_ref(), environment, &path, bytes, deadline).await? {
+        match claim(self.lakehouse.storage().as_ref(), environment, &path, bytes, deadline).await {
             Claim::Won { .. } => {
-                self.sequence += 1;
+                self.saved.sequence += 1;
                 Ok(())
             }
+            Claim::Refused(error) | Claim::Unknown(error) => Err(error),
             Claim::Lost(other) => {
                 let other = DistributedTransactionDef::decode(other).unwrap_or_default();
                 let is_over = other.state() == SavedState::RolledBack;
@@ -238,22 +274,6 @@ impl Transaction {
             keys: Vec::new(),
             winners: Vec::new(),
         }
-    }
-
-    /// Rolls a saved transaction back for everybody. What it wrote is left to garbage collection, its older
-    /// states too: if the number of one were free again, who resumed the one before could go on from it.
-    /// `CommitConflict` if somebody else went on with it: then its files are theirs.
-    pub async fn discard(&mut self) -> Result<()> {
-        if self.sequence > 0 && self.committed_version().is_none() {
-            let record = DistributedTransactionDef {
-                id: self.info.id.clone(),
-                state: SavedState::RolledBack.into(),
-                ..DistributedTransactionDef::default()
-            };
-            self.claim_sequence(record).await?;
-        }
-        self.rollback();
-        Ok(())
     }
 }
 
@@ -297,10 +317,15 @@ pub async fn saved(lakehouse: &Arc<Lakehouse>) -> Result<Vec<SavedTransaction>> 
     Ok(found.into_iter().flatten().collect())
 }
 
-async fn newest(lakehouse: &Lakehouse, id: &str) -> Result<(u64, DistributedTransactionDef)> {
+/// The number of the last save, if there was one.
+pub(super) async fn newest_sequence(lakehouse: &Lakehouse, id: &str) -> Result<Option<u64>> {
     let files = lakehouse.storage().list(&format!("{TRANSACTION_PREFIX}{id}/")).await?;
     let saved = files.iter().filter_map(|file| transaction_file(&file.path)).map(|(_, sequence)| sequence);
-    let Some(sequence) = saved.filter(|sequence| *sequence < FIRST_RECORD_SEQUENCE).max() else {
+    Ok(saved.filter(|sequence| *sequence < FIRST_RECORD_SEQUENCE).max())
+}
+
+async fn newest(lakehouse: &Lakehouse, id: &str) -> Result<(u64, DistributedTransactionDef)> {
+    let Some(sequence) = newest_sequence(lakehouse, id).await? else {
         return Err(Error::ObjectNotFound(format!("there is no saved transaction {id}")));
     };
     Ok((sequence, read(lakehouse, id, sequence).await?))

@@ -1,12 +1,14 @@
-//! What became of a transaction, as the log tells.
+//! What became of a transaction, as its record and the log tell.
 
 use std::sync::Arc;
 
 use super::conflict::winner;
+use super::records::{Record, recorded};
 use crate::error::{Error, Result};
 use crate::key::check_transaction_id;
 use crate::lakehouse::Lakehouse;
 use crate::version::Version;
+use crate::version::metadata::LastRollback;
 
 /// Versions that are looked at before more are read.
 const LOG_PAGE: usize = 64;
@@ -18,36 +20,135 @@ pub enum Fate {
     Committed(Option<u64>),
     /// In `version`; version `by` went back to before it.
     Undone { version: u64, by: u64 },
+    /// It was given up: it is in no version, and never will be.
+    RolledBack,
     /// Not in the log. It may still be under way.
     NotCommitted,
     /// Whatever could tell has expired.
     Unknown,
 }
 
-/// Where a transaction is in the log.
+/// Where the log has a transaction.
 #[derive(Clone, Debug)]
-pub(crate) struct Landing {
+pub(crate) struct LogEntry {
     pub version: u64,
     /// The rollback that took it out of the latest tree.
     pub undone_by: Option<Arc<Version>>,
 }
 
-/// What became of a transaction, chosen id or not. Looks through the log, newest first.
+/// What became of a transaction, chosen id or not. Without a record it looks through the log, newest first.
 pub async fn fate(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<Fate> {
     let latest = lakehouse.latest().await?;
-    let is_recorded = check_transaction_id(id).is_ok()
-        && latest.get(&latest.config.names.transaction_key(id)?).await?.is_some();
-    Ok(match find_in_log(lakehouse, id).await? {
-        Some(Landing { version, undone_by: Some(rollback) }) => Fate::Undone { version, by: rollback.number },
-        Some(Landing { version, undone_by: None }) => Fate::Committed(Some(version)),
-        None if is_recorded => Fate::Committed(None),
+    let record = match check_transaction_id(id) {
+        Ok(()) => recorded(&latest, id).await?,
+        Err(_) => None,
+    };
+    let entry = match &record {
+        Some(Record::RolledBack) => return Ok(Fate::RolledBack),
+        Some(Record::Committed { base, .. }) => find_by_record(lakehouse, &latest, id, *base).await?,
+        None => find_in_log(lakehouse, id).await?,
+    };
+    Ok(match entry {
+        Some(LogEntry { version, undone_by: Some(rollback) }) => {
+            Fate::Undone { version, by: rollback.number }
+        }
+        Some(LogEntry { version, undone_by: None }) => Fate::Committed(Some(version)),
+        None if record.is_some() => Fate::Committed(None),
         None if lakehouse.oldest_version().await? == 0 => Fate::NotCommitted,
         None => Fate::Unknown,
     })
 }
 
+/// The version that committed an id whose record is in the latest tree; `None` if it has expired. Asks a number
+/// of versions in proportion to the logarithm of those since the transaction began.
+async fn find_by_record(
+    lakehouse: &Lakehouse,
+    latest: &Arc<Version>,
+    id: &str,
+    base: Option<u64>,
+) -> Result<Option<LogEntry>> {
+    let key = latest.config.names.transaction_key(id)?;
+    let Some(version) = first_with_record(lakehouse, latest, id, &key, base).await? else { return Ok(None) };
+    if !version.metadata.commits(id) {
+        // Another writer put the record there.
+        return find_in_log(lakehouse, id).await;
+    }
+    match undone_by(lakehouse, latest, version.number).await? {
+        Some(undone_by) => Ok(Some(LogEntry { version: version.number, undone_by })),
+        None => find_in_log(lakehouse, id).await,
+    }
+}
+
+/// The first version whose tree has the record. A record stays until its version expires, so it is found by
+/// galloping up from where it was absent, and bisecting.
+async fn first_with_record(
+    lakehouse: &Lakehouse,
+    latest: &Arc<Version>,
+    id: &str,
+    key: &str,
+    base: Option<u64>,
+) -> Result<Option<Arc<Version>>> {
+    let read = async |number: u64| match number == latest.number {
+        true => Ok(latest.clone()),
+        false => lakehouse.version(number).await,
+    };
+    let oldest = lakehouse.oldest_version().await?;
+    // The record is absent in `low`, and there in `high`.
+    let mut low = match base {
+        // Its commit required that nobody had committed the id up to there.
+        Some(base) if base >= oldest => base,
+        _ => {
+            let version = read(oldest).await?;
+            if version.get(key).await?.is_some() {
+                return Ok(version.metadata.commits(id).then_some(version));
+            }
+            oldest
+        }
+    };
+    let (mut high, mut step) = (latest.clone(), 1);
+    while low + step < high.number {
+        let version = read(low + step).await?;
+        if version.get(key).await?.is_some() {
+            high = version;
+            break;
+        }
+        (low, step) = (version.number, step * 2);
+    }
+    while high.number - low > 1 {
+        let version = read(low + (high.number - low) / 2).await?;
+        if version.get(key).await?.is_some() {
+            high = version;
+        } else {
+            low = version.number;
+        }
+    }
+    Ok(Some(high))
+}
+
+/// The rollback that undid a version, if one did. Goes from one rollback to the next; `None` where the roots
+/// do not tell of rollbacks.
+async fn undone_by(
+    lakehouse: &Lakehouse,
+    latest: &Arc<Version>,
+    number: u64,
+) -> Result<Option<Option<Arc<Version>>>> {
+    let mut from = latest.clone();
+    loop {
+        let rollback = match from.metadata.last_rollback {
+            LastRollback::NotTold => return Ok(None),
+            LastRollback::Version(rollback) if rollback > number => lakehouse.version(rollback).await?,
+            LastRollback::Never | LastRollback::Version(_) => return Ok(Some(None)),
+        };
+        let Some(target) = rollback.metadata.rollback_target() else { return Ok(None) };
+        if target < number {
+            return Ok(Some(Some(rollback)));
+        }
+        from = lakehouse.version(target).await?;
+    }
+}
+
 /// The version that committed a transaction, as far as the log goes back.
-pub(crate) async fn find_in_log(lakehouse: &Lakehouse, id: &str) -> Result<Option<Landing>> {
+pub(crate) async fn find_in_log(lakehouse: &Lakehouse, id: &str) -> Result<Option<LogEntry>> {
     let mut before = None;
     // Versions above it, as far as they are not looked at yet, were undone by `rollback`.
     let mut target = u64::MAX;
@@ -56,9 +157,9 @@ pub(crate) async fn find_in_log(lakehouse: &Lakehouse, id: &str) -> Result<Optio
         let versions = lakehouse.log(Some(LOG_PAGE), before).await?;
         for version in &versions {
             let is_undone = version.number > target;
-            if version.metadata.committed.iter().any(|transaction| transaction.id == id) {
+            if version.metadata.commits(id) {
                 let undone_by = rollback.filter(|_| is_undone);
-                return Ok(Some(Landing { version: version.number, undone_by }));
+                return Ok(Some(LogEntry { version: version.number, undone_by }));
             }
             // A rollback that was undone itself undoes nothing.
             if !is_undone && let Some(number) = version.metadata.rollback_target() {
@@ -75,10 +176,14 @@ pub(crate) async fn find_in_log(lakehouse: &Lakehouse, id: &str) -> Result<Optio
 
 /// The version of a transaction whose record is in the tree. `CommitConflict` if that version was undone:
 /// then it is neither to be committed again unseen nor to be taken for done. `VersionExpired` if it is gone.
-pub(super) async fn committed_version(lakehouse: &Lakehouse, id: &str) -> Result<u64> {
-    match find_in_log(lakehouse, id).await? {
-        Some(Landing { version, undone_by: None }) => Ok(version),
-        Some(Landing { version, undone_by: Some(rollback) }) => Err(Error::CommitConflict {
+pub(super) async fn committed_version(lakehouse: &Lakehouse, latest: &Arc<Version>, id: &str) -> Result<u64> {
+    let base = match recorded(latest, id).await? {
+        Some(Record::Committed { base, .. }) => base,
+        Some(Record::RolledBack) | None => None,
+    };
+    match find_by_record(lakehouse, latest, id, base).await? {
+        Some(LogEntry { version, undone_by: None }) => Ok(version),
+        Some(LogEntry { version, undone_by: Some(rollback) }) => Err(Error::CommitConflict {
             message: format!(
                 "transaction {id} was committed in version {version} and undone by the rollback in version {}; if \
                  that is to be done again, begin another transaction, under another id",

@@ -4,8 +4,10 @@
 //! does what was watched (`watch`).
 
 use std::borrow::Borrow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
+use super::Isolation;
 use crate::definition::proto;
 use crate::key::KeyRange;
 
@@ -20,12 +22,97 @@ pub enum Requirement {
     Empty(KeyRange),
 }
 
-impl Requirement {
-    pub fn concerns(&self, key: &str) -> bool {
-        match self {
-            Requirement::Exists(required) | Requirement::Absent(required) => required == key,
-            Requirement::Empty(range) => range.contains(key),
+/// Parts of the key space, disjoint: what overlaps or touches is one. Finding a key takes a logarithmic time,
+/// however many ranges were added.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyRanges(BTreeMap<String, Option<String>>);
+
+impl KeyRanges {
+    pub fn add(&mut self, range: &KeyRange) {
+        let KeyRange { mut start, mut end } = range.clone();
+        if end.as_ref().is_some_and(|end| *end <= start) {
+            return;
         }
+        let reaches = |end: &Option<String>, key: &str| end.as_deref().is_none_or(|end| key <= end);
+        // The last that begins before it, and all that begin in it, become parts of it.
+        let before = self.0.range::<str, _>((Bound::Unbounded, Bound::Included(start.as_str()))).next_back();
+        if let Some((first, _)) = before.filter(|(_, end)| reaches(end, &start)) {
+            start.clone_from(first);
+        }
+        let within = self.0.range::<str, _>((Bound::Included(start.as_str()), Bound::Unbounded));
+        let swallowed: Vec<String> =
+            within.take_while(|(other, _)| reaches(&end, other)).map(|(other, _)| other.clone()).collect();
+        for other in swallowed {
+            if let Some(others) = self.0.remove(&other) {
+                end = match (end, others) {
+                    (Some(own), Some(others)) => Some(own.max(others)),
+                    _ => None,
+                };
+            }
+        }
+        self.0.insert(start, end);
+    }
+
+    /// The range that a key is in.
+    pub fn range_of(&self, key: &str) -> Option<KeyRange> {
+        let before = self.0.range::<str, _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
+        let range = KeyRange { start: before.0.clone(), end: before.1.clone() };
+        range.contains(key).then_some(range)
+    }
+
+    pub fn contains(&self, key: &str) -> bool {
+        let before = self.0.range::<str, _>((Bound::Unbounded, Bound::Included(key))).next_back();
+        before.is_some_and(|(_, end)| end.as_deref().is_none_or(|end| key < end))
+    }
+
+    /// Is one of these keys in a range?
+    pub fn contains_any<K: Borrow<str> + Ord>(&self, keys: &BTreeSet<K>) -> bool {
+        self.iter().any(|range| keys.range::<str, _>(range.bounds()).next().is_some())
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = KeyRange> {
+        self.0.iter().map(|(start, end)| KeyRange { start: start.clone(), end: end.clone() })
+    }
+}
+
+impl FromIterator<KeyRange> for KeyRanges {
+    fn from_iter<T: IntoIterator<Item = KeyRange>>(ranges: T) -> KeyRanges {
+        let mut all = KeyRanges::default();
+        ranges.into_iter().for_each(|range| all.add(&range));
+        all
+    }
+}
+
+/// All that a transaction requires. What concerns a key is found in a logarithmic time: a transaction that creates
+/// many objects has as many requirements as it has writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requirements {
+    pub exists: BTreeSet<String>,
+    pub absent: BTreeSet<String>,
+    pub empty: KeyRanges,
+}
+
+impl Requirements {
+    fn add(&mut self, requirement: Requirement) {
+        match requirement {
+            Requirement::Exists(key) => _ = self.exists.insert(key),
+            Requirement::Absent(key) => _ = self.absent.insert(key),
+            Requirement::Empty(range) => self.empty.add(&range),
+        }
+    }
+
+    /// Those that a change of the key may break.
+    pub fn concerning(&self, key: &str) -> impl Iterator<Item = Requirement> {
+        let exists = self.exists.get(key).cloned().map(Requirement::Exists);
+        let absent = self.absent.get(key).cloned().map(Requirement::Absent);
+        let empty = self.empty.range_of(key).map(Requirement::Empty);
+        [exists, absent, empty].into_iter().flatten()
+    }
+
+    /// Does a change of one of these keys concern a requirement?
+    pub fn concern_any<K: Borrow<str> + Ord>(&self, keys: &BTreeSet<K>) -> bool {
+        let contains = |required: &String| keys.contains(required.as_str());
+        self.exists.iter().any(contains) || self.absent.iter().any(contains) || self.empty.contains_any(keys)
     }
 }
 
@@ -35,7 +122,7 @@ pub struct Reads {
     /// Keys read, those found absent among them.
     pub keys: BTreeSet<String>,
     /// Ranges listed: a key that appears in one of them is a phantom.
-    pub ranges: Vec<KeyRange>,
+    pub ranges: KeyRanges,
 }
 
 impl Reads {
@@ -46,27 +133,24 @@ impl Reads {
     }
 
     fn add_range(&mut self, range: &KeyRange) {
-        if !self.ranges.contains(range) {
-            self.ranges.push(range.clone());
-        }
+        self.ranges.add(range);
     }
 
     /// Was the key read, by itself or in a listing?
     pub fn contains(&self, key: &str) -> bool {
-        self.keys.contains(key) || self.ranges.iter().any(|range| range.contains(key))
+        self.keys.contains(key) || self.ranges.contains(key)
     }
 
     /// Was one of these keys read?
     pub fn contains_any<K: Borrow<str> + Ord>(&self, keys: &BTreeSet<K>) -> bool {
-        self.keys.iter().any(|key| keys.contains(key.as_str()))
-            || self.ranges.iter().any(|range| keys.range::<str, _>(range.bounds()).next().is_some())
+        self.keys.iter().any(|key| keys.contains(key.as_str())) || self.ranges.contains_any(keys)
     }
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Footprint {
     pub reads: Reads,
-    pub requirements: Vec<Requirement>,
+    pub requirements: Requirements,
     /// Reads that must not have changed when the transaction commits, whatever its isolation.
     pub watched: Reads,
     /// Is what is read now watched?
@@ -74,6 +158,14 @@ pub struct Footprint {
 }
 
 impl Footprint {
+    /// The reads that must not have changed, beside what is watched: under SERIALIZABLE all of them.
+    pub fn reads_that_count(&self, isolation: Isolation) -> Option<&Reads> {
+        match isolation {
+            Isolation::Snapshot => None,
+            Isolation::Serializable => Some(&self.reads),
+        }
+    }
+
     pub fn read_key(&mut self, key: &str) {
         self.reads.add_key(key);
         if self.is_watching {
@@ -89,48 +181,44 @@ impl Footprint {
     }
 
     pub fn require(&mut self, requirement: Requirement) {
-        if !self.requirements.contains(&requirement) {
-            self.requirements.push(requirement);
-        }
+        self.requirements.add(requirement);
     }
 
     /// Reads and requirements; the rest of the message is the caller's.
     pub fn to_proto(&self) -> proto::Footprint {
-        let range =
-            |range: &KeyRange| proto::footprint::Range { start: range.start.clone(), end: range.end.clone() };
-        let mut saved = proto::Footprint {
+        let range = |range: KeyRange| proto::footprint::Range { start: range.start, end: range.end };
+        proto::Footprint {
             keys_read: self.reads.keys.iter().cloned().collect(),
             ranges_read: self.reads.ranges.iter().map(range).collect(),
             keys_watched: self.watched.keys.iter().cloned().collect(),
             ranges_watched: self.watched.ranges.iter().map(range).collect(),
+            keys_required: self.requirements.exists.iter().cloned().collect(),
+            keys_required_absent: self.requirements.absent.iter().cloned().collect(),
+            ranges_required_empty: self.requirements.empty.iter().map(range).collect(),
             ..proto::Footprint::default()
-        };
-        for requirement in &self.requirements {
-            match requirement {
-                Requirement::Exists(key) => saved.keys_required.push(key.clone()),
-                Requirement::Absent(key) => saved.keys_required_absent.push(key.clone()),
-                Requirement::Empty(empty) => saved.ranges_required_empty.push(range(empty)),
-            }
         }
-        saved
     }
 
     /// The inverse of [`Footprint::to_proto`].
     pub fn of_proto(saved: &proto::Footprint) -> Footprint {
         let range =
             |range: &proto::footprint::Range| KeyRange { start: range.start.clone(), end: range.end.clone() };
-        let exists = saved.keys_required.iter().cloned().map(Requirement::Exists);
-        let absent = saved.keys_required_absent.iter().cloned().map(Requirement::Absent);
-        let empty = saved.ranges_required_empty.iter().map(|saved| Requirement::Empty(range(saved)));
         let reads = |keys: &[String], ranges: &[proto::footprint::Range]| Reads {
             keys: keys.iter().cloned().collect(),
             ranges: ranges.iter().map(range).collect(),
         };
         Footprint {
             reads: reads(&saved.keys_read, &saved.ranges_read),
-            requirements: exists.chain(absent).chain(empty).collect(),
+            requirements: Requirements {
+                exists: saved.keys_required.iter().cloned().collect(),
+                absent: saved.keys_required_absent.iter().cloned().collect(),
+                empty: saved.ranges_required_empty.iter().map(range).collect(),
+            },
             watched: reads(&saved.keys_watched, &saved.ranges_watched),
             is_watching: false,
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

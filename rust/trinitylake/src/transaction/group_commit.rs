@@ -12,73 +12,28 @@
 //!   to look for himself ([`Verdict::Again`]): here nothing decides who lost.
 //! - Leadership passes on as soon as the root is created. Whether it was created above the expiry boundary
 //!   is asked while the next group is on its way; an answer is given only after that.
-//! - A leader that is cancelled leaves its group without an answer. They begin again, and find their ids in
-//!   the root if it was created after all.
+//! - A leader that is cancelled leaves its group without an answer: each is in doubt about the next version,
+//!   begins again, and finds its id in the root if it was created after all.
+//! - Whoever waits does so as long as its own limit allows. If it gives up while it waits, nobody takes it
+//!   along; if it was taken along already, it is in doubt.
+//! - The queue belongs to a process. A forked child begins with an empty one: nobody in it leads or waits.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::channel::oneshot;
-use futures::future::{join, try_join};
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::future::{Either, join, select};
 
 use super::arrivals::{Arrival, Arrivals};
-use super::footprint::{Footprint, Requirement};
 use super::intents::{self, Turn};
-use super::{Coordination, Isolation};
-use crate::definition::LakehouseDefinition;
+use super::life::Failure;
+use super::next_root::{Claimed, claim_for};
+use super::submission::{Submission, admit};
 use crate::error::{Error, Result};
-use crate::lakehouse::{Created, DOUBT_MILLIS, Lakehouse, Slot};
-use crate::node::draft::{Message, Text};
-use crate::storage::Storage;
-use crate::tree::advance::advance;
-use crate::tree::node_store::{PARALLEL_REQUESTS, write_new_file};
+use crate::lakehouse::Lakehouse;
 use crate::version::Version;
-use crate::version::metadata::CommittedTransaction;
-
-/// A pause after lost races is at most this many attempts long: beyond it, waiting only starves.
-const MAX_PAUSE_ATTEMPTS: u64 = 8;
-
-/// All that a root needs to know of one transaction.
-#[derive(Clone, Debug)]
-pub(super) struct Submission {
-    pub info: CommittedTransaction,
-    pub isolation: Isolation,
-    pub footprint: Arc<Footprint>,
-    /// At most one for each key.
-    pub messages: Vec<Message>,
-    pub definition: Option<(String, Arc<LakehouseDefinition>)>,
-    /// Definition files that are not written yet.
-    pub files: Vec<(String, Bytes)>,
-    /// The version up to which conflicts were looked for.
-    pub validated: u64,
-    pub coordination: Coordination,
-    /// How many roots it has tried to be in.
-    pub attempt: u32,
-    /// It waits in the queue across processes (`intents`), for a version up to this one.
-    pub last_version: Option<u64>,
-}
-
-impl Submission {
-    /// Does this transaction depend on one of these keys?
-    fn is_touched(&self, written: &BTreeSet<Text>) -> bool {
-        let requires = |requirement: &Requirement| match requirement {
-            Requirement::Exists(key) | Requirement::Absent(key) => written.contains(key.as_str()),
-            Requirement::Empty(range) => written.range::<str, _>(range.bounds()).next().is_some(),
-        };
-        !written.is_empty()
-            && (self.messages.iter().any(|message| written.contains(&message.key))
-                || self.footprint.requirements.iter().any(requires)
-                || self.footprint.watched.contains_any(written)
-                || (self.isolation == Isolation::Serializable && self.footprint.reads.contains_any(written)))
-    }
-
-    pub(super) fn size_bytes(&self) -> usize {
-        self.messages.iter().map(Message::size_bytes).sum()
-    }
-}
+use trinitylake_base::per_process::PerProcess;
 
 #[derive(Clone, Debug)]
 pub(super) enum Verdict {
@@ -90,17 +45,18 @@ pub(super) enum Verdict {
 }
 
 enum Reply {
-    Verdict(Result<Verdict>),
+    Verdict(Result<Verdict, Failure>),
     /// The leader is gone: take its place.
-    Lead(Submission),
+    Lead(Box<Submission>),
 }
 
-enum Seat {
+enum Seat<'a> {
     Lead(Box<Submission>),
-    Wait(oneshot::Receiver<Reply>),
+    Wait(Place<'a>),
 }
 
 struct Member {
+    number: u64,
     submission: Submission,
     reply: oneshot::Sender<Reply>,
 }
@@ -109,6 +65,8 @@ struct Member {
 struct State {
     is_led: bool,
     waiting: VecDeque<Member>,
+    /// Members that have waited so far.
+    members: u64,
     /// Were there several when the last root was created?
     is_crowded: bool,
     /// Was a race lost against another process, and no sign since that they are gone?
@@ -123,7 +81,10 @@ struct State {
 
 /// Where the transactions of one handle meet.
 #[derive(Default)]
-pub struct CommitQueue {
+pub struct CommitQueue(PerProcess<Crowd>);
+
+#[derive(Default)]
+struct Crowd {
     state: Mutex<State>,
     arrivals: Arrivals,
 }
@@ -136,7 +97,11 @@ impl std::fmt::Debug for CommitQueue {
 
 impl CommitQueue {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.get().state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn arrivals(&self) -> &Arrivals {
+        &self.0.get().arrivals
     }
 
     /// Where others commit, one writes his files before he comes: else the leader would, and all would wait
@@ -146,7 +111,7 @@ impl CommitQueue {
             let state = self.state();
             state.is_led || state.is_crowded || state.is_contended
         };
-        is_busy.then(|| self.arrivals.announce(now_millis))
+        is_busy.then(|| self.arrivals().announce(now_millis))
     }
 
     /// Do other processes commit at this time?
@@ -170,41 +135,72 @@ impl CommitQueue {
         submission: Submission,
         arrival: Option<Arrival<'_>>,
         deadline_millis: u64,
-    ) -> Result<Verdict> {
+    ) -> Result<Verdict, Failure> {
+        let environment = lakehouse.environment();
         let seat = self.enter(submission);
         if let Some(arrival) = arrival {
-            arrival.arrived(lakehouse.environment().elapsed_millis());
+            arrival.arrived(environment.elapsed_millis());
         }
         let submission = match seat {
-            Seat::Lead(submission) => *submission,
-            Seat::Wait(answer) => match answer.await {
-                Ok(Reply::Verdict(verdict)) => return verdict,
-                Ok(Reply::Lead(submission)) => submission,
-                // Whoever led was cancelled.
-                Err(oneshot::Canceled) => return Ok(Verdict::Again { files_are_written: false }),
-            },
+            Seat::Lead(submission) => submission,
+            Seat::Wait(mut place) => {
+                let left =
+                    Duration::from_millis(deadline_millis.saturating_sub(environment.elapsed_millis()));
+                let answer = match select(&mut place.answer, environment.alarm(left)).await {
+                    Either::Left((answer, _)) => answer,
+                    Either::Right(_) => match place.leave() {
+                        Left::Untouched => return Ok(Verdict::Again { files_are_written: false }),
+                        Left::Answered(reply) => Ok(reply),
+                        Left::TakenAlong => Err(oneshot::Canceled),
+                    },
+                };
+                match answer {
+                    Ok(Reply::Verdict(verdict)) => return verdict,
+                    Ok(Reply::Lead(submission)) => submission,
+                    // Whoever led was cancelled, or does not answer in time.
+                    Err(oneshot::Canceled) => return Err(self.without_an_answer(lakehouse)),
+                }
+            }
         };
-        self.lead(lakehouse, submission, deadline_millis).await
+        self.lead(lakehouse, *submission, deadline_millis).await
     }
 
-    fn enter(&self, submission: Submission) -> Seat {
+    /// The root that a leader may have sent follows the newest one that is known here.
+    fn without_an_answer(&self, lakehouse: &Lakehouse) -> Failure {
+        let version = self.tip(lakehouse).number + 1;
+        Failure::InDoubt {
+            error: Error::CommitStateUnknown(format!(
+                "whoever committed for all who waited has not told whether version {version} was created"
+            )),
+            version,
+        }
+    }
+
+    fn enter(&self, submission: Submission) -> Seat<'_> {
         let mut state = self.state();
         if std::mem::replace(&mut state.is_led, true) {
             let (reply, answer) = oneshot::channel();
-            state.waiting.push_back(Member { submission, reply });
-            Seat::Wait(answer)
+            state.members += 1;
+            let number = state.members;
+            state.waiting.push_back(Member { number, submission, reply });
+            Seat::Wait(Place { queue: self, number, answer })
         } else {
             Seat::Lead(Box::new(submission))
         }
     }
 
-    async fn lead(&self, lakehouse: &Lakehouse, own: Submission, deadline_millis: u64) -> Result<Verdict> {
+    async fn lead(
+        &self,
+        lakehouse: &Lakehouse,
+        own: Submission,
+        deadline_millis: u64,
+    ) -> Result<Verdict, Failure> {
         let leadership = Leadership(self);
         let (here, round_millis) = {
             let state = self.state();
             (state.waiting.len() as u64 + 1, state.round_millis)
         };
-        self.arrivals.wait(here, round_millis, lakehouse.environment().as_ref()).await;
+        self.arrivals().wait(here, round_millis, lakehouse.environment().as_ref()).await;
         let started = lakehouse.environment().elapsed_millis();
         let max_size_bytes = self.tip(lakehouse).config.node_max_size_bytes / 2;
         let (mut group, replies) = self.gather(own, max_size_bytes);
@@ -213,43 +209,53 @@ impl CommitQueue {
             Turn::Lead(queue) => queue,
             Turn::Passed => {
                 drop(leadership);
-                return tell(replies, vec![Ok(Verdict::Again { files_are_written: false }); members]);
+                return tell(replies, Ok(Verdict::Again { files_are_written: false }));
             }
         };
         let previous = self.tip(lakehouse);
         group.extend(queue.guests(previous.number, max_size_bytes.saturating_sub(size_bytes(&group))));
+        let has_guests = group.len() > members;
+        let admitted = match admit(lakehouse, &previous, &group).await {
+            Ok(admitted) => admitted,
+            Err(error) => return tell(replies, Err(Failure::before_sending(error))),
+        };
+        let leads_for_itself = admitted[0];
+        let replies = turn_away(replies, &admitted[1..members]);
+        let mut is_in = admitted.into_iter();
+        group.retain(|_| is_in.next() == Some(true));
+
         let usual_size_bytes = self.usual_size_bytes(&group);
         let claim = claim_for(lakehouse, &previous, &group, usual_size_bytes, deadline_millis);
         let (claimed, others_wait) = join(claim, intents::are_others_waiting(lakehouse, &group)).await;
-        let verdicts = match claimed {
-            Ok(Claimed::Root(created, admitted)) => {
+        let verdict = match claimed {
+            Ok(Claimed::Root(created)) => {
                 {
                     let mut state = self.state();
                     state.tip = Some(created.version.clone());
-                    state.is_contended = others_wait || group.len() > members;
+                    state.is_contended = others_wait || has_guests;
                     state.is_crowded =
-                        members > 1 || !state.waiting.is_empty() || self.arrivals.are_expected();
+                        members > 1 || !state.waiting.is_empty() || self.arrivals().are_expected();
                     state.round_millis = lakehouse.environment().elapsed_millis() - started;
                 }
                 drop(leadership);
-                let committed = &created.version.metadata.committed;
-                let is_in = |id: &str| committed.iter().any(|transaction| transaction.id == id);
-                queue.leave(lakehouse, created.version.number, is_in).await;
+                let committed = created.version.metadata.clone();
+                queue.leave(lakehouse, created.version.number, |id| committed.commits(id)).await;
                 let confirmed = lakehouse.confirm(created).await.map(Verdict::Committed);
                 if confirmed.is_err() {
                     self.state().tip = None;
                 }
-                verdicts(&admitted, &confirmed)
+                confirmed
             }
             Ok(Claimed::Nothing { files_are_written }) => {
                 // Written they are only if the root was tried for, and then another process was faster.
                 self.state().is_contended |= files_are_written;
                 queue.leave(lakehouse, previous.number, |_| false).await;
-                vec![Ok(Verdict::Again { files_are_written }); members]
+                Ok(Verdict::Again { files_are_written })
             }
-            Err(error) => vec![Err(error); members],
+            Err(failure) => Err(failure),
         };
-        tell(replies, verdicts)
+        let verdict = tell(replies, verdict);
+        if leads_for_itself { verdict } else { Ok(Verdict::Again { files_are_written: false }) }
     }
 
     /// The size of this group, or of those before it, which is forgotten by and by.
@@ -285,15 +291,28 @@ fn size_bytes(group: &[Submission]) -> usize {
     group.iter().map(Submission::size_bytes).sum()
 }
 
-/// Tells each member but the leader his own verdict, and returns the leader's, which is the first.
-fn tell(replies: Vec<oneshot::Sender<Reply>>, verdicts: Vec<Result<Verdict>>) -> Result<Verdict> {
-    let mut verdicts = verdicts.into_iter();
-    let own = verdicts.next().unwrap_or(Ok(Verdict::Again { files_are_written: false }));
-    for (reply, verdict) in replies.into_iter().zip(verdicts) {
-        // Who no longer listens has given up on an answer.
-        let _ = reply.send(Reply::Verdict(verdict));
+/// Tells those who are not in the root to look for themselves, at once: what becomes of the root is nothing to
+/// them. Returns those who are.
+fn turn_away(replies: Vec<oneshot::Sender<Reply>>, admitted: &[bool]) -> Vec<oneshot::Sender<Reply>> {
+    let mut staying = Vec::with_capacity(replies.len());
+    for (reply, is_in) in replies.into_iter().zip(admitted) {
+        if *is_in {
+            staying.push(reply);
+        } else {
+            // Who no longer listens has given up on an answer.
+            let _ = reply.send(Reply::Verdict(Ok(Verdict::Again { files_are_written: false })));
+        }
     }
-    own
+    staying
+}
+
+/// Tells each member but the leader, and hands the verdict on to that one.
+fn tell(replies: Vec<oneshot::Sender<Reply>>, verdict: Result<Verdict, Failure>) -> Result<Verdict, Failure> {
+    for reply in replies {
+        // Who no longer listens has given up on an answer.
+        let _ = reply.send(Reply::Verdict(verdict.clone()));
+    }
+    verdict
 }
 
 /// Held by the one who commits; passed on when dropped, however that comes about.
@@ -302,8 +321,8 @@ struct Leadership<'a>(&'a CommitQueue);
 impl Drop for Leadership<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
-        while let Some(Member { submission, reply }) = state.waiting.pop_front() {
-            if reply.send(Reply::Lead(submission)).is_ok() {
+        while let Some(Member { submission, reply, .. }) = state.waiting.pop_front() {
+            if reply.send(Reply::Lead(Box::new(submission))).is_ok() {
                 return;
             }
         }
@@ -311,127 +330,41 @@ impl Drop for Leadership<'_> {
     }
 }
 
-fn verdicts(admitted: &[bool], confirmed: &Result<Verdict>) -> Vec<Result<Verdict>> {
-    let verdict = |is_in: &bool| {
-        if *is_in { confirmed.clone() } else { Ok(Verdict::Again { files_are_written: true }) }
-    };
-    admitted.iter().map(verdict).collect()
+/// The place of one who waits; nobody is left behind it when it is dropped.
+struct Place<'a> {
+    queue: &'a CommitQueue,
+    number: u64,
+    answer: oneshot::Receiver<Reply>,
 }
 
-enum Claimed {
-    /// The root was created, with those of the group that are marked.
-    Root(Created, Vec<bool>),
-    /// Nobody was admitted, or another writer was faster.
-    Nothing { files_are_written: bool },
+/// What it means for one who waited to go.
+enum Left {
+    /// Nobody has taken it along, or will.
+    Untouched,
+    /// The answer had come already.
+    Answered(Reply),
+    TakenAlong,
 }
 
-/// Creates the root after `previous` for all of the group that can be in it.
-async fn claim_for(
-    lakehouse: &Lakehouse,
-    previous: &Arc<Version>,
-    group: &[Submission],
-    usual_size_bytes: usize,
-    deadline_millis: u64,
-) -> Result<Claimed> {
-    let environment = lakehouse.environment().as_ref();
-    let started = environment.elapsed_millis();
-    let admitted = admit(lakehouse, previous, group).await?;
-    let members = || group.iter().zip(&admitted).filter_map(|(member, is_in)| is_in.then_some(member));
-    if members().next().is_none() {
-        return Ok(Claimed::Nothing { files_are_written: false });
-    }
-    let config = &previous.config;
-    let messages = members().flat_map(|member| member.messages.iter().cloned()).collect();
-    let advance =
-        advance(lakehouse.nodes(), environment, config, &previous.root, messages, usual_size_bytes).await?;
-    let nodes = lakehouse.encode_nodes(config, advance.nodes)?;
-    // All of the group's, since whoever was not admitted is told to come again with them written.
-    let files = group.iter().flat_map(|member| member.files.iter().cloned()).collect();
-    try_join(write_files(lakehouse.storage().as_ref(), files), lakehouse.nodes().write(nodes)).await?;
-
-    let mut metadata =
-        lakehouse.next_metadata(previous, members().map(|member| member.info.clone()).collect());
-    let mut definition = previous.definition.clone();
-    if let Some((path, changed)) = members().find_map(|member| member.definition.as_ref()) {
-        metadata.lakehouse_definition = path.clone();
-        metadata.inline_definition = Some(changed.bytes().to_vec());
-        definition = changed.clone();
-    }
-    let deadline = deadline_millis.max(environment.elapsed_millis() + DOUBT_MILLIS);
-    match lakehouse.claim_root(previous, metadata, &advance.root, definition, deadline).await? {
-        Slot::Won(created) => Ok(Claimed::Root(created, admitted)),
-        Slot::Lost(latest) => {
-            // As many versions as others made meanwhile, as many writers there are, about: who waits a
-            // part of a round for each lets most of the requests that would be lost go unmade. Who has
-            // lost before waits less each time, so that those go first who wait longest.
-            let others = latest.number.saturating_sub(previous.number + 1).min(MAX_PAUSE_ATTEMPTS);
-            let round = environment.elapsed_millis() - started;
-            let lost = group.iter().map(|member| member.attempt).max().unwrap_or_default().max(1);
-            let pause = environment.random_below(round * others / u64::from(lost) + 1);
-            // Those who queue up wait there.
-            if pause > 0 && group.iter().all(|member| member.last_version.is_none()) {
-                environment.sleep(Duration::from_millis(pause)).await;
-            }
-            Ok(Claimed::Nothing { files_are_written: true })
+impl Place<'_> {
+    fn leave(&mut self) -> Left {
+        let mut state = self.queue.state();
+        if let Some(position) = state.waiting.iter().position(|member| member.number == self.number) {
+            state.waiting.remove(position);
+            return Left::Untouched;
+        }
+        match self.answer.try_recv() {
+            Ok(Some(reply)) => Left::Answered(reply),
+            Ok(None) | Err(oneshot::Canceled) => Left::TakenAlong,
         }
     }
 }
 
-/// Which of the group may be in the root after `previous`: in order, each held against what others wrote
-/// since it was validated and against those admitted before it.
-async fn admit(lakehouse: &Lakehouse, previous: &Arc<Version>, group: &[Submission]) -> Result<Vec<bool>> {
-    let mut written_by_version: HashMap<u64, BTreeSet<Text>> = HashMap::new();
-    let mut written: BTreeSet<Text> = BTreeSet::new();
-    let mut has_definition = false;
-    let mut admitted = Vec::with_capacity(group.len());
-    'group: for member in group {
-        if member.validated > previous.number {
-            admitted.push(false);
-            continue;
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Left::Answered(Reply::Lead(_)) = self.leave() {
+            // It was to lead, and never learned of it: somebody else does.
+            drop(Leadership(self.queue));
         }
-        for number in member.validated + 1..=previous.number {
-            let written = match written_by_version.get(&number) {
-                Some(written) => written,
-                // What cannot be read any more is for its own validation to explain.
-                None => match written_in(lakehouse, previous, number).await {
-                    Ok(written) => written_by_version.entry(number).or_insert(written),
-                    Err(Error::VersionExpired(_)) => {
-                        admitted.push(false);
-                        continue 'group;
-                    }
-                    Err(error) => return Err(error),
-                },
-            };
-            if member.definition.is_some() || member.is_touched(written) {
-                admitted.push(false);
-                continue 'group;
-            }
-        }
-        let is_in = !(member.is_touched(&written) || (member.definition.is_some() && has_definition));
-        if is_in {
-            written.extend(member.messages.iter().map(|message| message.key.clone()));
-            has_definition |= member.definition.is_some();
-        }
-        admitted.push(is_in);
     }
-    Ok(admitted)
-}
-
-/// The keys that a version wrote.
-async fn written_in(lakehouse: &Lakehouse, tip: &Arc<Version>, number: u64) -> Result<BTreeSet<Text>> {
-    let version = if number == tip.number { tip.clone() } else { lakehouse.version(number).await? };
-    let changes = match version.changes_told() {
-        Some(changes) => changes,
-        None => version.changes(lakehouse.version(number - 1).await?.as_ref()).await?,
-    };
-    Ok(changes.iter().map(|change| change.key.as_str().into()).collect())
-}
-
-/// Writes definition files in parallel.
-pub(super) async fn write_files(storage: &dyn Storage, files: Vec<(String, Bytes)>) -> Result<()> {
-    stream::iter(files)
-        .map(|(path, bytes)| async move { write_new_file(storage, &path, bytes).await })
-        .buffer_unordered(PARALLEL_REQUESTS)
-        .try_collect()
-        .await
 }

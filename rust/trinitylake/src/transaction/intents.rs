@@ -23,10 +23,10 @@ use prost::Message as _;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::footprint::Footprint;
-use super::group_commit::Submission;
+use super::submission::Submission;
 use super::{Coordination, Isolation};
 use crate::definition::proto::{self, CommitIntent, IntendedTransaction};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::node::draft::{Message, Text};
 use crate::path::{INTENT_PREFIX, intent_path};
@@ -89,15 +89,14 @@ async fn try_to_line_up(lakehouse: &Lakehouse, group: &[Submission], deadline_mi
     loop {
         let mut listed: Vec<_> = storage.list(INTENT_PREFIX).await?;
         listed.retain(|file| file.path != own && file.size_bytes <= max_size_bytes(lakehouse));
-        let first = listed.iter().find(|file| file.path < own && !served.contains(&file.path));
-        let leader = match first {
-            Some(first) if environment.elapsed_millis() < patience_ends => first.path.clone(),
-            _ => {
-                listed.truncate(MAX_INTENTS);
-                let reads = listed.iter().map(|file| read(storage, &file.path));
-                let others = join_all(reads).await.into_iter().flatten().collect();
-                return Ok(Turn::Lead(Queue { own: Some(own), others }));
-            }
+        let may_wait = environment.elapsed_millis() < patience_ends;
+        let before_own = listed.iter().map(|file| &file.path).filter(|path| **path < own && may_wait);
+        let candidates = before_own.filter(|path| !served.contains(*path)).cloned().collect();
+        let Some(leader) = first_that_leads(lakehouse, candidates).await else {
+            listed.truncate(MAX_INTENTS);
+            let reads = listed.iter().map(|file| read(storage, &file.path));
+            let others = join_all(reads).await.into_iter().filter_map(Read::intact).collect();
+            return Ok(Turn::Lead(Queue { own: Some(own), others }));
         };
         let before = lakehouse.known().number;
         while lakehouse.known().number == before && environment.elapsed_millis() < patience_ends {
@@ -106,14 +105,40 @@ async fn try_to_line_up(lakehouse: &Lakehouse, group: &[Submission], deadline_mi
         }
         let latest = lakehouse.known();
         for version in lakehouse.versions(before + 1, latest.number).await? {
-            let is_in_group = |id: &String| group.iter().any(|member| member.info.id == *id);
-            if version.metadata.committed.iter().any(|transaction| is_in_group(&transaction.id)) {
+            if group.iter().any(|member| version.metadata.commits(&member.info.id)) {
                 clear(lakehouse, vec![own]).await;
                 return Ok(Turn::Passed);
             }
         }
         served.insert(leader);
     }
+}
+
+/// The first of these intents whose owner can be expected to lead. Those before it that cannot be read, or that
+/// no version may hold any more, are removed: nobody waits for them.
+async fn first_that_leads(lakehouse: &Lakehouse, candidates: Vec<String>) -> Option<String> {
+    let tip = lakehouse.known().number;
+    let mut done = Vec::new();
+    let mut leader = None;
+    for path in candidates {
+        let is_over = match read(lakehouse.storage().as_ref(), &path).await {
+            Read::Intact(intent) => {
+                intent.submissions.iter().all(|one| one.last_version.is_none_or(|last| last <= tip))
+            }
+            Read::Damaged => true,
+            Read::Gone => continue,
+            Read::Failed => false,
+        };
+        if !is_over {
+            leader = Some(path);
+            break;
+        }
+        done.push(path);
+    }
+    if !done.is_empty() {
+        clear(lakehouse, done).await;
+    }
+    leader
 }
 
 /// Does anybody wait whom this group, which goes ahead by itself, has not seen? Asked while its root is
@@ -171,9 +196,33 @@ fn max_size_bytes(lakehouse: &Lakehouse) -> u64 {
     lakehouse.known().config.node_max_size_bytes as u64
 }
 
-async fn read(storage: &dyn Storage, path: &str) -> Option<Intent> {
-    let submissions = decode(&storage.get(path).await.ok()?)?;
-    Some(Intent { path: path.to_string(), submissions })
+/// What was found under the name of an intent.
+enum Read {
+    Intact(Intent),
+    /// Damaged, or of a newer kind: its owner has to lead by itself.
+    Damaged,
+    Gone,
+    Failed,
+}
+
+impl Read {
+    fn intact(self) -> Option<Intent> {
+        match self {
+            Read::Intact(intent) => Some(intent),
+            Read::Damaged | Read::Gone | Read::Failed => None,
+        }
+    }
+}
+
+async fn read(storage: &dyn Storage, path: &str) -> Read {
+    match storage.get(path).await {
+        Ok(bytes) => match decode(&bytes) {
+            Some(submissions) => Read::Intact(Intent { path: path.to_string(), submissions }),
+            None => Read::Damaged,
+        },
+        Err(Error::FileNotFound { .. }) => Read::Gone,
+        Err(_) => Read::Failed,
+    }
 }
 
 fn encode(waiting: &[&Submission]) -> Bytes {
@@ -254,5 +303,6 @@ fn to_submission(intended: IntendedTransaction) -> Option<Submission> {
         files: Vec::new(),
         validated: saved.validated_version,
         last_version: Some(intended.last_version),
+        gives_up: None,
     })
 }

@@ -1,18 +1,24 @@
 //! A transaction: reads of one version plus own writes, and the footprint they leave.
 //!
 //! Nothing is visible before [`Transaction::commit`] (in `commit`) creates a root; whether it may is
-//! decided in `conflict`. Definition files are staged in memory until then.
+//! decided in `conflict`. Definition files are staged in memory until then. What its owner knows of it at
+//! any time, and which steps that allows, is in `life`.
 
 mod arrivals;
+mod changes;
 mod commit;
 pub mod conflict;
 pub mod distributed;
 pub mod fate;
 pub mod footprint;
+mod give_up;
 pub(crate) mod group_commit;
 mod intents;
+pub(crate) mod life;
+mod next_root;
 mod objects;
 pub mod records;
+mod submission;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -20,16 +26,22 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+pub use crate::config::Coordination;
 use crate::definition::LakehouseDefinition;
 use crate::definition::proto::IsolationLevel;
 use crate::error::{Error, Result};
 use crate::key::{KeyRange, ObjectKind, check_transaction_id};
 use crate::lakehouse::Lakehouse;
+use crate::placement::Placement;
 use crate::version::Version;
 use crate::version::metadata::CommittedTransaction;
-pub use commit::{CommitLimits, Coordination, Outcome};
+use changes::{Changes, Write};
+pub use commit::{CommitLimits, Outcome};
 pub use conflict::{Clash, Clashes};
+use distributed::Saved;
 use footprint::Footprint;
+use life::Life;
+pub use life::{Files, Proof};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
@@ -85,67 +97,22 @@ pub struct TransactionOptions {
     pub properties: BTreeMap<String, String>,
 }
 
-/// The new location of a key.
-#[derive(Clone, Debug)]
-enum NewValue {
-    /// A definition file that exists: a renamed object keeps its file.
-    Existing(String),
-    /// A definition file that the commit writes.
-    Staged {
-        path: String,
-        bytes: Bytes,
-        written: bool,
-    },
-    Deleted,
-}
-
-impl NewValue {
-    fn location(&self) -> Option<&str> {
-        match self {
-            NewValue::Existing(path) | NewValue::Staged { path, .. } => Some(path),
-            NewValue::Deleted => None,
-        }
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Write {
-    /// Location in the version the write was made on; `None` if the object is new.
-    base: Option<String>,
-    value: NewValue,
-    /// The last version this write is known not to clash with.
-    checked: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Open,
-    Committed(u64),
-    /// Rolled back, or lost for good.
-    Closed,
-}
-
 #[derive(Debug)]
 pub struct Transaction {
     lakehouse: Arc<Lakehouse>,
-    base: Arc<Version>,
-    /// The version up to which conflicts were looked for.
-    validated: Arc<Version>,
     info: CommittedTransaction,
     isolation: Isolation,
-    has_chosen_id: bool,
+    /// What statements read.
+    base: Arc<Version>,
+    /// The version up to which conflicts were looked for: the base, but during a commit and until clashes
+    /// are resolved.
+    validated: Arc<Version>,
     footprint: Arc<Footprint>,
-    writes: BTreeMap<String, Write>,
-    new_definition: Option<(String, Arc<LakehouseDefinition>)>,
-    is_definition_written: bool,
-    unresolved: Clashes,
-    state: State,
-    /// Up to this version another process may commit it, from the queue.
-    queued_until: u64,
-    /// How often it was saved.
-    sequence: u64,
-    began_at_millis: Option<u64>,
-    is_changed_since_save: bool,
+    changes: Changes,
+    saved: Saved,
+    /// What the commit under way has tried so far; it goes on after clashes.
+    effort: Option<commit::Effort>,
+    life: Life,
     /// What must hold when it commits, for the layer above to check.
     pub checks: Vec<String>,
     /// What the layer above keeps with a saved transaction.
@@ -190,21 +157,15 @@ impl Transaction {
         lakehouse.learn(base.clone());
         Transaction {
             lakehouse,
-            validated: base.clone(),
-            base,
+            life: Life::new(&info.id),
             info,
             isolation,
-            has_chosen_id,
+            validated: base.clone(),
+            base,
             footprint: Arc::default(),
-            writes: BTreeMap::new(),
-            new_definition: None,
-            is_definition_written: false,
-            unresolved: Clashes::default(),
-            state: State::Open,
-            queued_until: 0,
-            sequence: 0,
-            began_at_millis: None,
-            is_changed_since_save: false,
+            changes: Changes::default(),
+            saved: Saved { has_record: has_chosen_id, ..Saved::default() },
+            effort: None,
             checks: Vec::new(),
             attachment: Bytes::new(),
         }
@@ -223,50 +184,65 @@ impl Transaction {
     }
 
     pub fn has_writes(&self) -> bool {
-        !self.writes.is_empty() || self.new_definition.is_some()
+        !self.changes.is_empty()
     }
 
     pub fn committed_version(&self) -> Option<u64> {
-        match self.state {
-            State::Committed(version) => Some(version),
-            State::Open | State::Closed => None,
-        }
+        self.life.committed_version()
+    }
+
+    /// Did its commit end without an answer? [`Transaction::rollback`] settles it.
+    pub fn is_unknown(&self) -> bool {
+        self.life.is_unknown()
+    }
+
+    /// May the files that this transaction wrote be deleted? Asked when it is over.
+    pub fn files(&self) -> Files {
+        self.life.files()
     }
 
     /// How often it was saved.
     pub fn sequence(&self) -> u64 {
-        self.sequence
-    }
-
-    /// Gives up. What was written to storage is nobody's and left to garbage collection.
-    pub fn rollback(&mut self) {
-        if self.state == State::Open {
-            self.state = State::Closed;
-            self.writes.clear();
-        }
+        self.saved.sequence
     }
 
     fn footprint_mut(&mut self) -> &mut Footprint {
         Arc::make_mut(&mut self.footprint)
     }
 
+    /// `TransactionClosed` if it takes no statement.
     fn check_open(&self) -> Result<()> {
-        match self.state {
-            State::Open => Ok(()),
-            State::Committed(version) => Err(Error::InvalidArgument(format!(
-                "transaction {} is over: it was committed as version {version}",
-                self.info.id
-            ))),
-            State::Closed => Err(Error::InvalidArgument(format!(
-                "transaction {} is over: it was rolled back or lost a conflict",
-                self.info.id
-            ))),
+        self.life.check_open()
+    }
+
+    /// The clashes are resolved: the transaction goes on from the version that it was held against. Nothing
+    /// that it wrote was changed in between, or it was put on what won.
+    fn go_on(&mut self) {
+        self.life.go_on();
+        if self.life.check_open().is_ok() {
+            self.base = self.validated.clone();
         }
+    }
+
+    /// `LakehouseMoved` where a commit would be refused since the lakehouse lies elsewhere than it records, and
+    /// this transaction has not relocated it. To be asked before files are written for it.
+    pub fn check_writable(&self) -> Result<()> {
+        self.placement().check_writable()
+    }
+
+    /// Where the lakehouse lies, and where it records to lie as this transaction sees it.
+    fn placement(&self) -> Placement {
+        Placement::of(self.lakehouse.storage().root(), self.definition())
+    }
+
+    /// The definition of the lakehouse as this transaction sees it.
+    fn definition(&self) -> &LakehouseDefinition {
+        self.changes.definition.as_ref().map_or(&self.base.definition, |(_, changed)| changed)
     }
 
     /// Location now, own writes included; leaves no trace in the footprint.
     async fn peek(&self, key: &str) -> Result<Option<String>> {
-        match self.writes.get(key) {
+        match self.changes.writes.get(key) {
             Some(write) => Ok(write.value.location().map(str::to_string)),
             None => self.base.get(key).await,
         }
@@ -279,7 +255,7 @@ impl Transaction {
     pub async fn locate(&mut self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<String>> {
         self.check_open()?;
         let key = self.base.config.names.key(kind, namespace, name)?;
-        if !self.writes.contains_key(&key) {
+        if !self.changes.writes.contains_key(&key) {
             self.footprint_mut().read_key(&key);
         }
         self.peek(&key).await
@@ -289,7 +265,9 @@ impl Transaction {
     pub async fn read(&mut self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Bytes>> {
         let Some(location) = self.locate(kind, namespace, name).await? else { return Ok(None) };
         let key = self.base.config.names.key(kind, namespace, name)?;
-        if let Some(Write { value: NewValue::Staged { bytes, .. }, .. }) = self.writes.get(&key) {
+        if let Some(Write { value: changes::NewValue::Staged { bytes, .. }, .. }) =
+            self.changes.writes.get(&key)
+        {
             return Ok(Some(bytes.clone()));
         }
         self.base.read_definition(&location).await.map(Some)
@@ -303,7 +281,7 @@ impl Transaction {
     }
 
     async fn peek_range(&self, range: &KeyRange, limit: Option<usize>) -> Result<Vec<(String, String)>> {
-        let own: Vec<(&String, &Write)> = self.writes.range::<str, _>(range.bounds()).collect();
+        let own: Vec<(&String, &Write)> = self.changes.writes.range::<str, _>(range.bounds()).collect();
         // Own deletes may hide as many rows as there are own writes.
         let wanted = limit.map(|limit| limit.saturating_add(own.len()));
         let mut scan = self.base.scan(range.clone(), wanted, true);

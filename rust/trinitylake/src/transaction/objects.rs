@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::Transaction;
+use super::changes::{NewValue, Write};
 use super::footprint::Requirement;
-use super::{NewValue, Transaction, Write};
 use crate::definition::LakehouseDefinition;
 use crate::error::{Error, Result};
 use crate::key::{ObjectKind, ObjectName};
@@ -56,7 +57,7 @@ impl Transaction {
         }
         let (old_key, current) = self.check_there(kind, from.0, from.1).await?;
         let new_key = self.check_free(kind, to.0, to.1).await?;
-        let value = match self.writes.get(&old_key) {
+        let value = match self.changes.writes.get(&old_key) {
             Some(write) => write.value.clone(),
             None => NewValue::Existing(current.clone()),
         };
@@ -65,9 +66,10 @@ impl Transaction {
         Ok(())
     }
 
-    /// Changes the lakehouse's own definition, but for what its tree depends on.
+    /// Changes the lakehouse's own definition, but for what its tree depends on and where it lies.
     pub fn set_lakehouse_definition(&mut self, bytes: Bytes) -> Result<()> {
         self.check_open()?;
+        self.check_writable()?;
         let path = lakehouse_definition_path(self.lakehouse.environment().uuid());
         let definition = LakehouseDefinition::decode(bytes, &path)?;
         crate::config::TreeConfig::of(&definition)?;
@@ -79,10 +81,33 @@ impl Transaction {
                 )));
             }
         }
-        self.new_definition = Some((path, Arc::new(definition)));
-        self.is_definition_written = false;
-        self.is_changed_since_save = true;
+        let current = self.definition();
+        let has_same_place = definition.root_uri() == current.root_uri()
+            && definition.former_root_uris() == current.former_root_uris();
+        let definition = match current.root_uri() {
+            Some(root) if !has_same_place => definition.placed_at(root, current.former_root_uris())?,
+            _ => definition,
+        };
+        self.change_definition(path, definition);
         Ok(())
+    }
+
+    /// Records the root at which the lakehouse was opened, and keeps the one that it recorded among its former
+    /// roots. `former` names roots below which files of it were written that no definition has recorded.
+    /// From here on the transaction may write. Returns whether there was anything to record.
+    pub fn relocate(&mut self, former: &[String]) -> Result<bool> {
+        self.check_open()?;
+        let Some(definition) = self.placement().relocate(self.definition(), former)? else {
+            return Ok(false);
+        };
+        self.change_definition(lakehouse_definition_path(self.lakehouse.environment().uuid()), definition);
+        Ok(true)
+    }
+
+    fn change_definition(&mut self, path: String, definition: LakehouseDefinition) {
+        self.changes.definition = Some((path, Arc::new(definition)));
+        self.changes.is_definition_written = false;
+        self.saved.is_changed = true;
     }
 
     pub(super) fn stage(&self, kind: ObjectKind, namespace: &str, name: &str, bytes: Bytes) -> NewValue {
@@ -92,17 +117,17 @@ impl Transaction {
     }
 
     pub(super) fn write(&mut self, key: String, current: Option<String>, value: NewValue) {
-        self.is_changed_since_save = true;
-        match self.writes.get_mut(&key) {
+        self.saved.is_changed = true;
+        match self.changes.writes.get_mut(&key) {
             // Made and dropped by this transaction: as if it had never been, but it was seen to be absent.
             Some(write) if write.base.is_none() && matches!(value, NewValue::Deleted) => {
-                self.writes.remove(&key);
+                self.changes.writes.remove(&key);
                 self.footprint_mut().read_key(&key);
             }
             Some(write) => write.value = value,
             None => {
                 let checked = self.base.number;
-                self.writes.insert(key, Write { base: current, value, checked });
+                self.changes.writes.insert(key, Write { base: current, value, checked });
             }
         }
     }
@@ -114,6 +139,7 @@ impl Transaction {
         name: &str,
     ) -> Result<(String, String)> {
         self.check_open()?;
+        self.check_writable()?;
         let key = self.base.config.names.key(kind, namespace, name)?;
         match self.peek(&key).await? {
             Some(location) => Ok((key, location)),
@@ -128,6 +154,7 @@ impl Transaction {
     /// May an object of this name be created? Its namespace exists, its name is free for tables and views.
     async fn check_free(&mut self, kind: ObjectKind, namespace: &str, name: &str) -> Result<String> {
         self.check_open()?;
+        self.check_writable()?;
         let names = self.base.config.names;
         let key = names.key(kind, namespace, name)?;
         if self.peek(&key).await?.is_some() {
@@ -165,7 +192,7 @@ impl Transaction {
 
     /// A key this transaction writes itself is watched anyway.
     fn require_unless_written(&mut self, requirement: Requirement, key: &str) {
-        if !self.writes.contains_key(key) {
+        if !self.changes.writes.contains_key(key) {
             self.footprint_mut().require(requirement);
         }
     }

@@ -1,10 +1,13 @@
-//! Records of committed ids (format §8): an id that the user chose has a key in the tree, required to be
-//! absent by whoever commits it, so it commits once.
+//! Records of ids (format §8): a key in the tree says that the id was committed, or rolled back. Whoever
+//! commits it, or may carry it into a root, requires that the key is absent. So it commits once, or never.
+//!
+//! An id has a record if the user chose it, if its transaction was saved, or if it was given up while a request
+//! that could commit it was in flight (`give_up`).
 //!
 //! Invariants:
-//! - A record stays as long as the version that its transaction committed is kept, whatever is rolled back.
+//! - A record stays as long as the version that wrote it is kept, whatever the lakehouse is rolled back to.
 //! - Expiry removes it afterwards. Whatever could still commit the same transaction has expired by then, too:
-//!   it began below that version.
+//!   it was last held against a version below that one.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -13,14 +16,16 @@ use arrow_array::StringArray;
 use bytes::Bytes;
 use prost::Message as _;
 
+use super::changes::{NewValue, Write};
 use super::fate::committed_version;
 use super::footprint::Requirement;
-use super::{CommitLimits, NewValue, Transaction, TransactionOptions, Write};
+use super::life::{Failure, Proof};
+use super::{CommitLimits, Transaction, TransactionOptions};
 use crate::definition::proto::{DistributedTransactionDef, DistributedTransactionState};
 use crate::error::{Error, Result};
 use crate::key::{KeyRange, ObjectKind};
 use crate::lakehouse::Lakehouse;
-use crate::path::transaction_path;
+use crate::path::{root_version, transaction_path};
 use crate::tree::search::get_many;
 use crate::version::Version;
 
@@ -32,6 +37,45 @@ pub const FORGET_MESSAGE: &str = "forget expired transaction ids";
 
 /// Records that one root takes out of the tree.
 const FORGOTTEN_AT_ONCE: usize = 1000;
+
+/// What the record of an id says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Record {
+    Committed {
+        /// Where the record is: it tells which of the saved states was committed.
+        location: String,
+        /// The version that the transaction read.
+        base: Option<u64>,
+    },
+    RolledBack,
+}
+
+impl Record {
+    /// "committed" or "rolled back".
+    pub(super) fn verb(&self) -> &'static str {
+        match self {
+            Record::Committed { .. } => "committed",
+            Record::RolledBack => "rolled back",
+        }
+    }
+}
+
+/// The record of an id in a version, if there is one.
+pub(crate) async fn recorded(version: &Version, id: &str) -> Result<Option<Record>> {
+    let Some(location) = version.get(&version.config.names.transaction_key(id)?).await? else {
+        return Ok(None);
+    };
+    let bytes = version.read_definition(&location).await?;
+    let record = DistributedTransactionDef::decode(bytes).map_err(|error| {
+        Error::corrupt(location.clone(), format!("not a record of a transaction: {error}"))
+    })?;
+    Ok(Some(match record.state() {
+        DistributedTransactionState::RolledBack => Record::RolledBack,
+        DistributedTransactionState::Open | DistributedTransactionState::Record => {
+            Record::Committed { location, base: root_version(&record.beginning_root) }
+        }
+    }))
+}
 
 /// The records in a version: locations by key.
 pub(crate) async fn records(version: &Version) -> Result<BTreeMap<String, String>> {
@@ -62,7 +106,8 @@ pub(crate) async fn forget_before(lakehouse: &Arc<Lakehouse>, oldest: u64) -> Re
     };
     let names = version.config.names;
     let committed = version.metadata.committed.iter();
-    let own: HashSet<String> = committed.filter_map(|one| names.transaction_key(&one.id).ok()).collect();
+    let ids = committed.flat_map(|one| [Some(one.id.as_str()), one.gives_up()]).flatten();
+    let own: HashSet<String> = ids.filter_map(|id| names.transaction_key(id).ok()).collect();
     let mut scan = version.scan(record_keys(), None, true);
     while let Some(batch) = scan.next_batch().await? {
         let mut old = rows(&batch.keys, batch.locations.as_ref());
@@ -93,40 +138,51 @@ async fn forget(lakehouse: &Arc<Lakehouse>, records: &[(String, String)]) -> Res
 }
 
 impl Transaction {
+    pub(super) fn record_key(&self) -> Result<String> {
+        self.base.config.names.transaction_key(&self.info.id)
+    }
+
     /// An id that the user chose commits once: its record is a key like any other, required to be absent.
     /// Returns the version of the first commit if there was one.
-    pub(super) async fn record_chosen_id(&mut self) -> Result<Option<u64>> {
-        if !self.has_chosen_id {
+    pub(super) async fn record_chosen_id(&mut self) -> Result<Option<u64>, Failure> {
+        if !self.saved.has_record || self.saved.record.is_some() {
             return Ok(None);
         }
-        let key = self.base.config.names.transaction_key(&self.info.id)?;
-        if self.writes.contains_key(&key) {
-            return Ok(None);
-        }
+        let key = self.record_key()?;
         let latest = self.lakehouse.latest().await?;
-        if let Some(record) = latest.get(&key).await? {
-            self.check_is_record(&record)?;
-            return committed_version(&self.lakehouse, &self.info.id).await.map(Some);
+        match recorded(&latest, &self.info.id).await? {
+            Some(Record::Committed { location, .. }) => {
+                if self.saved.sequence > 0 && !self.saved.is_own(&location, &self.info.id) {
+                    return Err(Failure::before_sending(self.went_on_elsewhere("committed")));
+                }
+                return Ok(Some(committed_version(&self.lakehouse, &latest, &self.info.id).await?));
+            }
+            Some(Record::RolledBack) => {
+                return Err(Failure::Certain(Proof::RolledBack, self.went_on_elsewhere("rolled back")));
+            }
+            None => {}
         }
-        let value = if self.sequence > 0 {
+        let value = if self.saved.sequence > 0 {
             // Nobody else can go on with this state from here.
-            self.save().await?;
-            NewValue::Existing(transaction_path(&self.info.id, self.sequence))
+            self.write_state().await?;
+            NewValue::Existing(transaction_path(&self.info.id, self.saved.sequence))
         } else {
-            self.new_record()
+            self.new_record(DistributedTransactionState::Record)
         };
+        self.saved.record = value.location().map(str::to_string);
         self.footprint_mut().require(Requirement::Absent(key.clone()));
-        self.writes.insert(key, Write { base: None, value, checked: self.base.number });
+        self.changes.writes.insert(key, Write { base: None, value, checked: self.base.number });
         Ok(None)
     }
 
-    fn new_record(&self) -> NewValue {
+    /// A record under a name of its own, which no save takes.
+    pub(super) fn new_record(&self, state: DistributedTransactionState) -> NewValue {
         let record = DistributedTransactionDef {
             id: self.info.id.clone(),
             isolation: self.isolation.to_proto().into(),
             beginning_root: self.base.root_path.clone(),
             commit_message: self.info.message.clone(),
-            state: DistributedTransactionState::Record.into(),
+            state: state.into(),
             ..Default::default()
         };
         let sequence = FIRST_RECORD_SEQUENCE | self.lakehouse.environment().uuid().as_u64_pair().0;
@@ -135,13 +191,5 @@ impl Transaction {
             bytes: Bytes::from(record.encode_to_vec()),
             written: false,
         }
-    }
-
-    /// This id was committed, with that record: was it this transaction? A saved one may have been resumed
-    /// and changed elsewhere.
-    pub(super) fn check_is_record(&self, record: &str) -> Result<()> {
-        let is_its = self.sequence == 0
-            || (!self.is_changed_since_save && record == transaction_path(&self.info.id, self.sequence));
-        if is_its { Ok(()) } else { Err(self.went_on_elsewhere("committed")) }
     }
 }

@@ -1,7 +1,9 @@
 //! Transactions side by side: what may commit, what must not, and how it ends.
 
+mod certainty;
 mod distributed;
 mod expired_slots;
+mod giving_up;
 mod groups;
 mod isolation;
 mod queue;

@@ -5,24 +5,16 @@
 //! either isolation level, but tells what changed. Whoever decided may then look again, at the newest
 //! version, and commit once more.
 
-use super::{Clashes, Transaction};
-use crate::error::{Error, Result};
+use super::Transaction;
+use crate::error::Result;
 
 impl Transaction {
     /// Forgets what was watched, and watches what is read from now on: own writes over the newest version that
     /// this transaction was held against, which becomes its base. Clashes on what was watched are resolved
-    /// by that; those on tables must be before (`InvalidArgument`).
+    /// by that; those on tables must be before (`TransactionClosed`).
     pub fn watch_anew(&mut self) -> Result<()> {
-        self.check_open()?;
-        if let Some(clash) = self.unresolved.tables.first() {
-            return Err(Error::InvalidArgument(format!(
-                "apply the changes of table {}.{} to its newer definition first",
-                clash.namespace, clash.name
-            )));
-        }
-        self.unresolved = Clashes::default();
-        // Nothing that this transaction wrote was changed in between, or it was put on what won.
-        self.base = self.validated.clone();
+        self.life.look_again()?;
+        self.go_on();
         let footprint = self.footprint_mut();
         footprint.watched = Default::default();
         footprint.is_watching = true;

@@ -70,8 +70,7 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
         let candidates: Vec<Vec<usize>> = ids
             .iter()
             .map(|id| {
-                let is_it =
-                    |(_, attempt): &(usize, &Attempt)| attempt.id == *id && attempt.answer != Answer::Refused;
+                let is_it = |(_, attempt): &(usize, &Attempt)| attempt.id == *id && may_be_committed(attempt);
                 attempts.iter().enumerate().filter(is_it).map(|(index, _)| index).collect()
             })
             .collect();
@@ -120,6 +119,7 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
                 assert!(is_there && explained.iter().any(is_its), "{index}: {attempt:?} is in {versions:?}");
             }
             Answer::Refused => assert!(!explained.contains_key(&index)),
+            Answer::RolledBack => assert!(versions.is_none(), "{attempt:?} is in {versions:?}"),
             Answer::Unknown => {
                 let expected = versions.and_then(|versions| versions.last()).filter(|last| **last >= oldest);
                 match fate(&living, &attempt.id).await.unwrap() {
@@ -131,6 +131,7 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
                     }
                     Fate::Committed(None) => assert!(versions.is_some(), "{attempt:?}"),
                     // Where the core chose the id, nobody can ask for it.
+                    Fate::RolledBack => assert!(versions.is_none(), "{attempt:?} is in {versions:?}"),
                     Fate::NotCommitted | Fate::Unknown if has_foreign_id(attempt) => {}
                     Fate::NotCommitted => assert!(expected.is_none(), "{attempt:?}: {expected:?}"),
                     Fate::Unknown => assert!(oldest > 0 && expected.is_none(), "{attempt:?}: {expected:?}"),
@@ -141,6 +142,13 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
     found_out
 }
 
+fn may_be_committed(attempt: &Attempt) -> bool {
+    match attempt.answer {
+        Answer::Committed(_) | Answer::Unknown => true,
+        Answer::Refused | Answer::RolledBack => false,
+    }
+}
+
 fn has_foreign_id(attempt: &Attempt) -> bool {
     attempt.id.starts_with(scenarios::BY_MESSAGE)
 }
@@ -149,7 +157,7 @@ fn has_foreign_id(attempt: &Attempt) -> bool {
 fn ids(version: &Version) -> Vec<String> {
     let committed = version.metadata.committed.iter();
     committed
-        .filter(|transaction| transaction.message != FORGET_MESSAGE)
+        .filter(|transaction| transaction.message != FORGET_MESSAGE && transaction.gives_up().is_none())
         .map(|transaction| match transaction.properties.contains_key(OPERATION_PROPERTY) {
             true => transaction.message.clone(),
             false => transaction.id.clone(),

@@ -35,6 +35,8 @@ pub enum Answer {
     Committed(u64),
     /// Certainly not.
     Refused,
+    /// Certainly not, and by nobody.
+    RolledBack,
     /// Died, or was told that nobody can tell.
     Unknown,
 }
@@ -226,6 +228,14 @@ impl Process {
                 }
             }
         }
+    }
+
+    /// Gives a transaction up, which others may commit. `None` unless it certainly was.
+    pub async fn roll_back(&self, transaction: &mut Transaction) -> Option<()> {
+        let attempt = self.try_to(transaction.id(), &[]);
+        transaction.rollback().await.ok()?;
+        self.attempts.lock().unwrap()[attempt].answer = Answer::RolledBack;
+        Some(())
     }
 
     /// Enters what is tried now into the journal; until [`Process::told`] its outcome is open.

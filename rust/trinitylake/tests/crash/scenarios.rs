@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
+use trinitylake::bulk_registration::register;
+use trinitylake::expiry::expire;
 use trinitylake::key::ObjectKind::{self, Namespace, Table};
 use trinitylake::lakehouse::Lakehouse;
 use trinitylake::path::{INTENT_PREFIX, definition_path};
-use trinitylake::register::register;
 use trinitylake::storage::Storage;
 use trinitylake::transaction::Transaction;
-use trinitylake::version::expiry::expire;
 use uuid::Uuid;
 
 use crate::process::Statement::{self, Append, Create, Drop, GoBack, Rename};
@@ -37,7 +37,7 @@ const fn scenario(name: &'static str, life: Life) -> Scenario {
     Scenario { name, begins_empty: false, life }
 }
 
-pub const SCENARIOS: [Scenario; 14] = [
+pub const SCENARIOS: [Scenario; 15] = [
     Scenario { name: "birth", begins_empty: true, life: |process| Box::pin(birth(process)) },
     scenario("statements", |process| Box::pin(statements(process))),
     scenario("flushes and splits", |process| Box::pin(flushes(process))),
@@ -46,6 +46,7 @@ pub const SCENARIOS: [Scenario; 14] = [
     scenario("group", |process| Box::pin(group(process))),
     scenario("saved and resumed", |process| Box::pin(saved_and_resumed(process))),
     scenario("two resumers", |process| Box::pin(two_resumers(process))),
+    scenario("given up", |process| Box::pin(given_up(process))),
     scenario("chosen id", |process| Box::pin(chosen_id(process))),
     scenario("rollback", |process| Box::pin(rollback(process))),
     scenario("expiry", |process| Box::pin(expiry(process))),
@@ -160,7 +161,16 @@ async fn saved(
     lakehouse: &Arc<Lakehouse>,
     statements: &[Statement],
 ) -> Option<Transaction> {
-    let mut transaction = process.begin(lakehouse, Some(CHOSEN));
+    saved_under(process, lakehouse, CHOSEN, statements).await
+}
+
+async fn saved_under(
+    process: &Process,
+    lakehouse: &Arc<Lakehouse>,
+    id: &str,
+    statements: &[Statement],
+) -> Option<Transaction> {
+    let mut transaction = process.begin(lakehouse, Some(id));
     process.fill(&mut transaction, statements).await?;
     transaction.save().await.ok()?;
     Some(transaction)
@@ -201,6 +211,28 @@ async fn two_resumers(process: &Process) -> Option<()> {
         futures::join!(process.commit(&here, &mut one, &left), process.commit(&there, &mut other, &right));
     assert!(one.is_none() || other.is_none(), "both went on with the same transaction: {one:?}, {other:?}");
     one.or(other).map(drop)
+}
+
+/// A commit that did not succeed is given up; and of two who hold a saved transaction one commits it while the
+/// other one gives it up.
+async fn given_up(process: &Process) -> Option<()> {
+    let (here, there) = (process.open().await?, process.open().await?);
+    let statements = [Append(Table, ("c", "t1")), Append(Table, ("d", "t1"))];
+    let mut doubtful = process.begin(&here, None);
+    process.fill(&mut doubtful, &statements).await?;
+    let done = process.commit(&here, &mut doubtful, &statements).await;
+    if done.is_none() {
+        process.roll_back(&mut doubtful).await;
+    }
+    let first = [Append(Table, ("a", "t1")), Append(Table, ("b", "t1"))];
+    let mut original = saved(process, &here, &first).await?;
+    let mut resumed = Transaction::resume(&there, CHOSEN).await.ok()?;
+    let (committed, given_up) =
+        futures::join!(process.commit(&here, &mut original, &first), process.roll_back(&mut resumed));
+    assert!(committed.is_none() || given_up.is_none(), "committed and rolled back");
+    let mut late = saved_under(process, &here, "chosen-late", &first).await?;
+    let over = process.roll_back(&mut late).await;
+    done.and(committed.map(drop).or(given_up)).and(over)
 }
 
 async fn chosen_id(process: &Process) -> Option<()> {

@@ -87,6 +87,10 @@ fn missing(path: &str) -> Error {
 
 #[async_trait]
 impl Storage for Store {
+    fn root(&self) -> &str {
+        "memory://crash/"
+    }
+
     async fn get(&self, path: &str) -> Result<Bytes> {
         turn().await;
         self.content(path).ok_or_else(|| missing(path))

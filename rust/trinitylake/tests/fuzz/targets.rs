@@ -10,13 +10,13 @@ use trinitylake::config::TreeConfig;
 use trinitylake::definition::{LakehouseDefinition, proto};
 use trinitylake::error::Error;
 use trinitylake::key::{NameSizes, ObjectKind, check_transaction_id};
-use trinitylake::location::{RootUri, check_location};
 use trinitylake::node::Node;
 use trinitylake::node::codec::{Compression, decode, encode};
 use trinitylake::node::draft::{Draft, Message, Row};
 use trinitylake::path::{
     LATEST_HINT_PATH, boundary_version, root_path, root_version, transaction_file, transaction_path,
 };
+use trinitylake::root_uri::{RootUri, check_location};
 use trinitylake::storage::{Durability, Storage, open};
 use trinitylake::version::discovery::read_hint;
 use trinitylake::version::metadata::{CommittedTransaction, RootMetadata};

@@ -20,8 +20,8 @@ use std::hash::Hash;
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Path};
 
 use promises::{
-    ABSENT, ALL_COMMIT, CONFLICT, DOUBT, LOST_UPDATE, MISLED, OVERTAKEN, PRESENT, REBASE, SPOILED, TWICE,
-    TWO_WINNERS, UNTOLD, VOID, WENT_ON,
+    ABSENT, ALL_COMMIT, CONFLICT, DENIED, DOUBT, GIVEN_UP, LOST_UPDATE, MISLED, OVERTAKEN, PRESENT, REBASE,
+    ROLLED_BACK, SPOILED, STOPPED, TOO_LATE, TWICE, TWO_WINNERS, UNTOLD, VOID, WENT_ON,
 };
 use protocol::{Budget, Bug, Commits, Kind, Work, work};
 use queue::Queue;
@@ -33,10 +33,17 @@ const CHOSEN: [Work; 3] = [work(Kind::Chosen, 0, 0), work(Kind::Chosen, 0, 0), w
 
 /// What may go wrong in one history. Each kind of trouble makes the model many times as large, so that
 /// by default not all of them happen in the same histories.
-const LOST_AND_LATE: Budget = Budget { faults: 1, late: 1, crashes: 0, expiries: 1, spoiled_hints: 0 };
-const CRASHES: Budget = Budget { faults: 1, late: 0, crashes: 1, expiries: 1, spoiled_hints: 0 };
-const SPOILED_HINTS: Budget = Budget { faults: 0, late: 1, crashes: 0, expiries: 1, spoiled_hints: 1 };
-const DEEP: Budget = Budget { faults: 2, late: 1, crashes: 1, expiries: 1, spoiled_hints: 1 };
+const LOST_AND_LATE: Budget =
+    Budget { faults: 1, late: 1, crashes: 0, expiries: 1, spoiled_hints: 0, rollbacks: 0 };
+const CRASHES: Budget =
+    Budget { faults: 1, late: 0, crashes: 1, expiries: 1, spoiled_hints: 0, rollbacks: 0 };
+const SPOILED_HINTS: Budget =
+    Budget { faults: 0, late: 1, crashes: 0, expiries: 1, spoiled_hints: 1, rollbacks: 0 };
+const ROLLBACKS: Budget =
+    Budget { faults: 1, late: 1, crashes: 0, expiries: 0, spoiled_hints: 0, rollbacks: 2 };
+const LATE_AND_DENIED: Budget =
+    Budget { faults: 1, late: 1, crashes: 0, expiries: 0, spoiled_hints: 0, rollbacks: 0 };
+const DEEP: Budget = Budget { faults: 2, late: 1, crashes: 1, expiries: 1, spoiled_hints: 1, rollbacks: 1 };
 
 fn is_deep() -> bool {
     std::env::var("TRINITYLAKE_DEEP").is_ok()
@@ -105,6 +112,18 @@ fn an_id_is_committed_again_until_it_is_told_to_be() {
     assert!(states > 100_000, "{states}");
 }
 
+/// Two hold the same saved transaction, and each may commit it or roll it back, while requests are late, lost and
+/// denied.
+#[test]
+fn of_a_commit_and_a_rollback_one_counts_for_everybody() {
+    let must_happen = [GIVEN_UP, TOO_LATE, STOPPED, DENIED, REBASE, DOUBT];
+    let states = check(&RESUMERS, ROLLBACKS, &must_happen);
+    assert!(states > 10_000, "{states}");
+    let states =
+        check_queue(&OTHER_KEYS, QUEUE_ROLLBACKS, &[queue::GIVEN_UP, queue::TOO_LATE, queue::CARRIED]);
+    assert!(states > 10_000, "{states}");
+}
+
 /// The model, which has a bug, breaks that promise, or it could not see it.
 fn breaks<M>(bug: impl Debug, model: M, promise: &'static str)
 where
@@ -137,6 +156,10 @@ fn a_step_left_out_breaks_a_promise() {
     race_breaks(Bug::DoesNotListWithoutAHint, &RACE, SPOILED_HINTS, MISLED);
     race_breaks(Bug::BelievesAnExpiredRoot, &DISJOINT, LOST_AND_LATE, ABSENT);
     race_breaks(Bug::ValidatesBelowTheBoundary, &RACE, LOST_AND_LATE, LOST_UPDATE);
+    race_breaks(Bug::RollsBackByAFile, &RESUMERS, ROLLBACKS, ROLLED_BACK);
+    race_breaks(Bug::RollsBackWithoutLooking, &RESUMERS, ROLLBACKS, ROLLED_BACK);
+    race_breaks(Bug::CommitsPastARollback, &RESUMERS, ROLLBACKS, ROLLED_BACK);
+    race_breaks(Bug::BelievesADenial, &RACE, LATE_AND_DENIED, ABSENT);
 }
 
 const SAME_KEY: [queue::Work; 3] = [appends(0), appends(0), appends(1)];
@@ -152,10 +175,11 @@ const fn watches(key: usize, watched: usize) -> queue::Work {
     queue::Work { key, watched: Some(watched) }
 }
 
-const QUEUE_FAULTS: queue::Budget = queue::Budget { faults: 1, late: 0, crashes: 0 };
-const QUEUE_LATE: queue::Budget = queue::Budget { faults: 0, late: 1, crashes: 0 };
-const QUEUE_CRASHES: queue::Budget = queue::Budget { faults: 0, late: 0, crashes: 1 };
-const QUEUE_DEEP: queue::Budget = queue::Budget { faults: 1, late: 0, crashes: 1 };
+const QUEUE_FAULTS: queue::Budget = queue::Budget { faults: 1, late: 0, crashes: 0, rollbacks: 0 };
+const QUEUE_LATE: queue::Budget = queue::Budget { faults: 0, late: 1, crashes: 0, rollbacks: 0 };
+const QUEUE_CRASHES: queue::Budget = queue::Budget { faults: 0, late: 0, crashes: 1, rollbacks: 0 };
+const QUEUE_ROLLBACKS: queue::Budget = queue::Budget { faults: 0, late: 1, crashes: 0, rollbacks: 1 };
+const QUEUE_DEEP: queue::Budget = queue::Budget { faults: 1, late: 0, crashes: 1, rollbacks: 0 };
 
 fn queue(works: &[queue::Work], budget: queue::Budget, bug: Option<queue::Bug>) -> Queue {
     Queue { works: works.to_vec(), queued_versions: 2, max_attempts: 2, budget, bug }
@@ -189,6 +213,15 @@ fn a_step_left_out_of_the_queue_breaks_a_promise() {
     breaks(queue::Bug::GivesUpForCertain, &OTHER_KEYS, queue::ABSENT);
     breaks(queue::Bug::DoesNotLookForItself, &OTHER_KEYS, queue::ABSENT);
     breaks(queue::Bug::ForgetsWhatIsWatched, &WATCHERS, queue::UNSEEN);
+}
+
+#[test]
+fn a_rollback_that_the_queue_does_not_heed_breaks_a_promise() {
+    for bug in [queue::Bug::RollsBackByItself, queue::Bug::CarriesPastARollback] {
+        // So many versions that one is left for the intent after that of the rollback.
+        let model = Queue { queued_versions: 3, ..queue(&OTHER_KEYS, QUEUE_ROLLBACKS, Some(bug)) };
+        breaks(bug, model, queue::ROLLED_BACK);
+    }
 }
 
 #[test]

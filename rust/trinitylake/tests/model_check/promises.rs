@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use stateright::Property;
 
-use crate::protocol::{Answer, Broken, Commits, Kind, Phase, State, Tree, Why, bit};
+use crate::protocol::{Answer, Broken, Commits, Kind, Phase, Root, State, Tree, Why, bit};
 
 pub const TWO_WINNERS: &str = "a version has one winner";
 pub const LOST_UPDATE: &str = "no update is lost";
 pub const TWICE: &str = "an id is applied at most once";
 pub const PRESENT: &str = "what is acknowledged is there";
 pub const ABSENT: &str = "what is refused is not there";
+pub const ROLLED_BACK: &str = "what is rolled back is in no version";
 pub const GAP: &str = "versions have no gap";
 pub const MISLED: &str = "whoever looks finds the latest version";
 
@@ -23,6 +24,10 @@ pub const VOID: &str = "a void root lies below the boundary";
 pub const UNTOLD: &str = "done, and nobody is told";
 pub const WENT_ON: &str = "somebody else went on";
 pub const SPOILED: &str = "a spoiled hint";
+pub const GIVEN_UP: &str = "a rollback";
+pub const TOO_LATE: &str = "a rollback that comes too late";
+pub const STOPPED: &str = "a commit that a rollback stops";
+pub const DENIED: &str = "a denial that is believed";
 
 pub fn promises() -> Vec<Property<Commits>> {
     vec![
@@ -31,21 +36,21 @@ pub fn promises() -> Vec<Property<Commits>> {
             let mut before = Tree::default();
             state.chain.iter().all(|root| {
                 let mut expected = before;
-                expected.appended[root.key] |= bit(root.id);
+                expected.appended[root.key] |= if root.is_rollback { 0 } else { bit(root.id) };
                 before = root.tree;
                 expected.appended == root.tree.appended
             })
         }),
         Property::always(TWICE, |_, state: &State| {
-            let ids: BTreeSet<u8> = state.chain.iter().map(|root| root.id).collect();
-            ids.len() == state.chain.len()
+            let commits: Vec<u8> = commits(state).map(|root| root.id).collect();
+            commits.iter().collect::<BTreeSet<_>>().len() == commits.len()
         }),
         Property::always(PRESENT, |model: &Commits, state: &State| {
             state.writers.iter().zip(&model.works).all(|(writer, work)| match writer.phase {
                 Phase::Done(Answer::Committed(version)) => state
                     .chain
                     .get(usize::from(version).wrapping_sub(1))
-                    .is_some_and(|root| root.id == work.id),
+                    .is_some_and(|root| root.id == work.id && !root.is_rollback),
                 _ => true,
             })
         }),
@@ -53,10 +58,16 @@ pub fn promises() -> Vec<Property<Commits>> {
             state.writers.iter().enumerate().zip(&model.works).all(|((index, writer), work)| {
                 // Where two go on with the same transaction, the other one may have committed it.
                 !matches!(writer.phase, Phase::Done(Answer::Refused(_)))
-                    || !state.chain.iter().any(|root| {
+                    || !commits(state).any(|root| {
                         root.commit.0 == index as u8 || (root.id == work.id && work.kind == Kind::Plain)
                     })
                     || writer.attempt > 0 && work.kind != Kind::Plain
+            })
+        }),
+        Property::always(ROLLED_BACK, |model: &Commits, state: &State| {
+            state.writers.iter().zip(&model.works).all(|(writer, work)| {
+                writer.phase != Phase::Done(Answer::RolledBack)
+                    || !commits(state).any(|root| root.id == work.id)
             })
         }),
         Property::always(GAP, |_, state: &State| {
@@ -92,10 +103,22 @@ pub fn promises() -> Vec<Property<Commits>> {
             })
         }),
         Property::sometimes(WENT_ON, |_, state: &State| is_any(state, Answer::Refused(Why::WentOnElsewhere))),
+        Property::sometimes(GIVEN_UP, |_, state: &State| is_any(state, Answer::RolledBack)),
+        Property::sometimes(TOO_LATE, |model: &Commits, state: &State| {
+            let is_asked = state.budget.rollbacks < model.budget.rollbacks;
+            is_asked && !state.chain.iter().any(|root| root.is_rollback)
+        }),
+        Property::sometimes(STOPPED, |_, state: &State| is_any(state, Answer::Refused(Why::RolledBack))),
+        Property::sometimes(DENIED, |_, state: &State| is_any(state, Answer::Refused(Why::Denied))),
         Property::sometimes(SPOILED, |_, state: &State| {
             state.latest() > 1 && state.hint.is_none_or(|hint| hint > state.latest())
         }),
     ]
+}
+
+/// The roots that really happened, and committed something.
+fn commits(state: &State) -> impl Iterator<Item = &Root> {
+    state.chain.iter().filter(|root| !root.is_rollback)
 }
 
 fn is_any(state: &State, answer: Answer) -> bool {

@@ -48,6 +48,8 @@ pub struct Root {
     /// Of a resumed transaction: which of its saved states the record names.
     pub sequence: u8,
     pub tree: Tree,
+    /// It only records that the transaction was given up.
+    pub is_rollback: bool,
 }
 
 /// What became of one request to create a root.
@@ -58,6 +60,8 @@ pub enum Delivery {
     ReplyLost,
     /// Done at any later time, or never; the writer has its error now.
     Late,
+    /// An answer that proves that this request did nothing.
+    Refused,
 }
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
@@ -66,6 +70,8 @@ pub enum Why {
     /// What it would be held against has expired.
     Expired,
     WentOnElsewhere,
+    RolledBack,
+    Denied,
 }
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
@@ -73,6 +79,8 @@ pub enum Answer {
     Committed(u8),
     /// Certainly not, or not by this one: somebody else went on with it.
     Refused(Why),
+    /// For everybody.
+    RolledBack,
     Unknown,
     /// The process is gone, and will not come again.
     None,
@@ -102,6 +110,8 @@ pub struct Writer {
     pub read: u8,
     pub attempt: u8,
     pub tries: u8,
+    /// Was a request of this attempt left without an answer?
+    pub is_in_doubt: bool,
     pub sequence: u8,
 }
 
@@ -140,6 +150,8 @@ pub struct Budget {
     pub crashes: u8,
     pub expiries: u8,
     pub spoiled_hints: u8,
+    /// Rollbacks of the resumed transaction.
+    pub rollbacks: u8,
 }
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
@@ -168,6 +180,14 @@ pub enum Bug {
     BelievesAnExpiredRoot,
     /// Holds a transaction against roots without asking whether they have expired.
     ValidatesBelowTheBoundary,
+    /// Rolls back by a saved state that says so, and by nothing in the tree.
+    RollsBackByAFile,
+    /// Rolls back without a look whether the transaction is committed.
+    RollsBackWithoutLooking,
+    /// Commits without requiring that the record is absent.
+    CommitsPastARollback,
+    /// Takes a denial for the end, though an earlier request was not answered.
+    BelievesADenial,
 }
 
 pub const MAX_TRIES: u8 = 2;
@@ -187,6 +207,7 @@ pub enum Action {
     ReadBack(usize),
     GiveUp(usize),
     CatchUp(usize),
+    RollBack(usize),
     Confirm { writer: usize, writes_hint: bool },
     Crash(usize),
     Land(u8, (u8, u8), LateRoot),
@@ -216,7 +237,12 @@ impl State {
     /// The version that committed an id, if its root is still there.
     fn find_in_log(&self, id: u8) -> Option<u8> {
         let versions = (self.boundary.max(1)..=self.latest()).rev();
-        versions.into_iter().find(|version| self.root(*version).is_some_and(|root| root.id == id))
+        let commits = |root: &Root| root.id == id && !root.is_rollback;
+        versions.into_iter().find(|version| self.root(*version).is_some_and(commits))
+    }
+
+    fn is_rolled_back(&self, id: u8) -> bool {
+        self.chain.iter().any(|root| root.id == id && root.is_rollback)
     }
 
     fn create(&mut self, version: u8, root: Root, bug: Option<Bug>) -> bool {
@@ -271,6 +297,7 @@ impl Commits {
         let saved = state.saved;
         let is_recorded = tree.recorded & bit(work.id) != 0;
         let found = state.find_in_log(work.id);
+        let is_rolled_back = state.is_rolled_back(work.id);
         let writer = &mut state.writers[index];
         writer.validated = base;
         writer.tree = tree;
@@ -278,6 +305,7 @@ impl Commits {
         writer.sequence = if work.kind == Kind::Resumed { saved } else { 0 };
         writer.phase = match work.kind {
             Kind::Plain => Phase::Putting,
+            _ if is_recorded && is_rolled_back => Phase::Done(Answer::Refused(Why::RolledBack)),
             _ if is_recorded => Phase::Done(found.map_or(Answer::Unknown, Answer::Committed)),
             Kind::Chosen => Phase::Putting,
             Kind::Resumed => Phase::Claiming,
@@ -305,7 +333,32 @@ impl Commits {
             tree.recorded |= bit(work.id);
         }
         let commit = (index as u8, writer.attempt);
-        Root { commit, id: work.id, key: work.key, sequence: writer.sequence, tree }
+        Root { commit, id: work.id, key: work.key, sequence: writer.sequence, tree, is_rollback: false }
+    }
+
+    /// `Transaction::rollback` of a saved transaction: a commit on top of the latest version, which requires that
+    /// the record is absent.
+    fn roll_back(&self, state: &mut State, index: usize) {
+        state.budget.rollbacks -= 1;
+        let work = self.works[index];
+        let latest = state.latest();
+        let mut tree = state.tree(latest);
+        let is_recorded = tree.recorded & bit(work.id) != 0 && !self.has(Bug::RollsBackWithoutLooking);
+        let answer = if self.has(Bug::RollsBackByAFile) {
+            state.saved += 1;
+            Answer::RolledBack
+        } else if is_recorded && !state.is_rolled_back(work.id) {
+            state.find_in_log(work.id).map_or(Answer::Unknown, Answer::Committed)
+        } else {
+            if !is_recorded {
+                tree.recorded |= bit(work.id);
+                let commit = (index as u8, state.writers[index].attempt + 100);
+                let root = Root { commit, id: work.id, key: work.key, sequence: 0, tree, is_rollback: true };
+                state.create(latest + 1, root, None);
+            }
+            Answer::RolledBack
+        };
+        state.writers[index].phase = Phase::Done(answer);
     }
 
     /// `claim`: any answer but "created" is a question.
@@ -314,7 +367,7 @@ impl Commits {
         let (version, root) = (writer.validated + 1, self.root_of(&writer, index));
         let was_created = match delivery {
             Delivery::Answered | Delivery::ReplyLost => state.create(version, root, self.bug),
-            Delivery::RequestLost => false,
+            Delivery::RequestLost | Delivery::Refused => false,
             Delivery::Late => {
                 state.late.insert((version, root.commit, LateRoot::of(&root)));
                 false
@@ -327,7 +380,10 @@ impl Commits {
         }
         let writer = &mut state.writers[index];
         writer.tries += 1;
+        let is_believed = !writer.is_in_doubt || self.has(Bug::BelievesADenial);
+        writer.is_in_doubt |= delivery != Delivery::Refused;
         writer.phase = match delivery {
+            Delivery::Refused if is_believed => Phase::Done(Answer::Refused(Why::Denied)),
             Delivery::Answered if was_created => Phase::Confirming { was_in_doubt: false },
             Delivery::Answered if self.has(Bug::TakesExistsForLost) => Phase::CatchingUp,
             Delivery::Answered => Phase::ReadingBack,
@@ -367,13 +423,19 @@ impl Commits {
         let next = if has_expired || between.iter().any(Option::is_none) {
             // `TransactionExpired`: nobody can tell what it missed.
             Err(Answer::Refused(Why::Expired))
-        } else if let Some(own) = between.iter().flatten().find(|root| root.id == work.id) {
+        } else if between.iter().flatten().any(|root| root.id == work.id && root.is_rollback)
+            && !self.has(Bug::CommitsPastARollback)
+        {
+            Err(Answer::Refused(Why::RolledBack))
+        } else if let Some(own) =
+            between.iter().flatten().find(|root| root.id == work.id && !root.is_rollback)
+        {
             if work.kind == Kind::Resumed && own.sequence != writer.sequence {
                 Err(Answer::Refused(Why::WentOnElsewhere))
             } else {
                 Err(Answer::Committed(state.find_in_log(own.id).unwrap_or(latest)))
             }
-        } else if between.iter().flatten().any(|root| root.key == work.key)
+        } else if between.iter().flatten().any(|root| root.key == work.key && !root.is_rollback)
             && !self.has(Bug::RebasesWithoutLooking)
         {
             Err(Answer::Refused(Why::Conflict))
@@ -388,6 +450,7 @@ impl Commits {
                 writer.tree = tree;
                 writer.attempt += 1;
                 writer.tries = 0;
+                writer.is_in_doubt = false;
                 writer.phase = Phase::Putting;
             }
         }
@@ -429,6 +492,7 @@ pub const IDLE: Writer = Writer {
     read: 0,
     attempt: 0,
     tries: 0,
+    is_in_doubt: false,
     sequence: 0,
 };
 
@@ -440,7 +504,7 @@ impl LateRoot {
 
     fn root(self, commit: (u8, u8)) -> Root {
         let tree = Tree { appended: self.appended, recorded: self.recorded };
-        Root { commit, id: self.id, key: self.key, sequence: self.sequence, tree }
+        Root { commit, id: self.id, key: self.key, sequence: self.sequence, tree, is_rollback: false }
     }
 }
 
@@ -454,7 +518,7 @@ impl Model for Commits {
 
     fn init_states(&self) -> Vec<State> {
         // A writer adds a version at most; one that commits twice, by a bug, needs room for that.
-        let versions = self.works.len() + 2;
+        let versions = self.works.len() + 2 + usize::from(self.budget.rollbacks);
         vec![State {
             writers: vec![IDLE; self.works.len()],
             roots: vec![None; versions],
@@ -478,6 +542,7 @@ impl Model for Commits {
                     if state.budget.faults > 0 && writer.tries < MAX_TRIES {
                         actions.push(Action::Put(index, Delivery::RequestLost));
                         actions.push(Action::Put(index, Delivery::ReplyLost));
+                        actions.push(Action::Put(index, Delivery::Refused));
                     }
                     if state.budget.late > 0 && writer.tries < MAX_TRIES {
                         actions.push(Action::Put(index, Delivery::Late));
@@ -496,6 +561,12 @@ impl Model for Commits {
                     }
                 }
                 Phase::Done(_) => {}
+            }
+            // By whoever resumed it, and has not begun to commit or was not told how that ended.
+            let may_roll_back =
+                matches!(writer.phase, Phase::Idle | Phase::Claiming | Phase::Done(Answer::Unknown));
+            if may_roll_back && self.works[index].kind == Kind::Resumed && state.budget.rollbacks > 0 {
+                actions.push(Action::RollBack(index));
             }
             if !matches!(writer.phase, Phase::Idle | Phase::Done(_)) && state.budget.crashes > 0 {
                 actions.push(Action::Crash(index));
@@ -522,6 +593,7 @@ impl Model for Commits {
             Action::ReadBack(index) => self.read_back(&mut state, index),
             Action::GiveUp(index) => state.writers[index].phase = Phase::Done(Answer::Unknown),
             Action::CatchUp(index) => self.catch_up(&mut state, index),
+            Action::RollBack(index) => self.roll_back(&mut state, index),
             Action::Confirm { writer, writes_hint } => self.confirm(&mut state, writer, writes_hint),
             Action::Crash(index) => self.crash(&mut state, index),
             Action::Land(version, commit, root) => {

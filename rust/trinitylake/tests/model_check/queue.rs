@@ -35,6 +35,8 @@ pub struct Root {
     pub commit: (u8, u8),
     /// What was admitted, in order, each with the version up to which it was looked at.
     pub members: Vec<Intent>,
+    /// The transaction that this root records as rolled back; then it has no member.
+    pub gives_up: Option<u8>,
 }
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
@@ -42,6 +44,7 @@ pub enum Answer {
     Committed(u8),
     /// Certainly not.
     Refused,
+    RolledBack,
     Unknown,
     /// The process is gone.
     None,
@@ -96,6 +99,7 @@ pub struct Budget {
     pub faults: u8,
     pub late: u8,
     pub crashes: u8,
+    pub rollbacks: u8,
 }
 
 /// A step left out.
@@ -111,6 +115,10 @@ pub enum Bug {
     /// Looks for conflicts before it looks for its own id.
     DoesNotLookForItself,
     ForgetsWhatIsWatched,
+    /// Rolls back without a root that says so.
+    RollsBackByItself,
+    /// Carries an intent without requiring that its record is absent.
+    CarriesPastARollback,
 }
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
@@ -131,6 +139,7 @@ pub enum Action {
     },
     CatchUp(usize),
     GiveUp(usize),
+    RollBack(usize),
     Crash(usize),
     LandRoot(usize),
     LandIntent(Intent),
@@ -193,7 +202,7 @@ impl Queue {
         written & (1 << work.key) != 0 || watched.is_some_and(|key| written & (1 << key) != 0)
     }
 
-    /// `group_commit::admit`: in order, each held against what was written since it was validated and against
+    /// `submission::admit`: in order, each held against what was written since it was validated and against
     /// those before it.
     fn admit(&self, state: &State, previous: u8, group: Vec<Intent>) -> Vec<Intent> {
         let mut admitted: Vec<Intent> = Vec::new();
@@ -204,8 +213,10 @@ impl Queue {
             let between = &state.chain[usize::from(member.validated)..usize::from(previous)];
             let written = self.written(between.iter().flat_map(|root| &root.members));
             let before = self.written(&admitted);
+            let is_given_up = between.iter().any(|root| root.gives_up == Some(member.id));
             let is_out = self.is_touched(member.id, written) && !self.has(Bug::CarriesWithoutLooking)
-                || self.is_touched(member.id, before) && !self.has(Bug::ForgetsTheMembersBefore);
+                || self.is_touched(member.id, before) && !self.has(Bug::ForgetsTheMembersBefore)
+                || is_given_up && !self.has(Bug::CarriesPastARollback);
             if !is_out {
                 admitted.push(member);
             }
@@ -229,7 +240,7 @@ impl Queue {
         match delivery {
             Delivery::Answered | Delivery::ReplyLost => drop(state.intents.insert(intent)),
             Delivery::Late => drop(state.late_intents.insert(intent)),
-            Delivery::RequestLost => {}
+            Delivery::RequestLost | Delivery::Refused => {}
         }
         state.budget.spend(delivery);
     }
@@ -256,7 +267,8 @@ impl Queue {
     fn root_of(&self, state: &State, index: usize, previous: u8, guests: &[Intent]) -> Root {
         let writer = &state.writers[index];
         let group = [self.own(writer, index)].into_iter().chain(guests.iter().copied()).collect();
-        Root { commit: (index as u8, writer.attempt), members: self.admit(state, previous, group) }
+        let members = self.admit(state, previous, group);
+        Root { commit: (index as u8, writer.attempt), members, gives_up: None }
     }
 
     fn put(&self, state: &mut State, index: usize, delivery: Delivery) {
@@ -269,7 +281,7 @@ impl Queue {
         }
         let was_created = match delivery {
             Delivery::Answered | Delivery::ReplyLost => state.create(version, root),
-            Delivery::RequestLost => false,
+            Delivery::RequestLost | Delivery::Refused => false,
             Delivery::Late => {
                 state.late_roots.insert((version, root));
                 false
@@ -343,6 +355,25 @@ impl Queue {
         let is_certain = writer.queued_until <= writer.validated || self.has(Bug::GivesUpForCertain);
         writer.phase = Phase::Done(if is_certain { Answer::Refused } else { Answer::Unknown });
     }
+
+    /// `give_up`: whoever does not know how its commit ended looks at all versions, and takes the next one for the
+    /// record.
+    fn roll_back(&self, state: &mut State, index: usize) {
+        state.budget.rollbacks -= 1;
+        let id = index as u8;
+        let found = state.versions_of(id, 0).next();
+        state.writers[index].phase = Phase::Done(match found {
+            Some(version) => Answer::Committed(version),
+            None => {
+                if !self.has(Bug::RollsBackByItself) {
+                    let commit = (id, state.writers[index].attempt + 100);
+                    let version = state.latest() + 1;
+                    state.create(version, Root { commit, members: Vec::new(), gives_up: Some(id) });
+                }
+                Answer::RolledBack
+            }
+        });
+    }
 }
 
 impl Budget {
@@ -350,7 +381,7 @@ impl Budget {
         match delivery {
             Delivery::Answered => {}
             Delivery::Late => self.late -= 1,
-            Delivery::RequestLost | Delivery::ReplyLost => self.faults -= 1,
+            Delivery::RequestLost | Delivery::ReplyLost | Delivery::Refused => self.faults -= 1,
         }
     }
 
@@ -372,6 +403,9 @@ pub const LATER: &str = "committed after its owner gave up";
 pub const SHARED: &str = "several share a root";
 pub const GUESTS_ONLY: &str = "a root without its leader's own";
 pub const REFUSED: &str = "refused";
+pub const ROLLED_BACK: &str = "what is rolled back is in no version";
+pub const GIVEN_UP: &str = "a rollback";
+pub const TOO_LATE: &str = "a rollback that comes too late";
 
 fn holds(state: &State, id: u8) -> bool {
     state.versions_of(id, 0).next().is_some()
@@ -432,6 +466,9 @@ impl Model for Queue {
                         actions.push(Action::Leave { writer: index, deletes: false });
                     }
                 }
+                Phase::Done(Answer::Unknown) if state.budget.rollbacks > 0 => {
+                    actions.push(Action::RollBack(index));
+                }
                 Phase::CatchingUp => actions.extend([Action::CatchUp(index), Action::GiveUp(index)]),
                 Phase::Done(_) => {}
             }
@@ -458,6 +495,7 @@ impl Model for Queue {
             Action::Leave { writer, deletes } => self.leave(&mut state, writer, deletes),
             Action::CatchUp(index) => self.catch_up(&mut state, index),
             Action::GiveUp(index) => self.give_up(&mut state, index),
+            Action::RollBack(index) => self.roll_back(&mut state, index),
             Action::Crash(index) => {
                 state.budget.crashes -= 1;
                 state.writers[index].phase = Phase::Done(Answer::None);
@@ -492,6 +530,7 @@ impl Model for Queue {
                 })
             }),
             Property::always(ABSENT, |_, state: &State| !any_answer(state, Answer::Refused, true)),
+            Property::always(ROLLED_BACK, |_, state: &State| !any_answer(state, Answer::RolledBack, true)),
             Property::always(UNSEEN, |model: &Queue, state: &State| {
                 let mut now = [0; KEYS];
                 state.chain.iter().flat_map(|root| &root.members).all(|member| {
@@ -503,6 +542,11 @@ impl Model for Queue {
                     is_seen
                 })
             }),
+            Property::sometimes(GIVEN_UP, |_, state: &State| any_answer(state, Answer::RolledBack, false)),
+            Property::sometimes(TOO_LATE, |model: &Queue, state: &State| {
+                state.budget.rollbacks < model.budget.rollbacks
+                    && state.chain.iter().all(|root| root.gives_up.is_none())
+            }),
             Property::sometimes(CARRIED, |_, state: &State| {
                 let is_guest = |root: &Root| root.members.iter().any(|member| member.id != root.commit.0);
                 state.chain.iter().any(is_guest)
@@ -513,7 +557,9 @@ impl Model for Queue {
                 state.chain.iter().any(|root| root.members.len() > 1)
             }),
             Property::sometimes(GUESTS_ONLY, |_, state: &State| {
-                state.chain.iter().any(|root| root.members.iter().all(|member| member.id != root.commit.0))
+                let is_guests_only =
+                    |root: &Root| root.members.iter().all(|member| member.id != root.commit.0);
+                state.chain.iter().any(|root| root.gives_up.is_none() && is_guests_only(root))
             }),
             Property::sometimes(REFUSED, |_, state: &State| any_answer(state, Answer::Refused, false)),
         ]

@@ -11,12 +11,12 @@ use bytes::Bytes;
 use futures::future::join_all;
 use trinitylake::definition::{LakehouseDefinition, proto};
 use trinitylake::error::{Error, Result as CoreResult};
+use trinitylake::expiry::expire;
 use trinitylake::key::ObjectKind::{self, Namespace, Table};
 use trinitylake::lakehouse::Lakehouse;
 use trinitylake::transaction::{
     Clash, CommitLimits, Coordination, Isolation, Outcome, Transaction, TransactionOptions,
 };
-use trinitylake::version::expiry::expire;
 
 use crate::world::{Line, Process, World};
 
@@ -70,6 +70,8 @@ pub struct Record {
     pub reads: Vec<Read>,
     pub answer: Result,
     pub was_resumed: bool,
+    /// It was given up where others might have committed it.
+    pub was_rolled_back: bool,
 }
 
 pub fn lines(bytes: &[u8]) -> Vec<String> {
@@ -141,6 +143,7 @@ async fn write(
             reads: Vec::new(),
             answer: Result::Failed,
             was_resumed: false,
+            was_rolled_back: false,
         };
         if record.is_watching {
             transaction.watch_anew().unwrap();
@@ -149,9 +152,17 @@ async fn write(
             transaction.end_watch();
             if world.chance(10) && transaction.save().await.is_ok() {
                 record.was_resumed = true;
-                record.answer = resume(world, &record.id, handles).await;
+                (record.answer, record.was_rolled_back) = resume(world, &record.id, handles).await;
             } else {
                 record.answer = commit(world, &handle, &mut transaction, &mut record).await;
+                // Whoever does not know can settle it, unless it was committed.
+                if record.answer == Result::Unknown
+                    && world.chance(60)
+                    && transaction.rollback().await.is_ok()
+                {
+                    record.answer = Result::Failed;
+                    record.was_rolled_back = true;
+                }
             }
         }
         records.lock().unwrap().push(record);
@@ -239,15 +250,22 @@ async fn commit(
                     is_resolved = world.chance(70) && look_again(transaction, record).await.is_ok();
                 }
                 if !is_resolved {
-                    transaction.rollback();
-                    return Result::Failed;
+                    // What was saved takes a record, which may fail.
+                    return match transaction.rollback().await {
+                        Ok(_) => Result::Failed,
+                        Err(_) => Result::Unknown,
+                    };
                 }
             }
-            Err(Error::CommitConflict { .. } | Error::TransactionExpired(_)) => return Result::Failed,
-            // Of these the last says that it was committed, and not where.
-            Err(Error::CommitStateUnknown(_) | Error::Storage { .. } | Error::VersionExpired(_)) => {
-                return Result::Unknown;
-            }
+            // The latter says that it was committed, and not where.
+            Err(Error::CommitStateUnknown(_) | Error::VersionExpired(_)) => return Result::Unknown,
+            // Whatever else fails is certain.
+            Err(
+                Error::CommitConflict { .. }
+                | Error::TransactionExpired(_)
+                | Error::PermissionDenied(_)
+                | Error::Storage { .. },
+            ) => return Result::Failed,
             Err(error) => panic!("transaction {} of {:?} ended in {error:?}", record.id, record.statements),
         }
     }
@@ -299,13 +317,19 @@ async fn tables(transaction: &mut Transaction, namespace: &str) -> CoreResult<Ve
     Ok(rows.iter().filter_map(|(key, _)| names.decode(key)).map(|object| object.name).collect())
 }
 
-/// One or two others go on with a saved transaction, at the same time.
-async fn resume(world: &Arc<World>, id: &str, handles: &[Arc<Lakehouse>]) -> Result {
+/// One or two others go on with a saved transaction, at the same time, or give it up. Returns also whether one did.
+async fn resume(world: &Arc<World>, id: &str, handles: &[Arc<Lakehouse>]) -> (Result, bool) {
     let resumers = 1 + world.below(2);
     let answers = join_all((0..resumers).map(|_| async {
         let handle = &handles[world.below(handles.len() as u64) as usize];
         tokio::time::sleep(Duration::from_millis(world.below(300))).await;
-        let Ok(mut transaction) = Transaction::resume(handle, id).await else { return Result::Unknown };
+        let Ok(mut transaction) = Transaction::resume(handle, id).await else {
+            return (Result::Unknown, false);
+        };
+        if world.chance(25) {
+            let is_rolled_back = transaction.rollback().await.is_ok();
+            return (if is_rolled_back { Result::Failed } else { Result::Unknown }, is_rolled_back);
+        }
         let mut record = Record {
             id: id.to_string(),
             process: 0,
@@ -317,17 +341,19 @@ async fn resume(world: &Arc<World>, id: &str, handles: &[Arc<Lakehouse>]) -> Res
             reads: Vec::new(),
             answer: Result::Unknown,
             was_resumed: true,
+            was_rolled_back: false,
         };
         match commit(world, handle, &mut transaction, &mut record).await {
             // Told that somebody else went on: what became of it is theirs to know.
-            Result::Failed if resumers > 1 => Result::Unknown,
-            answer => answer,
+            Result::Failed if resumers > 1 => (Result::Unknown, false),
+            answer => (answer, false),
         }
     }))
     .await;
-    // Two may both have committed it: one before a rollback that undid it, and one after.
-    let committed = answers.iter().find(|answer| matches!(answer, Result::Committed(_)));
-    *committed.unwrap_or(&answers[0])
+    let committed = answers.iter().find(|(answer, _)| matches!(answer, Result::Committed(_)));
+    let rolled_back = answers.iter().find(|(_, is_rolled_back)| *is_rolled_back);
+    assert!(committed.is_none() || rolled_back.is_none(), "{id}: committed and rolled back: {answers:?}");
+    *committed.or(rolled_back).unwrap_or(&answers[0])
 }
 
 /// Rolls back and expires, now and then.

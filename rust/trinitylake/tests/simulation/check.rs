@@ -68,6 +68,13 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
         let mut model = states.last().cloned().unwrap_or_default();
         let mut processes = BTreeSet::new();
         for transaction in &version.metadata.committed {
+            if let Some(id) = transaction.gives_up() {
+                assert!(
+                    !committed_in.contains_key(id),
+                    "{id} is given up in version {number}, and committed"
+                );
+                continue;
+            }
             if transaction.message == FORGET_MESSAGE {
                 findings.forgetting_versions += 1;
                 continue;
@@ -122,6 +129,9 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
                 assert!(version < by && by <= last_rollback, "{record:?} was undone in {by}");
             }
             Ok(Fate::Committed(None)) => assert!(versions.is_some(), "{record:?}"),
+            Ok(Fate::RolledBack) => {
+                assert!(versions.is_none(), "{record:?} is rolled back and in {versions:?}")
+            }
             Ok(Fate::NotCommitted) => assert_eq!(expected, None, "{record:?}"),
             Ok(Fate::Unknown) => assert!(oldest > 0 && expected.is_none(), "{record:?}"),
             Err(error) => panic!("{error}"),

@@ -35,6 +35,7 @@ struct Totals {
     expired: u64,
     resumed: u64,
     looked_again: u64,
+    rolled_back: u64,
     faults: BTreeMap<&'static str, u64>,
 }
 
@@ -57,6 +58,7 @@ fn run(seed: u64, totals: &mut Totals) {
                 Answer::Unknown => totals.unknown += 1,
                 Answer::Failed => totals.conflicts += 1,
             }
+            totals.rolled_back += u64::from(record.was_rolled_back);
             totals.resumed += u64::from(record.was_resumed);
             let is_committed = matches!(record.answer, Answer::Committed(_));
             totals.looked_again += if is_committed { record.looked_again } else { 0 };
@@ -96,7 +98,7 @@ fn no_history_loses_or_invents_anything() {
         run(seed, &mut totals);
     }
     println!(
-        "{seeds} seeds: {} transactions, {} committed, {} refused, {} unknown, {} resumed elsewhere; {} versions, {} of them \
+        "{seeds} seeds: {} transactions, {} committed, {} refused, {} unknown, {} resumed elsewhere, {} given up; {} versions, {} of them \
          shared, {} across processes, {} to forget ids, {} expired; {} write \
          skews under SNAPSHOT, {} times looked again at what was watched; faults {:?}",
         totals.transactions,
@@ -104,6 +106,7 @@ fn no_history_loses_or_invents_anything() {
         totals.conflicts,
         totals.unknown,
         totals.resumed,
+        totals.rolled_back,
         totals.versions,
         totals.shared_versions,
         totals.carried_versions,
@@ -128,6 +131,7 @@ fn no_history_loses_or_invents_anything() {
             totals.expired,
             totals.resumed,
             totals.looked_again,
+            totals.rolled_back,
         ];
         assert!(happened.iter().all(|count| *count > 0), "{happened:?}");
     }

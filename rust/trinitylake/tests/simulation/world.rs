@@ -17,13 +17,15 @@ use trinitylake::path::{boundary_version, root_version};
 use trinitylake::storage::{FileInfo, PutOutcome, Storage};
 use uuid::Uuid;
 
-pub const FAULTS: [&str; 6] = [
+pub const FAULTS: [&str; 8] = [
     "request lost",
     "reply lost",
     "own creation reported as another's",
     "late write",
     "torn hint",
     "slow request",
+    "denied",
+    "broken disk",
 ];
 const START_MILLIS: u64 = 1_700_000_000_000;
 const DAY_MILLIS: u64 = 24 * 3600 * 1000;
@@ -142,6 +144,11 @@ fn lost(what: &str, path: &str) -> Error {
     Error::Storage { message: format!("injected fault: {what} ({path})"), retryable: true }
 }
 
+/// An error of which nobody knows what it means, and which says not to try again.
+fn broken(what: &str, path: &str) -> Error {
+    Error::Storage { message: format!("injected fault: {what} ({path})"), retryable: false }
+}
+
 /// The line of one process to the store.
 #[derive(Debug)]
 pub struct Line(pub Arc<World>);
@@ -149,7 +156,7 @@ pub struct Line(pub Arc<World>);
 impl Line {
     async fn read<T>(&self, path: &str, read: impl FnOnce(&World) -> Result<T>) -> Result<T> {
         self.0.travel().await;
-        let fault = self.0.fault(&[0, 1, 5]);
+        let fault = self.0.fault(&[0, 1, 5, 7]);
         if fault == Some("slow request") {
             tokio::time::sleep(Duration::from_secs(self.0.below(40))).await;
         }
@@ -157,6 +164,7 @@ impl Line {
         self.0.travel().await;
         match fault {
             Some(fault @ ("request lost" | "reply lost")) => Err(lost(fault, path)),
+            Some(fault @ "broken disk") => Err(broken(fault, path)),
             _ => answer,
         }
     }
@@ -164,6 +172,10 @@ impl Line {
 
 #[async_trait]
 impl Storage for Line {
+    fn root(&self) -> &str {
+        "memory://world/"
+    }
+
     async fn get(&self, path: &str) -> Result<Bytes> {
         self.read(path, |world| {
             let file = world.files().get(path).map(|(bytes, _)| bytes.clone());
@@ -187,8 +199,12 @@ impl Storage for Line {
 
     async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
         self.0.travel().await;
-        let fault = self.0.fault(&[0, 1, 2, 3, 5]);
+        let fault = self.0.fault(&[0, 1, 2, 3, 5, 6, 7]);
         match fault {
+            Some("denied") => {
+                return Err(Error::PermissionDenied(format!("injected fault: denied ({path})")));
+            }
+            Some("broken disk") if self.0.chance(50) => return Err(broken("broken disk", path)),
             Some("request lost") => return Err(lost("request lost", path)),
             Some("late write") => {
                 let (world, path, pause) = (self.0.clone(), path.to_string(), self.0.below(60_000));
@@ -208,6 +224,7 @@ impl Storage for Line {
         self.0.travel().await;
         match fault {
             Some("reply lost") => Err(lost("reply lost", path)),
+            Some("broken disk") => Err(broken("broken disk", path)),
             Some("own creation reported as another's") => Ok(PutOutcome::AlreadyExists),
             _ => Ok(outcome),
         }

@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
+use crate::expiry::expire;
 use crate::fixture::{
     MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open,
     small_definition, text,
@@ -18,7 +19,6 @@ use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::transaction::Isolation;
 use crate::version::boundary::boundary;
-use crate::version::expiry::expire;
 
 /// What a process does with a lakehouse; it opens it first.
 type Scenario = fn(Arc<dyn Storage>, Arc<TestEnvironment>) -> BoxFuture<'static, Result<()>>;

@@ -8,13 +8,13 @@ use bytes::Bytes;
 
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
+use crate::expiry::expire;
 use crate::fixture::{MemoryFiles, add_namespace, create, open, small_definition};
 use crate::node::codec::encode;
 use crate::node::draft::Draft;
-use crate::path::{LATEST_HINT_PATH, boundary_path, root_path, root_version};
+use crate::path::{LATEST_HINT_PATH, boundary_path, root_path, root_path_000, root_version};
 use crate::storage::{CountingStorage, FileInfo, PutOutcome, Storage};
 use crate::version::discovery;
-use crate::version::expiry::expire;
 use crate::version::metadata::RootMetadata;
 
 const LATEST: u64 = 12;
@@ -103,6 +103,10 @@ struct LongHistory {
 
 #[async_trait]
 impl Storage for LongHistory {
+    fn root(&self) -> &str {
+        "memory://long-history/"
+    }
+
     async fn get(&self, path: &str) -> Result<Bytes> {
         match root_version(path) {
             Some(version) if version <= self.latest => Ok(root(version)),
@@ -186,6 +190,6 @@ async fn mode_13_versions_beyond_32_bits_are_committed_and_found() {
 #[tokio::test]
 async fn a_lakehouse_of_the_older_revision_opens() {
     let files = MemoryFiles::shared();
-    files.overwrite(&root_path(0).replace(".arrow", ".ipc"), root(0));
+    files.overwrite(&root_path_000(0), root(0));
     assert_eq!(open(files, &TestEnvironment::seeded(1)).await.known().number, 0);
 }

@@ -7,14 +7,14 @@ use crate::definition::{LakehouseDefinition, proto};
 use crate::environment::Environment;
 use crate::environment::testing::{START_MILLIS, TestEnvironment};
 use crate::error::Error;
+use crate::expiry::expire;
 use crate::fixture::{MemoryFiles, add_namespace, assert_whole, begin, commit, create, names, open, text};
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
+use crate::lakehouse::time_travel::version_at;
 use crate::path::{LATEST_HINT_PATH, boundary_path, root_path, root_version};
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::transaction::Isolation;
-use crate::version::expiry::expire;
-use crate::version::time_travel::version_at;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 

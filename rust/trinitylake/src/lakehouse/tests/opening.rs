@@ -1,23 +1,30 @@
 //! Creating and opening, and versions by number and time.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::definition::{LakehouseDefinition, proto};
 use crate::environment::Environment;
 use crate::environment::testing::{START_MILLIS, TestEnvironment};
-use crate::error::Error;
-use crate::fixture::{Intruder, MemoryFiles, add_namespace, contents, create, names, open, small_definition};
+use crate::error::{Error, Result};
+use crate::expiry::expire;
+use crate::fixture::{
+    Intruder, MemoryFiles, add_namespace, commit, contents, create, names, open, small_definition, text,
+};
+use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
+use crate::lakehouse::time_travel::version_at;
 use crate::node::codec::{decode, encode};
 use crate::node::draft::Draft;
 use crate::path::root_path;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
-use crate::storage::{CountingStorage, Storage};
-use crate::version::expiry::expire;
-use crate::version::time_travel::version_at;
+use crate::storage::{CountingStorage, FileInfo, PutOutcome, RetryPolicy, Storage};
+use crate::transaction::TransactionOptions;
 
 #[tokio::test]
 async fn a_new_lakehouse_is_empty_and_opens_again() {
@@ -171,11 +178,8 @@ async fn mode_36_a_root_of_another_version_or_order_is_corrupt() {
     create(files.clone(), &environment).await;
     let root = files.get(&root_path(0)).await.unwrap();
     files.overwrite(&root_path(1), root.clone());
-    let opened = Lakehouse::open(files.clone(), environment.clone(), None).await;
-    assert!(
-        matches!(opened, Err(Error::CorruptFile { ref path, .. }) if *path == root_path(1)),
-        "{opened:?}"
-    );
+    let latest = open(files.clone(), &environment).await.latest().await;
+    assert!(matches!(&latest, Err(Error::CorruptFile { path, .. }) if *path == root_path(1)), "{latest:?}");
 
     files.delete(&root_path(1)).await.unwrap();
     let node = decode(root, "root", None).unwrap();
@@ -224,11 +228,11 @@ async fn a_creation_that_cannot_tell_who_was_first_deletes_nothing() {
     intruder.add(|| async {});
     let shared = files.clone();
     intruder.add(|| live_and_expire(shared, Some(late_root)));
-    let faults = [
-        Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path(&root_path(0)), Action::FailAfter),
-        Fault::new(Trigger::on(Verb::Get, 0).path(&root_path(0)), Action::FailBefore),
-    ];
-    let storage = Arc::new(FaultyStorage::new(intruder.clone(), faults));
+    let lost = Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path(&root_path(0)), Action::FailAfter);
+    // As often as a read is sent.
+    let unread = (0..=u64::from(RetryPolicy::default().max_retries))
+        .map(|nth| Fault::new(Trigger::on(Verb::Get, nth).path(&root_path(0)), Action::FailBefore));
+    let storage = Arc::new(FaultyStorage::new(intruder.clone(), std::iter::once(lost).chain(unread)));
     let error = Lakehouse::create(storage.clone(), environment, small_definition(), None).await.unwrap_err();
     assert!(matches!(error, Error::CommitStateUnknown(_)), "{error}");
     assert_eq!((storage.unfired().len(), intruder.waiting()), (0, 0));
@@ -249,4 +253,113 @@ async fn a_creation_that_comes_too_late_says_so() {
     let error = Lakehouse::create(intruder, environment, small_definition(), None).await.unwrap_err();
     assert!(matches!(error, Error::CommitStateUnknown(_)), "{error}");
     assert_alive(&files).await;
+}
+
+/// One bit of the newest root had flipped: the lakehouse could not be opened, and neither its log nor any of its
+/// intact versions could be read.
+#[tokio::test]
+async fn mode_56_a_damaged_newest_root_hides_only_itself() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    for name in ["a", "b", "c"] {
+        add_namespace(&lakehouse, name).await.unwrap();
+    }
+    let newest = files.get(&root_path(3)).await.unwrap();
+    for damaged in [newest.slice(..newest.len() / 2), Bytes::new(), {
+        let mut flipped = newest.to_vec();
+        flipped[newest.len() / 3] ^= 1;
+        flipped.into()
+    }] {
+        files.overwrite(&root_path(3), damaged);
+        let opened = open(files.clone(), &environment).await;
+        assert_eq!(names(&opened.version(2).await.unwrap()).await, ["namespace a", "namespace b"]);
+        let history = opened.history(None, None).await.unwrap();
+        let told: Vec<(u64, bool)> = history.iter().map(|past| (past.number, past.version.is_ok())).collect();
+        assert_eq!(told, [(3, false), (2, true), (1, true), (0, true)]);
+        let base = opened.version(2).await.unwrap();
+        let mut transaction = opened.begin(base, TransactionOptions::default()).unwrap();
+        transaction.create(ObjectKind::Namespace, "d", "", text("d")).await.unwrap();
+        let refusals = [
+            opened.latest().await.map(drop),
+            opened.version(3).await.map(drop),
+            opened.rollback(2, "", "").await.map(drop),
+            commit(&mut transaction).await.map(drop),
+        ];
+        for refused in refusals {
+            assert!(
+                matches!(&refused, Err(Error::CorruptFile { path, .. }) if *path == root_path(3)),
+                "{refused:?}"
+            );
+        }
+        let message = opened.latest().await.unwrap_err().to_string();
+        assert!(message.contains("restore the file") && message.contains("up to 2"), "{message}");
+        assert!(!files.has(&root_path(4)));
+    }
+    files.overwrite(&root_path(3), newest);
+    add_namespace(&open(files.clone(), &environment).await, "d").await.unwrap();
+}
+
+/// A store that does not know of a root when it is first asked for it.
+#[derive(Debug)]
+struct LateRoot {
+    files: Arc<MemoryFiles>,
+    path: String,
+    misses: AtomicU64,
+}
+
+#[async_trait]
+impl Storage for LateRoot {
+    fn root(&self) -> &str {
+        self.files.root()
+    }
+
+    async fn get(&self, path: &str) -> Result<Bytes> {
+        let counted = |misses: u64| misses.checked_sub(1);
+        if path == self.path && self.misses.fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted).is_ok()
+        {
+            return Err(Error::FileNotFound { path: path.to_string() });
+        }
+        self.files.get(path).await
+    }
+
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        self.files.get_range(path, range).await
+    }
+
+    async fn head(&self, path: &str) -> Result<FileInfo> {
+        self.files.head(path).await
+    }
+
+    async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
+        self.files.put_if_absent(path, bytes).await
+    }
+
+    async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.files.put_hint(path, bytes).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        self.files.list(prefix).await
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        self.files.delete(path).await
+    }
+
+    async fn exists(&self, path: &str) -> Result<bool> {
+        self.files.exists(path).await
+    }
+}
+
+/// Whoever asked for the next version while it was being committed did not find its root, then found that the latest
+/// version was that one, and reported a corrupt file: 153 times in 15 seconds of polling.
+#[tokio::test]
+async fn mode_51_a_version_that_appears_while_it_is_asked_for_is_not_corrupt() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let writer = create(files.clone(), &environment).await;
+    let slow = Arc::new(LateRoot { files: files.clone(), path: root_path(1), misses: AtomicU64::new(1) });
+    let reader = open(slow, &environment).await;
+    add_namespace(&writer, "a").await.unwrap();
+    assert_eq!(reader.version(1).await.unwrap().number, 1);
+    assert!(matches!(reader.version(2).await, Err(Error::VersionNotFound(_))));
 }

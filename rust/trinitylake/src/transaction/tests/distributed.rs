@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::definition::{LakehouseDefinition, proto};
 use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
+use crate::expiry::expire;
 use crate::fixture::{
     MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open, text,
 };
@@ -13,8 +14,7 @@ use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
 use crate::transaction::distributed::saved;
 use crate::transaction::fate::{Fate, fate};
-use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
-use crate::version::expiry::expire;
+use crate::transaction::{CommitLimits, Files, Isolation, Outcome, Proof, Transaction, TransactionOptions};
 
 async fn lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>, Arc<TestEnvironment>) {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -185,11 +185,11 @@ async fn rolled_back_for_everybody() {
     transaction.create(Namespace, "a", "", text("")).await.unwrap();
     transaction.save().await.unwrap();
     let mut other = Transaction::resume(&lakehouse, "job").await.unwrap();
-    transaction.discard().await.unwrap();
+    assert_eq!(transaction.rollback().await.unwrap(), Files::Unreachable(Proof::RolledBack));
     assert!(saved(&lakehouse).await.unwrap().is_empty());
     assert!(matches!(Transaction::resume(&lakehouse, "job").await, Err(Error::ObjectNotFound(_))));
     assert!(matches!(commit(&mut other).await, Err(Error::CommitConflict { .. })));
-    assert_eq!(fate(&lakehouse, "job").await.unwrap(), Fate::NotCommitted);
+    assert_eq!(fate(&lakehouse, "job").await.unwrap(), Fate::RolledBack);
 }
 
 #[tokio::test]
@@ -251,7 +251,11 @@ async fn expiry_spares_what_a_saved_transaction_rests_on() {
 #[tokio::test]
 async fn expiry_does_not_wait_for_transactions_that_are_over() {
     let over: [fn(&mut Transaction) -> futures::future::BoxFuture<'_, ()>; 2] = [
-        |transaction| Box::pin(async { transaction.discard().await.unwrap() }),
+        |transaction| {
+            Box::pin(async {
+                assert_eq!(transaction.rollback().await.unwrap(), Files::Unreachable(Proof::RolledBack))
+            })
+        },
         |transaction| Box::pin(async { assert_eq!(commit(transaction).await.unwrap(), 4) }),
     ];
     for end in over {
@@ -297,7 +301,7 @@ async fn whoever_resumed_before_a_rollback_cannot_commit_after_it() {
     let mut slow = Transaction::resume(&lakehouse, "job").await.unwrap();
     transaction.create(Table, "ns", "b", text("b")).await.unwrap();
     transaction.save().await.unwrap();
-    transaction.discard().await.unwrap();
+    assert_eq!(transaction.rollback().await.unwrap(), Files::Unreachable(Proof::RolledBack));
     let before = lakehouse.latest().await.unwrap().number;
     let error = commit(&mut slow).await.unwrap_err();
     assert!(matches!(error, Error::CommitConflict { .. }), "{error}");

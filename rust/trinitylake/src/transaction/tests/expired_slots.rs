@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
+use crate::expiry::expire;
 use crate::fixture::{Intruder, MemoryFiles, add_namespace, begin, commit, create, open, text};
 use crate::key::ObjectKind::Namespace;
 use crate::lakehouse::Lakehouse;
@@ -14,7 +15,6 @@ use crate::path::root_path;
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::transaction::Isolation;
-use crate::version::expiry::expire;
 
 /// The root of version `number` as a writer would have made it that saw nothing of what follows.
 async fn stale_root(files: &Arc<MemoryFiles>, number: u64) -> Bytes {

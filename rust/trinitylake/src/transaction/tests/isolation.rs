@@ -208,7 +208,7 @@ async fn a_clash_on_a_table_is_offered_to_its_format() {
         assert_eq!(latest.locate(Table, "a", "x").await.unwrap().as_ref(), Some(&clash.winner_location));
         assert_ne!(clash.base_location, clash.winner_location);
         let unresolved = second.commit(CommitLimits::default()).await;
-        assert!(matches!(unresolved, Err(Error::InvalidArgument(_))), "{unresolved:?}");
+        assert!(matches!(unresolved, Err(Error::TransactionClosed(_))), "{unresolved:?}");
 
         // Overtaken once more while the format was at work.
         let mut third = begin(&lakehouse, isolation).await;

@@ -12,9 +12,10 @@ use crate::fixture::{
 use crate::key::ObjectKind::Namespace;
 use crate::lakehouse::Lakehouse;
 use crate::path::INTENT_PREFIX;
+use crate::storage::Storage;
 use crate::storage::latency::{Latency, LatencyStorage};
-use crate::transaction::group_commit::write_files;
 use crate::transaction::intents::{Turn, line_up};
+use crate::transaction::submission::Submission;
 use crate::transaction::{CommitLimits, Coordination, Isolation, Outcome, Transaction};
 
 fn in_queue() -> CommitLimits {
@@ -36,11 +37,9 @@ async fn add_in_queue(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Result<u64
 
 /// Leaves an intent of the transaction, as a process does that dies before its turn comes.
 async fn leave_intent(lakehouse: &Arc<Lakehouse>, transaction: &mut Transaction, last_version: u64) {
-    write_files(lakehouse.storage().as_ref(), transaction.unwritten_files()).await.unwrap();
-    transaction.mark_written();
+    transaction.write_files().await.unwrap();
     let mut submission = transaction.submission();
     submission.last_version = Some(last_version);
-    transaction.queued_until = last_version;
     assert!(matches!(line_up(lakehouse, &[submission], u64::MAX).await, Turn::Lead(_)));
 }
 
@@ -155,6 +154,35 @@ async fn damaged_intents_stop_nobody() {
     assert_eq!(commit(&mut waiting).await.unwrap(), 3);
 }
 
+/// An intent that nobody could read lay in the queue for ever, before all others. Whoever lined up behind it waited
+/// in vain for its owner to lead.
+#[tokio::test]
+async fn an_intent_that_cannot_be_read_costs_no_patience_and_goes() {
+    let (files, owner, other) = two().await;
+    let mut waiting = creating(&owner, "waiting").await;
+    leave_intent(&owner, &mut waiting, 10).await;
+    let intent = owner.storage().get(&intents(&files)[0]).await.unwrap();
+    for path in intents(&files) {
+        files.delete(&path).await.unwrap();
+    }
+    // Before all others, and of a process that is gone: damaged, and for versions that are over.
+    let mut over = creating(&owner, "over").await;
+    leave_intent(&owner, &mut over, 0).await;
+    let stale = intents(&files)[0].clone();
+    let first = |name: &str| format!("{INTENT_PREFIX}{:020}-{name}.binpb", 0);
+    files.overwrite(&first("cut"), intent.slice(..intent.len() - 3));
+    files.overwrite(&first("over"), files.get(&stale).await.unwrap());
+    files.delete(&stale).await.unwrap();
+
+    let mut late = creating(&other, "late").await;
+    late.write_files().await.unwrap();
+    let submission = Submission { last_version: Some(20), ..late.submission() };
+    let before = other.environment().elapsed_millis();
+    assert!(matches!(line_up(&other, &[submission], u64::MAX).await, Turn::Lead(_)));
+    assert_eq!(other.environment().elapsed_millis(), before, "nobody was waited for");
+    assert!(intents(&files).iter().all(|path| !path.starts_with(&first("")[..28])), "{:?}", intents(&files));
+}
+
 #[tokio::test]
 async fn who_gives_up_while_others_may_still_carry_it_does_not_know() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -171,5 +199,5 @@ async fn who_gives_up_while_others_may_still_carry_it_does_not_know() {
     let limits = CommitLimits { max_attempts: 3, ..in_queue() };
     let error = unlucky.commit(limits).await.unwrap_err();
     let Error::CommitStateUnknown(message) = &error else { panic!("{error}") };
-    assert!(message.contains("from the queue, up to version"), "{message}");
+    assert!(message.contains("from the queue, up to version 6"), "{message}");
 }

@@ -1,8 +1,13 @@
 //! Writers who meet: all of them get in, or are told clearly that they did not.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
 
 use crate::environment::Environment;
 use crate::environment::testing::TestEnvironment;
@@ -14,6 +19,7 @@ use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
 use crate::path::root_path;
 use crate::storage::faulty::{Action, FaultyStorage, Verb};
+use crate::storage::{FileInfo, PutOutcome, Storage};
 use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -269,6 +275,93 @@ async fn every_version_tells_exactly_what_it_changed() {
     }
 }
 
+/// A writer that had slept for an hour behind a busy lakehouse read all versions since at once: as many requests at
+/// the same time as there were versions, and all of them in memory.
+#[tokio::test(start_paused = true)]
+async fn who_comes_late_reads_what_it_missed_page_by_page() {
+    const VERSIONS: u64 = 300;
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    let gauge = Arc::new(Gauge::new(files));
+    let late = open(gauge.clone(), &environment).await;
+    let mut transaction = begin(&late, Isolation::Snapshot).await;
+    transaction.create(Namespace, "late", "", text("late")).await.unwrap();
+    let mut second = begin(&late, Isolation::Snapshot).await;
+    second.create(Namespace, "n007", "", text("of the second")).await.unwrap();
+    for i in 0..VERSIONS {
+        add_namespace(&lakehouse, &format!("n{i:03}")).await.unwrap();
+    }
+    assert_eq!(commit(&mut transaction).await.unwrap(), VERSIONS + 1);
+    assert!(gauge.most() <= 40, "{} requests at once", gauge.most());
+    let Err(Error::CommitConflict { keys, .. }) = commit(&mut second).await else { panic!() };
+    assert_eq!(keys, ["namespace n007"]);
+}
+
+/// Counts the requests that are under way at the same time.
+#[derive(Debug)]
+struct Gauge {
+    files: Arc<MemoryFiles>,
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Gauge {
+    fn new(files: Arc<MemoryFiles>) -> Gauge {
+        Gauge { files, now: AtomicUsize::default(), most: AtomicUsize::default() }
+    }
+
+    fn most(&self) -> usize {
+        self.most.load(Ordering::SeqCst)
+    }
+
+    async fn enter(&self) {
+        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        self.now.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[async_trait]
+impl Storage for Gauge {
+    fn root(&self) -> &str {
+        self.files.root()
+    }
+
+    async fn get(&self, path: &str) -> Result<Bytes> {
+        self.enter().await;
+        self.files.get(path).await
+    }
+
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        self.files.get_range(path, range).await
+    }
+
+    async fn head(&self, path: &str) -> Result<FileInfo> {
+        self.files.head(path).await
+    }
+
+    async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
+        self.files.put_if_absent(path, bytes).await
+    }
+
+    async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.files.put_hint(path, bytes).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        self.files.list(prefix).await
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        self.files.delete(path).await
+    }
+
+    async fn exists(&self, path: &str) -> Result<bool> {
+        self.files.exists(path).await
+    }
+}
+
 #[tokio::test]
 async fn a_commit_without_time_still_tries_once() {
     let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
@@ -279,4 +372,37 @@ async fn a_commit_without_time_still_tries_once() {
         .await
         .unwrap();
     assert_eq!(outcome, Outcome::Committed(1));
+}
+
+/// `max_attempts` bound the roots that were tried for, and nothing else: each time that a table had to be redone the
+/// count began anew, and a commit that was to try three times redid its table sixty times.
+#[tokio::test]
+async fn the_limits_bound_all_that_a_commit_does() {
+    for (max_attempts, timeout_millis, most) in [(3, 120_000, 4), (1, 120_000, 2), (1000, 100, 20)] {
+        let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
+        add_namespace(&lakehouse, "ns").await.unwrap();
+        add_table(&lakehouse, "ns", "t").await.unwrap();
+        let mut unlucky = begin(&lakehouse, Isolation::Snapshot).await;
+        unlucky.replace(Table, "ns", "t", text("unlucky")).await.unwrap();
+        let limits = CommitLimits { max_attempts, timeout_millis, ..CommitLimits::default() };
+        let mut redone = 0;
+        let error = loop {
+            let mut rival = begin(&lakehouse, Isolation::Snapshot).await;
+            rival.replace(Table, "ns", "t", text("rival")).await.unwrap();
+            commit(&mut rival).await.unwrap();
+            lakehouse.environment().sleep(Duration::from_millis(10)).await;
+            match unlucky.commit(limits).await {
+                Ok(Outcome::Clashes(clashes)) => {
+                    redone += 1;
+                    unlucky.reapply(&clashes.tables[0], text("rival and unlucky")).unwrap();
+                }
+                Ok(Outcome::Committed(version)) => panic!("committed as {version}"),
+                Err(error) => break error,
+            }
+        };
+        let Error::CommitConflict { message, keys, .. } = &error else { panic!("{error}") };
+        assert!(redone <= most, "redone {redone} times");
+        assert_eq!(keys, &["table ns.t"]);
+        assert!(message.contains("gave up") && message.contains("redone"), "{message}");
+    }
 }

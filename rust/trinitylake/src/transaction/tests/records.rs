@@ -6,15 +6,16 @@ use futures::future::join_all;
 
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
+use crate::expiry::expire;
 use crate::fixture::{MemoryFiles, add_namespace, assert_whole, commit, contents, create, names, open, text};
 use crate::key::ObjectKind::{Namespace, TransactionRecord};
 use crate::lakehouse::Lakehouse;
+use crate::storage::counting::CountingStorage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::transaction::distributed::saved;
 use crate::transaction::fate::{Fate, fate};
 use crate::transaction::records::records;
 use crate::transaction::{Transaction, TransactionOptions};
-use crate::version::expiry::expire;
 
 async fn lake() -> Arc<Lakehouse> {
     create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await
@@ -67,6 +68,35 @@ async fn what_was_undone_is_not_done_again_under_the_same_id() {
     assert_eq!(latest.number, back.number);
     assert_eq!(names(&latest).await, ["namespace a", "transaction nightly"]);
     run(&lakehouse, "nightly-2").await.unwrap();
+}
+
+/// A job that came back after a while read the whole log to find its version: 202 requests after 200 versions.
+#[tokio::test]
+async fn an_id_is_found_without_reading_the_log() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    let mut versions = Vec::new();
+    for i in 0..200 {
+        match i {
+            3 | 100 | 199 => versions.push((i, run(&lakehouse, &format!("job-{i}")).await.unwrap())),
+            // Two rollbacks, one of which undoes the job in the middle.
+            40 => drop(lakehouse.rollback(39, "", "").await.unwrap()),
+            120 => drop(lakehouse.rollback(90, "bad load", "").await.unwrap()),
+            _ => drop(add_namespace(&lakehouse, &format!("n{i}")).await.unwrap()),
+        }
+    }
+    for (i, version) in versions {
+        let counting = Arc::new(CountingStorage::new(files.clone()));
+        let cold = open(counting.clone(), &environment).await;
+        let before = counting.counters();
+        let found = fate(&cold, &format!("job-{i}")).await.unwrap();
+        match found {
+            Fate::Undone { version: found, by } => assert_eq!((i, found, by), (100, version, 121)),
+            found => assert_eq!(found, Fate::Committed(Some(version))),
+        }
+        let requests = counting.counters().since(&before).requests();
+        assert!(requests <= 20, "{requests} requests for job-{i}");
+    }
 }
 
 #[tokio::test]

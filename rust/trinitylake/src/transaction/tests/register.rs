@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::StringArray;
 
+use crate::bulk_registration::{register, register_parts};
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
 use crate::fixture::{
@@ -13,7 +14,6 @@ use crate::fixture::{
 use crate::key::ObjectKind::{Namespace, Table, View};
 use crate::lakehouse::Lakehouse;
 use crate::node::draft::Row;
-use crate::register::{register, register_parts};
 use crate::transaction::Isolation;
 use crate::tree::bulk::NodeWriter;
 use crate::tree::leaf_writer::LeafWriter;

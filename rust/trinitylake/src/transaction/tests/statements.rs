@@ -8,7 +8,7 @@ use crate::fixture::{
 };
 use crate::key::{KeyRange, ObjectKind};
 use crate::lakehouse::Lakehouse;
-use crate::transaction::{CommitLimits, Isolation, Outcome, TransactionOptions};
+use crate::transaction::{CommitLimits, Files, Isolation, Outcome, Proof, TransactionOptions};
 
 use ObjectKind::{Namespace, Table, View};
 
@@ -56,12 +56,12 @@ async fn a_transaction_that_is_over_takes_no_statement() {
     assert_eq!(committed.committed_version(), Some(3));
     let mut given_up = begin(&lakehouse, Isolation::Snapshot).await;
     given_up.create(Namespace, "c", "", text("c")).await.unwrap();
-    given_up.rollback();
+    assert_eq!(given_up.rollback().await.unwrap(), Files::Unreachable(Proof::NothingSent));
     assert_eq!(commit(&mut committed).await.unwrap(), 3, "says so again");
-    assert!(matches!(commit(&mut given_up).await, Err(Error::InvalidArgument(_))));
+    assert!(matches!(commit(&mut given_up).await, Err(Error::TransactionClosed(_))));
     for mut over in [committed, given_up] {
-        assert!(matches!(over.exists(Table, "a", "t").await, Err(Error::InvalidArgument(_))));
-        assert!(matches!(over.create(Namespace, "d", "", text("d")).await, Err(Error::InvalidArgument(_))));
+        assert!(matches!(over.exists(Table, "a", "t").await, Err(Error::TransactionClosed(_))));
+        assert!(matches!(over.create(Namespace, "d", "", text("d")).await, Err(Error::TransactionClosed(_))));
     }
     assert_eq!(lakehouse.latest().await.unwrap().number, 3);
 }
@@ -136,7 +136,7 @@ async fn statements_that_break_a_rule_are_refused() {
     assert!(matches!(missing, Err(Error::ObjectNotFound(_))));
     let full = transaction.drop_object(Namespace, "a", "").await;
     assert!(matches!(full, Err(Error::NamespaceNotEmpty(message)) if message.contains("table a.t")));
-    let misnamed = transaction.create(Table, "a", "a name", text("")).await;
+    let misnamed = transaction.create(Table, "a", "a name ", text("")).await;
     assert!(matches!(misnamed, Err(Error::InvalidName(_))));
     let renamed = transaction.rename(Namespace, ("a", ""), ("b", "")).await;
     assert!(matches!(renamed, Err(Error::InvalidArgument(_))));

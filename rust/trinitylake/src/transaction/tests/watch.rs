@@ -13,7 +13,6 @@ use crate::key::ObjectKind::{self, Namespace, Table, View};
 use crate::lakehouse::Lakehouse;
 use crate::storage::latency::{Latency, LatencyStorage};
 use crate::transaction::Isolation::{self, Serializable, Snapshot};
-use crate::transaction::group_commit::write_files;
 use crate::transaction::intents::{Turn, line_up};
 use crate::transaction::{Clashes, CommitLimits, Coordination, Outcome, Transaction, TransactionOptions};
 
@@ -78,7 +77,7 @@ async fn a_change_of_what_is_watched_is_told_and_can_be_looked_at() {
         assert_eq!(clashes(&mut transaction, CommitLimits::default()).await, of(human_name));
         // Not before somebody has looked.
         let error = transaction.commit(CommitLimits::default()).await.unwrap_err();
-        assert!(matches!(&error, Error::InvalidArgument(why) if why.contains(human_name)), "{error}");
+        assert!(matches!(&error, Error::TransactionClosed(why) if why.contains(human_name)), "{error}");
         transaction.watch_anew().unwrap();
         assert_eq!(transaction.base().number, changed_in);
         assert_eq!(transaction.read(name.0, name.1, name.2).await.unwrap().unwrap(), "new");
@@ -154,7 +153,7 @@ async fn a_saved_transaction_is_still_watching_where_it_is_resumed() {
     transaction.create(Namespace, "b", "", text("b")).await.unwrap();
     watch(&mut transaction, &[(View, "a", "v")]).await;
     let range = lakehouse.known().config.names.objects_in(Table, Some("a")).unwrap();
-    transaction.footprint_mut().watched.ranges.push(range);
+    transaction.footprint_mut().watched.ranges.add(&range);
     transaction.save().await.unwrap();
     let elsewhere = open(files, &TestEnvironment::seeded(2)).await;
     replace(&lakehouse, (View, "a", "v")).await;
@@ -203,9 +202,8 @@ async fn an_intent_is_not_carried_past_a_change_of_what_it_watches() {
         let other = open(files, &TestEnvironment::seeded(2)).await;
         let mut waiting = creating(&owner, "waiting", &[(View, "a", "v")]).await;
         let range = owner.known().config.names.objects_in(Table, Some("a")).unwrap();
-        waiting.footprint_mut().watched.ranges.push(range);
-        write_files(owner.storage().as_ref(), waiting.unwritten_files()).await.unwrap();
-        waiting.mark_written();
+        waiting.footprint_mut().watched.ranges.add(&range);
+        waiting.write_files().await.unwrap();
         let mut submission = waiting.submission();
         submission.last_version = Some(20);
         assert!(matches!(line_up(&owner, &[submission], u64::MAX).await, Turn::Lead(_)));
@@ -230,6 +228,6 @@ async fn watching_is_for_open_transactions() {
     for isolation in [Isolation::Snapshot, Isolation::Serializable] {
         let mut transaction = begin(&lakehouse, isolation).await;
         commit(&mut transaction).await.unwrap();
-        assert!(matches!(transaction.watch_anew(), Err(Error::InvalidArgument(_))));
+        assert!(matches!(transaction.watch_anew(), Err(Error::TransactionClosed(_))));
     }
 }

@@ -1,0 +1,228 @@
+"""Checks of what callers pass: a wrong argument is refused by the call that has it, with its name in the message.
+
+A parameter has one meaning wherever its name is used, so there is one rule for each name (`_RULES`), and `checked` puts
+them in front of a function. Names of objects have their own (`names.py`), and so have rows (`tables/input_rows.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import operator
+import os
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, TypeAlias, TypeVar, cast
+
+from trinitylake.errors import InvalidArgument, InvalidLocation, VersionNotFound
+from trinitylake.properties import OWN_PROPERTY_PREFIX
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+#: Returns the value, perhaps in another form, or raises.
+Rule: TypeAlias = Callable[[Any, str], Any]
+
+#: The largest number of a version (format §3).
+MAX_VERSION = (1 << 64) - 1
+
+
+def text(value: Any, what: str) -> str:
+    """A string that UTF-8 can hold. Raises `InvalidArgument`."""
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{what} must be text, got {_shown(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"{what} is not text that UTF-8 can hold: {error.reason}") from None
+    return value
+
+
+def whole_number(value: Any, what: str, *, minimum: float = 0, maximum: float = MAX_VERSION) -> int:
+    """A number between two limits, both included. Raises `InvalidArgument`."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise InvalidArgument(f"{what} must be a whole number, got {_shown(value)}")
+    if not minimum <= number <= maximum:
+        limit = f"at least {minimum}" if number < minimum else f"at most {maximum}"
+        raise InvalidArgument(f"{what} must be {limit}, got {_shown(value)}")
+    return number
+
+
+def flag(value: Any, what: str) -> bool:
+    """True or False. Raises `InvalidArgument`."""
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{what} must be True or False, got {_shown(value)}")
+    return value
+
+
+def texts(values: Any, what: str) -> tuple[str, ...]:
+    """One text or several, read once. Raises `InvalidArgument`."""
+    if isinstance(values, str):
+        return (text(values, what),)
+    if isinstance(values, Mapping) or not isinstance(values, Iterable):
+        raise InvalidArgument(f"{what} must be text or several texts, got {_shown(values)}")
+    return tuple(text(value, what) for value in values)
+
+
+def text_mapping(values: Any, what: str) -> dict[str, str]:
+    """A mapping of text to text, copied. Raises `InvalidArgument`."""
+    if not isinstance(values, Mapping):
+        raise InvalidArgument(f"{what} must map text to text, got {_shown(values)}")
+    return {text(key, f"a name in {what}"): text(value, f"{key!r} in {what}") for key, value in values.items()}
+
+
+def location(value: Any, what: str = "the root") -> str:
+    """A URI or a path as text; a `pathlib.Path` is a path. Raises `InvalidArgument` and `InvalidLocation`."""
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{what} must be a path or a URI, got {_shown(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:  # the name of a folder that is not UTF-8, as `os.listdir` gives it
+        raise InvalidLocation(f"{value!r} is not a valid location: UTF-8 cannot hold it ({error.reason})") from None
+    return value
+
+
+def metadata_uri(value: Any, what: str) -> str:
+    """A URI; a `pathlib.Path` becomes one. Raises as `location` does."""
+    return f"file://{os.path.abspath(value)}" if isinstance(value, os.PathLike) else location(value, what)
+
+
+def locations(values: Any, what: str) -> tuple[str, ...]:
+    """One URI or path, or several, read once. Raises `InvalidArgument`."""
+    if isinstance(values, str | os.PathLike):
+        return (location(values, what),)
+    if isinstance(values, Mapping) or not isinstance(values, Iterable):
+        raise InvalidArgument(f"{what} must be paths or URIs, got {_shown(values)}")
+    return tuple(location(value, what) for value in values)
+
+
+def version_number(value: Any, what: str) -> int:
+    """The number of a version. Raises `InvalidArgument` for no number, `VersionNotFound` for one out of range."""
+    number = whole_number(value, what, minimum=-math.inf, maximum=math.inf)
+    if not 0 <= number <= MAX_VERSION:
+        raise VersionNotFound(f"there is no version {_shown(number)}: versions are numbered from 0")
+    return number
+
+
+def version_or_moment(value: Any, what: str) -> int | datetime:
+    """The number of a version, or a time. Raises as `version_number` does."""
+    return value if isinstance(value, datetime) else version_number(value, what)
+
+
+def seconds(value: Any, what: str) -> float:
+    """A length of time, not negative. Raises `InvalidArgument`."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise InvalidArgument(f"{what} must be a number of seconds, got {_shown(value)}")
+    return float(value)
+
+
+def mapping(values: Any, what: str) -> Mapping[Any, Any]:
+    """A mapping whose values are checked where they are used. Raises `InvalidArgument`."""
+    if not isinstance(values, Mapping):
+        raise InvalidArgument(f"{what} must be a mapping, got {_shown(values)}")
+    return values
+
+
+def query(value: Any, what: str) -> str | dict[str, str]:
+    """SQL, or SQL by dialect. Raises `InvalidArgument`."""
+    return text_mapping(value, what) if isinstance(value, Mapping) else text(value, what)
+
+
+def user_properties(values: Any, what: str) -> dict[str, str]:
+    """Properties of an object, none of which is the library's own. Raises `InvalidArgument`."""
+    properties = text_mapping(values, what)
+    user_names(properties, what)
+    return properties
+
+
+def user_names(values: Any, what: str) -> tuple[str, ...]:
+    """Names of properties, none of which is the library's own. Raises `InvalidArgument`."""
+    names = texts(values if not isinstance(values, Mapping) else list(values), what)
+    if own := [name for name in names if name.startswith(OWN_PROPERTY_PREFIX)]:
+        raise InvalidArgument(f"{what} that start with {OWN_PROPERTY_PREFIX!r} are the library's own: {', '.join(own)}")
+    return names
+
+
+def table_properties(values: Any, what: str) -> dict[str, str]:
+    """Properties of an Iceberg table, whose values may be numbers and truths too. Raises `InvalidArgument`."""
+    as_text = {key: str(one) if isinstance(one, int | float) else one for key, one in mapping(values, what).items()}
+    return user_properties(as_text, what)
+
+
+_RULES: dict[str, Rule] = {
+    "after": version_number,
+    "author": text,
+    "before": version_number,
+    "cache_size_bytes": whole_number,
+    "cascade": flag,
+    "catalog_properties": text_mapping,
+    "columns": texts,
+    "coordination": text,
+    "default_namespace": text,
+    "dialect": text,
+    "dry_run": flag,
+    "exist_ok": flag,
+    "former": locations,
+    "id": text,
+    "limit": whole_number,
+    "max_attempts": functools.partial(whole_number, minimum=1, maximum=(1 << 32) - 1),
+    "message": text,
+    "metadata_location": metadata_uri,
+    "missing_ok": flag,
+    "name": text,
+    "properties": user_properties,
+    "remove_properties": user_names,
+    "rewrite": flag,
+    "since": version_number,
+    "snapshot_id": functools.partial(whole_number, minimum=-math.inf, maximum=math.inf),
+    "sql": query,
+    "storage_options": text_mapping,
+    "table_name": text,
+    "timeout_seconds": seconds,
+    "transaction_id": text,
+    "until": version_number,
+    "uri": location,
+    "version": version_number,
+}
+
+
+def checked(function: Function) -> Function:
+    """Check the arguments that have a rule, but for the default of a parameter, and None where its type allows that."""
+    return checked_as()(function)
+
+
+def checked_as(**others: Rule) -> Callable[[Function], Function]:
+    """`checked`, with rules of its own for some of the parameters."""
+
+    def decorate(function: Function) -> Function:
+        parameters = inspect.signature(function).parameters.values()
+        rules = {one.name: others.get(one.name) or _RULES.get(one.name) for one in parameters}
+        defaults = {one.name: one.default for one in parameters}
+        optional = {one.name for one in parameters if "None" in str(one.annotation)}
+        positional = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+
+        def value_of(name: str, value: Any) -> Any:
+            rule = rules.get(name)
+            if rule is None or value is defaults[name] or (value is None and name in optional):
+                return value
+            return rule(value, name)
+
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            checked_args = [value_of(name, value) for name, value in zip(positional, args, strict=False)]
+            checked_kwargs = {name: value_of(name, value) for name, value in kwargs.items()}
+            return function(*checked_args, *args[len(checked_args) :], **checked_kwargs)
+
+        return cast(Function, run)
+
+    return decorate
+
+
+def _shown(value: Any) -> str:
+    written = repr(value)
+    return f"{written if len(written) <= 60 else written[:57] + '...'} ({type(value).__name__})"

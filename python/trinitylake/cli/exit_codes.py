@@ -1,0 +1,31 @@
+"""The exit code of the process for each kind of error, which scripts rely on."""
+
+from __future__ import annotations
+
+from trinitylake.errors import (
+    CommitConflict,
+    CorruptFile,
+    InvalidArgument,
+    InvalidLocation,
+    InvalidName,
+    NotALakehouse,
+    ObjectNotFound,
+    TrinityLakeError,
+    VersionExpired,
+    VersionNotFound,
+)
+
+
+def exit_code(error: TrinityLakeError) -> int:
+    """The process exit code for an error."""
+    match error:
+        case InvalidArgument() | InvalidName() | InvalidLocation():
+            return 2
+        case CommitConflict():
+            return 3
+        case ObjectNotFound() | VersionNotFound() | VersionExpired() | NotALakehouse():
+            return 4
+        case CorruptFile():
+            return 5
+        case _:
+            return 1

@@ -1,0 +1,111 @@
+"""What a catalog is bound to, and how its methods reach it.
+
+Bound to the latest version, every write is one commit of the lakehouse; to one version, writes are refused; to an open
+transaction, they become part of it and its owner commits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from trinitylake.errors import InvalidArgument, InvalidName
+from trinitylake.iceberg.configuration import bind, configured, storage_options
+from trinitylake.iceberg_storage.extended_pyiceberg.catalog import ExtendedCatalog
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.lakehouse.view_at import ViewAt
+
+if TYPE_CHECKING:
+    from trinitylake import _core
+    from trinitylake.iceberg.configuration import Source
+    from trinitylake.lakehouse.lakehouse import Lakehouse
+
+Result = TypeVar("Result")
+
+
+class BoundCatalog(ExtendedCatalog, ABC):
+    """A catalog over a lakehouse, one version of it, or an open transaction.
+
+    Args:
+        name: under which PyIceberg's configuration is looked up.
+        lakehouse: an open lakehouse; else the properties name one.
+        version: show that version, read-only.
+        timestamp: show the newest version of that moment, read-only: a datetime, or ISO 8601 text.
+        transaction: read and write in that transaction; the id of a saved one resumes it.
+        storage_options: as for `trinitylake.open`; they win over properties.
+        **properties: see `configuration.py`.
+
+    Raises:
+        InvalidArgument: for choices that contradict each other, or no root.
+        NotALakehouse, VersionNotFound, VersionExpired, ObjectNotFound: for what is not there.
+    """
+
+    def __init__(
+        self,
+        name: str = "trinitylake",
+        *,
+        lakehouse: Lakehouse | None = None,
+        version: int | str | None = None,
+        timestamp: datetime | str | None = None,
+        transaction: Transaction | str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        **properties: str,
+    ) -> None:
+        super().__init__(name, **configured(name, properties))
+        if version is None and timestamp is None and transaction is None:
+            version = self.properties.get("version")
+            timestamp = self.properties.get("timestamp")
+            transaction = self.properties.get("transaction")
+        self._source = bind(name, self.properties, lakehouse, version, timestamp, transaction, storage_options)
+        self._storage_options = storage_options
+
+    @property
+    def source(self) -> Source:
+        """What the catalog is bound to: a `Lakehouse`, a `ViewAt` or a `Transaction`."""
+        return self._source
+
+    def state(self) -> _core.Version | _core.Transaction:
+        """What the next reads see: one version, or the transaction."""
+        return self._source.state()
+
+    def file_io(self) -> LakehouseFileIO:
+        """File access below the root, with a record of written files of its own."""
+        return LakehouseFileIO(self._source.storage)
+
+    def _file_io_properties(self) -> dict[str, str]:
+        """How files outside of the lakehouse are reached: those of external tables."""
+        options = storage_options(self.properties, self._storage_options)
+        return {**{key: value for key, value in options.items() if "." in key}, **self._py_io_impl()}
+
+    def _py_io_impl(self) -> dict[str, str]:
+        return {key: value for key, value in self.properties.items() if key == "py-io-impl"}
+
+    def write(self, statement: Callable[[Transaction], Result]) -> Result:
+        """Run a statement: committed at once, or as part of the transaction. Raises `InvalidArgument` if read-only."""
+        return self._writable().execute(statement)
+
+    def _writable(self) -> Lakehouse | Transaction:
+        if isinstance(self._source, ViewAt):
+            self.refuse_write()
+        return self._source
+
+    def refuse_write(self) -> NoReturn:
+        """Raises `InvalidArgument` that tells why this catalog cannot be written to."""
+        assert isinstance(self._source, ViewAt)
+        raise InvalidArgument(
+            f"catalog {self.name!r} is read-only, because it shows version {self._source.version} of the lakehouse: "
+            "write through a catalog of the latest version, or of a transaction"
+        )
+
+
+@contextmanager
+def names_checked(missing: type[Exception]) -> Iterator[None]:
+    """Raise `missing` for a name in the block that no object can have."""
+    try:
+        yield
+    except InvalidName as error:
+        raise missing(str(error)) from error

@@ -1,0 +1,312 @@
+"""`TrinityLakeCatalog`: a lakehouse as PyIceberg's catalog.
+
+What it reads comes from one state: the latest version, one version, or an open transaction (`bound_catalog.py`). What
+it writes are statements of a transaction (`table_writing.py`, `namespaces.py`), so that a server can run the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import PropertiesUpdateSummary
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import CommitTableResponse, StagedTable, Table, TableProperties
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+from pyiceberg.types import transform_dict_value_to_str
+
+from trinitylake.errors import NamespaceNotEmpty
+from trinitylake.iceberg import table_writing
+from trinitylake.iceberg.bound_catalog import names_checked
+from trinitylake.iceberg.errors import translated
+from trinitylake.iceberg.identifiers import namespace_name, object_name, object_tuple
+from trinitylake.iceberg.namespaces import (
+    child_namespaces,
+    materialize_namespace,
+    namespace_exists,
+    namespace_properties,
+    require_namespace,
+)
+from trinitylake.iceberg.table_reading import open_table
+from trinitylake.iceberg.view_catalog import ViewCatalog
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.metadata import read_metadata
+from trinitylake.lakehouse.transaction import Transaction
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.update import TableRequirement, TableUpdate
+
+
+class TrinityLakeCatalog(ViewCatalog):
+    """A lakehouse as a PyIceberg catalog. `trinitylake.iceberg.load` makes one; arguments as for `BoundCatalog`.
+
+    Bound to the latest version, each method that writes is one commit of the lakehouse. Safe to share between threads
+    unless it is bound to a transaction. Errors are PyIceberg's where it has a class for them.
+    """
+
+    # Tables
+
+    def create_table(
+        self,
+        identifier: str | Identifier,
+        schema: Schema | pa.Schema,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: Properties = EMPTY_DICT,
+    ) -> Table:
+        """Create a managed table.
+
+        Args:
+            identifier: namespace and name; the namespace must exist.
+            schema: field ids are assigned anew, as every catalog of PyIceberg does.
+            location: a folder below the root of the lakehouse, which chooses one if not given.
+            partition_spec: on the field ids of `schema`.
+            sort_order: on the field ids of `schema`.
+            properties: Iceberg table properties.
+
+        Raises:
+            NoSuchNamespaceError: what it says.
+            TableAlreadyExistsError: also if a view has that name.
+            InvalidLocation: for a location outside of the lakehouse, or a write path outside of the table.
+            InvalidArgument: for a property that names code to load, or format version 3.
+        """
+        self._writable()
+        namespace, name = object_name(identifier)
+        metadata = self.new_metadata(namespace, name, schema, location, partition_spec, sort_order, properties)
+        with translated():
+            self.write(lambda transaction: table_writing.create_table(transaction, namespace, name, metadata))
+        return self.load_table(identifier)
+
+    def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
+        """Add a table whose metadata file exists: below the root it becomes managed, elsewhere external, read-only.
+
+        Raises:
+            NoSuchNamespaceError: what it says.
+            TableAlreadyExistsError: unless `overwrite`; for a view of that name always.
+            InvalidLocation: for metadata in the lakehouse with data outside, or a URI that cannot be read.
+            CorruptFile, FileNotFoundError: for a file that is no table metadata, or is not there.
+        """
+        namespace, name = object_name(identifier)
+        with translated():
+            self.write(
+                lambda transaction: table_writing.register_table(
+                    transaction, namespace, name, metadata_location, overwrite, self._file_io_properties()
+                )
+            )
+        return self.load_table(identifier)
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """The table as it is now: managed, external (read-only) or federated (the other catalog's own).
+
+        Raises:
+            NoSuchTableError: what it says.
+            CorruptFile: if its definition or metadata is damaged or missing.
+        """
+        namespace, name = object_name(identifier, NoSuchTableError)
+        with names_checked(NoSuchTableError), self._source.located("table", namespace, name):
+            definition = self.state().read("table", namespace, name)
+            if definition is None:
+                raise table_writing.no_such_table(namespace, name)
+            return open_table(self, self._source, self.file_io, namespace, name, definition, self._file_io_properties())
+
+    def table_exists(self, identifier: str | Identifier) -> bool:
+        """Whether there is a table of that name. Only the tree is read, neither definition nor metadata."""
+        try:
+            namespace, name = object_name(identifier, NoSuchTableError)
+            with names_checked(NoSuchTableError):
+                return self.state().exists("table", namespace, name)
+        except NoSuchTableError:
+            return False
+
+    def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
+        """The tables in exactly that namespace, sorted. Raises `NoSuchNamespaceError`."""
+        return self._list("table", namespace)
+
+    def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
+        """Give a table another name, in another namespace if wished. Its files stay where they are.
+
+        Raises `NoSuchTableError`, `NoSuchNamespaceError` and `TableAlreadyExistsError`.
+        """
+        old, new = object_name(from_identifier, NoSuchTableError), object_name(to_identifier)
+        with translated():
+            self.write(lambda transaction: table_writing.rename_table(transaction, *old, *new))
+        return self.load_table(to_identifier)
+
+    def drop_table(self, identifier: str | Identifier) -> None:
+        """Drop a table. Its data stays readable through older versions until they expire. Raises `NoSuchTableError`."""
+        namespace, name = object_name(identifier, NoSuchTableError)
+        with translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
+            self.write(lambda transaction: table_writing.drop_table(transaction, namespace, name))
+
+    def purge_table(self, identifier: str | Identifier) -> None:
+        """Drop a table. Its files go when the last version that reaches them expires, and never before: older versions
+        of the lakehouse and running readers need them. Raises `NoSuchTableError`.
+        """
+        self.drop_table(identifier)
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """Commit updates to a table; `assert-create` among the requirements creates it.
+
+        Requirements are validated against the latest version, or what the transaction sees. An append to a branch that
+        moved since `table` was loaded is redone on top of it, with the same data files.
+
+        Raises:
+            NoSuchTableError: what it says.
+            CommitFailedException: if a requirement does not hold. Nothing was committed.
+            ValidationException: if new rows may lack a column that somebody else made required. Nothing was committed.
+            CommitStateUnknownException: if the storage did not tell whether the commit happened.
+            InvalidLocation, InvalidArgument: for an update that a managed table cannot have; an external table.
+        """
+        namespace, name = object_name(table.name(), NoSuchTableError)
+        with translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
+            staged = self.write(
+                lambda transaction: table_writing.commit_table(
+                    transaction, namespace, name, requirements, updates, table
+                )
+            )
+        metadata, location = staged.metadata, staged.table.metadata_location
+        if isinstance(self._source, Transaction):
+            if isinstance(table.io, LakehouseFileIO) and table.io is not staged.io:
+                staged.io.remember_written(table.io.written_paths)  # a rollback deletes them
+        elif staged.changed:
+            path, _ = staged.finish()
+            location = staged.io.uri_of(path)
+            metadata = read_metadata(staged.io, location, path)
+        # Built without validation: that would copy the metadata.
+        return CommitTableResponse.model_construct(metadata=metadata, metadata_location=location)
+
+    # Namespaces
+
+    def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
+        """Create a namespace; the ones above a nested one need not exist.
+
+        Raises `NamespaceAlreadyExistsError`, and `NoSuchNamespaceError` for an empty name.
+        """
+        name = namespace_name(namespace)
+        text = transform_dict_value_to_str(properties)
+
+        def statement(transaction: Transaction) -> None:
+            if transaction.state().exists("namespace", name):
+                raise NamespaceAlreadyExistsError(f"Namespace {name} already exists")
+            transaction.create_namespace(name, text)
+
+        with translated(taken=NamespaceAlreadyExistsError):
+            self.write(statement)
+
+    def namespace_exists(self, namespace: str | Identifier) -> bool:
+        """Whether there is that namespace, or one nested in it."""
+        try:
+            name = namespace_name(namespace)
+            with names_checked(NoSuchNamespaceError):
+                return namespace_exists(self.state(), name)
+        except NoSuchNamespaceError:
+            return False
+
+    def drop_namespace(self, namespace: str | Identifier) -> None:
+        """Drop an empty namespace.
+
+        Raises `NoSuchNamespaceError`, and `NamespaceNotEmptyError` for one with tables, views or nested namespaces.
+        """
+        name = namespace_name(namespace)
+
+        def statement(transaction: Transaction) -> None:
+            core = transaction.state()
+            require_namespace(core, name)
+            if not core.exists("namespace", name):
+                raise NamespaceNotEmptyError(f"Namespace {name} is not empty: namespaces are nested in it")
+            try:
+                transaction.drop_namespace(name)
+            except NamespaceNotEmpty as error:
+                raise NamespaceNotEmptyError(f"Namespace {name} is not empty: {error}") from error
+
+        with translated(), names_checked(NoSuchNamespaceError):
+            self.write(statement)
+
+    def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
+        """The namespaces directly below one, or at the top, sorted. Raises `NoSuchNamespaceError`."""
+        parent = namespace_name(namespace) if namespace else None
+        with names_checked(NoSuchNamespaceError):
+            return child_namespaces(self.state(), parent)
+
+    def load_namespace_properties(self, namespace: str | Identifier) -> Properties:
+        """The properties of a namespace. Raises `NoSuchNamespaceError`."""
+        name = namespace_name(namespace)
+        with names_checked(NoSuchNamespaceError), self._source.located("namespace", name):
+            return namespace_properties(self.state(), name)
+
+    def update_namespace_properties(
+        self, namespace: str | Identifier, removals: set[str] | None = None, updates: Properties = EMPTY_DICT
+    ) -> PropertiesUpdateSummary:
+        """Set and remove properties of a namespace; tells which were removed, set, and to be removed but not there.
+
+        Raises `NoSuchNamespaceError`, and `ValueError` for a property that is both set and removed.
+        """
+        name = namespace_name(namespace)
+        text = transform_dict_value_to_str(updates)
+
+        def statement(transaction: Transaction) -> PropertiesUpdateSummary:
+            present = namespace_properties(transaction.state(), name)
+            summary = self.properties_summary(present, removals, text)
+            materialize_namespace(transaction, name)
+            transaction.alter_namespace(name, text, remove_properties=removals or ())
+            return summary
+
+        with translated(), names_checked(NoSuchNamespaceError):
+            return self.write(statement)
+
+    # What the methods above share
+
+    def stage_table(
+        self,
+        identifier: str | Identifier,
+        schema: Schema | pa.Schema,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: Properties = EMPTY_DICT,
+    ) -> StagedTable:
+        """What `create_table_transaction` begins with: nothing of it is in the lakehouse before it commits.
+
+        Raises as `create_table` does.
+        """
+        self._writable()
+        namespace, name = object_name(identifier)
+        state = self.state()
+        with names_checked(NoSuchNamespaceError):
+            require_namespace(state, namespace)
+        if state.exists("table", namespace, name):
+            raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists")
+        metadata = self.new_metadata(namespace, name, schema, location, partition_spec, sort_order, properties)
+        folder = metadata.properties.get(TableProperties.WRITE_METADATA_PATH) or f"{metadata.location}/metadata"
+        return StagedTable(
+            object_tuple(namespace, name), metadata, f"{folder}/staged.metadata.json", self.file_io(), self
+        )
+
+    def new_metadata(
+        self,
+        namespace: str,
+        name: str,
+        schema: Schema | pa.Schema,
+        location: str | None,
+        partition_spec: PartitionSpec,
+        sort_order: SortOrder,
+        properties: Properties,
+    ) -> TableMetadata:
+        """The metadata of a new table; nothing is written. Raises as `create_table` does."""
+        converted = self.iceberg_schema(schema, properties)
+        return table_writing.new_metadata(
+            self.file_io(), namespace, name, converted, location, partition_spec, sort_order, properties
+        )

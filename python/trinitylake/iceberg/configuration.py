@@ -1,0 +1,115 @@
+"""Where a catalog looks: its properties, PyIceberg's configuration of that name, and what they open.
+
+    root           the root of the lakehouse; `uri` and `warehouse` mean the same, for tools that know no other names
+    version        a version number: the catalog shows that version, read-only
+    timestamp      ISO 8601: the newest version at that moment, read-only
+    transaction    the id of a saved transaction, to be resumed
+    durability     "fsync" or "none", as for `trinitylake.open`
+    s3.*, gcs.*, adls.*, client.*    credentials and endpoints, in PyIceberg's names; also for external tables
+    storage.*      any other option of the storage, without the prefix
+
+PyIceberg hands a catalog that it loads by `py-catalog-impl` only what stood in the call, so the configuration is read
+here: files and environment variables as PyIceberg finds them. What stands in the call wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TypeAlias
+
+from pyiceberg.utils.config import Config
+
+from trinitylake import _core
+from trinitylake.errors import InvalidArgument
+from trinitylake.lakehouse.lakehouse import Lakehouse, open
+from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.lakehouse.view_at import ViewAt
+
+#: What a catalog is bound to: the latest version, one version, or an open transaction.
+Source: TypeAlias = Lakehouse | ViewAt | Transaction
+
+_ROOT_PROPERTIES = ("root", "uri", "warehouse")
+_STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "client.")
+_OWN_STORAGE_PREFIX = "storage."
+
+
+def configured(name: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties of a catalog of that name: PyIceberg's configuration, overruled by `properties`.
+
+    Raises `InvalidArgument` for a property that is no text.
+    """
+    found = Config().get_catalog_config(name) or {}
+    merged: dict[str, str] = {}
+    for key, value in {**found, **properties}.items():
+        if value is None:
+            continue
+        if isinstance(value, bool | int | float):  # YAML knows numbers
+            value = str(value).lower()
+        if not isinstance(value, str):
+            raise InvalidArgument(f"the property {key!r} of catalog {name!r} must be text, got {value!r}")
+        merged[key] = value
+    return merged
+
+
+def storage_options(properties: Mapping[str, str], options: Mapping[str, str] | None) -> dict[str, str]:
+    """What the storage is opened with; `options` win."""
+    found = {key: value for key, value in properties.items() if key.startswith(_STORAGE_PREFIXES)}
+    own = {
+        key.removeprefix(_OWN_STORAGE_PREFIX): value
+        for key, value in properties.items()
+        if key.startswith(_OWN_STORAGE_PREFIX)
+    }
+    return {**found, **own, **(options or {})}
+
+
+def bind(
+    name: str,
+    properties: Mapping[str, str],
+    lakehouse: Lakehouse | None,
+    version: int | str | None,
+    timestamp: datetime | str | None,
+    transaction: Transaction | str | None,
+    options: Mapping[str, str] | None,
+) -> Source:
+    """What these choose. Raises `InvalidArgument` for too much or too little, and what opening raises."""
+    if sum(choice is not None for choice in (version, timestamp, transaction)) > 1:
+        raise InvalidArgument("choose a version, a timestamp or a transaction, not several of them")
+    root = next((properties[key] for key in _ROOT_PROPERTIES if properties.get(key)), None)
+    if isinstance(transaction, Transaction):
+        _check_same_lakehouse(transaction, lakehouse.uri if lakehouse is not None else root)
+        return transaction
+    if lakehouse is None:
+        if root is None:
+            raise InvalidArgument(
+                f"catalog {name!r} needs the root of a lakehouse: give root=…, or set it in PyIceberg's configuration "
+                f"file or in the environment variable PYICEBERG_CATALOG__{name.upper()}__ROOT"
+            )
+        durability = properties.get("durability")
+        if durability not in (None, "fsync", "none"):
+            raise InvalidArgument(f"durability is 'fsync' or 'none', not {durability!r}")
+        lakehouse = open(
+            root,
+            storage_options=storage_options(properties, options),
+            durability=durability,  # type: ignore[arg-type]
+        )
+    if transaction is not None:
+        return lakehouse.resume(transaction)
+    if version is not None:
+        return lakehouse.at(version=_number(version))
+    if timestamp is not None:
+        return lakehouse.at(timestamp=timestamp)
+    return lakehouse
+
+
+def _number(version: int | str) -> int:
+    try:
+        return int(version)
+    except ValueError as error:
+        raise InvalidArgument(f"a version is a whole number, not {version!r}") from error
+
+
+def _check_same_lakehouse(transaction: Transaction, root: str | None) -> None:
+    own = transaction.storage.root
+    if root is not None and _core.normalize_root(root) != own:
+        raise InvalidArgument(f"the transaction {transaction.id} is of the lakehouse {own!r}, not of {root!r}")

@@ -1,0 +1,60 @@
+"""Namespaces as Iceberg's clients expect them: one that others are nested in exists, even if nobody created it.
+
+The lakehouse lets `a.b` be created without `a`. Such an `a` has no properties of its own; it becomes an object of the
+lakehouse as soon as something is put into it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyiceberg.exceptions import NoSuchNamespaceError
+from pyiceberg.typedef import Identifier
+
+from trinitylake.definitions import new_namespace_def, parse_namespace_def, serialize
+from trinitylake.iceberg.identifiers import namespace_tuple
+
+if TYPE_CHECKING:
+    from trinitylake import _core
+    from trinitylake.lakehouse.transaction import Transaction
+
+    State = _core.Version | _core.Transaction
+
+
+def namespace_exists(state: State, namespace: str) -> bool:
+    """Whether there is that namespace, or one nested in it."""
+    return state.exists("namespace", namespace) or state.list("namespace", namespace, 1).num_rows > 0
+
+
+def require_namespace(state: State, namespace: str) -> None:
+    """Raises `NoSuchNamespaceError` unless `namespace_exists`."""
+    if not namespace_exists(state, namespace):
+        raise NoSuchNamespaceError(f"Namespace does not exist: {namespace}")
+
+
+def materialize_namespace(transaction: Transaction, namespace: str) -> None:
+    """Make a namespace that exists only through nested ones an object. Raises as `require_namespace` does."""
+    core = transaction.state()
+    if not core.exists("namespace", namespace):
+        require_namespace(core, namespace)
+        core.create("namespace", namespace, "", serialize(new_namespace_def()))
+
+
+def namespace_properties(state: State, namespace: str) -> dict[str, str]:
+    """The properties of a namespace. Raises `NoSuchNamespaceError`."""
+    definition = state.read("namespace", namespace)
+    if definition is not None:
+        return dict(parse_namespace_def(definition).properties)
+    if namespace_exists(state, namespace):
+        return {}
+    # Word for word what PyIceberg's own catalogs say, which its behaviour tests look for.
+    raise NoSuchNamespaceError(f"Namespace {namespace} does not exists")
+
+
+def child_namespaces(state: State, parent: str | None) -> list[Identifier]:
+    """The namespaces directly below `parent`, or at the top, sorted. Raises `NoSuchNamespaceError`."""
+    names: list[str] = state.list("namespace", parent).column(0).to_pylist()
+    if parent is not None and not names:
+        require_namespace(state, parent)
+    depth = 1 if parent is None else len(namespace_tuple(parent)) + 1
+    return list(dict.fromkeys(namespace_tuple(name)[:depth] for name in names))

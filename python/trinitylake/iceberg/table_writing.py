@@ -1,0 +1,264 @@
+"""What Iceberg's clients write to tables, as statements of a lakehouse transaction.
+
+Each function takes part in a transaction that somebody else commits: the catalog does so after every call, or leaves it
+to its user; a server does as its client asked. All check names before they write, and raise PyIceberg's errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.update import (
+    AssertCreate,
+    AssignUUIDUpdate,
+    SetLocationUpdate,
+    TableRequirement,
+    TableUpdate,
+    update_table_metadata,
+)
+
+from trinitylake.definitions import new_id, new_table_def, serialize
+from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.iceberg.identifiers import object_tuple
+from trinitylake.iceberg.namespaces import materialize_namespace
+from trinitylake.iceberg.table_handle import CatalogTable
+from trinitylake.iceberg_storage.extended_pyiceberg.functions import empty_table_metadata
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.metadata import indexed
+from trinitylake.iceberg_storage.staging.staged_table import StagedTable
+from trinitylake.iceberg_storage.table_location import default_location, managed_location
+from trinitylake.iceberg_storage.write_rules import check_properties, collected_by_lakehouse, with_gc_disabled
+from trinitylake.tables.registered_table import registered_definition
+
+if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table
+    from pyiceberg.table.sorting import SortOrder
+
+    from trinitylake.lakehouse.transaction import Transaction
+
+
+def new_metadata(
+    io: LakehouseFileIO,
+    namespace: str,
+    name: str,
+    schema: Schema,
+    location: str | None,
+    partition_spec: PartitionSpec,
+    sort_order: SortOrder,
+    properties: Mapping[str, str],
+) -> TableMetadata:
+    """The metadata of a new table, with fresh field ids; nothing is written.
+
+    `location` is a folder below the root, by default one that the lakehouse chooses (format §9).
+
+    Raises:
+        InvalidLocation: for a location, or a property with one, that a managed table cannot have.
+        InvalidArgument: for a property that names code, or a format version that cannot be written.
+        ValidationError: of pydantic, for a property without a value.
+    """
+    id = new_id()
+    metadata = new_table_metadata(
+        schema=schema,
+        partition_spec=partition_spec,
+        sort_order=sort_order,
+        location=managed_location(io, location) if location else default_location(io, namespace, name, id),
+        properties=with_gc_disabled(properties),
+        table_uuid=UUID(id),
+    )
+    check_properties(properties, metadata.location, io)
+    _check_new(metadata, io)
+    return metadata
+
+
+def create_table(transaction: Transaction, namespace: str, name: str, metadata: TableMetadata) -> StagedTable:
+    """Create a managed table from its first metadata.
+
+    Raises `NoSuchNamespaceError` and `TableAlreadyExistsError`.
+    """
+    materialize_namespace(transaction, namespace)
+    require_free(transaction, namespace, name)
+    io = LakehouseFileIO(transaction.storage)
+    staged = StagedTable(object_tuple(namespace, name), indexed(metadata), None, io)
+    transaction.staged_tables.add(namespace, name, staged, new_table_def(str(metadata.table_uuid)))
+    return staged
+
+
+def commit_table(
+    transaction: Transaction,
+    namespace: str,
+    name: str,
+    requirements: Sequence[TableRequirement],
+    updates: Sequence[TableUpdate],
+    base: Table | None = None,
+) -> StagedTable:
+    """Commit to a managed table, or create one from updates if `assert-create` is among the requirements.
+
+    Requirements hold for what the transaction sees. Without updates they have to hold at the commit too, whatever the
+    isolation: to require something of a table makes the commit depend on it, as a check does. `base` is the table as
+    the writer saw it, if that is known: an append is then redone where the branch has moved since.
+
+    Raises:
+        NoSuchTableError: if it does not exist and is not to be created.
+        CommitFailedException: if a requirement does not hold, or the updates do not fit what `base` has become.
+        ValidationException: if new rows may lack a column that has become required.
+        ValueError: if an update refers to something that the table does not have.
+        InvalidLocation, InvalidArgument: for an update that breaks a rule of managed tables, or an external table.
+    """
+    definition = transaction.state().read("table", namespace, name)
+    is_creation = any(isinstance(requirement, AssertCreate) for requirement in requirements)
+    if definition is None and not is_creation:
+        raise no_such_table(namespace, name)
+    if definition is None:
+        for requirement in requirements:
+            requirement.validate(None)
+        io = LakehouseFileIO(transaction.storage)
+        return create_table(transaction, namespace, name, metadata_from_updates(io, namespace, name, updates))
+    staged = managed_table(transaction, namespace, name, [one for one in requirements if isinstance(one, AssertCreate)])
+    if base is None or base.metadata is staged.metadata:
+        staged.commit(requirements, updates)
+        return staged
+    try:
+        staged.commit_from(
+            base.metadata, requirements, updates, base.added_files if isinstance(base, CatalogTable) else None
+        )
+    except TrinityLakeError:
+        raise
+    except (ValueError, KeyError) as error:  # PyIceberg's words for updates that no longer fit
+        raise CommitFailedException(
+            f"table {namespace}.{name} was changed, and the updates do not fit: {error}"
+        ) from error
+    return staged
+
+
+def managed_table(
+    transaction: Transaction, namespace: str, name: str, requirements: Sequence[TableRequirement] = ()
+) -> StagedTable:
+    """A managed table as the transaction sees it. Nothing is staged.
+
+    Raises:
+        NoSuchTableError: what it says.
+        CommitFailedException: if a requirement does not hold.
+        InvalidArgument: for an external or federated table.
+    """
+    definition = transaction.state().read("table", namespace, name)
+    if definition is None:
+        raise no_such_table(namespace, name)
+    table = transaction.staged_tables.open(namespace, name, definition)
+    if any(isinstance(requirement, AssertCreate) for requirement in requirements):
+        raise CommitFailedException(f"Table already exists: {table.name}")
+    if table.type != "managed":
+        raise InvalidArgument(
+            f"table {table.name} is {table.type}: write where it lives, {table.iceberg.metadata_location}"
+        )
+    staged = table.open_staged()
+    for requirement in requirements:
+        requirement.validate(staged.metadata)
+    return staged
+
+
+def require_absent(
+    transaction: Transaction, namespace: str, name: str, requirements: Sequence[TableRequirement]
+) -> None:
+    """Commit only if there is still no table of that name: what `assert-create` means where nothing is to be created.
+
+    Raises `CommitFailedException`.
+    """
+    if transaction.state().exists("table", namespace, name):
+        raise CommitFailedException(f"Table already exists: {namespace}.{name}")
+    for requirement in requirements:
+        requirement.validate(None)
+    transaction.staged_tables.require_absent(namespace, name)
+
+
+def register_table(
+    transaction: Transaction,
+    namespace: str,
+    name: str,
+    metadata_location: str,
+    overwrite: bool = False,
+    file_io_properties: Mapping[str, str] | None = None,
+) -> None:
+    """Add a table whose metadata file exists: below the root it becomes managed, elsewhere external and read-only.
+
+    Raises `NoSuchNamespaceError`; `TableAlreadyExistsError` unless `overwrite`; `InvalidLocation` for a table whose
+    metadata lies in the lakehouse and whose data does not; `CorruptFile` and `FileNotFoundError` for a bad file.
+    """
+    core = transaction.state()
+    materialize_namespace(transaction, namespace)
+    if overwrite and core.exists("table", namespace, name):
+        transaction.drop_table((namespace, name))
+    require_free(transaction, namespace, name)
+    io = LakehouseFileIO(transaction.storage)
+    definition = registered_definition(io, metadata_location, file_io_properties)
+    core.create("table", namespace, name, serialize(definition))
+
+
+def rename_table(transaction: Transaction, namespace: str, name: str, new_namespace: str, new_name: str) -> None:
+    """Rename a table. Raises `NoSuchTableError`, `NoSuchNamespaceError` and `TableAlreadyExistsError`."""
+    if not transaction.state().exists("table", namespace, name):
+        raise no_such_table(namespace, name)
+    materialize_namespace(transaction, new_namespace)
+    require_free(transaction, new_namespace, new_name)
+    transaction.rename_table((namespace, name), (new_namespace, new_name))
+
+
+def drop_table(transaction: Transaction, namespace: str, name: str) -> None:
+    """Drop a table. Raises `NoSuchTableError`."""
+    if not transaction.state().exists("table", namespace, name):
+        raise no_such_table(namespace, name)
+    transaction.drop_table((namespace, name))
+
+
+def require_free(transaction: Transaction, namespace: str, name: str) -> None:
+    """Raises `TableAlreadyExistsError` if a table or view has that name."""
+    core = transaction.state()
+    if core.exists("table", namespace, name):
+        raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists")
+    if core.exists("view", namespace, name):
+        raise TableAlreadyExistsError(f"View {namespace}.{name} has that name already")
+
+
+def no_such_table(namespace: str, name: str) -> NoSuchTableError:
+    """The error for a table that is not there, in the words that PyIceberg's behaviour tests look for."""
+    return NoSuchTableError(f"Table does not exist: {namespace}.{name}")
+
+
+def metadata_from_updates(
+    io: LakehouseFileIO, namespace: str, name: str, updates: Sequence[TableUpdate]
+) -> TableMetadata:
+    """The first metadata of a table that is created by updates; an id and a location are chosen if they have none.
+
+    Raises `CommitFailedException` if the updates do not make a table, and as `new_metadata` does.
+    """
+    updates = [
+        SetLocationUpdate(location=managed_location(io, update.location))
+        if isinstance(update, SetLocationUpdate)
+        else update
+        for update in updates
+    ]
+    ids = [str(update.uuid) for update in updates if isinstance(update, AssignUUIDUpdate)]
+    if not ids:
+        ids = [new_id()]
+        updates.insert(0, AssignUUIDUpdate(uuid=UUID(ids[0])))
+    if not any(isinstance(update, SetLocationUpdate) for update in updates):
+        updates.append(SetLocationUpdate(location=default_location(io, namespace, name, ids[-1])))
+    try:
+        metadata = update_table_metadata(empty_table_metadata(), tuple(updates), enforce_validation=True)
+    except (ValueError, KeyError) as error:
+        raise CommitFailedException(f"the updates do not make a table {namespace}.{name}: {error}") from error
+    _check_new(metadata, io)
+    return collected_by_lakehouse(metadata)
+
+
+def _check_new(metadata: TableMetadata, io: LakehouseFileIO) -> None:
+    if metadata.format_version > 2:
+        raise InvalidArgument(f"Iceberg format version {metadata.format_version} cannot be written yet: use 2")
+    check_properties(metadata.properties, metadata.location, io)
+    for snapshot in metadata.snapshots:
+        io.path_of(snapshot.manifest_list)

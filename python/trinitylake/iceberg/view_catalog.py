@@ -1,0 +1,145 @@
+"""The views of a catalog. Their definitions are the lakehouse's own; `view_metadata.py` makes them Iceberg's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchViewError, TableAlreadyExistsError, ViewAlreadyExistsError
+from pyiceberg.io import load_file_io
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+from pyiceberg.types import transform_dict_value_to_str
+from pyiceberg.view import View
+
+from trinitylake.definitions import new_id, parse_view_def, serialize
+from trinitylake.errors import InvalidLocation
+from trinitylake.iceberg.bound_catalog import BoundCatalog, names_checked
+from trinitylake.iceberg.errors import translated
+from trinitylake.iceberg.identifiers import namespace_name, object_name, object_tuple
+from trinitylake.iceberg.namespaces import materialize_namespace, require_namespace
+from trinitylake.iceberg_storage.table_location import default_location, managed_location
+from trinitylake.iceberg_storage.view_metadata import (
+    new_view_metadata,
+    read_view_metadata,
+    view_definition,
+    view_metadata,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.view.metadata import ViewMetadata, ViewVersion
+
+    from trinitylake.lakehouse.transaction import Transaction
+
+
+class ViewCatalog(BoundCatalog):
+    """The methods over views."""
+
+    def create_view(
+        self,
+        identifier: str | Identifier,
+        schema: Schema | pa.Schema,
+        view_version: ViewVersion,
+        location: str | None = None,
+        properties: Properties = EMPTY_DICT,
+    ) -> View:
+        """Create a view. No file is written for it; `location` is where an engine may write one, below the root.
+
+        Raises:
+            InvalidLocation: for a location outside of the lakehouse, or in one of its own folders.
+            NoSuchNamespaceError, ViewAlreadyExistsError: what they say.
+            TableAlreadyExistsError: if a table has that name.
+            InvalidArgument: for a view without SQL, or with two texts in one dialect.
+        """
+        namespace, name = object_name(identifier)
+        id = new_id()
+        metadata = new_view_metadata(
+            id,
+            managed_location(self.file_io(), location)
+            if location
+            else default_location(self.file_io(), namespace, name, id),
+            assign_fresh_schema_ids(self.iceberg_schema(schema)),
+            view_version,
+            transform_dict_value_to_str(properties),
+        )
+        return self.add_view(namespace, name, metadata)
+
+    def register_view(self, identifier: str | Identifier, metadata_location: str) -> View:
+        """Create a view from a view metadata file, anywhere. It is read once and not needed afterwards.
+
+        Raises as `create_view` does, and `CorruptFile` for a file that is no view metadata.
+        """
+        namespace, name = object_name(identifier)
+        io = self.file_io()
+        try:
+            io.path_of(metadata_location)
+        except InvalidLocation:
+            metadata = read_view_metadata(
+                load_file_io(self._file_io_properties(), metadata_location), metadata_location
+            )
+        else:
+            metadata = read_view_metadata(io, metadata_location)
+        return self.add_view(namespace, name, metadata)
+
+    def load_view(self, identifier: str | Identifier) -> View:
+        """A view as it is now. Raises `NoSuchViewError`."""
+        namespace, name = object_name(identifier, NoSuchViewError)
+        with names_checked(NoSuchViewError), self._source.located("view", namespace, name):
+            definition = self.state().read("view", namespace, name)
+            if definition is None:
+                raise NoSuchViewError(f"View does not exist: {namespace}.{name}")
+            view = parse_view_def(definition)
+            metadata = view_metadata(view, default_location(self.file_io(), namespace, name, view.id))
+        return View(object_tuple(namespace, name), metadata)
+
+    def view_exists(self, identifier: str | Identifier) -> bool:
+        """Whether there is a view of that name."""
+        try:
+            namespace, name = object_name(identifier, NoSuchViewError)
+            with names_checked(NoSuchViewError):
+                return self.state().exists("view", namespace, name)
+        except NoSuchViewError:
+            return False
+
+    def list_views(self, namespace: str | Identifier) -> list[Identifier]:
+        """The views in exactly that namespace, sorted. Raises `NoSuchNamespaceError`."""
+        return self._list("view", namespace)
+
+    def drop_view(self, identifier: str | Identifier) -> None:
+        """Drop a view. Raises `NoSuchViewError`."""
+        namespace, name = object_name(identifier, NoSuchViewError)
+
+        def statement(transaction: Transaction) -> None:
+            core = transaction.state()
+            if not core.exists("view", namespace, name):
+                raise NoSuchViewError(f"View does not exist: {namespace}.{name}")
+            core.drop("view", namespace, name)
+
+        with translated(missing=NoSuchViewError), names_checked(NoSuchViewError):
+            self.write(statement)
+
+    def add_view(self, namespace: str, name: str, metadata: ViewMetadata) -> View:
+        definition = serialize(view_definition(metadata))
+
+        def statement(transaction: Transaction) -> None:
+            materialize_namespace(transaction, namespace)
+            core = transaction.state()
+            if core.exists("table", namespace, name):
+                raise TableAlreadyExistsError(f"Table {namespace}.{name} has that name already")
+            if core.exists("view", namespace, name):
+                raise ViewAlreadyExistsError(f"View {namespace}.{name} already exists")
+            core.create("view", namespace, name, definition)
+
+        with translated(taken=ViewAlreadyExistsError):
+            self.write(statement)
+        return View(object_tuple(namespace, name), metadata)
+
+    def _list(self, kind: str, identifier: str | Identifier) -> list[Identifier]:
+        namespace = namespace_name(identifier)
+        with names_checked(NoSuchNamespaceError):
+            state = self.state()
+            names = state.list("table" if kind == "table" else "view", namespace).column(1).to_pylist()
+            if not names:
+                require_namespace(state, namespace)
+        parts = tuple(namespace.split("."))
+        return [(*parts, name) for name in names]

@@ -1,0 +1,52 @@
+"""The one room that reaches into PyIceberg: what extends its private parts, and lends its private functions.
+
+`transaction` is its table and transaction without deep copies, `append` and `rewrite` produce snapshots that can be
+redone on another parent, `manifest` reads and writes manifests with prepared schemas, `metadata_updates` applies
+updates one by one, `catalog` answers the hooks of its catalogs, `functions` lends single functions, and `rows_read`
+records what a statement looked for.
+
+A new minor version of PyIceberg is tried by holding it against this list. `tests/test_pyiceberg_private_parts.py`
+checks that each name is there with the parameters that are expected, and that nothing else of PyIceberg that is
+private is used in the package. "Overridden" means that PyIceberg calls ours.
+
+    file              what it relies on, below `pyiceberg.`                                  how
+    append            table.update.snapshot:_FastAppendFiles                                 extended
+    append            table.update.snapshot:_SnapshotProducer.__init__                       called
+    append            table.update.snapshot:_SnapshotProducer._commit                        overridden
+    append            table.update.snapshot:_SnapshotProducer._summary                       overridden
+    append, rewrite   table.update.snapshot:_FastAppendFiles._existing_manifests             overridden
+    append            table.update.snapshot:_ManifestMergeManager.__init__                   called
+    append            table.update.snapshot:_ManifestMergeManager._create_manifest           called, to merge manifests
+    append            table.update.snapshot:_new_manifest_list_file_name                     called
+    rewrite           table:Transaction._build_partition_predicate                           called
+    transaction       table:Transaction._append_snapshot_producer                            overridden
+    transaction       table:Table._do_commit                                                 called
+    transaction       table:Table._check_uuid                                                overridden
+    metadata_updates  table.update:_apply_table_update                                       called
+    metadata_updates  table.update:_TableMetadataUpdateContext                               called
+    manifest          manifest:_inherit_from_manifest                                        called
+    manifest          avro.file:AvroOutputFile._write_header                                 overridden
+    manifest          avro.file:_SCHEMA_KEY                                                  read
+    functions         io.pyarrow:_dataframe_to_data_files                                    called
+    functions         io.pyarrow:_read_deletes                                               called
+    functions         io.pyarrow:ArrowScan._record_batches_from_scan_tasks_and_deletes       called
+    functions         expressions.visitors:_InclusiveMetricsEvaluator.__init__               called
+    functions         catalog:_ENV_CONFIG                                                    read
+    functions         catalog:MetastoreCatalog._empty_table_metadata                         called
+    catalog           catalog:MetastoreCatalog._create_staged_table                          overridden
+    catalog           catalog:MetastoreCatalog._get_updated_props_and_update_summary         called
+    catalog           catalog:Catalog._convert_schema_if_needed                              called
+    catalog           catalog:Catalog._delete_old_metadata                                   overridden
+
+Attributes that are read or set:
+
+    append, rewrite   table.update.snapshot:_SnapshotProducer   _added_data_files _compression _deleted_data_files _io
+    append, rewrite   table.update.snapshot:_SnapshotProducer   _operation _parent_snapshot_id _snapshot_id
+    append, rewrite   table.update.snapshot:_SnapshotProducer   _target_branch _transaction
+    append, rewrite   table.update.snapshot:_SnapshotProducer   _written_manifest_lists _written_manifests
+    append, transaction  table:Transaction                      _table _updates
+    transaction       table:Table                               _identifier
+    manifest          manifest:ManifestWriter                   _meta _output_file _schema _spec
+    manifest          manifest:ManifestListWriter               _meta _output_file _writer
+    manifest, functions  typedef:Record                         _data
+"""

@@ -1,0 +1,65 @@
+"""A base class for catalogs: private methods that PyIceberg calls on its catalogs, as a lakehouse needs them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import MetastoreCatalog, PropertiesUpdateSummary
+from pyiceberg.io import FileIO
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import StagedTable, TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class KeepsOldMetadata:
+    """A catalog of tables whose older metadata files stay, to be put before PyIceberg's class among the bases."""
+
+    @staticmethod
+    def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
+        """Never, whatever the table properties say: older versions of the lakehouse need their metadata files."""
+
+
+class ExtendedCatalog(KeepsOldMetadata, MetastoreCatalog, ABC):
+    """A catalog whose commits are somebody else's business, and whose old metadata files stay."""
+
+    @abstractmethod
+    def stage_table(
+        self,
+        identifier: str | Identifier,
+        schema: Schema | pa.Schema,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: Properties = EMPTY_DICT,
+    ) -> StagedTable:
+        """What `create_table_transaction` begins with: nothing of it is in the catalog before it commits."""
+
+    def iceberg_schema(self, schema: Schema | pa.Schema, properties: Properties = EMPTY_DICT) -> Schema:
+        """A PyIceberg or pyarrow schema as PyIceberg's, for a table with these properties."""
+        version = properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION)
+        return self._convert_schema_if_needed(schema, int(version))  # type: ignore[arg-type]
+
+    def properties_summary(
+        self, present: Properties, removals: set[str] | None, updates: Properties
+    ) -> PropertiesUpdateSummary:
+        """What a change of properties sets and removes. Raises `ValueError` for a property that is in both."""
+        summary, _ = self._get_updated_props_and_update_summary(present, removals, updates)
+        return summary
+
+    def _create_staged_table(
+        self,
+        identifier: str | Identifier,
+        schema: Schema | pa.Schema,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: Properties = EMPTY_DICT,
+    ) -> StagedTable:
+        return self.stage_table(identifier, schema, location, partition_spec, sort_order, properties)

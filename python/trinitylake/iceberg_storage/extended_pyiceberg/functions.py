@@ -1,0 +1,68 @@
+"""Private functions of PyIceberg under public names: what it can do and does not offer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.catalog import _ENV_CONFIG, MetastoreCatalog
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def data_files_of(metadata: TableMetadata, rows: pa.Table, io: FileIO) -> Iterable[DataFile]:
+    """Write rows as data files of a table, without a commit; each is written as the result is iterated."""
+    from pyiceberg.io.pyarrow import _dataframe_to_data_files
+
+    return _dataframe_to_data_files(metadata, rows, io)
+
+
+def position_deletes_of(io: FileIO, delete_file: DataFile) -> dict[str, pa.ChunkedArray]:
+    """The positions that a file of position deletes takes out, by the path of the data file as it is written there."""
+    from pyiceberg.io.pyarrow import _read_deletes
+
+    return _read_deletes(io, delete_file)
+
+
+def record_batches_of(
+    metadata: TableMetadata,
+    io: FileIO,
+    projected: Schema,
+    filter: BooleanExpression,
+    tasks: Iterable[FileScanTask],
+    deletes: Mapping[str, list[pa.ChunkedArray]],
+) -> Iterator[pa.RecordBatch]:
+    """The rows of these files one batch at a time, without the positions in `deletes`, by the path of the data file."""
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    scan = ArrowScan(metadata, io, projected, filter)
+    return scan._record_batches_from_scan_tasks_and_deletes(tasks, dict(deletes))
+
+
+def may_hold_rows(schema: Schema, filter: BooleanExpression, case_sensitive: bool) -> Callable[[DataFile], bool]:
+    """Tells of a file whether its column bounds leave room for rows that match a filter."""
+    return _InclusiveMetricsEvaluator(schema, filter, case_sensitive).eval
+
+
+def copy_of(row: Record) -> Record:
+    """A copy that stays as it is when the row, or a record in it, is changed in place."""
+    return Record(*(Record(*value._data) if isinstance(value, Record) else value for value in row._data))
+
+
+def configuration_at_start(catalog_name: str) -> dict[str, Any]:
+    """PyIceberg's configuration of a catalog as it was read when the process started, which `load_catalog` uses."""
+    return dict(_ENV_CONFIG.get_catalog_config(catalog_name) or {})
+
+
+def empty_table_metadata() -> TableMetadata:
+    """What updates that create a table are applied to."""
+    return MetastoreCatalog._empty_table_metadata()

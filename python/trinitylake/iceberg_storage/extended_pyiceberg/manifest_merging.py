@@ -1,0 +1,72 @@
+"""Which manifests are merged, and when.
+
+Manifests are merged like the runs of a log-structured merge tree: as soon as `FAN_IN` of about the same size have
+gathered, they become one. A table of n appends then has about FAN_IN/2 · log(n) manifests to plan a scan over, and
+each entry is rewritten about log(n) times, while PyIceberg either never merges, or rewrites everything every time.
+`commit.manifest-merge.enabled`, `commit.manifest.min-count-to-merge` and `commit.manifest.target-size-bytes` of the
+table override the defaults.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from pyiceberg.manifest import ManifestContent, ManifestFile
+
+#: Manifests of about the same size that are merged into one.
+FAN_IN = 10
+
+
+def mergeable(manifests: Iterable[ManifestFile], fan_in: int, target_size_bytes: int) -> list[list[ManifestFile]]:
+    """Which manifests to merge now: groups of at least `fan_in` of one partition spec and one order of magnitude.
+
+    A manifest of level k holds at least `fan_in ** k` live files. A merge may complete the next level, which is
+    then merged in the same go, so no level is ever left with `fan_in` manifests. Manifests near the target size and
+    manifests of delete files are left alone.
+    """
+    by_spec: dict[int, dict[int, list[ManifestFile]]] = defaultdict(lambda: defaultdict(list))
+    for manifest in manifests:
+        if manifest.content == ManifestContent.DATA and manifest.manifest_length < target_size_bytes // 2:
+            by_spec[manifest.partition_spec_id][_level(_live_files(manifest), fan_in)].append(manifest)
+    groups = []
+    for levels in by_spec.values():
+        group: list[ManifestFile] = []
+        level = 0
+        while level <= max(levels):
+            members = levels.get(level, [])
+            if len(members) + bool(group) >= fan_in:
+                fitting = _fitting(group + members, target_size_bytes)
+                if len(fitting) <= len(group):
+                    break
+                group = fitting
+                level = max(level + 1, _level(sum(map(_live_files, group)), fan_in))
+            elif group:
+                break
+            else:
+                level += 1
+        if len(group) > 1:
+            groups.append(group)
+    return groups
+
+
+def _fitting(manifests: list[ManifestFile], target_size_bytes: int) -> list[ManifestFile]:
+    """The longest head of `manifests` that fits into one of the target size."""
+    size_bytes = 0
+    for position, manifest in enumerate(manifests):
+        size_bytes += manifest.manifest_length
+        if size_bytes > target_size_bytes:
+            return manifests[:position]
+    return manifests
+
+
+def _live_files(manifest: ManifestFile) -> int:
+    return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+
+
+def _level(files: int, fan_in: int) -> int:
+    level = 0
+    while files >= fan_in:
+        files //= fan_in
+        level += 1
+    return level

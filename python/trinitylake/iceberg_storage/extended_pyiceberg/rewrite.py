@@ -1,0 +1,117 @@
+"""Replacing data files by others: the snapshot of an overwrite, delete or compaction, made anew on another parent."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+
+from pyiceberg.expressions.visitors import manifest_evaluator
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.table import Transaction
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.typedef import Record
+
+from trinitylake.iceberg_storage.conflict_errors import TableConflict
+from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
+
+
+class RewriteFiles(AppendFiles):
+    """Produces a snapshot that removes some data files of its parent and adds others.
+
+    Args:
+        sequence_numbers: of added files that are to count as older than the snapshot, by path.
+    """
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        io: FileIO,
+        added_files: dict[int, list[DataFile]],
+        operation: Operation,
+        snapshot_properties: dict[str, str],
+        branch: str | None,
+        snapshot_id: int,
+        sequence_numbers: Mapping[str, int],
+    ) -> None:
+        super().__init__(transaction, io, added_files, snapshot_properties, branch, snapshot_id)
+        self._operation = operation
+        self._sequence_numbers = sequence_numbers
+
+    def _added_entry(self, file: DataFile) -> ManifestEntry:
+        entry = super()._added_entry(file)
+        if (number := self._sequence_numbers.get(file.file_path)) is not None:
+            entry.sequence_number = number
+        return entry
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        """The manifests of the parent without the removed files, and one for each partition spec that tells of them.
+
+        Raises `TableConflict` if one of the files is not there.
+        """
+        wanted = {file.file_path for file in self._deleted_data_files}
+        may_hold = self._may_hold(self._deleted_data_files)
+        kept: list[ManifestFile] = []
+        removed: dict[int, list[ManifestEntry]] = defaultdict(list)
+        for manifest in super()._existing_manifests():
+            if manifest.content != ManifestContent.DATA or not may_hold(manifest):
+                kept.append(manifest)
+                continue
+            entries = self.fetch_manifest_entry(manifest)
+            staying = [entry for entry in entries if entry.data_file.file_path not in wanted]
+            if len(staying) == len(entries):
+                kept.append(manifest)
+                continue
+            removed[manifest.partition_spec_id] += [entry for entry in entries if entry.data_file.file_path in wanted]
+            if staying:
+                kept.append(self._manifest_of(manifest.partition_spec_id, staying, ManifestEntryStatus.EXISTING))
+        found = {entry.data_file.file_path for entries in removed.values() for entry in entries}
+        if missing := wanted - found:
+            raise TableConflict(
+                f"assert-ref-snapshot-id: data file {min(missing)}, which {self._operation.value} removes, was removed "
+                "by somebody else"
+            )
+        gone = [self._manifest_of(id, entries, ManifestEntryStatus.DELETED) for id, entries in removed.items()]
+        return gone + kept
+
+    def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        return manifests
+
+    def _manifest_of(self, spec_id: int, entries: list[ManifestEntry], status: ManifestEntryStatus) -> ManifestFile:
+        with self.new_manifest_writer(self.spec(spec_id)) as writer:
+            for entry in entries:
+                is_gone = status == ManifestEntryStatus.DELETED
+                writer.add_entry(
+                    ManifestEntry.from_args(
+                        status=status,
+                        snapshot_id=self._snapshot_id if is_gone else entry.snapshot_id,
+                        sequence_number=entry.sequence_number,
+                        file_sequence_number=entry.file_sequence_number,
+                        data_file=entry.data_file,
+                    )
+                )
+        return writer.to_manifest_file()
+
+    def _may_hold(self, files: Iterable[DataFile]) -> Callable[[ManifestFile], bool]:
+        """Whether a manifest may list one of the files, by its partition spec and the partitions it spans."""
+        partitions: dict[int, set[Record]] = defaultdict(set)
+        for file in files:
+            partitions[file.spec_id].add(file.partition)
+        evaluators: dict[int, Callable[[ManifestFile], bool]] = {}
+        for spec_id, records in partitions.items():
+            spec = self.spec(spec_id)
+            if spec.is_unpartitioned():
+                evaluators[spec_id] = lambda _: True
+                continue
+            names = [field.name for field in spec.fields]
+            try:
+                predicate = self._transaction._build_partition_predicate(records, names)
+                evaluators[spec_id] = manifest_evaluator(spec, self.schema(), predicate)
+            except (TypeError, ValueError):  # partition values that PyIceberg has no literal for
+                evaluators[spec_id] = lambda _: True
+
+        def may_hold(manifest: ManifestFile) -> bool:
+            evaluate = evaluators.get(manifest.partition_spec_id)
+            return evaluate is not None and evaluate(manifest)
+
+        return may_hold

@@ -1,0 +1,260 @@
+"""PyIceberg's table and transaction, made for staging: no deep copies, appends that can be redone.
+
+A `StagedIcebergTable` behaves like any PyIceberg table. Each of its transactions works on a frozen view of the
+table, so two threads that write at once meet in `commit_table`, where the later one is redone, and not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.parser import parse
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import ALWAYS_TRUE, Table, Transaction, UpsertResult
+from pyiceberg.table.maintenance import MaintenanceTable
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
+from pyiceberg.table.update.schema import UpdateSchema
+from pyiceberg.table.update.snapshot import ExpireSnapshots, ManageSnapshots
+from pyiceberg.table.update.sorting import UpdateSortOrder
+from pyiceberg.table.update.spec import UpdateSpec
+from pyiceberg.table.update.statistics import UpdateStatistics
+from pyiceberg.typedef import EMPTY_DICT, Identifier
+
+from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
+from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead, key_filter, rows_read
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.write_rules import check_writable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class StagedTransaction(Transaction):
+    """Changes of one table that become visible to its lakehouse transaction together.
+
+    Attributes:
+        added_files: takes the data files of each append, by the id of its snapshot.
+    """
+
+    def __init__(self, table: Table, added_files: dict[int, list[DataFile]], autocommit: bool = False) -> None:
+        super().__init__(table, autocommit)
+        if isinstance(table.io, LakehouseFileIO):
+            table.io = table.io.part()
+        self.added_files = added_files
+        self._was_sent = False
+        self._statement = ""
+        self._rows_read: list[RowsRead] = []
+        self._view: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The metadata with all changes of this transaction so far. Shared, never to be changed."""
+        view = self._view
+        if view is None or view[0] is not self._table.metadata or view[1] is not self._updates:
+            view = (self._table.metadata, self._updates, apply_updates(self._table.metadata, self._updates))
+            self._view = view
+        return view[2]
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Commit, or after an exception delete what was written: nothing refers to it, and nothing ever will."""
+        super().__exit__(kind, error, traceback)
+        if kind is not None and not self._was_sent and isinstance(self._table.io, LakehouseFileIO):
+            self._table.io.discard()
+
+    def commit_transaction(self) -> Table:
+        self._was_sent = True
+        has_updates = bool(self._updates)
+        token = rows_read.set(tuple(self._rows_read))
+        try:
+            table = super().commit_transaction()
+            if self._rows_read and not has_updates:  # it found no rows, and the table has to know that it looked
+                self._table._do_commit((), ())
+        finally:
+            rows_read.reset(token)
+        self._rows_read = []
+        return table
+
+    def append(
+        self,
+        df: pa.Table | pa.RecordBatchReader,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        branch: str | None = MAIN_BRANCH,
+    ) -> None:
+        check_writable(self.table_metadata)
+        super().append(df, snapshot_properties, branch)
+
+    def dynamic_partition_overwrite(
+        self, df: pa.Table, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
+    ) -> None:
+        with self._as_statement("dynamic_partition_overwrite"):
+            super().dynamic_partition_overwrite(df, snapshot_properties, branch)
+
+    def overwrite(
+        self,
+        df: pa.Table | pa.RecordBatchReader,
+        overwrite_filter: BooleanExpression | str = ALWAYS_TRUE,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        case_sensitive: bool = True,
+        branch: str | None = MAIN_BRANCH,
+    ) -> None:
+        with self._as_statement("overwrite"):
+            super().overwrite(df, overwrite_filter, snapshot_properties, case_sensitive, branch)
+
+    def delete(
+        self,
+        delete_filter: str | BooleanExpression,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        case_sensitive: bool = True,
+        branch: str | None = MAIN_BRANCH,
+        _isolation_operation: Operation | None = None,
+    ) -> None:
+        filter = parse(delete_filter) if isinstance(delete_filter, str) else delete_filter
+        with self.looking_for("delete", filter, case_sensitive, branch, _isolation_operation or Operation.DELETE):
+            if self.table_metadata.snapshot_by_name(branch) is not None:
+                super().delete(filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
+
+    def upsert(
+        self,
+        df: pa.Table,
+        join_cols: list[str] | None = None,
+        when_matched_update_all: bool = True,
+        when_not_matched_insert_all: bool = True,
+        case_sensitive: bool = True,
+        branch: str | None = MAIN_BRANCH,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+    ) -> UpsertResult:
+        keys = self.table_metadata.schema().identifier_field_names() if join_cols is None else join_cols
+        with self.looking_for("upsert", key_filter(df, sorted(keys)), case_sensitive, branch):
+            return super().upsert(
+                df,
+                join_cols,
+                when_matched_update_all,
+                when_not_matched_insert_all,
+                case_sensitive,
+                branch,
+                snapshot_properties,
+            )
+
+    def _append_snapshot_producer(
+        self, snapshot_properties: dict[str, str], branch: str | None = MAIN_BRANCH
+    ) -> AppendFiles:
+        return AppendFiles(self, self._table.io, self.added_files, snapshot_properties, branch)
+
+    def append_files(self, files: Iterable[DataFile], snapshot_properties: dict[str, str] = EMPTY_DICT) -> None:
+        """Append data files that are written already, as one snapshot of the main branch."""
+        with self._append_snapshot_producer(snapshot_properties) as append:
+            for file in files:
+                append.append_data_file(file)
+
+    @contextmanager
+    def looking_for(
+        self,
+        statement: str,
+        filter: BooleanExpression,
+        case_sensitive: bool = True,
+        branch: str | None = MAIN_BRANCH,
+        operation: Operation = Operation.OVERWRITE,
+    ) -> Iterator[None]:
+        """The changes made inside rest on the rows that match `filter`, whether there are any or not."""
+        with self._as_statement(statement):
+            self._rows_read.append(RowsRead(self._statement, filter, case_sensitive, branch, operation))
+            yield
+
+    @contextmanager
+    def _as_statement(self, name: str) -> Iterator[None]:
+        """What is done inside is one statement, and part of the one around it if there is one."""
+        check_writable(self.table_metadata)
+        if self._statement:
+            yield
+            return
+        updates_before, reads_before = len(self._updates), len(self._rows_read)
+        self._statement = name
+        try:
+            yield
+        finally:
+            self._statement = ""
+        made = self._updates[updates_before:]
+        ids = tuple(update.snapshot.snapshot_id for update in made if isinstance(update, AddSnapshotUpdate))
+        self._rows_read[reads_before:] = [replace(read, snapshot_ids=ids) for read in self._rows_read[reads_before:]]
+
+
+class StagedIcebergTable(Table):
+    """The live state of a staged table: every commit through it, or through one of its transactions, shows here.
+
+    Attributes:
+        added_files: the data files of every append so far, by the id of its snapshot.
+    """
+
+    def __init__(
+        self, identifier: Identifier, metadata: TableMetadata, metadata_location: str, io: FileIO, catalog: Catalog
+    ) -> None:
+        super().__init__(identifier, metadata, metadata_location, io, catalog, {})
+        self.added_files: dict[int, list[DataFile]] = {}
+
+    def transaction(self) -> StagedTransaction:
+        return StagedTransaction(self._frozen(self.metadata), self.added_files)
+
+    def transaction_on(self, metadata: TableMetadata) -> StagedTransaction:
+        """A transaction on this table as if `metadata` were its state."""
+        return StagedTransaction(self._frozen(metadata), self.added_files)
+
+    def update_schema(self, allow_incompatible_changes: bool = False, case_sensitive: bool = True) -> UpdateSchema:
+        return UpdateSchema(
+            transaction=self.autocommit_transaction(),
+            allow_incompatible_changes=allow_incompatible_changes,
+            case_sensitive=case_sensitive,
+            name_mapping=self.name_mapping(),
+        )
+
+    def update_spec(self, case_sensitive: bool = True) -> UpdateSpec:
+        return UpdateSpec(self.autocommit_transaction(), case_sensitive=case_sensitive)
+
+    def update_sort_order(self, case_sensitive: bool = True) -> UpdateSortOrder:
+        return UpdateSortOrder(transaction=self.autocommit_transaction(), case_sensitive=case_sensitive)
+
+    def update_statistics(self) -> UpdateStatistics:
+        return UpdateStatistics(transaction=self.autocommit_transaction())
+
+    def manage_snapshots(self) -> ManageSnapshots:
+        return ManageSnapshots(transaction=self.autocommit_transaction())
+
+    @property
+    def maintenance(self) -> MaintenanceTable:
+        return _StagedMaintenance(self)
+
+    def autocommit_transaction(self) -> StagedTransaction:
+        """A transaction that commits after each change."""
+        return StagedTransaction(self._frozen(self.metadata), self.added_files, autocommit=True)
+
+    @staticmethod
+    def _check_uuid(current_metadata: TableMetadata, new_metadata: TableMetadata) -> None:
+        """Raises `CommitFailedException`, which writers expect, for another table that has the name now."""
+        if current_metadata.table_uuid != new_metadata.table_uuid:
+            raise CommitFailedException(
+                f"Table UUID does not match: {current_metadata.table_uuid} was dropped, and {new_metadata.table_uuid} "
+                "has its name: load the table again"
+            )
+
+    def _frozen(self, metadata: TableMetadata) -> Table:
+        return Table(self._identifier, metadata, self.metadata_location, self.io, self.catalog, self.config)
+
+
+class _StagedMaintenance(MaintenanceTable):
+    tbl: StagedIcebergTable
+
+    def expire_snapshots(self) -> ExpireSnapshots:
+        return ExpireSnapshots(transaction=self.tbl.autocommit_transaction())

@@ -1,0 +1,137 @@
+"""Federated tables: tables of another catalog under a name of this lakehouse (format §9).
+
+Reads and writes go straight to the other catalog. **There is no isolation**: a write is visible there at once, it
+is not part of the lakehouse's transaction, rollback does not undo it and time travel does not reach it.
+
+The definition stores how to open the catalog, in `TableDef.format_properties`: the properties that
+`pyiceberg.catalog.load_catalog` takes, and under the reserved prefix `trinitylake.`
+
+    trinitylake.catalog   the name of the catalog in PyIceberg's configuration; "federated" if not given
+    trinitylake.table     the table there: namespace parts and name, joined with dots
+
+Secrets are never stored. Put them into PyIceberg's configuration file or the environment under the catalog's name,
+together with the address that they are for: `PYICEBERG_CATALOG__PARTNER__URI=…` and `…__TOKEN=…`. Whoever may write
+definitions may name any catalog and any address, so **what is configured under a name is never sent to an address that
+a definition chose**: of a catalog that is configured only the warehouse is taken from the definition, where the
+configuration has none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import Table
+from pyiceberg.utils.config import Config
+
+from trinitylake.definitions.trinitylake_pb2 import TableDef
+from trinitylake.errors import InvalidArgument, ObjectNotFound, TrinityLakeError
+from trinitylake.iceberg_storage.extended_pyiceberg.functions import configuration_at_start
+from trinitylake.properties import OWN_PROPERTY_PREFIX
+
+CATALOG_PROPERTY = OWN_PROPERTY_PREFIX + "catalog"
+TABLE_PROPERTY = OWN_PROPERTY_PREFIX + "table"
+DEFAULT_CATALOG_NAME = "federated"
+
+_SECRET = re.compile(
+    r"secret|token|password|passwd|passphrase|credential|authorization|"
+    r"(?:access|account|private|api|session|shared|encryption)[-_.]?key",
+    re.I,
+)
+#: Of a catalog that is configured: what a definition may choose, because it tells no secret and leads to no address.
+_CHOSEN_BY_DEFINITION = ("warehouse",)
+_PASSWORD_IN_URI = re.compile(r"^[\w.+-]+://[^/@\s]*:[^/@\s]+@")
+_CATALOG_CODE_PROPERTIES = (
+    "py-catalog-impl",
+    "py-io-impl",
+    "write.py-location-provider.impl",
+    "auth",
+    "rest.auth.impl",
+)
+
+
+def federated_properties(catalog_properties: Mapping[str, str], table: str, catalog: str = "") -> dict[str, str]:
+    """What a definition stores of a federated table.
+
+    Args:
+        catalog_properties: properties for `load_catalog`, without secrets; `name`, if given, is the catalog's name.
+        table: the table there, such as "sales.orders".
+        catalog: the catalog's name in PyIceberg's configuration.
+
+    Raises:
+        InvalidArgument: for a property that looks like a secret, that names code to load, or that is reserved.
+    """
+    properties = dict(catalog_properties)
+    name = catalog or properties.pop("name", "") or DEFAULT_CATALOG_NAME
+    for key, value in properties.items():
+        if key.startswith(OWN_PROPERTY_PREFIX):
+            raise InvalidArgument(
+                f"the property {key!r} is reserved: names under {OWN_PROPERTY_PREFIX!r} are set by the lakehouse"
+            )
+        _check(key, value)
+    if not table or not all(table.split(".")):
+        raise InvalidArgument(f"{table!r} does not name a table of the other catalog")
+    return {**properties, CATALOG_PROPERTY: name, TABLE_PROPERTY: table}
+
+
+def open_federated(source: TableDef | Mapping[str, str], properties: Mapping[str, str] | None = None) -> Table:
+    """The PyIceberg table of the other catalog, for reading and writing. No isolation: see the head of this module.
+
+    Args:
+        source: the definition of a federated table, or its `format_properties`.
+        properties: more properties for `load_catalog`, such as credentials. They are not stored.
+
+    Raises:
+        ObjectNotFound: if the other catalog does not have the table.
+        InvalidArgument: for properties that should not have been stored or make no catalog, and for a catalog whose
+            configuration has no address although the definition has one.
+    """
+    stored = dict(source.format_properties if isinstance(source, TableDef) else source)
+    table = stored.pop(TABLE_PROPERTY, "")
+    name = stored.pop(CATALOG_PROPERTY, DEFAULT_CATALOG_NAME)
+    federated_properties(stored, table, name)
+    try:
+        catalog = load_catalog(name, **{**_beside_configured(name, stored), **(properties or {})})
+    except TrinityLakeError:
+        raise
+    except (ValueError, ImportError) as error:
+        raise InvalidArgument(f"cannot open the catalog {name!r} of table {table}: {error}") from error
+    try:
+        return catalog.load_table(tuple(table.split(".")))
+    except (NoSuchTableError, NoSuchNamespaceError) as error:
+        raise ObjectNotFound(f"the catalog {name!r} has no table {table}") from error
+
+
+def _beside_configured(name: str, stored: Mapping[str, str]) -> dict[str, str]:
+    """What counts of a definition beside the reader's configuration of that catalog: all of it if there is none.
+
+    Raises `InvalidArgument` for a configuration, with a token perhaps, that does not say which address it is for.
+    """
+    # What `load_catalog` will use, and what the environment says now.
+    configured = {**configuration_at_start(name), **(Config().get_catalog_config(name) or {})}
+    if not configured:
+        return dict(stored)
+    if "uri" in stored and "uri" not in configured:
+        raise InvalidArgument(
+            f"the catalog {name!r} is configured without an address, and the definition names {stored['uri']!r}: "
+            f"configure its uri as well (PYICEBERG_CATALOG__{name.upper()}__URI), if what is configured may go there"
+        )
+    return {key: value for key, value in stored.items() if key in _CHOSEN_BY_DEFINITION and key not in configured}
+
+
+def _check(key: str, value: str) -> None:
+    if not isinstance(value, str):
+        raise InvalidArgument(f"properties map text to text, got {key!r}: {value!r}")
+    if key in _CATALOG_CODE_PROPERTIES or key.startswith("auth."):
+        raise InvalidArgument(
+            f"the property {key!r} would load code or sign in from a stored definition: "
+            "set it in PyIceberg's configuration"
+        )
+    if _SECRET.search(key) or _PASSWORD_IN_URI.match(value):
+        raise InvalidArgument(
+            f"the property {key!r} looks like a secret, and whoever reads the lakehouse reads its definitions: "
+            "pass it at run time, through the environment (PYICEBERG_CATALOG__<NAME>__<PROPERTY>) or PyIceberg's "
+            "configuration file"
+        )

@@ -1,0 +1,438 @@
+"""PyIceberg's file access, carried by the storage of the lakehouse.
+
+Iceberg's metadata holds absolute URIs; the storage of a lakehouse knows paths below its root. `LakehouseFileIO`
+translates, and refuses what lies outside: a table of the lakehouse can neither read nor write beyond the root,
+whatever its properties or manifests say. Tables elsewhere (`external.py`) use PyIceberg's own file access.
+
+Files are immutable: one is written whole, when its stream is closed, and only if nothing is there yet.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
+
+from trinitylake.errors import InvalidArgument, InvalidLocation, ObjectAlreadyExists, TrinityLakeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+#: Files up to this size are fetched by one request; larger ones by ranges.
+WHOLE_FILE_MAX_SIZE_BYTES = 1 << 20
+#: The least that a range request fetches.
+READ_AHEAD_SIZE_BYTES = 256 << 10
+
+#: Spellings of one and the same store.
+_SAME_STORE = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
+#: Always read from start to end, so their size need not be asked first.
+_READ_WHOLE = (".avro", ".json", ".puffin", ".stats")
+
+
+class Storage(Protocol):
+    """What is used of `trinitylake._core.Storage`. Paths are relative to `root`, which ends in "/"."""
+
+    @property
+    def root(self) -> str: ...
+    @property
+    def other_roots(self) -> Sequence[str]: ...
+    def get(self, path: str) -> bytes: ...
+    def get_range(self, path: str, offset: int, length: int) -> bytes: ...
+    def size(self, path: str) -> int: ...
+    def list(self, prefix: str) -> list[tuple[str, int, int]]: ...
+    def exists(self, path: str) -> bool: ...
+    def put(self, path: str, data: bytes) -> None: ...
+    def delete(self, path: str) -> None: ...
+
+
+class MissingFile(FileNotFoundError):
+    """A file of the lakehouse that is not there.
+
+    Attributes:
+        path: of the file, relative to the root.
+    """
+
+    def __init__(self, uri: str, path: str) -> None:
+        super().__init__(f"{uri} does not exist")
+        self.path = path
+
+
+class LakehouseFileIO(FileIO):
+    """File access below the root of one lakehouse.
+
+    Args:
+        storage: the storage of the lakehouse.
+        properties: kept for PyIceberg, which reads some of its own settings from them. Never credentials.
+        whole: the access of the work that this one is a part of; it learns of every file that is written here.
+    """
+
+    def __init__(
+        self, storage: Storage, properties: Mapping[str, str] | None = None, *, whole: LakehouseFileIO | None = None
+    ) -> None:
+        super().__init__(dict(properties or {}))
+        self.storage = storage
+        self.root = storage.root
+        roots = {canonical_uri(root) for root in (self.root, *storage.other_roots)}
+        #: Where files of the lakehouse are named, the longest first: of two roots, one may lie in the other.
+        self._canonical_roots = sorted(roots, key=len, reverse=True)
+        self._is_longest_root = self._canonical_roots[0] == canonical_uri(self.root)
+        self._local_root = self.root[len("file://") :] if self.root.startswith("file:///") else None
+        self._real_local_root = os.path.realpath(self._local_root) + "/" if self._local_root else None
+        self._written: dict[str, None] = {}
+        self._whole = whole
+        self._is_discarded = False
+        self._lock = threading.Lock()
+
+    def scoped(self) -> LakehouseFileIO:
+        """The same access with a record of written files of its own."""
+        return LakehouseFileIO(self.storage, self.properties)
+
+    def part(self) -> LakehouseFileIO:
+        """The same access for a part of the work: what it writes is in its own record and in this one."""
+        return LakehouseFileIO(self.storage, self.properties, whole=self)
+
+    def discard(self) -> None:
+        """Delete what was written, as far as possible, and refuse to write from now on.
+
+        PyIceberg writes with many threads. Those that are still at it when one of them has failed delete what they
+        wrote themselves.
+        """
+        with self._lock:
+            self._is_discarded = True
+            paths = list(self._written)
+        for path in paths:
+            self._delete_unneeded(path)
+
+    @property
+    def written_paths(self) -> list[str]:
+        """The files that were written through this object and not deleted again, in order."""
+        with self._lock:
+            return list(self._written)
+
+    def remember_written(self, paths: Iterable[str]) -> None:
+        """Take over the record of files that another process wrote for the same transaction."""
+        with self._lock:
+            self._written.update(dict.fromkeys(paths))
+
+    def path_of(self, location: str) -> str:
+        """The path below the root of an absolute URI; the inverse of `uri_of`.
+
+        `file:/x` equals `file:///x`, `s3a://` equals `s3://`. A URI is read literally, like an object key. One below
+        a root that the lakehouse had before it was moved means the file below the present root (format §2), and a
+        local one that leads below the root through a symbolic link means that file.
+
+        Raises:
+            InvalidLocation: outside of the root, or with an empty, `.` or `..` segment (format §2).
+        """
+        path: str | None
+        if self._is_longest_root and location.startswith(self.root):
+            path = location[len(self.root) :]
+        else:
+            canonical = canonical_uri(location)
+            root = next((root for root in self._canonical_roots if canonical.startswith(root)), None)
+            path = self._path_behind_links(canonical) if root is None else canonical[len(root) :]
+        if path is None:
+            raise InvalidLocation(f"{location!r} is outside of the lakehouse {self.root!r}")
+        for segment in path.split("/"):
+            if segment in ("", ".", "..") or "\0" in segment:
+                raise InvalidLocation(f"{location!r} is not a qualified location: it has the segment {segment!r}")
+        return path
+
+    def make_local_folder(self, location: str) -> None:
+        """Make a folder and those above it if the root is on a local disk, where some engines expect them.
+
+        A folder that a symbolic link leads out of the root is left alone. Raises `InvalidLocation` as `path_of` does.
+        """
+        if self._local_root is None or self._real_local_root is None:
+            return
+        path = os.path.realpath(self._local_root + self.path_of(location))
+        if path.startswith(self._real_local_root):
+            os.makedirs(path, exist_ok=True)
+
+    def _path_behind_links(self, canonical: str) -> str | None:
+        """The path below a local root that a file URI means whose folders are spelled through links."""
+        if self._real_local_root is None or not canonical.startswith("file:///"):
+            return None
+        literal = canonical[len("file://") :]
+        if any(segment in ("", ".", "..") for segment in literal[1:].split("/")) or "\0" in literal:
+            return None
+        real = os.path.realpath(literal)
+        return real[len(self._real_local_root) :] if real.startswith(self._real_local_root) else None
+
+    def uri_of(self, path: str) -> str:
+        """The absolute URI of a path below the root."""
+        return self.root + path
+
+    def new_input(self, location: str) -> LakehouseInputFile:
+        """A file to read. Raises `InvalidLocation` outside of the root."""
+        return LakehouseInputFile(self, location)
+
+    def new_output(self, location: str) -> LakehouseOutputFile:
+        """A file to write. Raises `InvalidLocation` outside of the root."""
+        return LakehouseOutputFile(self, location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Delete a file. Raises `FileNotFoundError`, or `InvalidLocation` outside of the root."""
+        path = self.path_of(location if isinstance(location, str) else location.location)
+        try:
+            self.storage.delete(path)
+        except Exception as error:
+            self.raise_if_missing(path, error)
+            raise
+        self.forget(path)
+
+    def read(self, path: str) -> bytes:
+        """A whole file by its path. Raises `FileNotFoundError`."""
+        try:
+            return self.storage.get(path)
+        except Exception as error:
+            self.raise_if_missing(path, error)
+            raise
+
+    def open_local(self, path: str) -> pa.NativeFile | None:
+        """A local file, read by Arrow itself without Python in between; None if the root is not local."""
+        if self._local_root is None or self._real_local_root is None:
+            return None
+        real_path = os.path.realpath(self._local_root + path)
+        if not real_path.startswith(self._real_local_root):
+            raise InvalidLocation(f"{self.uri_of(path)!r} is a link that leaves the lakehouse")
+        try:
+            return pa.OSFile(real_path, "rb")
+        except FileNotFoundError as error:
+            raise MissingFile(self.uri_of(path), path) from error
+
+    def put(self, path: str, data: bytes, overwrite: bool) -> None:
+        """Write a whole file and remember it. `overwrite` replaces only what this object wrote itself.
+
+        Raises:
+            FileExistsError: if another file is there.
+        """
+        with self._lock:
+            own = path in self._written
+        if self.is_unneeded:
+            raise InvalidArgument(f"{self.uri_of(path)} is not written: its transaction was rolled back")
+        if own and overwrite:
+            self.storage.delete(path)
+        try:
+            self.storage.put(path, data)
+        except (ObjectAlreadyExists, FileExistsError) as error:
+            raise FileExistsError(f"{self.uri_of(path)} exists, and files of a lakehouse are immutable") from error
+        except Exception:
+            self.remember(path)  # it may have been written all the same
+            raise
+        self.remember(path)
+
+    def remember(self, path: str) -> None:
+        """Take a file that was written into the record, or delete it if nobody needs it any more."""
+        with self._lock:
+            self._written[path] = None
+        if self._whole is not None:
+            self._whole.remember(path)
+        if self.is_unneeded:  # since after the write began
+            self._delete_unneeded(path)
+
+    @property
+    def is_unneeded(self) -> bool:
+        """Whether this work, or the whole that it is a part of, was given up."""
+        return self._is_discarded or (self._whole is not None and self._whole.is_unneeded)
+
+    def forget(self, path: str) -> None:
+        """Take a file that was deleted out of the record."""
+        with self._lock:
+            self._written.pop(path, None)
+        if self._whole is not None:
+            self._whole.forget(path)
+
+    def _delete_unneeded(self, path: str) -> None:
+        with suppress(TrinityLakeError):  # what is left is for vacuum
+            self.storage.delete(path)
+        self.forget(path)
+
+    def raise_if_missing(self, path: str, error: Exception) -> None:
+        """Raises `FileNotFoundError` if that is why `error` was raised: there is no file of that path."""
+        if isinstance(error, FileNotFoundError):
+            return
+        if not self.storage.exists(path):
+            raise MissingFile(self.uri_of(path), path) from error
+
+
+class LakehouseInputFile(InputFile):
+    """A file of the lakehouse, to be read."""
+
+    def __init__(self, file_io: LakehouseFileIO, location: str, size_bytes: int | None = None) -> None:
+        super().__init__(location)
+        self._io = file_io
+        self._path = file_io.path_of(location)
+        self._size_bytes = size_bytes
+
+    def __len__(self) -> int:
+        if self._size_bytes is None:
+            try:
+                self._size_bytes = self._io.storage.size(self._path)
+            except Exception as error:
+                self._io.raise_if_missing(self._path, error)
+                raise
+        return self._size_bytes
+
+    def exists(self) -> bool:
+        """Whether the file is there."""
+        return self._io.storage.exists(self._path)
+
+    def open(self, seekable: bool = True) -> InputStream:
+        """A seekable binary stream: Arrow's own for local files, from memory for small ones, else by ranges.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+        """
+        if (local := self._io.open_local(self._path)) is not None:
+            return local  # type: ignore[no-any-return]
+        if self._path.endswith(_READ_WHOLE) or len(self) <= WHOLE_FILE_MAX_SIZE_BYTES:
+            data = self._io.read(self._path)
+            self._size_bytes = len(data)
+            return pa.BufferReader(data)  # type: ignore[no-any-return]
+        return RangeReader(self._io.storage, self._path, len(self))
+
+
+class LakehouseOutputFile(OutputFile):
+    """A file of the lakehouse, to be written once."""
+
+    def __init__(self, file_io: LakehouseFileIO, location: str) -> None:
+        super().__init__(location)
+        self._io = file_io
+        self._path = file_io.path_of(location)
+        self._size_bytes: int | None = None
+
+    def __len__(self) -> int:
+        if self._size_bytes is None:
+            self._size_bytes = len(self.to_input_file())
+        return self._size_bytes
+
+    def exists(self) -> bool:
+        """Whether the file is there."""
+        return self._io.storage.exists(self._path)
+
+    def to_input_file(self) -> LakehouseInputFile:
+        """The same file, to be read."""
+        return LakehouseInputFile(self._io, self.location, self._size_bytes)
+
+    def create(self, overwrite: bool = False) -> OutputStream:
+        """A stream that becomes the file when it is closed. PyIceberg always asks to overwrite: see `put`.
+
+        Raises:
+            FileExistsError: at once if something is there and `overwrite` is False, else when the stream is closed.
+        """
+        if not overwrite and self.exists():
+            raise FileExistsError(f"{self.location} exists, and files of a lakehouse are immutable")
+        return WholeFileWriter(self, overwrite)
+
+    def put(self, data: bytes, overwrite: bool) -> None:
+        """Write the whole file at once."""
+        self._io.put(self._path, data, overwrite)
+        self._size_bytes = len(data)
+
+
+class WholeFileWriter(io.BytesIO):
+    """Collects a file in memory and writes it when it is closed; an exception in its `with` block discards it."""
+
+    def __init__(self, file: LakehouseOutputFile, overwrite: bool) -> None:
+        super().__init__()
+        self._file = file
+        self._overwrite = overwrite
+
+    def close(self) -> None:
+        """Write the file. Raises `FileExistsError` and the errors of the storage."""
+        if not self.closed:
+            data = self.getvalue()
+            super().close()
+            self._file.put(data, self._overwrite)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            super().close()
+        else:
+            self.close()
+
+    def __del__(self) -> None:
+        """A stream that nobody closed is not a file: without this, BytesIO would close, and so write it."""
+
+
+class RangeReader(io.RawIOBase):
+    """A seekable stream over one object, by range requests with read-ahead. Not for two threads at once."""
+
+    def __init__(self, storage: Storage, path: str, size_bytes: int) -> None:
+        super().__init__()
+        self._storage = storage
+        self._path = path
+        self._size_bytes = size_bytes
+        self._position = 0
+        self._buffer = b""
+        self._buffer_start = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def size(self) -> int:
+        """The size of the object in bytes."""
+        return self._size_bytes
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size_bytes}[whence]
+        if base + offset < 0:
+            raise ValueError(f"cannot seek to {base + offset}, before the start of the file")
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Up to `size` bytes, all that is left without one; b"" at the end."""
+        left = max(self._size_bytes - self._position, 0)
+        wanted = left if size is None or size < 0 else min(size, left)
+        if wanted == 0:
+            return b""
+        start = self._position - self._buffer_start
+        if start < 0 or start + wanted > len(self._buffer):
+            length = min(max(wanted, READ_AHEAD_SIZE_BYTES), left)
+            self._buffer = self._storage.get_range(self._path, self._position, length)
+            self._buffer_start = self._position
+            start = 0
+        data = self._buffer[start : start + wanted]
+        self._position += len(data)
+        return data
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, target: Any) -> int:
+        data = self.read(len(target))
+        target[: len(data)] = data
+        return len(data)
+
+
+def canonical_uri(location: str) -> str:
+    """One spelling for equal locations: `s3a://b/k` is `s3://b/k`; `/x`, `file:/x` and `file:///x` are `file:///x`."""
+    if location.startswith("/") and not location.startswith("//"):
+        return "file://" + location
+    scheme, colon, rest = location.partition(":")
+    if not colon or "/" in scheme:
+        return location
+    scheme = scheme.lower()
+    if scheme == "file":
+        if rest.startswith("//localhost/"):
+            rest = rest[len("//localhost") :]
+        elif rest.startswith("///"):
+            rest = rest[2:]
+        return "file://" + rest if rest.startswith("/") and not rest.startswith("//") else location
+    return f"{_SAME_STORE.get(scheme, scheme)}:{rest}"

@@ -1,0 +1,247 @@
+"""Iceberg table metadata as immutable values: read once, changed without copying, written in time that does not
+grow with the part that did not change.
+
+PyIceberg deep-copies the whole metadata each time that a transaction reads it, about 18 times per append, and history
+makes each copy dearer. Its models are frozen and its updates replace lists instead of changing them, so the copies
+protect against nobody. Here every version shares what it has in common with the one before.
+
+The metadata file itself still lists every snapshot the table keeps: about 0.7 KB each.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import uuid
+import zlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from operator import is_
+
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.io import FileIO
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import TableProperties
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
+from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
+from pyiceberg.typedef import IcebergBaseModel
+from pyiceberg.utils.properties import property_as_int
+
+from trinitylake.errors import CorruptFile, InvalidArgument
+from trinitylake.iceberg_storage.write_rules import collected_by_lakehouse
+
+#: How much parsed metadata is kept in memory.
+CACHE_MAX_TABLES = 256
+CACHE_MAX_SNAPSHOTS = 100_000
+
+_FILE_NAME = re.compile(r"(\d+)-[0-9a-fA-F-]{36}(?:\.gz)?\.metadata\.json")
+
+
+class MetadataCache:
+    """Parsed metadata files by URI, the least recently used dropped first. A metadata file never changes.
+
+    Safe to share between threads.
+    """
+
+    def __init__(self, max_tables: int = CACHE_MAX_TABLES, max_snapshots: int = CACHE_MAX_SNAPSHOTS) -> None:
+        self._entries: OrderedDict[str, TableMetadata] = OrderedDict()
+        self._snapshots = 0
+        self._max_tables = max_tables
+        self._max_snapshots = max_snapshots
+        self._lock = threading.Lock()
+
+    def get(self, uri: str) -> TableMetadata | None:
+        """The metadata of a file, None if it is not cached."""
+        with self._lock:
+            if (metadata := self._entries.get(uri)) is not None:
+                self._entries.move_to_end(uri)
+            return metadata
+
+    def put(self, uri: str, metadata: TableMetadata) -> None:
+        """Remember the metadata of a file."""
+        with self._lock:
+            if uri in self._entries:
+                return
+            self._entries[uri] = metadata
+            self._snapshots += len(metadata.snapshots)
+            while len(self._entries) > 1 and (
+                len(self._entries) > self._max_tables or self._snapshots > self._max_snapshots
+            ):
+                _, dropped = self._entries.popitem(last=False)
+                self._snapshots -= len(dropped.snapshots)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._entries.clear()
+            self._snapshots = 0
+
+
+cache = MetadataCache()
+
+
+def read_metadata(io: FileIO, uri: str, path: str = "") -> TableMetadata:
+    """The metadata in a file, parsed once, which lets engines delete no files. Treat it as immutable.
+
+    Raises:
+        CorruptFile: if it is not Iceberg table metadata; `path` names it.
+        FileNotFoundError: if there is no such file.
+    """
+    if (metadata := cache.get(uri)) is not None:
+        return metadata
+    file = io.new_input(uri)
+    try:
+        metadata = FromInputFile.table_metadata(file)
+    except FileNotFoundError:
+        raise
+    except (ValidationError, ValueError, KeyError, TypeError, AttributeError, EOFError, zlib.error) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise CorruptFile(f"{path or uri}: not Iceberg table metadata: {reason}", path=path or uri) from error
+    metadata = indexed(encoder.intern(collected_by_lakehouse(metadata)))
+    cache.put(uri, metadata)
+    return metadata
+
+
+class IndexedMetadata(TableMetadataV2):
+    """Metadata that finds a snapshot by its id without walking through all of them.
+
+    The index is made for a list of snapshots when it is first needed, and never changed.
+    """
+
+    def snapshot_by_id(self, snapshot_id: int) -> Snapshot | None:
+        """The snapshot with that id, or None."""
+        snapshots = self.snapshots
+        index: tuple[list[Snapshot], dict[int, Snapshot]] = self.__dict__.get("_index") or ([], {})
+        if index[0] is not snapshots:
+            # Copied from the version before, whose list this one mostly extends.
+            known, by_id = index
+            grown = len(known) <= len(snapshots) and all(map(is_, known, snapshots))
+            by_id = dict(by_id) if grown else {}
+            by_id.update((snapshot.snapshot_id, snapshot) for snapshot in snapshots[len(known) if grown else 0 :])
+            self.__dict__["_index"] = index = (snapshots, by_id)
+        return index[1].get(snapshot_id)
+
+
+def indexed(metadata: TableMetadata) -> TableMetadata:
+    """The same metadata with fast access to snapshots, as far as its format version allows."""
+    if type(metadata) is not TableMetadataV2:
+        return metadata
+    return IndexedMetadata.model_construct(metadata.model_fields_set, **metadata.__dict__)
+
+
+def with_log_entry(metadata: TableMetadata, previous_uri: str, previous: TableMetadata) -> TableMetadata:
+    """`metadata` that remembers the file it replaces, and at most `write.metadata.previous-versions-max` of them."""
+    limit = property_as_int(
+        metadata.properties,
+        TableProperties.METADATA_PREVIOUS_VERSIONS_MAX,
+        TableProperties.METADATA_PREVIOUS_VERSIONS_MAX_DEFAULT,
+    )
+    entry = MetadataLogEntry.model_validate({"metadata-file": previous_uri, "timestamp-ms": previous.last_updated_ms})
+    log = [*metadata.metadata_log, entry][-max(1, limit or 1) :]
+    return metadata.model_copy(update={"metadata_log": log})
+
+
+def new_file_name(previous_uri: str | None) -> str:
+    """`00042-<uuid4>.metadata.json`, numbered one above the previous file, `00000` for the first."""
+    sequence = 0
+    if previous_uri is not None and (match := _FILE_NAME.fullmatch(previous_uri.rsplit("/", 1)[-1])):
+        sequence = int(match[1]) + 1
+    return f"{sequence:05d}-{uuid.uuid4()}.metadata.json"
+
+
+class _GrowingList:
+    """The JSON text of a list that mostly grows at its end: what was there before is not written again."""
+
+    def __init__(self) -> None:
+        self.items: Sequence[IcebergBaseModel] = ()
+        self._text = ""
+        self._ends: list[int] = []  # of each item in the text
+
+    def render(self, items: Sequence[IcebergBaseModel]) -> str:
+        """The items as JSON, separated by commas."""
+        same = len(self._ends)
+        if len(items) < same or not all(map(is_, self.items, items)):
+            pairs = zip(self.items, items, strict=False)
+            same = next((i for i, (old, new) in enumerate(pairs) if old is not new), min(same, len(items)))
+        ends = self._ends[:same]
+        parts = [self._text[: ends[-1]] if ends else ""]
+        for item in items[same:]:
+            parts.append(("," if ends else "") + item.model_dump_json())
+            ends.append((ends[-1] if ends else 0) + len(parts[-1]))
+        self.items, self._text, self._ends = items, "".join(parts), ends
+        return self._text
+
+
+class _TableText:
+    """What was written of one table last."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.snapshots = _GrowingList()
+        self.snapshot_log = _GrowingList()
+
+
+class MetadataEncoder:
+    """Metadata to JSON. Snapshots and the log of snapshots never change, so each is written as text once.
+
+    Safe to share between threads.
+    """
+
+    def __init__(self, max_tables: int = CACHE_MAX_TABLES) -> None:
+        self._tables: OrderedDict[uuid.UUID, _TableText] = OrderedDict()
+        self._max_tables = max_tables
+        self._lock = threading.Lock()
+
+    def encode(self, metadata: TableMetadata) -> bytes:
+        """The bytes of a metadata file. Raises `InvalidArgument` for a format version that cannot be written."""
+        try:
+            if metadata.format_version != 2:
+                return metadata.model_dump_json().encode()
+            rest = metadata.model_dump_json(exclude={"snapshots", "snapshot_log"})
+        except NotImplementedError as error:  # PyIceberg reads format version 3 and does not write it
+            raise InvalidArgument(
+                f"Iceberg format version {metadata.format_version} cannot be written yet: {error}"
+            ) from error
+        text = self._table(metadata.table_uuid)
+        with text.lock:
+            snapshots = text.snapshots.render(metadata.snapshots)
+            snapshot_log = text.snapshot_log.render(metadata.snapshot_log)
+        return f'{{"snapshots":[{snapshots}],"snapshot-log":[{snapshot_log}],{rest[1:]}'.encode()
+
+    def intern(self, metadata: TableMetadata) -> TableMetadata:
+        """The same metadata, made of the snapshots that were encoded before as far as they are equal."""
+        text = self._table(metadata.table_uuid)
+        known = {_snapshot_key(one): one for one in text.snapshots.items if isinstance(one, Snapshot)}
+        logged = {_log_key(one): one for one in text.snapshot_log.items if isinstance(one, SnapshotLogEntry)}
+        if not known:
+            return metadata
+        snapshots = [known.get(_snapshot_key(one), one) for one in metadata.snapshots]
+        snapshot_log = [logged.get(_log_key(one), one) for one in metadata.snapshot_log]
+        return metadata.model_copy(update={"snapshots": snapshots, "snapshot_log": snapshot_log})
+
+    def _table(self, table_uuid: uuid.UUID) -> _TableText:
+        with self._lock:
+            text = self._tables.setdefault(table_uuid, _TableText())
+            self._tables.move_to_end(table_uuid)
+            while len(self._tables) > self._max_tables:
+                self._tables.popitem(last=False)
+            return text
+
+
+encoder = MetadataEncoder()
+
+
+def _snapshot_key(snapshot: Snapshot) -> tuple[object, ...]:
+    """What tells one snapshot, and one edition of it, from all others."""
+    return (
+        snapshot.snapshot_id,
+        snapshot.parent_snapshot_id,
+        snapshot.sequence_number,
+        snapshot.timestamp_ms,
+        snapshot.schema_id,
+        snapshot.manifest_list,
+    )
+
+
+def _log_key(entry: SnapshotLogEntry) -> tuple[int, int]:
+    return entry.snapshot_id, entry.timestamp_ms

@@ -1,0 +1,249 @@
+"""One managed table at the present root: what engines read by themselves, without the roots that it had before.
+
+Iceberg's files name each other by absolute URIs. The lakehouse finds files below a former root (format §2), an engine
+that is given a metadata file does not. So everything with a URI in it is written anew: the metadata file, manifest
+lists, manifests, and position delete files, whose rows name data files. What holds none stays: data files, equality
+deletes, statistics. The old files stay as well, for older versions of the lakehouse.
+"""
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.avro.resolver import construct_writer
+from pyiceberg.io import InputFile, OutputFile, OutputStream
+from pyiceberg.manifest import DataFileContent
+from pyiceberg.schema import Schema
+from pyiceberg.table import TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
+
+from trinitylake.errors import InvalidArgument, InvalidLocation
+from trinitylake.iceberg_storage.extended_pyiceberg.functions import copy_of
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import SCHEMA_KEY, AvroLayout, PreparedOutput
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
+from trinitylake.iceberg_storage.metadata import encoder, new_file_name, read_metadata, with_log_entry
+from trinitylake.iceberg_storage.write_rules import LOCATION_PROPERTIES
+
+#: Ids of fields that hold a URI, or depend on a file that is written anew (Iceberg's specification).
+_MANIFEST_PATH, _MANIFEST_LENGTH = 500, 501
+_DATA_FILE, _FILE_PATH, _FILE_FORMAT, _FILE_SIZE_BYTES = 2, 100, 101, 104
+_LOWER_BOUNDS, _UPPER_BOUNDS, _CONTENT, _REFERENCED_DATA_FILE = 125, 128, 134, 143
+#: The column of position delete files that names a data file.
+_DELETED_FILE_PATH, _DELETED_FILE_PATH_ID = "file_path", 2147483546
+
+
+class TableRelocation:
+    """Rewrites one table. The bytes of each file are made in memory, and stored unless `dry_run`.
+
+    Args:
+        io: the file access of the lakehouse; what is written is in its record.
+        dry_run: store nothing.
+
+    Attributes:
+        files: how many files were written, or would be.
+    """
+
+    def __init__(self, io: LakehouseFileIO, *, dry_run: bool = False) -> None:
+        self._io = io
+        self._dry_run = dry_run
+        self._present_root = canonical_uri(io.root)
+        self._moved: dict[str, tuple[str, int]] = {}  # manifest or delete file, as it is named: its new URI and size
+        self._bounds: dict[str, tuple[bytes, bytes]] = {}  # of the paths in a new delete file
+        self.files = 0
+
+    def run(self, metadata_path: str) -> str | None:
+        """The path of a new metadata file, or None if nothing in the table names another root.
+
+        Raises:
+            CorruptFile, FileNotFoundError: for a file that is damaged or missing.
+            InvalidArgument: for position deletes in a format that cannot be rewritten here.
+        """
+        uri = self._io.uri_of(metadata_path)
+        metadata = read_metadata(self._io, uri, metadata_path)
+        relocated = self._relocated(metadata)
+        if relocated is None:
+            return None
+        relocated = with_log_entry(relocated, uri, metadata)
+        folder = relocated.properties.get(TableProperties.WRITE_METADATA_PATH) or f"{relocated.location}/metadata"
+        path = self._io.path_of(f"{folder.rstrip('/')}/{new_file_name(metadata_path)}")
+        self._store(path, encoder.encode(relocated))
+        return path
+
+    def _relocated(self, metadata: TableMetadata) -> TableMetadata | None:
+        properties = {
+            name: self._here(value) if name in LOCATION_PROPERTIES else value
+            for name, value in metadata.properties.items()
+        }
+        changes: dict[str, Any] = {
+            "location": self._here(metadata.location),
+            "properties": properties,
+            "snapshots": [
+                one.model_copy(update={"manifest_list": self._manifest_list(one.manifest_list, one.snapshot_id)})
+                for one in metadata.snapshots
+            ],
+            "metadata_log": [
+                one.model_copy(update={"metadata_file": self._here(one.metadata_file)}) for one in metadata.metadata_log
+            ],
+            "statistics": [
+                one.model_copy(update={"statistics_path": self._here(one.statistics_path)})
+                for one in metadata.statistics
+            ],
+            "partition_statistics": [
+                one.model_copy(update={"statistics_path": self._here(one.statistics_path)})
+                for one in metadata.partition_statistics
+            ],
+        }
+        if all(getattr(metadata, name) == value for name, value in changes.items()):
+            return None
+        return metadata.model_copy(update=changes)
+
+    def _here(self, uri: str) -> str:
+        """A URI at the present root. One that lies there stays as it is spelled, and so does one outside."""
+        if canonical_uri(uri).startswith(self._present_root):
+            return uri
+        try:
+            return self._io.uri_of(self._io.path_of(uri.rstrip("/")))
+        except InvalidLocation:
+            return uri
+
+    def _manifest_list(self, uri: str, snapshot_id: int) -> str:
+        def relocate(row: Record, at: dict[int, int]) -> None:
+            row[at[_MANIFEST_PATH]], size_bytes = self._manifest(row[at[_MANIFEST_PATH]])
+            if size_bytes is not None:
+                row[at[_MANIFEST_LENGTH]] = size_bytes
+
+        return self._avro(uri, relocate, f"snap-{snapshot_id}-0-{uuid.uuid4()}.avro")[0]
+
+    def _manifest(self, uri: str) -> tuple[str, int | None]:
+        """The new URI of a manifest, and its size unless that is as it was."""
+        if uri not in self._moved:
+
+            def relocate(entry: Record, at: dict[int, int]) -> None:
+                self._data_file(entry[at[_DATA_FILE]], at)
+
+            new_uri, size_bytes = self._avro(uri, relocate, f"{uuid.uuid4()}-m0.avro")
+            if size_bytes is None:
+                return new_uri, None
+            self._moved[uri] = new_uri, size_bytes
+        return self._moved[uri]
+
+    def _data_file(self, file: Record, at: dict[int, int]) -> None:
+        uri = file[at[_FILE_PATH]]
+        file[at[_FILE_PATH]] = self._here(uri)
+        if _REFERENCED_DATA_FILE in at and file[at[_REFERENCED_DATA_FILE]] is not None:
+            file[at[_REFERENCED_DATA_FILE]] = self._here(file[at[_REFERENCED_DATA_FILE]])
+        if _CONTENT not in at or file[at[_CONTENT]] != DataFileContent.POSITION_DELETES.value:
+            return
+        if str(file[at[_FILE_FORMAT]]).upper() != "PARQUET":
+            raise InvalidArgument(f"{uri}: position deletes as {file[at[_FILE_FORMAT]]} files cannot be relocated")
+        file[at[_FILE_PATH]], file[at[_FILE_SIZE_BYTES]] = self._position_deletes(uri, file[at[_FILE_SIZE_BYTES]])
+        if uri in self._bounds:
+            for field, bound in zip((_LOWER_BOUNDS, _UPPER_BOUNDS), self._bounds[uri], strict=True):
+                if file[at[field]]:
+                    file[at[field]] = {**file[at[field]], _DELETED_FILE_PATH_ID: bound}
+
+    def _position_deletes(self, uri: str, size_bytes: int) -> tuple[str, int]:
+        """The new URI and size of a position delete file; of one that names only present paths, what it has."""
+        if uri not in self._moved:
+            with self._io.new_input(uri).open() as stream:
+                file = pq.ParquetFile(pa.BufferReader(stream.read()))
+            rows = file.read()
+            paths = rows.column(_DELETED_FILE_PATH)
+            here = {one: self._here(one) for one in pc.unique(paths).to_pylist()}
+            if all(old == new for old, new in here.items()):
+                self._moved[uri] = self._here(uri), size_bytes
+                return self._moved[uri]
+            position = rows.schema.get_field_index(_DELETED_FILE_PATH)
+            renamed = pa.array([here[one] for one in paths.to_pylist()], rows.schema.field(position).type)
+            rows = rows.set_column(position, rows.schema.field(position), renamed)
+            buffer = io.BytesIO()
+            compression = file.metadata.row_group(0).column(0).compression if file.metadata.num_row_groups else "ZSTD"
+            with pq.ParquetWriter(buffer, rows.schema, compression=compression) as writer:
+                writer.write_table(rows)
+            path = self._beside(uri, f"{uuid.uuid4()}-deletes.parquet")
+            self._store(path, buffer.getvalue())
+            self._moved[uri] = self._io.uri_of(path), buffer.tell()
+            self._bounds[uri] = min(here.values()).encode(), max(here.values()).encode()
+        return self._moved[uri]
+
+    def _avro(
+        self, uri: str, relocate: Callable[[Record, dict[int, int]], None], new_name: str
+    ) -> tuple[str, int | None]:
+        """Rewrite the rows of an Avro file, under its own schema; its URI, and the size if a new one was needed."""
+        with AvroFile[Record](self._io.new_input(uri)) as file:
+            rows = list(file)
+            header, schema = dict(file.header.meta), file.schema
+        at = _positions(schema)
+        before = [copy_of(row) for row in rows]
+        for row in rows:
+            relocate(row, at)
+        if rows == before and self._here(uri) == uri:
+            return uri, None
+        if rows == before:
+            return self._here(uri), None
+        output = _Memory()
+        layout = AvroLayout(schema, header.pop(SCHEMA_KEY), construct_writer(schema))
+        with PreparedOutput[Record](output, layout, header) as writer:
+            for row in rows:
+                writer.write_block([row])
+        path = self._beside(uri, new_name)
+        self._store(path, output.data)
+        return self._io.uri_of(path), len(output.data)
+
+    def _beside(self, uri: str, name: str) -> str:
+        folder, _, _ = self._io.path_of(uri).rpartition("/")
+        return f"{folder}/{name}"
+
+    def _store(self, path: str, data: bytes) -> None:
+        self.files += 1
+        if not self._dry_run:
+            self._io.put(path, data, overwrite=False)
+
+
+def _positions(schema: Schema) -> dict[int, int]:
+    """Where the fields are in their struct, by id, of the schema and of the data file in it."""
+    at = {field.field_id: position for position, field in enumerate(schema.fields)}
+    if _DATA_FILE in at:
+        data_file: Any = schema.find_type(_DATA_FILE)
+        at |= {field.field_id: position for position, field in enumerate(data_file.fields)}
+    return at
+
+
+class _Memory(OutputFile):
+    """A file that becomes bytes.
+
+    Attributes:
+        data: what was written, once the stream is closed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("memory")
+        self.data = b""
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def exists(self) -> bool:
+        return False
+
+    def to_input_file(self) -> InputFile:
+        raise io.UnsupportedOperation("it is written, and then bytes")
+
+    def create(self, overwrite: bool = False) -> OutputStream:
+        file = self
+
+        class Stream(io.BytesIO):
+            def close(self) -> None:
+                if not self.closed:
+                    file.data = self.getvalue()
+                super().close()
+
+        return Stream()

@@ -1,0 +1,53 @@
+"""Which data files a snapshot added and removed, from the manifests that it wrote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.table.snapshots import Snapshot
+
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, read_entries
+
+
+@dataclass
+class ChangedFiles:
+    """The files that one snapshot added and removed.
+
+    Attributes:
+        added, removed: data files.
+        sequence_numbers: of added files that are to count as older than the snapshot, by path.
+        added_deletes, removed_deletes: files of deleted rows, by position or by value.
+    """
+
+    added: list[DataFile] = field(default_factory=list)
+    removed: list[DataFile] = field(default_factory=list)
+    sequence_numbers: dict[str, int] = field(default_factory=dict)
+    added_deletes: list[DataFile] = field(default_factory=list)
+    removed_deletes: list[DataFile] = field(default_factory=list)
+
+
+def own_manifests(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
+    """The manifests that a snapshot wrote itself."""
+    manifests = manifest_lists.read(io, snapshot.manifest_list)
+    return [manifest for manifest in manifests if manifest.added_snapshot_id == snapshot.snapshot_id]
+
+
+def changed_files(io: FileIO, snapshot: Snapshot) -> ChangedFiles:
+    """What a snapshot changed. Entries that it only carried over from older manifests are left out."""
+    changed = ChangedFiles()
+    for manifest in own_manifests(io, snapshot):
+        is_data = manifest.content == ManifestContent.DATA
+        for entry in read_entries(io, manifest, discard_deleted=False):
+            if entry.snapshot_id != snapshot.snapshot_id or entry.status == ManifestEntryStatus.EXISTING:
+                continue
+            file = entry.data_file
+            if entry.status == ManifestEntryStatus.DELETED:
+                (changed.removed if is_data else changed.removed_deletes).append(file)
+                continue
+            (changed.added if is_data else changed.added_deletes).append(file)
+            number = entry.sequence_number
+            if number is not None and snapshot.sequence_number is not None and number < snapshot.sequence_number:
+                changed.sequence_numbers[file.file_path] = number
+    return changed

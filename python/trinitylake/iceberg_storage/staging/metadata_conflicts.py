@@ -1,0 +1,96 @@
+"""Whether a staged update holds on newer metadata: nobody else may have changed what it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import is_ancestor_of
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
+    AddSortOrderUpdate,
+    RemovePropertiesUpdate,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    SetCurrentSchemaUpdate,
+    SetDefaultSortOrderUpdate,
+    SetDefaultSpecUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+)
+
+from trinitylake.iceberg_storage.conflict_errors import TableConflict
+
+
+def check_unchanged(update: TableUpdate, ours: TableMetadata, theirs: TableMetadata, redone: Container[int]) -> None:
+    """Refuse an update of something that the newer metadata has otherwise than the one it was staged on.
+
+    `redone` are the ids of snapshots that are in both, the newer metadata having them on other parents.
+
+    Raises `TableConflict`.
+    """
+    match update:
+        case SetPropertiesUpdate():
+            for name, value in update.updates.items():
+                if theirs.properties.get(name) not in (ours.properties.get(name), value):
+                    raise TableConflict(f"set-properties: property {name!r} was changed by both")
+        case RemovePropertiesUpdate():
+            for name in update.removals:
+                if theirs.properties.get(name) != ours.properties.get(name):
+                    raise TableConflict(f"remove-properties: property {name!r} was changed by both")
+        case SetSnapshotRefUpdate() | RemoveSnapshotRefUpdate():
+            if ref_id(update.ref_name, ours) != ref_id(update.ref_name, theirs) and not (
+                # The head of a branch whose snapshots were redone.
+                isinstance(update, SetSnapshotRefUpdate)
+                and update.snapshot_id in redone
+                and _is_ahead(update.snapshot_id, update.ref_name, theirs)
+            ):
+                raise TableConflict(
+                    f"assert-ref-snapshot-id: {update.ref_name} moved from snapshot {ref_id(update.ref_name, ours)} "
+                    f"to {ref_id(update.ref_name, theirs)}"
+                )
+        case RemoveSnapshotsUpdate():
+            kept = {ref.snapshot_id for ref in theirs.refs.values()} - {ref.snapshot_id for ref in ours.refs.values()}
+            if needed := kept & set(update.snapshot_ids):
+                raise TableConflict(f"assert-ref-snapshot-id: snapshot {min(needed)} was given a branch or tag")
+        case AddSchemaUpdate():
+            if ours.last_column_id != theirs.last_column_id:
+                raise TableConflict(
+                    f"assert-last-assigned-field-id: expected {ours.last_column_id}, found {theirs.last_column_id}"
+                )
+            if theirs.schema_by_id(update.schema_.schema_id) is not None:
+                raise TableConflict(f"assert-current-schema-id: schema {update.schema_.schema_id} was added meanwhile")
+        case SetCurrentSchemaUpdate() if ours.current_schema_id != theirs.current_schema_id:
+            raise TableConflict(
+                f"assert-current-schema-id: expected {ours.current_schema_id}, found {theirs.current_schema_id}"
+            )
+        case AddPartitionSpecUpdate() if ours.last_partition_id != theirs.last_partition_id:
+            raise TableConflict(
+                f"assert-last-assigned-partition-id: expected {ours.last_partition_id}, "
+                f"found {theirs.last_partition_id}"
+            )
+        case SetDefaultSpecUpdate() if ours.default_spec_id != theirs.default_spec_id:
+            raise TableConflict(
+                f"assert-default-spec-id: expected {ours.default_spec_id}, found {theirs.default_spec_id}"
+            )
+        case AddSortOrderUpdate() | SetDefaultSortOrderUpdate() if (
+            ours.default_sort_order_id != theirs.default_sort_order_id
+        ):
+            raise TableConflict(
+                f"assert-default-sort-order-id: expected {ours.default_sort_order_id}, "
+                f"found {theirs.default_sort_order_id}"
+            )
+
+
+def ref_id(name: str, metadata: TableMetadata) -> int | None:
+    """The snapshot that a branch or tag points to; None if there is no such reference."""
+    ref = metadata.refs.get(name)
+    return ref.snapshot_id if ref is not None else None
+
+
+def _is_ahead(snapshot_id: int, branch: str, metadata: TableMetadata) -> bool:
+    """Whether a snapshot descends from the head of a branch."""
+    head = ref_id(branch, metadata)
+    return head is not None and is_ancestor_of(snapshot_id, head, metadata)

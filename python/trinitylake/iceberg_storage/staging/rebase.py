@@ -1,0 +1,267 @@
+"""Redoing staged changes on metadata that somebody else committed meanwhile.
+
+Iceberg's own requirements decide. An append needs no more than its branch: it is redone with the same data files,
+new manifest and manifest list, on the newer head. What looked for rows before it changed them (overwrite, delete,
+upsert), and what replaces files (a compaction), is redone in the same way if nothing that others committed to the
+branch concerns those rows and files (`row_conflicts.py`). Changes of schema, spec, sort order, references and
+properties hold if nobody changed the same thing (`metadata_conflicts.py`).
+
+The order of the staged changes is kept; if one of them does not hold, none is redone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pyiceberg.exceptions import CommitFailedException, ValidationError, ValidationException
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConflict
+from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
+from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import MetadataBuilder, later_than
+from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
+from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIcebergTable
+from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles, changed_files, own_manifests
+from trinitylake.iceberg_storage.staging.metadata_conflicts import check_unchanged, ref_id
+from trinitylake.iceberg_storage.staging.row_conflicts import Intervening
+
+
+@dataclass(frozen=True)
+class StagedCommit:
+    """One commit to a staged table, as it was accepted.
+
+    Attributes:
+        requirements: what it asked of the metadata before it.
+        updates: what it changed; nothing, if it only looked for rows and found none.
+        rows_read: the rows that it looked for, as far as that is known.
+    """
+
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
+    rows_read: tuple[RowsRead, ...] = ()
+
+
+@dataclass
+class Rebase:
+    """Redoes `commits`, staged on `base`, on `newer`.
+
+    Args:
+        table: the staged table, for its file access and for what it knows of its own appends.
+
+    Attributes:
+        metadata: the result.
+        rebuilt: the commits as they now are.
+        replaced: URIs of manifests and manifest lists that nothing refers to any more.
+    """
+
+    table: StagedIcebergTable
+    base: TableMetadata
+    newer: TableMetadata
+    commits: Sequence[StagedCommit]
+    rebuilt: list[StagedCommit] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
+    metadata: TableMetadata = field(init=False)
+    _written: list[str] = field(default_factory=list)
+    _redone: dict[int, Intervening] = field(default_factory=dict)  # by snapshot id: what it has come to lie above
+    _between: dict[tuple[str | None, int | None, int | None], Intervening] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Redo everything. Raises `TableConflict`; then the object is of no use, but for what it `replaced`."""
+        try:
+            if self.base.table_uuid != self.newer.table_uuid:
+                raise TableConflict(
+                    f"assert-table-uuid: the table was replaced, {self.base.table_uuid} is now {self.newer.table_uuid}"
+                )
+            ours, theirs = self.base, self.newer
+            for commit in self.commits:
+                ours, theirs = self._redo(commit, ours, theirs)
+            self.metadata = theirs
+        except BaseException:
+            self.replaced = self._written
+            raise
+
+    def _redo(
+        self, commit: StagedCommit, ours: TableMetadata, theirs: TableMetadata
+    ) -> tuple[TableMetadata, TableMetadata]:
+        """Redo one commit. `ours` is what it was staged on, `theirs` is what it is redone on; returns both after it."""
+        old, new = MetadataBuilder(ours), MetadataBuilder(theirs)
+        redone_branches: set[str] = set()
+        updates: list[TableUpdate] = []
+        for update in commit.updates:
+            replacement = update
+            if isinstance(update, AddSnapshotUpdate):
+                branch = _branch_of(update.snapshot, commit.updates)
+                redone = self._redo_snapshot(update.snapshot, branch, commit, old.metadata, new.metadata)
+                if redone.snapshot.manifest_list != update.snapshot.manifest_list and branch is not None:
+                    redone_branches.add(branch)
+                replacement = redone
+            else:
+                check_unchanged(update, old.metadata, new.metadata, self._redone)
+            try:
+                old.apply(update)
+                new.apply(replacement)
+            except (ValueError, KeyError) as error:
+                raise TableConflict(f"{getattr(update, 'action', 'update')}: {error}") from error
+            updates.append(replacement)
+        requirements = tuple(
+            _assert_ref(requirement.ref, theirs)
+            if isinstance(requirement, AssertRefSnapshotId) and requirement.ref in redone_branches
+            else requirement
+            for requirement in commit.requirements
+        )
+        for requirement in requirements:
+            try:
+                requirement.validate(theirs)
+            except CommitFailedException as error:
+                raise TableConflict(f"{requirement.type}: {error}") from error
+        try:
+            result = old.build(), new.build()
+        except (ValidationError, ValueError) as error:
+            raise TableConflict(str(error)) from error
+        for read in commit.rows_read:
+            if read.branch is not None:
+                older, newer = ref_id(read.branch, ours), ref_id(read.branch, theirs)
+                self._intervening(read.branch, older, newer).check_rows(read, result[0].schema(), result[1])
+        self.rebuilt.append(StagedCommit(requirements, tuple(updates), commit.rows_read))
+        return result
+
+    def _redo_snapshot(
+        self, snapshot: Snapshot, branch: str | None, commit: StagedCommit, ours: TableMetadata, theirs: TableMetadata
+    ) -> AddSnapshotUpdate:
+        written = ours.schema_by_id(snapshot.schema_id) if snapshot.schema_id is not None else None
+        if column := _newly_required(written or ours.schema(), theirs.schema()):
+            raise RowConflict(f"assert-current-schema-id: column {column} is required now, and rows may lack it")
+        parent = snapshot.parent_snapshot_id
+        # A snapshot that no branch has yet, as write-audit-publish makes them, stays beside its parent.
+        if branch is not None and parent not in self._redone:
+            head = theirs.snapshot_by_name(branch)
+            parent = head.snapshot_id if head is not None else None
+        is_fresh = theirs.format_version == 1 or (snapshot.sequence_number or 0) > theirs.last_sequence_number
+        if parent == snapshot.parent_snapshot_id and parent not in self._redone and is_fresh:
+            return AddSnapshotUpdate(snapshot=_as_of(snapshot, theirs))
+        intervening = self._intervening(branch, snapshot.parent_snapshot_id, parent)
+        changed = self._changed_files(snapshot)
+        if changed.added_deletes or changed.removed_deletes:
+            raise TableConflict(
+                "assert-ref-snapshot-id: the branch moved, and the snapshot adds or removes delete files"
+            )
+        if not any(snapshot.snapshot_id in read.snapshot_ids for read in commit.rows_read):
+            intervening.check_unknown_rows(snapshot, changed, theirs)
+        intervening.check_removed(changed.removed, theirs)
+        added = self._produce(snapshot, changed, branch, parent, theirs)
+        self._redone[snapshot.snapshot_id] = intervening
+        manifests = own_manifests(self.table.io, snapshot)
+        self.replaced += [snapshot.manifest_list, *(manifest.manifest_path for manifest in manifests)]
+        return AddSnapshotUpdate(snapshot=_as_of(added, theirs))
+
+    def _produce(
+        self, snapshot: Snapshot, changed: ChangedFiles, branch: str | None, parent: int | None, theirs: TableMetadata
+    ) -> Snapshot:
+        """The snapshot anew on another parent, with new manifests and the same data files."""
+        specs = theirs.specs()
+        if gone := {file.spec_id for file in (*changed.added, *changed.removed)} - specs.keys():
+            raise TableConflict(f"assert-default-spec-id: partition spec {min(gone)} of the files was removed")
+        transaction = self.table.transaction_on(theirs)
+        io, added_files = self.table.io, self.table.added_files
+        id, properties = snapshot.snapshot_id, _own_properties(snapshot)
+        operation = snapshot.summary.operation if snapshot.summary is not None else Operation.OVERWRITE
+        try:
+            producer = AppendFiles(transaction, io, added_files, properties, branch, id)
+            if operation != Operation.APPEND or changed.removed:
+                numbers = changed.sequence_numbers
+                producer = RewriteFiles(transaction, io, added_files, operation, properties, branch, id, numbers)
+            for file in changed.added:
+                producer.append_data_file(file)
+            for file in changed.removed:
+                producer.delete_data_file(file)
+            try:
+                return producer.produce(parent).snapshot
+            finally:
+                self._written += producer.written_uris
+        except (ValueError, ValidationException) as error:
+            raise TableConflict(f"the {operation.value} cannot be redone: {error}") from error
+
+    def _changed_files(self, snapshot: Snapshot) -> ChangedFiles:
+        is_append = snapshot.summary is not None and snapshot.summary.operation == Operation.APPEND
+        known = self.table.added_files.get(snapshot.snapshot_id) if is_append else None
+        return changed_files(self.table.io, snapshot) if known is None else ChangedFiles(added=known)
+
+    def _intervening(self, branch: str | None, older: int | None, newer: int | None) -> Intervening:
+        """What others committed between two heads of a branch, the one that a change was staged on and the one now."""
+        if older == newer:
+            return (self._redone.get(older) if older is not None else None) or Intervening.nothing(self.table.io)
+        key = branch, older, newer
+        if key not in self._between:
+            self._between[key] = Intervening.between(self.table.io, self.newer, branch, older, newer)
+        return self._between[key]
+
+
+def _branch_of(snapshot: Snapshot, updates: Sequence[TableUpdate]) -> str | None:
+    """The branch that the same commit points to the snapshot; None for one that no branch has yet.
+
+    Of a chain of snapshots on one branch, PyIceberg points it to each in turn, an engine may point it to the last.
+    """
+    ids = [update.snapshot.snapshot_id for update in updates if isinstance(update, AddSnapshotUpdate)]
+    later = set(ids[ids.index(snapshot.snapshot_id) :])
+    for update in updates:
+        if isinstance(update, SetSnapshotRefUpdate) and update.type == "branch" and update.snapshot_id in later:
+            return update.ref_name
+    return None
+
+
+def _as_of(snapshot: Snapshot, metadata: TableMetadata) -> Snapshot:
+    """The snapshot as one that follows `metadata`: under its current schema, and not before its last update."""
+    update: dict[str, int] = {}
+    if snapshot.timestamp_ms < metadata.last_updated_ms:
+        update["timestamp_ms"] = later_than(metadata)
+    if snapshot.schema_id is not None and snapshot.schema_id != metadata.current_schema_id:
+        update["schema_id"] = metadata.current_schema_id
+    return snapshot.model_copy(update=update) if update else snapshot
+
+
+def _assert_ref(name: str, metadata: TableMetadata) -> AssertRefSnapshotId:
+    return AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref_id(name, metadata)})
+
+
+def _newly_required(written: Schema, current: Schema) -> str | None:
+    """A column that rows of `written` may lack, but `current` requires."""
+    if written is current or written.schema_id == current.schema_id:
+        return None
+    before = {id: field for id, field in _fields(written)}
+    for id, now in _fields(current):
+        then = before.get(id)
+        if now.required and (then is None or not then.required):  # type: ignore[attr-defined]
+            return current.find_column_name(id)
+    return None
+
+
+def _fields(schema: Schema) -> list[tuple[int, object]]:
+    return [(id, schema.find_field(id)) for id in schema.field_ids]
+
+
+def _own_properties(snapshot: Snapshot) -> dict[str, str]:
+    """What the user put into the summary of a snapshot, without what is counted afresh."""
+    properties = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+    return {name: value for name, value in properties.items() if not name.startswith(_COUNTED)}
+
+
+_COUNTED = (
+    "added-",
+    "deleted-",
+    "removed-",
+    "total-",
+    "changed-partition-count",
+    "partition-summaries-included",
+    "partitions.",
+)

@@ -1,0 +1,217 @@
+"""Whether a staged change holds on the rows that others committed to its branch since.
+
+The rules are those of Iceberg's own validations. A statement holds if no rows that it looked for came or went; under
+the isolation level `snapshot` of the table (`write.delete.isolation-level`, `write.update.isolation-level`), rows may
+have come. The files it removed must still be there, and no rows may have been deleted from them. A snapshot that
+replaces files without changing rows, such as a compaction, takes away nothing but its files.
+
+A file may hold matching rows unless its partition or its column bounds exclude it. What is not known counts as a
+conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import (
+    bind,
+    expression_evaluator,
+    extract_field_ids,
+    inclusive_projection,
+)
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation, Snapshot
+
+from trinitylake.iceberg_storage.conflict_errors import TableConflict
+from trinitylake.iceberg_storage.extended_pyiceberg.functions import may_hold_rows
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
+from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles, changed_files
+
+_DELETE_LEVEL = TableProperties.WRITE_DELETE_ISOLATION_LEVEL
+_UPDATE_LEVEL = TableProperties.WRITE_UPDATE_ISOLATION_LEVEL
+_MERGE_LEVEL = "write.merge.isolation-level"
+
+
+class Intervening:
+    """The snapshots between two heads of a branch.
+
+    Where the newer head does not descend from the older one, or what lies between has expired, nothing holds that
+    depends on it. Each check raises `TableConflict`.
+    """
+
+    def __init__(self, io: FileIO, snapshots: Sequence[Snapshot], moved: str, is_known: bool = True) -> None:
+        self._io = io
+        self._snapshots = snapshots
+        self._moved = moved
+        self._is_known = is_known
+
+    @classmethod
+    def between(
+        cls, io: FileIO, metadata: TableMetadata, branch: str | None, older: int | None, newer: int | None
+    ) -> Intervening:
+        """What was committed after snapshot `older` up to `newer`, both ids; None is an empty branch."""
+        moved = f"branch {branch} moved from snapshot {older} to {newer}"
+        snapshots = []
+        id = newer
+        while id is not None and id != older:
+            snapshot = metadata.snapshot_by_id(id)
+            if snapshot is None:
+                break
+            snapshots.append(snapshot)
+            id = snapshot.parent_snapshot_id
+        return cls(io, snapshots[::-1], moved, id == older)
+
+    @classmethod
+    def nothing(cls, io: FileIO) -> Intervening:
+        """Nobody committed anything."""
+        return cls(io, (), "")
+
+    def check_rows(self, read: RowsRead, staged: Schema, metadata: TableMetadata) -> None:
+        """Whether a statement would find the same rows again; `staged` is the schema that it was made under."""
+        if self._is_nothing():
+            return
+        depends = f"{read.statement} depends on the rows it found"
+        if not _means_the_same(read, staged, metadata.schema()):
+            raise TableConflict(
+                f"assert-current-schema-id: {self._moved} under another schema; {depends}, by columns that changed"
+            )
+        may_match = _Matching(metadata, read.filter, read.case_sensitive)
+        level = _DELETE_LEVEL if read.operation == Operation.DELETE else _UPDATE_LEVEL
+        for snapshot, changed in self._row_changes:
+            where = f"assert-ref-snapshot-id: {self._moved}; {depends}, and snapshot {snapshot.snapshot_id}"
+            if not _is_snapshot_isolated(metadata, level) and any(map(may_match.rows, changed.added)):
+                raise TableConflict(f"{where} added files that may hold such rows")
+            if any(map(may_match.rows, changed.removed)):
+                raise TableConflict(f"{where} removed files that may have held such rows")
+            if any(map(may_match.partition, (*changed.added_deletes, *changed.removed_deletes))):
+                raise TableConflict(f"{where} may have deleted such rows")
+
+    def check_unknown_rows(self, snapshot: Snapshot, changed: ChangedFiles, metadata: TableMetadata) -> None:
+        """The same for a ready snapshot from an engine, which does not tell what it looked for.
+
+        An append and a compaction looked for nothing. `replace-partitions` in the summary says that whole partitions
+        were replaced: their rows are what it looked for. Of anything else only the engine knows, and it has to look
+        again; unless the table asks for no more than isolation level `snapshot`.
+        """
+        summary = snapshot.summary
+        operation = summary.operation if summary is not None else None
+        looked_for_nothing = operation == Operation.REPLACE or (operation == Operation.APPEND and not changed.removed)
+        if looked_for_nothing or self._is_nothing():
+            return
+        word = operation.value if operation is not None else "an unknown operation"
+        where = f"assert-ref-snapshot-id: {self._moved}, and {word} removes files"
+        if summary is not None and summary.additional_properties.get("replace-partitions") == "true":
+            partitions = {_partition(file) for file in (*changed.added, *changed.removed)}
+            specs = {file.spec_id for file in (*changed.added, *changed.removed)}
+            for theirs, their_changes in self._row_changes:
+                for file in (*their_changes.added, *their_changes.removed, *their_changes.added_deletes):
+                    # Partitions of different specs may overlap.
+                    if _partition(file) in partitions or specs != {file.spec_id}:
+                        raise TableConflict(f"{where} of a partition that snapshot {theirs.snapshot_id} changed")
+            return
+        # An overwrite may have come of an UPDATE, a MERGE, or a DELETE that rewrote files.
+        is_delete = operation == Operation.DELETE
+        levels = (_DELETE_LEVEL,) if is_delete else (_DELETE_LEVEL, _UPDATE_LEVEL, _MERGE_LEVEL)
+        if not _is_snapshot_isolated(metadata, *levels):
+            raise TableConflict(f"{where}; which rows it looked for is not known")
+
+    def check_removed(self, removed: Iterable[DataFile], metadata: TableMetadata) -> None:
+        """Whether files to be removed still hold the rows they held. That they are there is for the redo to find."""
+        partitions = {_partition(file) for file in removed}
+        if not partitions or self._is_nothing():
+            return
+        specs = metadata.specs()
+        for snapshot, changed in self._row_changes:
+            for deletes in changed.added_deletes:
+                spec = specs.get(deletes.spec_id)
+                if spec is None or spec.is_unpartitioned() or _partition(deletes) in partitions:
+                    raise TableConflict(
+                        f"assert-ref-snapshot-id: {self._moved}, and snapshot {snapshot.snapshot_id} may have deleted "
+                        "rows from files that are replaced here"
+                    )
+
+    def _is_nothing(self) -> bool:
+        if not self._is_known:
+            raise TableConflict(
+                f"assert-ref-snapshot-id: {self._moved}, which does not descend from it or has expired since"
+            )
+        return not self._snapshots
+
+    @cached_property
+    def _row_changes(self) -> list[tuple[Snapshot, ChangedFiles]]:
+        """The snapshots that changed rows, with what they changed."""
+        return [
+            (snapshot, changed_files(self._io, snapshot))
+            for snapshot in self._snapshots
+            if snapshot.summary is None or snapshot.summary.operation != Operation.REPLACE
+        ]
+
+
+class _Matching:
+    """Whether a file may hold rows that match a filter."""
+
+    def __init__(self, metadata: TableMetadata, filter: BooleanExpression, case_sensitive: bool) -> None:
+        self._schema = metadata.schema()
+        self._specs = metadata.specs()
+        self._filter = filter
+        self._case_sensitive = case_sensitive
+        self._partitions: dict[int, Callable[[DataFile], bool]] = {}
+
+    def rows(self, file: DataFile) -> bool:
+        return self.partition(file) and self._tried(self._metrics, file)
+
+    def partition(self, file: DataFile) -> bool:
+        if file.spec_id not in self._partitions:
+            self._partitions[file.spec_id] = self._partition_evaluator(file.spec_id)
+        return self._tried(self._partitions[file.spec_id], file)
+
+    @cached_property
+    def _metrics(self) -> Callable[[DataFile], bool]:
+        return may_hold_rows(self._schema, self._filter, self._case_sensitive)
+
+    def _partition_evaluator(self, spec_id: int) -> Callable[[DataFile], bool]:
+        spec = self._specs.get(spec_id)
+        if spec is None or spec.is_unpartitioned():
+            return lambda _: True
+        try:
+            fields = Schema(*spec.partition_type(self._schema).fields)
+            projected = inclusive_projection(self._schema, spec, self._case_sensitive)(self._filter)
+            evaluate = expression_evaluator(fields, projected, self._case_sensitive)
+        except (ValueError, TypeError, KeyError):  # a partition by a column that is gone
+            return lambda _: True
+        return lambda file: evaluate(file.partition)
+
+    @staticmethod
+    def _tried(matches: Callable[[DataFile], bool], file: DataFile) -> bool:
+        try:
+            return bool(matches(file))
+        except Exception:  # bounds of a type that the column had before: whatever the reason, it cannot be excluded
+            return True
+
+
+def _means_the_same(read: RowsRead, staged: Schema, current: Schema) -> bool:
+    """Whether the columns that a filter names are the same ones in both schemas."""
+    if read.filter == AlwaysTrue():
+        return True
+    try:
+        before, after = (
+            extract_field_ids(bind(schema, read.filter, read.case_sensitive)) for schema in (staged, current)
+        )
+    except (ValueError, TypeError):
+        return False
+    return before == after
+
+
+def _is_snapshot_isolated(metadata: TableMetadata, *levels: str) -> bool:
+    """Whether the table's own isolation levels leave out rows that come after a statement looked for them."""
+    return all(metadata.properties.get(name, "serializable").lower() == "snapshot" for name in levels)
+
+
+def _partition(file: DataFile) -> tuple[int, object]:
+    return file.spec_id, file.partition

@@ -1,0 +1,356 @@
+"""One managed Iceberg table inside one transaction: everything works, nothing is visible.
+
+A `StagedTable` holds the metadata that the transaction sees. Its `table` is a PyIceberg table whose commits end
+here, in memory; data files, manifests and manifest lists are written as the operations run, below the location of
+the table. `finish` gives the one metadata file that the transaction adds, whatever the number of operations. The
+commit of the lakehouse makes it visible (format §9).
+
+If somebody else committed the table first, `reapply` redoes the changes on the newer metadata (`rebase.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationError, ValidationException
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import AddSnapshotUpdate, AssertCreate, TableRequirement, TableUpdate
+from pyiceberg.typedef import Identifier
+
+from trinitylake.definitions.schema import SchemaLike, to_iceberg_schema
+from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConflict
+from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
+from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import rows_read
+from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIcebergTable
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.metadata import (
+    cache,
+    encoder,
+    indexed,
+    new_file_name,
+    read_metadata,
+    with_log_entry,
+)
+from trinitylake.iceberg_storage.staging.rebase import Rebase, StagedCommit
+from trinitylake.iceberg_storage.staging.saved_commits import commits_from_json, commits_to_json
+from trinitylake.iceberg_storage.write_rules import check_properties, check_update, with_gc_disabled
+
+if TYPE_CHECKING:
+    from trinitylake.iceberg_storage.file_io import Storage
+
+__all__ = ["StagedTable", "TableConflict"]
+
+
+class StagedTable:
+    """A managed table in a transaction. Made by `create` or `load`.
+
+    Attributes:
+        identifier: namespace parts and name, as PyIceberg shows them.
+        io: the file access of this table alone; it knows what was written.
+        metadata: what the transaction sees. Shared with caches: never to be changed.
+        table: the PyIceberg table to work with.
+    """
+
+    def __init__(
+        self,
+        identifier: tuple[str, ...],
+        metadata: TableMetadata,
+        base_metadata_path: str | None,
+        io: LakehouseFileIO,
+    ) -> None:
+        self.identifier = identifier
+        self.io = io
+        self.metadata = metadata
+        self._base = metadata
+        self._base_metadata_path = base_metadata_path
+        self._commits: list[StagedCommit] = []
+        self._superseded: list[str] = []
+        self._finished: tuple[TableMetadata, str, bytes] | None = None
+        self._next_file_name = new_file_name(base_metadata_path)
+        self._lock = threading.RLock()
+        location = self._metadata_uri() if base_metadata_path is None else io.uri_of(base_metadata_path)
+        self.table = StagedIcebergTable(identifier, metadata, location, io, StagingCatalog(self))
+
+    @classmethod
+    def create(
+        cls,
+        identifier: tuple[str, ...],
+        table_id: str,
+        root: str,
+        location_path: str,
+        schema: SchemaLike,
+        partition_spec: PartitionSpec | None = None,
+        sort_order: SortOrder | None = None,
+        properties: Mapping[str, str] | None = None,
+        io: LakehouseFileIO | Storage | None = None,
+    ) -> StagedTable:
+        """A new, empty table; nothing is written yet.
+
+        Args:
+            identifier: namespace parts and name.
+            table_id: the id of the table's definition; it becomes the Iceberg table UUID.
+            root: the root URI of the lakehouse.
+            location_path: the folder of the table, as a path below the root.
+            schema: anything that `to_iceberg_schema` takes.
+            partition_spec: on the field ids of `schema`.
+            sort_order: on the field ids of `schema`.
+            properties: Iceberg table properties.
+            io: the file access of the lakehouse, or its storage.
+
+        Raises:
+            InvalidArgument: for a schema or property that Iceberg cannot have.
+            InvalidLocation: for a write path outside of the table.
+        """
+        own_io = _scoped(io)
+        location = own_io.uri_of(own_io.path_of(own_io.root + location_path.rstrip("/")))
+        text = {str(name): str(value) for name, value in (properties or {}).items()}
+        check_properties(text, location, own_io)
+        try:
+            metadata = new_table_metadata(
+                schema=to_iceberg_schema(schema),
+                partition_spec=partition_spec or UNPARTITIONED_PARTITION_SPEC,
+                sort_order=sort_order or UNSORTED_SORT_ORDER,
+                location=location,
+                properties=with_gc_disabled(text),
+                table_uuid=uuid.UUID(table_id),
+            )
+            if metadata.format_version > 2:
+                raise InvalidArgument(f"Iceberg format version {metadata.format_version} cannot be written yet: use 2")
+        except (ValueError, ValidationError) as error:
+            raise InvalidArgument(f"cannot create table {'.'.join(identifier)}: {error}") from error
+        return cls(identifier, indexed(metadata), None, own_io)
+
+    @classmethod
+    def load(
+        cls,
+        identifier: tuple[str, ...],
+        metadata_location_path: str,
+        root: str = "",
+        io: LakehouseFileIO | Storage | None = None,
+    ) -> StagedTable:
+        """The table that a metadata file describes. Raises `CorruptFile` and `FileNotFoundError`."""
+        own_io = _scoped(io)
+        metadata = read_metadata(own_io, own_io.uri_of(metadata_location_path), metadata_location_path)
+        return cls(identifier, metadata, metadata_location_path, own_io)
+
+    def saved(self) -> dict[str, Any]:
+        """The staged changes as JSON, for `resume`. Their files must stay."""
+        with self._lock:
+            path, _ = self.finish()
+            base = None if self._base_metadata_path is not None else encoder.encode(self._base).decode()
+            return {
+                "base-metadata-path": self._base_metadata_path,
+                "base-metadata": base,
+                "commits": commits_to_json(self._commits, self.metadata.schema()),
+                "written": self.written_paths,
+                "superseded": [*self._superseded, path],
+            }
+
+    @classmethod
+    def resume(
+        cls, identifier: tuple[str, ...], saved: Mapping[str, Any], io: LakehouseFileIO | Storage
+    ) -> StagedTable:
+        """A table as `saved` left it, perhaps in another process."""
+        own_io = _scoped(io)
+        path = saved["base-metadata-path"]
+        if path is None:
+            base = indexed(TableMetadataUtil.parse_raw(saved["base-metadata"]))
+        else:
+            base = read_metadata(own_io, own_io.uri_of(path), path)
+        table = cls(identifier, base, path, own_io)
+        own_io.remember_written(saved["written"])
+        metadata = base
+        for commit in commits_from_json(saved["commits"]):
+            metadata = apply_updates(metadata, commit.updates)
+            table._commits.append(commit)
+        table._superseded = list(saved["superseded"])
+        table._set_metadata(metadata)
+        return table
+
+    @property
+    def created(self) -> bool:
+        """Whether the table is new in this transaction."""
+        return self._base_metadata_path is None
+
+    @property
+    def base(self) -> TableMetadata:
+        """The metadata that the changes are staged on."""
+        return self._base
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything to commit."""
+        return self.created or self.metadata is not self._base
+
+    @property
+    def required(self) -> bool:
+        """Whether nothing is to be committed, but something is required of the table as it is at the commit."""
+        return not self.changed and any(commit.requirements for commit in self._commits)
+
+    @property
+    def base_metadata_path(self) -> str | None:
+        """The metadata file that the changes are staged on; None for a new table."""
+        return self._base_metadata_path
+
+    @property
+    def written_paths(self) -> list[str]:
+        """All files that this table wrote, below the root: what a rollback has to delete."""
+        return self.io.written_paths
+
+    @property
+    def superseded_paths(self) -> list[str]:
+        """Files among `written_paths` that `reapply` made useless; they may be deleted after the commit."""
+        return list(self._superseded)
+
+    def finish(self) -> tuple[str, bytes]:
+        """Path and bytes of the metadata file for the present state, to be written by the caller.
+
+        The name is `<table>/metadata/<sequence>-<uuid>.metadata.json`, numbered on from the file before; the metadata
+        log records that file. The same answer until something changes. An unchanged table gets a file too.
+        """
+        with self._lock:
+            if self._finished is None or self._finished[0] is not self.metadata:
+                if self._finished is not None:
+                    self._superseded.append(self._finished[1])
+                    self._next_file_name = new_file_name(self._base_metadata_path)
+                metadata = self.metadata
+                if self._base_metadata_path is not None:
+                    metadata = with_log_entry(metadata, self.io.uri_of(self._base_metadata_path), self._base)
+                uri = self._metadata_uri()
+                path = self.io.path_of(uri)
+                self._finished = (self.metadata, path, encoder.encode(metadata))
+                cache.put(uri, metadata)
+            return self._finished[1], self._finished[2]
+
+    def reapply(self, newer_metadata_path: str) -> None:
+        """Redo the staged changes on metadata that was committed by somebody else.
+
+        Raises:
+            TableConflict: if they do not hold there; this object is then as it was before.
+        """
+        with self._lock:
+            if self.created:
+                raise TableConflict("assert-create: the table was created by somebody else")
+            newer = read_metadata(self.io, self.io.uri_of(newer_metadata_path), newer_metadata_path)
+            rebase = Rebase(self.table, self._base, newer, self._commits)
+            rebase.run()
+            self._base = newer
+            self._base_metadata_path = newer_metadata_path
+            self._commits = rebase.rebuilt
+            self._superseded += [self.io.path_of(uri) for uri in rebase.replaced]
+            if self._finished is not None:
+                self._superseded.append(self._finished[1])
+            self._finished = None
+            self._next_file_name = new_file_name(newer_metadata_path)
+            self._set_metadata(rebase.metadata)
+
+    def commit(self, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> None:
+        """Stage one commit, by PyIceberg's table or by an engine behind the REST server.
+
+        Raises:
+            CommitFailedException: if a requirement does not hold for what this transaction sees.
+            InvalidLocation, InvalidArgument: for an update that breaks a rule of managed tables (`write_rules.py`).
+        """
+        with self._lock:
+            for requirement in requirements:
+                if isinstance(requirement, AssertCreate) and self.created and not self._commits:
+                    continue
+                requirement.validate(self.metadata)
+            for update in updates:
+                check_update(update, self.metadata, self.io)
+            metadata = apply_updates(self.metadata, updates)
+            if metadata.table_uuid != self.metadata.table_uuid:
+                raise CommitFailedException("the UUID of a managed table is the id of its definition and cannot change")
+            if metadata is self.metadata and not rows_read.get() and not requirements:
+                return
+            self._commits.append(StagedCommit(tuple(requirements), tuple(updates), rows_read.get()))
+            self._set_metadata(metadata)
+
+    def commit_from(
+        self,
+        base: TableMetadata,
+        requirements: Sequence[TableRequirement],
+        updates: Sequence[TableUpdate],
+        added_files: Mapping[int, list[DataFile]] | None = None,
+    ) -> None:
+        """Stage a commit that was made on metadata of this table as it was before, perhaps long before.
+
+        New snapshots are redone on what the table is now, as `reapply` would. Anything else holds if its requirements
+        do. `added_files` are the data files of appends, by the id of their snapshot, as far as the caller has them.
+
+        Raises as `commit` does, and `ValidationException` for rows that do not fit a newer schema.
+        """
+        with self._lock:
+            if base is not self.metadata and any(isinstance(update, AddSnapshotUpdate) for update in updates):
+                self.table.added_files.update(added_files or {})
+                commit = StagedCommit(tuple(requirements), tuple(updates), rows_read.get())
+                rebase = Rebase(self.table, base, self.metadata, [commit])
+                try:
+                    try:
+                        rebase.run()
+                    finally:
+                        self._superseded += [self.io.path_of(uri) for uri in rebase.replaced]
+                except RowConflict as conflict:  # not CommitFailedException: PyIceberg would try again, unchecked
+                    raise ValidationException(f"Requirement failed: {conflict.requirement}") from conflict
+                except TableConflict as conflict:
+                    raise CommitFailedException(f"Requirement failed: {conflict.requirement}") from conflict
+                requirements, updates = rebase.rebuilt[0].requirements, rebase.rebuilt[0].updates
+            self.commit(requirements, updates)
+
+    def _set_metadata(self, metadata: TableMetadata) -> None:
+        self.metadata = metadata
+        self.table.metadata = metadata
+        self.table.metadata_location = self._metadata_uri() if self.created else self.io.uri_of(self._base_path())
+
+    def _base_path(self) -> str:
+        assert self._base_metadata_path is not None
+        return self._base_metadata_path
+
+    def _metadata_uri(self) -> str:
+        """Where the next metadata file goes."""
+        folder = self.metadata.properties.get("write.metadata.path") or f"{self.metadata.location.rstrip('/')}/metadata"
+        return f"{folder.rstrip('/')}/{self._next_file_name}"
+
+
+class StagingCatalog(KeepsOldMetadata, NoopCatalog):
+    """The catalog behind a staged table: it knows this one table, and a commit to it stays in memory."""
+
+    def __init__(self, staged: StagedTable) -> None:
+        super().__init__("trinitylake-staging")
+        self._staged = staged
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        if self.identifier_to_tuple(identifier) != self._staged.identifier:
+            raise NoSuchTableError(f"{identifier} is not the staged table {self._staged.identifier}")
+        return self._staged.table
+
+    def table_exists(self, identifier: str | Identifier) -> bool:
+        return self.identifier_to_tuple(identifier) == self._staged.identifier
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        self._staged.commit(requirements, updates)
+        # Built without validation: that would copy the metadata.
+        return CommitTableResponse.model_construct(
+            metadata=self._staged.metadata, metadata_location=self._staged.table.metadata_location
+        )
+
+    def supports_server_side_planning(self) -> bool:
+        return False
+
+
+def _scoped(io: LakehouseFileIO | Storage | None) -> LakehouseFileIO:
+    if io is None:
+        raise InvalidArgument("a staged table needs the file access of its lakehouse")
+    return io.scoped() if isinstance(io, LakehouseFileIO) else LakehouseFileIO(io)

@@ -1,0 +1,23 @@
+"""Where a managed table may lie below the root of a lakehouse (format §9)."""
+
+from __future__ import annotations
+
+from trinitylake import _core
+from trinitylake.errors import InvalidLocation
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+
+
+def default_location(io: LakehouseFileIO, namespace: str, name: str, id: str) -> str:
+    """Where the lakehouse puts a table of that id (format §9)."""
+    return io.uri_of(_core.managed_table_folder(namespace, name, id).rstrip("/"))
+
+
+def managed_location(io: LakehouseFileIO, location: str) -> str:
+    """A chosen location of a managed table, in the spelling of the root.
+
+    Raises `InvalidLocation` for one outside of the lakehouse, and for the lakehouse's own folders.
+    """
+    path = io.path_of(location.rstrip("/"))
+    if path.startswith("_"):
+        raise InvalidLocation(f"{location!r} cannot be the location of a table: names with '_' are the lakehouse's own")
+    return io.uri_of(path)

@@ -1,0 +1,207 @@
+"""The import of another catalog: its namespaces, tables and views become one version of the lakehouse.
+
+Nothing is copied. A table whose metadata file lies below the root of the lakehouse becomes a managed one; any other
+becomes external: readable, and as its metadata was at the time of the import (format §9). A later import with
+`existing="replace"` takes external tables to their newest metadata. Views are taken over whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, cast
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+
+from trinitylake.definitions import serialize
+from trinitylake.errors import (
+    InvalidArgument,
+    ObjectAlreadyExists,
+    RefusedObject,
+    RegistrationFailed,
+    TrinityLakeError,
+)
+from trinitylake.lakehouse.bulk.definition_writer import READ_THREADS, ObjectRow
+from trinitylake.lakehouse.bulk.registration import Progress, register
+from trinitylake.lakehouse.bulk.target import BulkTarget
+from trinitylake.names import Identifier, namespace_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from trinitylake import _core
+
+Existing = Literal["fail", "skip", "replace"]
+
+SCHEMA = pa.schema(
+    {
+        "kind": pa.string(),
+        "namespace": pa.string(),
+        "name": pa.string(),
+        "definition": pa.binary(),
+        "metadata_location": pa.string(),
+        "properties": pa.map_(pa.string(), pa.string()),
+    }
+)
+
+
+@dataclass(frozen=True)
+class CatalogImport:
+    """What an import made.
+
+    Attributes:
+        version: the version with all of it; None after a dry run, or if there was nothing to import.
+        namespaces, tables, views: their full names, in the order in which the lakehouse lists them.
+        skipped: what existed and was left as it is, as "kind name".
+    """
+
+    version: int | None
+    namespaces: list[str]
+    tables: list[str]
+    views: list[str]
+    skipped: list[str]
+
+
+def import_catalog(
+    lake: BulkTarget,
+    catalog: Catalog,
+    *,
+    namespaces: Iterable[Identifier] | None = None,
+    existing: Existing = "fail",
+    message: str = "",
+    author: str = "",
+    dry_run: bool = False,
+    engine: SparkSession | None = None,
+    file_io_properties: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> CatalogImport:
+    """See `Lakehouse.import_catalog`; `progress` is told about tables and views that were read."""
+    if existing not in ("fail", "skip", "replace"):
+        raise InvalidArgument(f'existing is {existing!r}: expected "fail", "skip" or "replace"')
+    listed = list(_list(catalog, namespaces))
+    skipped = _skipped(lake, listed, existing)
+    wanted = [one for one, skip in zip(listed, skipped, strict=True) if not skip]
+    rows, refused = _read(catalog, wanted, progress)
+    if refused:
+        raise RegistrationFailed.of(refused)
+    version = None
+    if rows:
+        version = register(
+            lake,
+            pa.Table.from_pylist([row._asdict() for row in rows], schema=SCHEMA),
+            message=message or f"import of the catalog {catalog.name}",
+            author=author,
+            replace=existing == "replace",
+            dry_run=dry_run,
+            engine=engine,
+            # What the catalog knows about its storage; never stored.
+            file_io_properties={**catalog.properties, **(file_io_properties or {})},
+        ).version
+    rows.sort(key=lambda row: (row.namespace, row.name))
+    names = {kind: [row.full_name for row in rows if row.kind == kind] for kind in _READERS}
+    left = sorted(f"{one.kind} {one.full_name}" for one, skip in zip(listed, skipped, strict=True) if skip)
+    return CatalogImport(version, names["namespace"], names["table"], names["view"], left)
+
+
+def _list(catalog: Catalog, chosen: Iterable[Identifier] | None) -> Iterator[ObjectRow]:
+    """Everything in the catalog, or in some namespaces and those nested in them; no row has a definition yet."""
+    if chosen is None:
+        waiting = list(catalog.list_namespaces())
+    else:
+        waiting = [tuple(namespace_name(one).split(".")) for one in chosen]
+    seen: set[tuple[str, ...]] = set()
+    while waiting:
+        namespace = waiting.pop()
+        if namespace in seen:
+            continue
+        seen.add(namespace)
+        name = ".".join(namespace)
+        yield ObjectRow("namespace", name, "")
+        views = set(_views(catalog, namespace))
+        yield from (ObjectRow("view", name, view) for view in sorted(views))
+        # Some catalogs list views among the tables.
+        tables = {identifier[-1] for identifier in catalog.list_tables(namespace)} - views
+        yield from (ObjectRow("table", name, table) for table in sorted(tables))
+        waiting += [child for child in catalog.list_namespaces(namespace) if child != namespace]
+
+
+def _views(catalog: Catalog, namespace: tuple[str, ...]) -> list[str]:
+    try:
+        return [identifier[-1] for identifier in catalog.list_views(namespace)]
+    except NotImplementedError:  # a catalog without views
+        return []
+
+
+def _skipped(lake: BulkTarget, rows: list[ObjectRow], existing: Existing) -> list[bool]:
+    """Which objects are left as they are: namespaces that exist, and the others if that is wished.
+
+    Raises `ObjectAlreadyExists` if tables or views exist and that is to be a failure.
+    """
+    version = lake.core.latest()
+    exists = []
+    for row in rows:
+        # One by one: a name that no key can hold is told later, with all others.
+        try:
+            exists.append(version.exists(cast("_core.Kind", row.kind), row.namespace, row.name))
+        except TrinityLakeError:
+            exists.append(False)
+    taken = [row for row, there in zip(rows, exists, strict=True) if there and row.kind != "namespace"]
+    if taken and existing == "fail":
+        more = f", and {len(taken) - 1} more objects of the catalog" if len(taken) > 1 else ""
+        raise ObjectAlreadyExists(f"{taken[0].kind} {taken[0].full_name} exists{more}: skip or replace them")
+    return [there and (row.kind == "namespace" or existing == "skip") for row, there in zip(rows, exists, strict=True)]
+
+
+def _read(
+    catalog: Catalog, rows: list[ObjectRow], progress: Progress | None
+) -> tuple[list[ObjectRow], list[RefusedObject]]:
+    """The rows with what their definitions are made of, and those that cannot be read. In parallel."""
+
+    def read(row: ObjectRow) -> ObjectRow | RefusedObject:
+        try:
+            return _READERS[row.kind](catalog, row)
+        except TrinityLakeError as error:
+            return row.refused(error)
+        except Exception as error:
+            # Whatever the other catalog or its storage raises: the user learns of all objects at once.
+            return RefusedObject(row.kind, row.full_name, "error", f"{type(error).__name__}: {error}")
+
+    found: list[ObjectRow] = []
+    refused: list[RefusedObject] = []
+    with ThreadPoolExecutor(READ_THREADS) as pool:
+        for done, one in enumerate(pool.map(read, rows), 1):
+            if isinstance(one, RefusedObject):
+                refused.append(one)
+            else:
+                found.append(one)
+            if progress is not None:
+                progress(done, len(rows))
+    return found, refused
+
+
+def _read_namespace(catalog: Catalog, row: ObjectRow) -> ObjectRow:
+    properties = dict(catalog.load_namespace_properties(tuple(row.namespace.split("."))))
+    # Where the old catalog puts new tables; here the lakehouse does.
+    properties.pop("location", None)
+    return row._replace(properties={name: str(value) for name, value in properties.items()})
+
+
+def _read_table(catalog: Catalog, row: ObjectRow) -> ObjectRow:
+    table = catalog.load_table((*row.namespace.split("."), row.name))
+    return row._replace(metadata_location=table.metadata_location)
+
+
+def _read_view(catalog: Catalog, row: ObjectRow) -> ObjectRow:
+    from trinitylake.iceberg_storage.view_metadata import view_definition
+
+    view = catalog.load_view((*row.namespace.split("."), row.name))
+    return row._replace(definition=serialize(view_definition(view.metadata)))
+
+
+_READERS: dict[str, Callable[[Catalog, ObjectRow], ObjectRow]] = {
+    "namespace": _read_namespace,
+    "table": _read_table,
+    "view": _read_view,
+}

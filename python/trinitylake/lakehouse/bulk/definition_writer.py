@@ -1,0 +1,139 @@
+"""Definition files for many objects, written by whoever has the rows: this machine, or an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
+
+import pyarrow as pa
+
+from trinitylake import _core
+from trinitylake.core import KeySizes
+from trinitylake.definitions import PARSERS, new_namespace_def, serialize
+from trinitylake.errors import InvalidArgument, RefusedObject, StorageError, TrinityLakeError
+from trinitylake.names import full_name
+
+#: Files that are read at the same time.
+READ_THREADS = 16
+#: Objects whose definitions are in memory at the same time.
+BATCH_OBJECTS = 1_000
+
+#: Kinds of objects that can be registered.
+OBJECT_KINDS = ("namespace", "table", "view")
+
+
+class ObjectRow(NamedTuple):
+    """One object to be registered.
+
+    Attributes:
+        kind: "namespace", "table" or "view".
+        namespace, name: the name is empty for a namespace.
+        location: of a definition file that exists; without one, the rest says what to write.
+        definition: the bytes of the definition.
+        metadata_location: of a table: the URI of its Iceberg metadata file.
+        properties: of a namespace.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    location: str | None = None
+    definition: bytes | None = None
+    metadata_location: str | None = None
+    properties: Mapping[str, str] | None = None
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Any]) -> ObjectRow:
+        """From a row of a table that may lack columns, or hold null in them."""
+        given = {name: columns[name] for name in cls._fields if columns.get(name) is not None}
+        if isinstance(given.get("properties"), list):  # as Arrow has maps
+            given["properties"] = dict(given["properties"])
+        return cls(**{"kind": "", "namespace": "", "name": "", **given})
+
+    @property
+    def full_name(self) -> str:
+        """As people write it."""
+        return full_name(self.namespace, self.name)
+
+    def refused(self, error: TrinityLakeError) -> RefusedObject:
+        """What is said of this object when it cannot be registered."""
+        return RefusedObject(self.kind, self.full_name, error.kind, str(error))
+
+
+@dataclass(frozen=True)
+class DefinitionWriter:
+    """Makes and writes definitions. Can be pickled, with the options of its storage, for tasks.
+
+    Attributes:
+        storage: of the lakehouse.
+        sizes: of the parts of keys.
+        path_max_size_bytes: the longest path of a definition file.
+        file_io_properties: settings of PyIceberg's file access, for metadata outside of the lakehouse.
+    """
+
+    storage: _core.Storage = field(repr=False)
+    sizes: KeySizes
+    path_max_size_bytes: int
+    file_io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def check(self, rows: list[ObjectRow]) -> list[str | RefusedObject]:
+        """As `locate`, without writing: "" is the location of what would be written. Raises `StorageError`."""
+        return [one if isinstance(one, RefusedObject) else "" for one in self.prepare(rows)]
+
+    def prepare(self, rows: Iterable[ObjectRow]) -> Iterator[bytes | RefusedObject | None]:
+        """The definition of each row, None for one that has a location. Files are read in parallel."""
+        with ThreadPoolExecutor(READ_THREADS) as pool:
+            yield from pool.map(self._prepare, rows)
+
+    def locate(self, rows: list[ObjectRow]) -> list[str | RefusedObject]:
+        """The location of each row's definition, which is written if there is none. Raises `StorageError`."""
+        files: list[tuple[str, bytes]] = []
+        located: list[str | RefusedObject] = []
+        for row, prepared in zip(rows, self.prepare(rows), strict=True):
+            if isinstance(prepared, RefusedObject):
+                located.append(prepared)
+                continue
+            if prepared is None:
+                located.append(row.location or "")
+                continue
+            kind = cast("_core.Kind", row.kind)
+            path = _core.definition_path(kind, row.namespace, row.name, self.path_max_size_bytes)
+            files.append((path, prepared))
+            located.append(path)
+        self.storage.put_many(files)
+        return located
+
+    def _prepare(self, row: ObjectRow) -> bytes | RefusedObject | None:
+        try:
+            if row.kind not in OBJECT_KINDS:
+                raise InvalidArgument(f"unknown kind {row.kind!r}: expected {', '.join(OBJECT_KINDS)}")
+            if row.location is not None:
+                return None
+            names = None if row.kind == "namespace" else pa.array([row.name])
+            _core.encode_keys(cast("_core.Kind", row.kind), pa.array([row.namespace]), names, self.sizes)
+            return self._definition(row)
+        except StorageError as error:
+            if error.retryable:  # of no use to tell object by object
+                raise
+            return row.refused(error)
+        except TrinityLakeError as error:
+            return row.refused(error)
+        except FileNotFoundError as error:
+            return row.refused(InvalidArgument(f"{row.metadata_location}: there is no such file ({error})"))
+
+    def _definition(self, row: ObjectRow) -> bytes:
+        if row.definition is not None:
+            PARSERS[row.kind](row.definition, "")
+            return row.definition
+        if row.kind == "namespace":
+            return serialize(new_namespace_def(None, row.properties))
+        if row.kind == "table" and row.metadata_location is not None:
+            from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+            from trinitylake.tables.registered_table import registered_definition
+
+            io = LakehouseFileIO(self.storage)
+            return serialize(registered_definition(io, row.metadata_location, self.file_io_properties))
+        wanted = "location, definition or metadata_location" if row.kind == "table" else "location or definition"
+        raise InvalidArgument(f"a {row.kind} needs a {wanted}")

@@ -1,0 +1,45 @@
+"""Engines that can do bulk work on many machines, found by the session that a user hands over.
+
+An engine is a room above this one, so it is not imported here but named: the module is loaded when a session of its
+package comes. Another engine is one more line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.lakehouse.bulk.target import BulkTarget, Registration
+
+#: The package that a session's class is of -> the module that works with it.
+_MODULES = {"pyspark": "trinitylake.spark.registration"}
+
+
+class Engine(Protocol):
+    """A module that registers objects by the executors of a session."""
+
+    def register(
+        self,
+        session: Any,
+        lake: BulkTarget,
+        objects: Any,
+        /,
+        *,
+        message: str,
+        author: str,
+        replace: bool,
+        dry_run: bool,
+        file_io_properties: Mapping[str, str] | None,
+    ) -> Registration:
+        """See `Lakehouse.register`."""
+
+
+def engine_of(session: object) -> Engine:
+    """The engine that a session belongs to. Raises `InvalidArgument` for what is no session of a known engine."""
+    for ancestor in type(session).__mro__:
+        module = _MODULES.get(ancestor.__module__.partition(".")[0])
+        if module is not None:
+            return cast(Engine, import_module(module))
+    raise InvalidArgument(f"engine must be a session of {' or '.join(_MODULES)}, got {type(session).__name__}")

@@ -1,0 +1,119 @@
+"""Registration of many objects in one version.
+
+A transaction carries its changes through the root's buffer, which suits thousands of objects; this builds the whole
+tree anew, which suits millions. The new tree depends on all of the version before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trinitylake.core import KeySizes
+from trinitylake.errors import InvalidArgument, RefusedObject, RegistrationFailed
+from trinitylake.lakehouse.bulk.definition_writer import BATCH_OBJECTS, OBJECT_KINDS, DefinitionWriter, ObjectRow
+from trinitylake.lakehouse.bulk.engines import engine_of
+from trinitylake.lakehouse.bulk.target import BulkTarget, Registration
+from trinitylake.lakehouse.retries import again_after_lost_races
+from trinitylake.tables.input_rows import read_all
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Columns that every frame of objects has, and those that say what to write where there is no definition file yet.
+REQUIRED = ("kind", "namespace", "name")
+OPTIONAL = ("location", "definition", "metadata_location", "properties")
+
+#: Called with how many objects are done, and how many there are.
+Progress = Callable[[int, int], object]
+
+
+def register(
+    lake: BulkTarget,
+    objects: Any,
+    *,
+    message: str = "",
+    author: str = "",
+    replace: bool = False,
+    dry_run: bool = False,
+    engine: SparkSession | None = None,
+    file_io_properties: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Registration:
+    """See `Lakehouse.register`; `progress` is told about objects whose definitions are written on this machine."""
+    if engine is not None:
+        return engine_of(engine).register(
+            engine,
+            lake,
+            objects,
+            message=message,
+            author=author,
+            replace=replace,
+            dry_run=dry_run,
+            file_io_properties=file_io_properties,
+        )
+    table = read_objects(objects)
+    writer = definition_writer(lake, file_io_properties)
+    if needs_definitions(table.schema.names):
+        table = _with_locations(table, writer, dry_run, progress)
+    counts = {one["values"]: one["counts"] for one in pc.value_counts(table["kind"]).to_pylist()}
+    counted = [counts.get(kind, 0) for kind in OBJECT_KINDS]
+    table = table.select([*REQUIRED, "location"])
+    version = again_after_lost_races(lambda: lake.core.register(table, message, author, replace, dry_run))
+    return Registration(version, *counted)
+
+
+def definition_writer(lake: BulkTarget, file_io_properties: Mapping[str, str] | None) -> DefinitionWriter:
+    """A writer of definitions for a lakehouse."""
+    properties = dict(file_io_properties or {})
+    return DefinitionWriter(lake.storage, key_sizes(lake), lake.definition.file_path_max_size_bytes, properties)
+
+
+def key_sizes(lake: BulkTarget) -> KeySizes:
+    """The longest names of a lakehouse, as plain numbers."""
+    definition = lake.definition
+    return KeySizes(
+        definition.namespace_name_max_size_bytes,
+        definition.table_name_max_size_bytes,
+        definition.view_name_max_size_bytes,
+    )
+
+
+def read_objects(objects: Any) -> pa.Table:
+    """Objects as an Arrow table. Raises `InvalidArgument` for columns that are missing or unknown."""
+    table = read_all(objects.toArrow() if hasattr(objects, "toArrow") else objects)
+    check_columns(table.schema.names)
+    return table
+
+
+def check_columns(names: list[str]) -> None:
+    """Refuses columns that no object has. Raises `InvalidArgument`."""
+    if missing := [name for name in REQUIRED if name not in names]:
+        raise InvalidArgument(f"objects lack the columns {', '.join(missing)}")
+    if unknown := [name for name in names if name not in (*REQUIRED, *OPTIONAL)]:
+        raise InvalidArgument(f"objects have no columns {', '.join(unknown)}; they may have {', '.join(OPTIONAL)}")
+
+
+def needs_definitions(names: list[str]) -> bool:
+    """Whether these columns say that some objects have no definition file yet."""
+    return set(names) != {*REQUIRED, "location"}
+
+
+def _with_locations(table: pa.Table, writer: DefinitionWriter, dry_run: bool, progress: Progress | None) -> pa.Table:
+    """The objects with a location each. Raises `RegistrationFailed` that names all that cannot have one."""
+    refused: list[RefusedObject] = []
+    locations: list[str | None] = []
+    for batch in table.to_batches(max_chunksize=BATCH_OBJECTS):
+        rows = [ObjectRow.of(row) for row in batch.to_pylist()]
+        # Once it is known that nothing will be registered, the rest is only looked at.
+        results = writer.check(rows) if dry_run or refused else writer.locate(rows)
+        refused += [one for one in results if isinstance(one, RefusedObject)]
+        locations += [one if isinstance(one, str) else "" for one in results]
+        if progress is not None:
+            progress(len(locations), table.num_rows)
+    if refused:
+        raise RegistrationFailed.of(refused)
+    return table.select(REQUIRED).append_column("location", pa.array(locations, pa.string()))

@@ -1,0 +1,108 @@
+"""Conditions that must hold when a transaction commits: write, audit, publish, over any number of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from trinitylake.errors import CheckFailed, InvalidArgument
+from trinitylake.lakehouse.reader import Reader
+from trinitylake.lakehouse.sql_check import first_row
+
+Subject = TypeVar("Subject", bound=Reader)
+#: A function that is called with the transaction; what it returns does not hold if it is False.
+Check: TypeAlias = Callable[[Subject], object]
+
+
+class Checks(Generic[Subject]):
+    """The checks of one transaction, in order.
+
+    Args:
+        saved: those that came with a saved transaction. Whoever saved it chose them, so the functions among them run
+            only if they are allowed.
+        allowed: modules, each with those below it, and `module:function`s that may run.
+    """
+
+    def __init__(self, saved: Sequence[str] = (), allowed: Iterable[str] = ()) -> None:
+        self._checks: list[str | Check[Subject]] = list(saved)
+        modules = tuple(allowed)
+        self._refused = [
+            check for check in saved if _is_function_name(check) and not any(_is_of(check, one) for one in modules)
+        ]
+
+    def __bool__(self) -> bool:
+        return bool(self._checks)
+
+    def add(self, check: str | Check[Subject]) -> None:
+        """SQL, the name of a function, or a function. Raises `InvalidArgument` for anything else."""
+        if not (isinstance(check, str) and check.strip()) and not callable(check):
+            raise InvalidArgument(f"a check is SQL, 'package.module:function' or a function, not {check!r}")
+        self._checks.append(check)
+
+    def names(self) -> list[str]:
+        """What can be kept of them when the transaction is saved. Raises `InvalidArgument` for a local function."""
+        return [_name(check) for check in self._checks]
+
+    def require_allowed(self, transaction_id: str) -> None:
+        """Raises `InvalidArgument` if there are functions that must not run here."""
+        if self._refused:
+            modules = sorted({check.partition(":")[0] for check in self._refused})
+            raise InvalidArgument(
+                f"transaction {transaction_id} was saved with checks that are Python functions, and those run only for "
+                f"who allows them: {', '.join(self._refused)}. If they are to be trusted, resume it with "
+                f"allow_checks={modules}"
+            )
+
+    def run(self, transaction: Subject) -> None:
+        """Raises `CheckFailed` for the first that does not hold."""
+        for check in self._checks:
+            if isinstance(check, str) and not _is_function_name(check):
+                _run_sql(transaction, check)
+                continue
+            function = _function(check) if isinstance(check, str) else check
+            if function(transaction) is False:
+                raise CheckFailed(f"check {_label(check)} does not hold; nothing was committed")
+
+
+def _is_function_name(check: str) -> bool:
+    module, colon, name = check.partition(":")
+    return bool(colon) and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
+def _is_of(check: str, allowed: str) -> bool:
+    """Whether a function is the one that is allowed, or of that module, or of one below it."""
+    module = check.partition(":")[0]
+    return allowed in (check, module) or module.startswith(f"{allowed}.")
+
+
+def _function(check: str) -> Check[Any]:
+    module, _, name = check.partition(":")
+    try:
+        function: Check[Any] = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InvalidArgument(f"check {check!r}: {error}") from error
+    return function
+
+
+def _name(check: str | Check[Any]) -> str:
+    if isinstance(check, str):
+        return check
+    name = f"{getattr(check, '__module__', '')}:{getattr(check, '__qualname__', '')}"
+    if not _is_function_name(name) or name.startswith("__main__:"):
+        raise InvalidArgument(
+            f"check {_label(check)} cannot be saved: another process finds functions by 'package.module:function'"
+        )
+    return name
+
+
+def _label(check: str | Check[Any]) -> str:
+    return repr(check) if isinstance(check, str) else str(getattr(check, "__qualname__", check))
+
+
+def _run_sql(transaction: Reader, sql: str) -> None:
+    row = first_row(transaction, sql)
+    if row is None or not row[0]:
+        raise CheckFailed(
+            f"check {sql!r} does not hold: it answered {row[0] if row else 'no row'}; nothing was committed"
+        )

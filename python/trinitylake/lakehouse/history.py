@@ -1,0 +1,210 @@
+"""What happened: the entries of the version log and the difference between two versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from trinitylake.names import full_name
+
+if TYPE_CHECKING:
+    from trinitylake._core import VersionInfo
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedTransaction:
+    """One of the transactions that a version was made of (system key `committed_txns`, format §4)."""
+
+    id: str
+    isolation: str
+    message: str
+    author: str
+    began_at_version: int
+    properties: dict[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One version of the lakehouse.
+
+    `transactions` are in commit order, more than one when writers that waited together shared a version, none for
+    version 0. `rollback_from` is the version that was the latest when this one went back, else None.
+    `created_at` is in UTC and never runs backwards from one version to the next. A version whose file is damaged says
+    so in `problem`, which is "" otherwise; no more is known of it, and its `created_at` is the beginning of 1970.
+    """
+
+    version: int
+    created_at: datetime
+    rollback_from: int | None
+    transactions: tuple[CommittedTransaction, ...]
+    problem: str = ""
+
+    @property
+    def message(self) -> str:
+        """The messages of the transactions, one a line."""
+        return "\n".join(transaction.message for transaction in self.transactions if transaction.message)
+
+    @property
+    def author(self) -> str:
+        """The authors of the transactions, each once, joined with a comma."""
+        return ", ".join(dict.fromkeys(transaction.author for transaction in self.transactions if transaction.author))
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def time_of(millis: int) -> datetime:
+    """Milliseconds since the epoch as a time in UTC, exactly."""
+    return EPOCH + timedelta(milliseconds=millis)
+
+
+def millis_of(time: datetime) -> int:
+    """The inverse of `time_of`, rounded down. A time without a zone is local time, as everywhere in Python.
+
+    At the ends of the calendar, which Python cannot bring into another zone, the zone does not count.
+    """
+    try:
+        instant = time.astimezone(UTC)
+    except (ValueError, OverflowError):
+        instant = time.replace(tzinfo=UTC)
+    return (instant - EPOCH) // timedelta(milliseconds=1)
+
+
+def log_entry(info: VersionInfo) -> LogEntry:
+    """The public form of what the core tells about a version."""
+    return LogEntry(
+        version=info.version,
+        created_at=time_of(info.created_at_millis),
+        rollback_from=info.rollback_from,
+        transactions=tuple(
+            CommittedTransaction(
+                id=transaction.id,
+                isolation=transaction.isolation,
+                message=transaction.message,
+                author=transaction.author,
+                began_at_version=transaction.began_at_version,
+                properties=dict(transaction.properties),
+            )
+            for transaction in info.transactions
+        ),
+        problem=info.problem or "",
+    )
+
+
+class Change(NamedTuple):
+    """An object that differs between two versions. `kind` is "namespace", "table" or "view"."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """What turns version `before` into version `after`: each list sorted by kind and name.
+
+    Truthy if anything differs. Iterates over `(sign, change)` with the signs "+", "-" and "~".
+    """
+
+    before: int
+    after: int
+    added: list[Change]
+    removed: list[Change]
+    changed: list[Change]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+    def __iter__(self) -> Iterator[tuple[str, Change]]:
+        for sign, changes in (("+", self.added), ("-", self.removed), ("~", self.changed)):
+            for change in changes:
+                yield sign, change
+
+    def __str__(self) -> str:
+        return "\n".join(f"{sign} {change}" for sign, change in self)
+
+
+def diff_of(before: int, after: int, rows: Iterable[dict[str, Any]]) -> Diff:
+    """Sort the core's rows (kind, namespace, name, before, after) into a `Diff`."""
+    result = Diff(before, after, [], [], [])
+    for row in rows:
+        change = Change(row["kind"], full_name(row["namespace"], row["name"]))
+        if row["before"] is None:
+            result.added.append(change)
+        elif row["after"] is None:
+            result.removed.append(change)
+        else:
+            result.changed.append(change)
+    for changes in (result.added, result.removed, result.changed):
+        changes.sort()
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionChanges:
+    """What one transaction changed: an entry of `lake.changes()`.
+
+    `position` orders the transactions of one version. `rollback_from` is set for a rollback: then `diff` tells what
+    going back changed.
+    """
+
+    version: int
+    position: int
+    created_at: datetime
+    rollback_from: int | None
+    transaction: CommittedTransaction
+    diff: Diff
+
+
+def changes_of(info: VersionInfo, rows: Iterable[dict[str, Any]]) -> list[TransactionChanges]:
+    """Sort the core's rows (transaction, kind, namespace, name, before, after) by transaction."""
+    entry = log_entry(info)
+    by_transaction: list[list[dict[str, Any]]] = [[] for _ in entry.transactions]
+    for row in rows:
+        if row["transaction"] is not None:
+            by_transaction[row["transaction"]].append(row)
+    return [
+        TransactionChanges(
+            version=entry.version,
+            position=position,
+            created_at=entry.created_at,
+            rollback_from=entry.rollback_from,
+            transaction=transaction,
+            diff=diff_of(entry.version - 1, entry.version, by_transaction[position]),
+        )
+        for position, transaction in enumerate(entry.transactions)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTransaction:
+    """A transaction that waits to be resumed, from `lake.transactions()`."""
+
+    id: str
+    isolation: str
+    message: str
+    author: str
+    properties: dict[str, str] = field(repr=False)
+    base_version: int
+    began_at: datetime
+    expires_at: datetime
+    times_saved: int
+
+
+OutcomeStatus: TypeAlias = Literal["committed", "undone", "rolled back", "not committed", "unknown"]
+
+
+class Outcome(NamedTuple):
+    """What became of a transaction.
+
+    `status` is "committed", with its `version`; "undone": committed in that `version`, and a rollback went back to
+    before it; "rolled back": it was given up, and will never be committed; "not committed": it is not in the log,
+    though a writer that still runs may yet commit it; or "unknown": whatever could tell has expired.
+    """
+
+    status: OutcomeStatus
+    version: int | None

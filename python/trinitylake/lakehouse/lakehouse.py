@@ -1,0 +1,463 @@
+"""The lakehouse: opening it, reading its latest version, writing to it, looking into its history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from os import PathLike
+from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, cast, get_args, overload
+
+from trinitylake import _core
+from trinitylake.arguments import checked, checked_as, text_mapping, texts, version_or_moment
+from trinitylake.errors import InvalidArgument, NotALakehouse, ObjectAlreadyExists, VersionNotFound
+from trinitylake.lakehouse.bulk.statements import BulkStatements
+from trinitylake.lakehouse.history import (
+    Diff,
+    LogEntry,
+    Outcome,
+    SavedTransaction,
+    TransactionChanges,
+    changes_of,
+    diff_of,
+    log_entry,
+    millis_of,
+    time_of,
+)
+from trinitylake.lakehouse.retries import again_after_lost_races
+from trinitylake.lakehouse.settings import (
+    FormatSettings,
+    Isolation,
+    check_isolation,
+    default_isolation,
+    new_lakehouse_def,
+)
+from trinitylake.lakehouse.statements import Statements
+from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.lakehouse.view_at import ViewAt
+
+if TYPE_CHECKING:
+    from trinitylake.definitions import LakehouseDef
+    from trinitylake.lakehouse.relocation import Relocation
+    from trinitylake.lakehouse.stats import Stats
+    from trinitylake.tables.table import Table
+
+Durability = Literal["fsync", "none"]
+Result = TypeVar("Result")
+
+
+@checked
+def create(
+    uri: str | PathLike[str],
+    *,
+    name: str = "",
+    properties: Mapping[str, str] | None = None,
+    exist_ok: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+    durability: Durability | None = None,
+    **settings: Unpack[FormatSettings],
+) -> Lakehouse:
+    """Create a lakehouse: its version 0, without any object.
+
+    Args:
+        uri: the root: a local path (text or `pathlib.Path`), `file://`, `memory://`, `s3://`, `gs://`, `az://` or
+            `abfss://` (format §2).
+        name: for people.
+        properties: anything that should travel with the lakehouse.
+        exist_ok: open the lakehouse, as it is, if there is one.
+        storage_options: credentials, region, endpoint and the like, for the storage. Never written anywhere.
+        durability: on local disk "fsync" (the default) survives a power loss, "none" only a crash of the process.
+        **settings: `order`, `node_file_max_size_bytes` and the others of `FormatSettings` (`lakehouse/settings.py`).
+
+    Raises:
+        ObjectAlreadyExists: there is a lakehouse, and not `exist_ok`.
+        InvalidLocation: the URI is not fully qualified.
+        InvalidArgument: for a bad setting, or a storage that cannot create a file only if it is absent.
+    """
+    from trinitylake.definitions import serialize
+
+    definition = serialize(new_lakehouse_def(name, properties, settings))
+    storage = _core.Storage(str(uri), storage_options, _durability(durability))
+    try:
+        return Lakehouse(_core.Lakehouse.create(storage, definition))
+    except ObjectAlreadyExists:
+        if not exist_ok:
+            raise
+        return Lakehouse(_core.Lakehouse.open(storage))
+
+
+@overload
+def open(
+    uri: str | PathLike[str],
+    *,
+    version: None = None,
+    storage_options: Mapping[str, str] | None = None,
+    durability: Durability | None = None,
+    cache_size_bytes: int | None = None,
+) -> Lakehouse: ...
+@overload
+def open(
+    uri: str | PathLike[str],
+    *,
+    version: int,
+    storage_options: Mapping[str, str] | None = None,
+    durability: Durability | None = None,
+    cache_size_bytes: int | None = None,
+) -> ViewAt: ...
+@checked
+def open(
+    uri: str | PathLike[str],
+    *,
+    version: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    durability: Durability | None = None,
+    cache_size_bytes: int | None = None,
+) -> Lakehouse | ViewAt:
+    """Open a lakehouse, or one version of it, which stays as it is.
+
+    Where the newest version is damaged, the lakehouse opens all the same: the versions before it can be read by their
+    number, `log` shows the gap, and whatever needs the newest version raises `CorruptFile`.
+
+    Args:
+        uri: as for `create`.
+        version: the number of a version, for the frozen view that `lake.at(version=...)` gives.
+        storage_options: as for `create`.
+        durability: as for `create`.
+        cache_size_bytes: memory for decoded tree nodes.
+
+    Raises:
+        NotALakehouse: there is none at `uri`.
+        UnsupportedVersion: it was written by a newer major version of the format.
+    """
+    storage = _core.Storage(str(uri), storage_options, _durability(durability))
+    try:
+        lake = Lakehouse(_core.Lakehouse.open(storage, cache_size_bytes))
+    except NotALakehouse as error:
+        raise NotALakehouse(f"{storage.root}: {error}") from None
+    return lake if version is None else lake.at(version=version)
+
+
+class Lakehouse(BulkStatements, Statements):
+    """An open lakehouse, from `create` or `open`. Safe to share between threads.
+
+    Reading methods answer from the latest version, looked up with one request at each call; `at(...)` keeps one
+    version still. Statements called here, and writes to tables opened here, are each a transaction of their own,
+    started again on the newer version if another writer was faster.
+
+    Attributes:
+        core: the handle of the core, for catalogs, servers and engines.
+    """
+
+    def __init__(self, core: _core.Lakehouse) -> None:
+        self.core = core
+        self._storage = core.storage
+        self._isolation_of: tuple[bytes, Isolation] = (b"", "snapshot")
+
+    # What it is
+
+    @property
+    def uri(self) -> str:
+        """The root, fully qualified, with a `/` at its end."""
+        return self.storage.root
+
+    @property
+    def version(self) -> int:
+        """The number of the latest version."""
+        return self.core.latest().number
+
+    @property
+    def definition(self) -> LakehouseDef:
+        """The latest `LakehouseDef` (format §6): every setting; also the `config` of `trinitylake.core`'s encoders."""
+        from trinitylake.definitions import parse_lakehouse_def
+
+        return parse_lakehouse_def(self.core.latest().definition)
+
+    @property
+    def name(self) -> str:
+        """The name it was given, or ""."""
+        return self.definition.name
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties it was given."""
+        return dict(self.definition.properties)
+
+    def stats(self) -> Stats:
+        """Counts of objects and tree nodes in the latest version."""
+        return self.at().stats()
+
+    # Writing
+
+    @checked_as(properties=text_mapping)
+    def begin(
+        self,
+        *,
+        isolation: Isolation | None = None,
+        message: str = "",
+        author: str = "",
+        id: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Transaction:
+        """Begin a transaction on the latest version, to be ended with its `commit` or `rollback`.
+
+        Args:
+            isolation: "snapshot" fails on what both wrote, "serializable" also on what this one read and another
+                wrote; the lakehouse's default if not given.
+            message: kept in the log.
+            author: kept in the log.
+            properties: kept in the log.
+            id: of `[A-Za-z0-9._-]{1,100}`: makes the commit exactly-once, because an id commits only once ever.
+        """
+        base = self.core.latest()
+        return Transaction(
+            self.core,
+            self.core.begin(
+                isolation=self._default_isolation(base) if isolation is None else check_isolation(isolation),
+                id=id,
+                message=message,
+                author=author,
+                properties=properties,
+                base=base,
+            ),
+        )
+
+    @checked_as(properties=text_mapping)
+    def transaction(
+        self,
+        *,
+        isolation: Isolation | None = None,
+        message: str = "",
+        author: str = "",
+        id: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Transaction:
+        """`begin`, to be written in a `with` statement: commits at its end, rolls back on an exception."""
+        return self.begin(isolation=isolation, message=message, author=author, id=id, properties=properties)
+
+    # Transactions that outlive their process
+
+    @checked
+    def resume(self, id: str, *, allow_checks: str | Iterable[str] = ()) -> Transaction:
+        """Go on with a transaction that `Transaction.save` handed over, in any process.
+
+        One that has been committed says so: its `commit` answers with the version again.
+
+        Args:
+            id: of the transaction.
+            allow_checks: modules whose functions may run as checks, each with the modules below it, or
+                `package.module:function`. Whoever saved the transaction chose its checks; those that are Python
+                functions run in this process, so `commit` refuses them unless they are allowed here.
+
+        Raises:
+            ObjectNotFound: none was saved under that id, or it was rolled back.
+            TransactionExpired: it was saved too long ago.
+            CommitConflict: it was committed, and then undone by a rollback, which is the winner.
+        """
+        allowed = texts(allow_checks, "allow_checks")
+        return Transaction(self.core, self.core.resume(id), allowed)
+
+    def transactions(self) -> list[SavedTransaction]:
+        """The saved transactions that can be resumed, by id."""
+        return [
+            SavedTransaction(
+                id=saved.id,
+                isolation=saved.isolation,
+                message=saved.message,
+                author=saved.author,
+                properties=dict(saved.properties),
+                base_version=saved.base_version,
+                began_at=time_of(saved.began_at_millis),
+                expires_at=time_of(saved.expire_at_millis),
+                times_saved=saved.sequence,
+            )
+            for saved in self.core.saved_transactions()
+        ]
+
+    @checked
+    def outcome(self, transaction_id: str) -> Outcome:
+        """What became of a transaction, after a `CommitStateUnknown` or the death of its process."""
+        return Outcome(*self.core.outcome(transaction_id))
+
+    @checked
+    def is_used(self, transaction_id: str) -> bool:
+        """Whether a transaction with that chosen id is committed in a version that is kept, undone since or not.
+
+        One look-up in the latest version, where `outcome` reads the log. Raises `InvalidName` for what is no id.
+        """
+        return self.core.is_recorded(transaction_id)
+
+    @checked
+    def rollback(self, version: int, *, message: str = "", author: str = "") -> int:
+        """Make a new version with the content of an older one; returns its number. History stays as it is.
+
+        Transactions that committed since are undone, and their ids stay used.
+
+        Raises `VersionNotFound` or `VersionExpired`.
+        """
+        return self.core.rollback(version, message, author)
+
+    @checked_as(before=version_or_moment)
+    def expire(self, *, before: int | datetime | None = None, dry_run: bool = False) -> list[int]:
+        """Delete old versions; returns their numbers, ascending.
+
+        Without `before`, those that retention no longer keeps (`maximum_version_age_millis`,
+        `minimum_versions_to_keep`); else all older than that version or moment. With `dry_run` nothing is deleted.
+        A saved transaction that can still be resumed keeps the version it began on and all since. Ids of
+        transactions that committed in what is deleted can be used again.
+        Files that only they reached are for `vacuum`.
+        """
+        if isinstance(before, datetime):
+            try:
+                before = self._version_at(before).number
+            except VersionNotFound:  # there is nothing that old
+                return []
+        return self.core.expire(before, dry_run)
+
+    @checked
+    def relocate(
+        self,
+        *,
+        rewrite: bool = True,
+        former: str | PathLike[str] | Iterable[str | PathLike[str]] = (),
+        dry_run: bool = False,
+        message: str = "",
+        author: str = "",
+    ) -> Relocation:
+        """Record the present root, after the lakehouse was moved or copied; until then it can only be read.
+
+        All of it is one version. Files that are named below a former root are read below the present one from then on,
+        in older versions too, and never at the old place. Other engines do not know that, so by default the Iceberg
+        files of every managed table that name other files are written anew: metadata, manifest lists, manifests, and
+        position deletes in Parquet, whose rows name data files. Data files, equality deletes and statistics name none.
+
+        Args:
+            rewrite: False leaves the files of tables as they are: quick, and enough for this library and its server.
+            former: roots where a lakehouse lay that has never recorded any, because an older release made it.
+            dry_run: read everything, say what would be done, and write nothing.
+            message: for the log.
+            author: for the log.
+
+        It can be repeated: what names the present root already is left alone. Tables that cannot be read are skipped
+        and told. If it breaks off, everything is as before.
+
+        Raises:
+            CommitConflict: somebody else relocated the lakehouse, or changed a table that is written anew.
+            InvalidLocation: for a bad root.
+        """
+        from trinitylake.lakehouse.relocation import relocate, storage_with
+
+        roots = cast("tuple[str, ...]", former)
+        done = relocate(self, rewrite=rewrite, former=roots, dry_run=dry_run, message=message, author=author)
+        if roots and not dry_run:  # what this handle reads may be named below them
+            self.core = _core.Lakehouse.open(storage_with(self._storage, done.former_roots))
+            self._storage = self.core.storage
+        return done
+
+    # History
+
+    @checked
+    def at(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> ViewAt:
+        """One version, frozen: the one of that number, the newest at `timestamp`, or the latest if neither is given.
+
+        `timestamp` is a datetime or ISO 8601 text; without a time zone it is local time.
+
+        Raises:
+            VersionNotFound: there is no such version, or none that old.
+            VersionExpired: it has passed its retention.
+        """
+        if version is not None and timestamp is not None:
+            raise InvalidArgument("give a version or a timestamp, not both")
+        if version is not None:
+            return ViewAt(self.storage, self.core.version(version))
+        if timestamp is not None:
+            return ViewAt(self.storage, self._version_at(_datetime(timestamp)))
+        return ViewAt(self.storage, self.core.latest())
+
+    @checked
+    def log(self, limit: int | None = 20, *, before: int | None = None) -> list[LogEntry]:
+        """The newest versions, newest first; all that are retained if `limit` is None; older than `before` if given.
+
+        One that cannot be read is a gap, told in its `problem`.
+        """
+        return [log_entry(info) for info in self.core.log(limit, before)]
+
+    @checked
+    def diff(self, before: int, after: int | None = None) -> Diff:
+        """Objects that differ between two versions; `after` is the latest if not given.
+
+        The cost is in proportion to the change, not to the size of the lakehouse. Raises as `at` does.
+        """
+        older = self.core.version(before)
+        newer = self.core.latest() if after is None else self.core.version(after)
+        return diff_of(older.number, newer.number, older.diff(newer).to_pylist())
+
+    @checked
+    def changes(self, since: int, until: int | None = None) -> Iterator[TransactionChanges]:
+        """What each transaction changed, in commit order, from the version after `since` to the latest or `until`.
+
+        The feed for whoever follows the lakehouse: go on with the `version` of the last entry that was seen. Versions
+        are read as the iterator advances. Raises `VersionExpired` if `since` is older than what is kept.
+        """
+        last = self.core.latest().number if until is None else until
+        previous = self.core.version(since)
+        for number in range(since + 1, last + 1):
+            version = self.core.version(number)
+            yield from changes_of(version.info, version.changes(previous).to_pylist())
+            previous = version
+
+    # What the shared halves need
+
+    @property
+    def storage(self) -> _core.Storage:
+        return self._storage
+
+    def state(self) -> _core.Version:
+        return self.core.latest()
+
+    def _table(self, namespace: str, name: str, definition: bytes) -> Table:
+        from trinitylake.tables.autocommit_table import AutocommitTable
+
+        return AutocommitTable(self, namespace, name, definition)
+
+    def execute(self, statement: Callable[[Transaction], Result]) -> Result:
+        """Run a statement in a transaction of its own, on newer versions again as long as it loses races."""
+
+        def attempt() -> Result:
+            with self.begin() as transaction:
+                return statement(transaction)
+
+        return again_after_lost_races(attempt)
+
+    def _version_at(self, time: datetime) -> _core.Version:
+        millis = millis_of(time)
+        if millis < 0:
+            raise VersionNotFound(f"no version is as old as {time.isoformat()}")
+        return self.core.version_at(millis)
+
+    def _default_isolation(self, version: _core.Version) -> Isolation:
+        definition = version.definition
+        if self._isolation_of[0] != definition:
+            from trinitylake.definitions import parse_lakehouse_def
+
+            self._isolation_of = definition, default_isolation(parse_lakehouse_def(definition))
+        return self._isolation_of[1]
+
+    def __repr__(self) -> str:
+        return f"Lakehouse({self.uri!r})"
+
+
+def _durability(value: object) -> Durability | None:
+    for durability in get_args(Durability):
+        if value == durability:
+            return cast(Durability, durability)
+    if value is not None:
+        raise InvalidArgument(f"durability must be 'fsync' or 'none', got {value!r}")
+    return None
+
+
+def _datetime(timestamp: datetime | str) -> datetime:
+    if isinstance(timestamp, datetime):
+        return timestamp
+    try:
+        return datetime.fromisoformat(timestamp)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"expected a datetime or ISO 8601 text, got {timestamp!r}") from error

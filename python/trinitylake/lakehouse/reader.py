@@ -1,0 +1,145 @@
+"""Reading the catalog: the same methods on the lakehouse (latest), on `at(...)` (frozen) and in a transaction.
+
+Identifiers are strings such as `"nyc.flights"` or tuples (`names.py`). Names come back full and sorted
+bytewise. A name that no key can hold raises `InvalidName` everywhere (format §4).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+
+from trinitylake.errors import CorruptFile, ObjectNotFound
+from trinitylake.lakehouse.namespace import Namespace
+from trinitylake.lakehouse.view import View
+from trinitylake.names import Identifier, check_text, full_name, namespace_name, split
+
+if TYPE_CHECKING:
+    from trinitylake import _core
+    from trinitylake.tables.table import Table
+
+
+Kind: TypeAlias = Literal["namespace", "table", "view"]
+
+
+class Reader(ABC):
+    """The reading half of a lakehouse, over whatever answers for one state of the tree.
+
+    `storage`, `state`, `read_definition` and `located` are for catalogs, servers and engines that are built on it.
+    """
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def storage(self) -> _core.Storage:
+        """The files of the lakehouse."""
+
+    @abstractmethod
+    def state(self) -> _core.Version | _core.Transaction:
+        """What the next reading method reads, as the core has it: one version, or an open transaction."""
+
+    @abstractmethod
+    def _table(self, namespace: str, name: str, definition: bytes) -> Table:
+        """A table of that state, given its definition."""
+
+    def exists(self, identifier: Identifier) -> bool:
+        """Whether there is a namespace (one part), or a table, view or nested namespace of that name."""
+        return self.kind(identifier) is not None
+
+    def kind(self, identifier: Identifier) -> Kind | None:
+        """What has that name: "table", "view", "namespace", or None if nothing has."""
+        state = self.state()
+        check_text(identifier)
+        if isinstance(identifier, str):
+            namespace, _, name = identifier.rpartition(".")
+        else:
+            namespace, name = ".".join(identifier[:-1]), identifier[-1]
+            identifier = f"{namespace}.{name}" if namespace else name
+        if namespace:
+            if state.exists("table", namespace, name):
+                return "table"
+            if state.exists("view", namespace, name):
+                return "view"
+        return "namespace" if state.exists("namespace", identifier) else None
+
+    def namespaces(self, parent: Identifier | None = None) -> list[str]:
+        """Full names of all namespaces, or of those below `parent` at any depth.
+
+        Raises `ObjectNotFound` if there is neither a namespace `parent` nor anything below it.
+        """
+        state = self.state()
+        above = None if parent is None else namespace_name(parent)
+        names: list[str] = state.list("namespace", above).column(0).to_pylist()
+        if above is not None and not names and not state.exists("namespace", above):
+            raise ObjectNotFound(f"namespace {above} does not exist")
+        return names
+
+    def namespace(self, identifier: Identifier) -> Namespace:
+        """A namespace and its properties. Raises `ObjectNotFound`."""
+        from trinitylake.definitions import parse_namespace_def
+
+        name = namespace_name(identifier)
+        with self.located("namespace", name):
+            definition = parse_namespace_def(self.read_definition("namespace", name))
+        return Namespace(name, definition.id, dict(definition.properties))
+
+    def tables(self, namespace: Identifier | None = None) -> list[str]:
+        """Full names of the tables in exactly that namespace, or in all. Raises `ObjectNotFound` for the namespace."""
+        return self._names("table", namespace)
+
+    def views(self, namespace: Identifier | None = None) -> list[str]:
+        """Full names of the views in exactly that namespace, or in all. Raises `ObjectNotFound` for the namespace."""
+        return self._names("view", namespace)
+
+    def table(self, identifier: Identifier) -> Table:
+        """A table. Raises `ObjectNotFound`."""
+        namespace, name = split(identifier)
+        with self.located("table", namespace, name):
+            return self._table(namespace, name, self.read_definition("table", namespace, name))
+
+    def view(self, identifier: Identifier) -> View:
+        """A view. Raises `ObjectNotFound`."""
+        from trinitylake.definitions import parse_view_def
+
+        namespace, name = split(identifier)
+        with self.located("view", namespace, name):
+            return View(namespace, name, parse_view_def(self.read_definition("view", namespace, name)))
+
+    def _names(self, kind: Literal["table", "view"], within: Identifier | None) -> list[str]:
+        state = self.state()
+        namespace = None if within is None else namespace_name(within)
+        rows = state.list(kind, namespace)
+        if namespace is not None and not rows.num_rows and not state.exists("namespace", namespace):
+            raise ObjectNotFound(f"namespace {namespace} does not exist")
+        return [
+            f"{one}.{name}" for one, name in zip(rows.column(0).to_pylist(), rows.column(1).to_pylist(), strict=True)
+        ]
+
+    def read_definition(self, kind: Kind, namespace: str, name: str = "") -> bytes:
+        """The bytes of an object's definition file (format §6). Raises `ObjectNotFound`."""
+        state = self.state()
+        definition = state.read(kind, namespace, name)
+        if definition is None and kind == "namespace":
+            raise ObjectNotFound(f"namespace {namespace} does not exist")
+        if definition is None:
+            other: Literal["table", "view"] = "view" if kind == "table" else "table"
+            hint = f", but there is a {other} of that name" if state.exists(other, namespace, name) else ""
+            raise ObjectNotFound(f"{kind} {full_name(namespace, name)} does not exist{hint}")
+        return definition
+
+    @contextmanager
+    def located(self, kind: Kind, namespace: str, name: str = "") -> Iterator[None]:
+        """Have a `CorruptFile` that leaves the block name the definition file, which the parser does not know."""
+        try:
+            yield
+        except CorruptFile as error:
+            state = self.state()
+            # What a transaction wrote itself is whole, so a damaged file is one that its base version names.
+            version = cast("_core.Version", getattr(state, "base", state))
+            path = version.locate(kind, namespace, name)
+            if error.path or path is None:
+                raise
+            raise CorruptFile(f"{path}: {error}", path=path) from error

@@ -1,0 +1,177 @@
+"""A lakehouse that was moved or copied: recording where it lies, and bringing its tables along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from trinitylake import _core
+from trinitylake.errors import CorruptFile
+from trinitylake.names import full_name
+
+if TYPE_CHECKING:
+    from trinitylake.definitions import TableDef
+    from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+    from trinitylake.lakehouse.transaction import Transaction
+
+#: Called with how many tables were looked at, and how many there are.
+OnProgress = Callable[[int, int], object]
+
+#: Tables that are rewritten at a time.
+_PARALLEL_TABLES = 8
+#: Definitions that are in memory at a time.
+_BATCH_TABLES = 1000
+
+
+class Relocatable(Protocol):
+    """What is needed of a lakehouse."""
+
+    @property
+    def uri(self) -> str:
+        """The present root."""
+
+    @property
+    def storage(self) -> _core.Storage:
+        """The files of the lakehouse."""
+
+    def begin(self, *, message: str, author: str) -> Transaction:
+        """A transaction on the latest version."""
+
+
+class SkippedTable(NamedTuple):
+    """A table that stays as it is, and why. The lakehouse reads it as before, as far as it can be read."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Relocation:
+    """What `Lakehouse.relocate` did, or would do.
+
+    Attributes:
+        root: the present root, which is recorded now.
+        former_roots: where the lakehouse lay before; files that older versions name there are read below `root`.
+        version: the version that all of it is; None after a dry run, or if there was nothing to do.
+        tables: full names of the managed tables whose Iceberg files were written anew, sorted.
+        files: how many files: metadata, manifest lists, manifests, position deletes.
+        skipped: managed tables that could not be written anew.
+    """
+
+    root: str
+    former_roots: tuple[str, ...]
+    version: int | None
+    tables: tuple[str, ...]
+    files: int
+    skipped: tuple[SkippedTable, ...]
+
+
+class _Rewritten(NamedTuple):
+    """One table: its new metadata file, None if it needs none, and how many files that took."""
+
+    name: str
+    metadata_path: str | None = None
+    files: int = 0
+    reason: str = ""
+
+
+def relocate(
+    lake: Relocatable,
+    *,
+    rewrite: bool = True,
+    former: Sequence[str] = (),
+    dry_run: bool = False,
+    message: str = "",
+    author: str = "",
+    on_progress: OnProgress | None = None,
+) -> Relocation:
+    """See `Lakehouse.relocate`; `on_progress` is told about tables."""
+    from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+
+    former = [_core.normalize_root(root) for root in former]
+    storage = storage_with(lake.storage, former)
+    io = LakehouseFileIO(storage)
+    transaction = lake.begin(message=message or f"relocated to {lake.uri}", author=author)
+    version = None
+    try:
+        is_new = transaction.state().relocate(list(former))
+        done = _rewrite_tables(transaction, io, dry_run, on_progress) if rewrite else []
+        if not dry_run and (is_new or any(one.metadata_path for one in done)):
+            version = transaction.commit()
+        else:
+            transaction.rollback()
+    except BaseException:
+        if transaction.is_open:
+            transaction.rollback()
+        if transaction.files_are_unreachable:
+            io.discard()
+        raise
+    return Relocation(
+        lake.uri,
+        tuple(storage.other_roots),
+        version,
+        tuple(one.name for one in done if one.metadata_path),
+        sum(one.files for one in done),
+        tuple(SkippedTable(one.name, one.reason) for one in done if one.reason),
+    )
+
+
+def storage_with(storage: _core.Storage, former: Sequence[str]) -> _core.Storage:
+    """The same storage, where files may be named below these roots too. Raises `InvalidLocation` for a bad one."""
+    root, options, durability, other_roots = storage.__getnewargs__()
+    return _core.Storage(root, options, durability, list(dict.fromkeys([*other_roots, *former]))) if former else storage
+
+
+def _rewrite_tables(
+    transaction: Transaction, io: LakehouseFileIO, dry_run: bool, on_progress: OnProgress | None
+) -> list[_Rewritten]:
+    """Write the files of all managed tables anew, and put their definitions into the transaction."""
+    from trinitylake.definitions import (
+        MANAGED,
+        METADATA_LOCATION,
+        PREVIOUS_METADATA_LOCATION,
+        parse_table_def,
+        serialize,
+    )
+    from trinitylake.iceberg_storage.relocation import TableRelocation
+    from trinitylake.tables.table_definition import metadata_path
+
+    base = transaction.state().base
+    listing = base.list("table")
+    names = list(zip(listing.column(0).to_pylist(), listing.column(1).to_pylist(), strict=True))
+    done: list[_Rewritten] = []
+
+    def rewrite(name: str, definition: TableDef) -> _Rewritten:
+        own_io = io.part()
+        relocation = TableRelocation(own_io, dry_run=dry_run)
+        try:
+            path = relocation.run(metadata_path(definition, name))
+        except (CorruptFile, FileNotFoundError, ValueError) as error:
+            # It could not be read before either, or only by this lakehouse; the others need not wait for it.
+            own_io.discard()
+            return _Rewritten(name, reason=str(error))
+        return _Rewritten(name, path, relocation.files)
+
+    with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
+        for start in range(0, len(names), _BATCH_TABLES):
+            batch = names[start : start + _BATCH_TABLES]
+            definitions = [parse_table_def(data or b"") for data in base.read_many("table", batch)]
+            managed = [
+                (*name, definition)
+                for name, definition in zip(batch, definitions, strict=True)
+                if definition.table_type == MANAGED
+            ]
+            full_names = [full_name(namespace, name) for namespace, name, _ in managed]
+            rewritten = pool.map(rewrite, full_names, [definition for *_, definition in managed])
+            for (namespace, name, definition), one in zip(managed, rewritten, strict=True):
+                done.append(one)
+                if one.metadata_path is not None and not dry_run:
+                    locations = definition.format_properties
+                    locations[PREVIOUS_METADATA_LOCATION] = locations[METADATA_LOCATION]
+                    locations[METADATA_LOCATION] = one.metadata_path
+                    transaction.state().replace("table", namespace, name, serialize(definition))
+            if on_progress is not None:
+                on_progress(start + len(batch), len(names))
+    return done

@@ -1,0 +1,409 @@
+"""The writing half of a lakehouse: every statement that changes the catalog.
+
+In a transaction a statement takes part in it; on the lakehouse it is a transaction of its own. Each is checked at
+once against what the transaction sees: `ObjectNotFound`, `ObjectAlreadyExists`, `NamespaceNotEmpty` and
+`InvalidName` come from the statement, a race lost to another writer from the commit (format §8).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, TypeVar, Unpack
+
+from trinitylake.arguments import checked, checked_as, table_properties, texts
+from trinitylake.errors import InvalidArgument
+from trinitylake.lakehouse.namespace import Namespace
+from trinitylake.lakehouse.reader import Reader
+from trinitylake.lakehouse.settings import Settings, apply_settings
+from trinitylake.lakehouse.view import View
+from trinitylake.names import Identifier, full_name, namespace_name, split
+from trinitylake.properties import OWN_PROPERTY_PREFIX, change_properties
+
+if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.table.sorting import SortOrder
+
+    from trinitylake import _core
+    from trinitylake.definitions import SchemaLike
+    from trinitylake.tables.staged_tables import StagedTables
+    from trinitylake.tables.table import Table
+
+Result = TypeVar("Result")
+
+
+class Statements(Reader):
+    """Statements over namespaces, tables and views."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def execute(self, statement: Callable[[OpenTransaction], Result]) -> Result:
+        """Run a statement: in this transaction, or in one of its own that commits when it ends."""
+
+    # Namespaces
+
+    @checked
+    def create_namespace(
+        self, identifier: Identifier, properties: Mapping[str, str] | None = None, *, exist_ok: bool = False
+    ) -> Namespace:
+        """Create a namespace; the ones above a nested one need not exist.
+
+        Raises `ObjectAlreadyExists` unless `exist_ok`, which leaves an existing one as it is.
+        """
+        from trinitylake.definitions import new_namespace_def, serialize
+
+        name = namespace_name(identifier)
+
+        def statement(transaction: OpenTransaction) -> Namespace:
+            core = transaction.state()
+            if exist_ok and core.exists("namespace", name):
+                return transaction.namespace(name)
+            definition = new_namespace_def(None, properties)
+            core.create("namespace", name, "", serialize(definition))
+            return Namespace(name, definition.id, dict(definition.properties))
+
+        return self.execute(statement)
+
+    @checked
+    def alter_namespace(
+        self,
+        identifier: Identifier,
+        properties: Mapping[str, str] | None = None,
+        *,
+        remove_properties: Iterable[str] = (),
+    ) -> Namespace:
+        """Set and remove properties of a namespace, leaving the others as they are. Raises `ObjectNotFound`."""
+        from trinitylake.definitions import parse_namespace_def, serialize
+
+        name = namespace_name(identifier)
+        removed = list(remove_properties)
+
+        def statement(transaction: OpenTransaction) -> Namespace:
+            with transaction.located("namespace", name):
+                definition = parse_namespace_def(transaction.read_definition("namespace", name))
+            change_properties(definition.properties, properties, removed)
+            transaction.state().replace("namespace", name, "", serialize(definition))
+            return Namespace(name, definition.id, dict(definition.properties))
+
+        return self.execute(statement)
+
+    @checked
+    def drop_namespace(self, identifier: Identifier, *, cascade: bool = False, missing_ok: bool = False) -> None:
+        """Drop a namespace, with `cascade` together with its tables, views and nested namespaces.
+
+        Raises `NamespaceNotEmpty` without `cascade`, and `ObjectNotFound` unless `missing_ok`.
+        """
+        name = namespace_name(identifier)
+
+        def statement(transaction: OpenTransaction) -> None:
+            core = transaction.state()
+            if missing_ok and not core.exists("namespace", name):
+                return
+            if cascade and core.exists("namespace", name):
+                for one in [*reversed(transaction.namespaces(name)), name]:
+                    for table in core.list("table", one).column(1).to_pylist():
+                        transaction.drop_table((one, table))
+                    for view in core.list("view", one).column(1).to_pylist():
+                        core.drop("view", one, view)
+                    if one != name:
+                        core.drop("namespace", one)
+            core.drop("namespace", name)
+
+        self.execute(statement)
+
+    # Tables
+
+    @checked_as(properties=table_properties)
+    def create_table(
+        self,
+        identifier: Identifier,
+        schema: SchemaLike,
+        *,
+        partition_spec: PartitionSpec | str | Iterable[str] | None = None,
+        sort_order: SortOrder | str | Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        primary_key: str | Iterable[str] = (),
+        exist_ok: bool = False,
+    ) -> Table:
+        """Create a managed Iceberg table (format §9), empty.
+
+        Args:
+            identifier: its namespace must exist.
+            schema: a TrinityLake, pyarrow or pyiceberg schema, a mapping of column to SQL type, or Arrow data of
+                which only the schema is used.
+            partition_spec: a pyiceberg `PartitionSpec`, or expressions: `["month(ts)", "bucket(16, id)", "carrier"]`.
+            sort_order: a pyiceberg `SortOrder`, or expressions: `["dep_time desc", "carrier"]`.
+            properties: Iceberg table properties.
+            primary_key: the columns that identify a row, which makes them required; `upsert` matches on them.
+            exist_ok: return the table if it exists, as it is.
+
+        Raises `ObjectAlreadyExists` (for a view of that name too), `ObjectNotFound` for the namespace, and
+        `InvalidArgument` for a schema that Iceberg cannot have, or an expression that cannot be read or has no column.
+        """
+        from trinitylake.definitions import as_schema
+        from trinitylake.tables.partitioning_and_sorting import words
+
+        namespace, name = split(identifier)
+        # Read once, before the first attempt: a generator or a stream is empty in the second.
+        declared = as_schema(schema)
+        spec, order = words(partition_spec, "partition_spec"), words(sort_order, "sort_order")
+        keys = texts(primary_key, "primary_key")
+        given = dict(properties or {})
+
+        def statement(transaction: OpenTransaction) -> None:
+            if not (exist_ok and transaction.state().exists("table", namespace, name)):
+                transaction.staged_tables.create(namespace, name, declared, spec, order, given, keys)
+
+        self.execute(statement)
+        return self.table((namespace, name))
+
+    @checked
+    def create_external_table(
+        self,
+        identifier: Identifier,
+        metadata_location: str | PathLike[str],
+        *,
+        properties: Mapping[str, str] | None = None,
+    ) -> Table:
+        """Create a read-only table over Iceberg metadata elsewhere (format §9).
+
+        `metadata_location` is the URI of an Iceberg `*.metadata.json`. The table stays at it until
+        `alter_table(identifier, metadata_location=…)`.
+        """
+        namespace, name = split(identifier)
+
+        def statement(transaction: OpenTransaction) -> None:
+            transaction.staged_tables.create_external(namespace, name, str(metadata_location), properties or {})
+
+        self.execute(statement)
+        return self.table((namespace, name))
+
+    @checked
+    def register_federated_table(
+        self,
+        identifier: Identifier,
+        catalog_properties: Mapping[str, str],
+        *,
+        table: Identifier | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Table:
+        """Make a table of another catalog readable and writable under a name of this one (format §9).
+
+        `catalog_properties` are what `pyiceberg.catalog.load_catalog` takes; `table` is the name over there, the same
+        as here unless given. Its writes go to the other catalog at once: no isolation, no rollback, no time travel.
+        """
+        namespace, name = split(identifier)
+
+        there = full_name(namespace, name) if table is None else full_name(*split(table))
+
+        def statement(transaction: OpenTransaction) -> None:
+            transaction.staged_tables.create_federated(namespace, name, catalog_properties, there, properties or {})
+
+        self.execute(statement)
+        return self.table((namespace, name))
+
+    @checked_as(properties=table_properties)
+    def alter_table(
+        self,
+        identifier: Identifier,
+        properties: Mapping[str, str] | None = None,
+        *,
+        remove_properties: Iterable[str] = (),
+        metadata_location: str | PathLike[str] | None = None,
+    ) -> None:
+        """Set and remove table properties; move an external table to newer metadata.
+
+        The schema is changed with `table.update_schema()`. Raises `ObjectNotFound`, and `InvalidArgument` for a
+        `metadata_location` where the table is not external.
+        """
+        namespace, name = split(identifier)
+        removed = list(remove_properties)
+
+        def statement(transaction: OpenTransaction) -> None:
+            with transaction.located("table", namespace, name):
+                table = transaction.staged_tables.open(
+                    namespace, name, transaction.read_definition("table", namespace, name)
+                )
+            moved_to = None if metadata_location is None else str(metadata_location)
+            transaction.staged_tables.alter(table, properties or {}, removed, moved_to)
+
+        self.execute(statement)
+
+    def rename_table(self, identifier: Identifier, new_identifier: Identifier) -> None:
+        """Give a table another name, in another namespace if wished. Its id and its files stay as they are.
+
+        Raises `ObjectNotFound` for the table or the new namespace, `ObjectAlreadyExists` for the new name.
+        """
+        namespace, name = split(identifier)
+        new_namespace, new_name = split(new_identifier)
+
+        def statement(transaction: OpenTransaction) -> None:
+            transaction.state().rename("table", namespace, name, new_namespace, new_name)
+            transaction.staged_tables.rename(namespace, name, new_namespace, new_name)
+
+        self.execute(statement)
+
+    @checked
+    def drop_table(self, identifier: Identifier, *, missing_ok: bool = False) -> None:
+        """Drop a table. Its data stays readable through older versions until they expire.
+
+        Raises `ObjectNotFound` unless `missing_ok`.
+        """
+        namespace, name = split(identifier)
+
+        def statement(transaction: OpenTransaction) -> None:
+            core = transaction.state()
+            if missing_ok and not core.exists("table", namespace, name):
+                return
+            core.drop("table", namespace, name)
+            transaction.staged_tables.drop(namespace, name)
+
+        self.execute(statement)
+
+    # Views
+
+    @checked
+    def create_view(
+        self,
+        identifier: Identifier,
+        sql: str | Mapping[str, str],
+        *,
+        dialect: str = "spark",
+        schema: SchemaLike | None = None,
+        default_namespace: str = "",
+        properties: Mapping[str, str] | None = None,
+    ) -> View:
+        """Create a view from its SQL text in `dialect`, or from a mapping of dialect to text.
+
+        Raises `ObjectAlreadyExists` (for a table of that name too), `ObjectNotFound` for the namespace, and
+        `InvalidArgument` for an empty text.
+        """
+        from trinitylake.definitions import as_schema, new_view_def, serialize
+
+        namespace, name = split(identifier)
+        definition = new_view_def(
+            {dialect: sql} if isinstance(sql, str) else sql,
+            schema=None if schema is None else as_schema(schema),
+            default_namespace=default_namespace,
+            properties=properties,
+        )
+
+        def statement(transaction: OpenTransaction) -> View:
+            transaction.state().create("view", namespace, name, serialize(definition))
+            return View(namespace, name, definition)
+
+        return self.execute(statement)
+
+    @checked
+    def replace_view(
+        self,
+        identifier: Identifier,
+        sql: str | Mapping[str, str] | None = None,
+        *,
+        dialect: str = "spark",
+        schema: SchemaLike | None = None,
+        default_namespace: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> View:
+        """Replace what is given of a view: all its representations, its schema, its default namespace, its properties.
+
+        What is None stays, except that a new text drops the old schema. The id stays. Raises `ObjectNotFound`.
+        """
+        from trinitylake.definitions import as_schema, new_view_def, parse_view_def, serialize, to_proto
+
+        namespace, name = split(identifier)
+
+        def statement(transaction: OpenTransaction) -> View:
+            with transaction.located("view", namespace, name):
+                definition = parse_view_def(transaction.read_definition("view", namespace, name))
+            if sql is not None:
+                fresh = new_view_def({dialect: sql} if isinstance(sql, str) else sql)
+                definition.ClearField("representations")
+                definition.representations.extend(fresh.representations)
+                definition.ClearField("schema")
+            if schema is not None:
+                definition.schema.CopyFrom(to_proto(as_schema(schema)))
+            if default_namespace is not None:
+                definition.default_namespace = default_namespace
+            if properties is not None:
+                for given in [name for name in definition.properties if not name.startswith(OWN_PROPERTY_PREFIX)]:
+                    del definition.properties[given]
+                definition.properties.update(properties)
+            transaction.state().replace("view", namespace, name, serialize(definition))
+            return View(namespace, name, definition)
+
+        return self.execute(statement)
+
+    def rename_view(self, identifier: Identifier, new_identifier: Identifier) -> None:
+        """Give a view another name, in another namespace if wished. Its id stays.
+
+        Raises `ObjectNotFound` for the view or the new namespace, `ObjectAlreadyExists` for the new name.
+        """
+        old, new = split(identifier), split(new_identifier)
+        self.execute(lambda transaction: transaction.state().rename("view", *old, *new))
+
+    @checked
+    def drop_view(self, identifier: Identifier, *, missing_ok: bool = False) -> None:
+        """Drop a view. Raises `ObjectNotFound` unless `missing_ok`."""
+        namespace, name = split(identifier)
+
+        def statement(transaction: OpenTransaction) -> None:
+            core = transaction.state()
+            if not (missing_ok and not core.exists("view", namespace, name)):
+                core.drop("view", namespace, name)
+
+        self.execute(statement)
+
+    # The lakehouse itself
+
+    @checked
+    def alter(
+        self,
+        properties: Mapping[str, str] | None = None,
+        *,
+        remove_properties: Iterable[str] = (),
+        name: str | None = None,
+        **settings: Unpack[Settings],
+    ) -> None:
+        """Change the lakehouse's own name, properties and `Settings` (format §6); what is not given stays.
+
+        Raises `InvalidArgument` for an unknown setting, one that is fixed for life, or a bad value.
+        """
+        from trinitylake.definitions import parse_lakehouse_def, serialize
+
+        removed = list(remove_properties)
+        if fixed := settings.keys() - Settings.__annotations__.keys():
+            raise InvalidArgument(f"cannot be changed, or not a setting: {', '.join(sorted(fixed))}")
+
+        def statement(transaction: OpenTransaction) -> None:
+            core = transaction.state()
+            definition = parse_lakehouse_def(transaction.lakehouse_definition)
+            change_properties(definition.properties, properties, removed)
+            apply_settings(definition, settings)
+            if name is not None:
+                definition.name = name
+            transaction.lakehouse_definition = serialize(definition)
+            core.set_lakehouse_definition(transaction.lakehouse_definition)
+
+        self.execute(statement)
+
+
+class OpenTransaction(Statements):
+    """A transaction, as the statements in it see it.
+
+    Attributes:
+        lakehouse_definition: the `LakehouseDef` (format §6), with the changes of this transaction.
+    """
+
+    lakehouse_definition: bytes
+
+    @abstractmethod
+    def state(self) -> _core.Transaction:
+        """The transaction of the core. Raises `TransactionClosed` if it has ended."""
+
+    @property
+    @abstractmethod
+    def staged_tables(self) -> StagedTables:
+        """The tables that it has opened or made."""

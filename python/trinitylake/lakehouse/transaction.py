@@ -1,0 +1,362 @@
+"""One transaction: reads see its base version and its own writes; all of it becomes visible at once, or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from enum import Enum
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from trinitylake.arguments import checked
+from trinitylake.errors import (
+    CheckFailed,
+    CommitConflict,
+    InvalidArgument,
+    NamespaceNotEmpty,
+    ObjectAlreadyExists,
+    ObjectNotFound,
+    TransactionClosed,
+    TransactionExpired,
+    TrinityLakeError,
+)
+from trinitylake.lakehouse.checks import Check, Checks
+from trinitylake.lakehouse.commit_threads import run_blocking
+from trinitylake.lakehouse.statements import OpenTransaction
+
+if TYPE_CHECKING:
+    from trinitylake import _core
+    from trinitylake.lakehouse.settings import Coordination
+    from trinitylake.tables.staged_tables import StagedTables
+    from trinitylake.tables.table import Table
+
+Result = TypeVar("Result")
+
+
+class TransactionStatus(Enum):
+    """Where a transaction is in its life. Its value is what errors and `repr` say."""
+
+    OPEN = "open"
+    COMMITTED = "was committed"
+    ROLLED_BACK = "was rolled back"
+    FAILED = "failed to commit"
+    UNKNOWN = "ended in an unknown state"
+
+
+#: After these nobody can commit the transaction as it stands: one that was saved is given up for everybody.
+_LOST_FOR_EVERYBODY = (CheckFailed, TransactionExpired, ObjectNotFound, ObjectAlreadyExists, NamespaceNotEmpty)
+
+
+class Transaction(OpenTransaction):
+    """A transaction, from `lake.transaction()` or `lake.begin()`. Not for two threads at once.
+
+    As a context manager it commits when the block ends and rolls back when an exception leaves it.
+    """
+
+    def __init__(self, lakehouse: _core.Lakehouse, core: _core.Transaction, allowed_checks: Iterable[str] = ()) -> None:
+        self._lakehouse = lakehouse
+        self._core = core
+        self.lakehouse_definition = core.base.definition
+        self._staged: StagedTables | None = None
+        self._checks = Checks[Transaction](core.checks, allowed_checks)
+        self._is_checking = False
+        self._status = TransactionStatus.OPEN
+        self._version: int | None = core.committed_version
+        if core.sequence and self._version is None and core.attachment:
+            self.staged_tables.resume(core.attachment)
+
+    @property
+    def id(self) -> str:
+        """The id that was chosen, or a random one."""
+        return self._core.id
+
+    @property
+    def isolation(self) -> str:
+        """ "snapshot" or "serializable"."""
+        return self._core.isolation
+
+    @property
+    def base_version(self) -> int:
+        """The version that the transaction reads."""
+        return self._core.base.number
+
+    @property
+    def version(self) -> int | None:
+        """The version that the transaction became, its base version if it wrote nothing; None until committed."""
+        return self._version
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the transaction has been neither committed nor rolled back."""
+        return self._status is TransactionStatus.OPEN
+
+    @property
+    def status(self) -> TransactionStatus:
+        """Whether it is open, or how it ended."""
+        return self._status
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether its commit ended without an answer; `lake.outcome(txn.id)` may tell, and `rollback` settles it."""
+        return self._status is TransactionStatus.UNKNOWN
+
+    @property
+    def files_are_unreachable(self) -> bool:
+        """Whether the transaction is over and no version can ever refer to a file that it wrote."""
+        return self._core.files_are_unreachable
+
+    @checked
+    def commit(
+        self,
+        *,
+        timeout_seconds: float | None = None,
+        max_attempts: int | None = None,
+        coordination: Coordination | None = None,
+    ) -> int:
+        """Make everything visible at once; returns the version.
+
+        Transactions that commit through one `Lakehouse` at the same time share a version. After an error the
+        transaction is closed. Its files are removed if it is certain that nothing was committed, and left to
+        `vacuum` otherwise.
+
+        Args:
+            timeout_seconds: how long to go on when other writers are always faster, or change the same tables; 120 if
+                not given.
+            max_attempts: how often to try then, how often to redo tables on newer metadata, and how often to run the
+                checks again; 200 if not given.
+            coordination: "none" or "queue" (after a lost race line up behind other processes; whoever leads commits
+                for all who wait); the lakehouse's property `commit.coordination` if not given, else "none".
+
+        Raises:
+            CommitConflict: another transaction committed first and touched the same things.
+            CheckFailed: a check does not hold.
+            CommitStateUnknown: the storage did not tell whether the commit happened; ask `lake.outcome(txn.id)`.
+            TransactionExpired: the transaction was open for too long.
+            InvalidArgument: it was saved with checks that `Lakehouse.resume` did not allow; it stays open.
+        """
+        core = self.state()
+        if self._version is None:
+            self._checks.require_allowed(self.id)
+        with self._prepared():
+            try:
+                while not isinstance(outcome := core.commit(max_attempts, timeout_seconds, coordination), int):
+                    is_new = bool(outcome.tables) and self.staged_tables.reapply(outcome.tables)
+                    if is_new or outcome.watched:
+                        self._check()
+            except BaseException as error:
+                self._failed(error)
+                raise
+        return self._committed(outcome)
+
+    @checked
+    async def commit_async(
+        self,
+        *,
+        timeout_seconds: float | None = None,
+        max_attempts: int | None = None,
+        coordination: Coordination | None = None,
+    ) -> int:
+        """`commit` for asyncio: any number of tasks wait for theirs without a thread each.
+
+        The commit goes on when the task that waits for it is cancelled; `lake.outcome(txn.id)` tells how it ended.
+        """
+        core = self.state()
+        if self._staged is not None or self._checks:  # PyIceberg blocks
+            return await run_blocking(
+                self.commit,
+                timeout_seconds=timeout_seconds,
+                max_attempts=max_attempts,
+                coordination=coordination,
+            )
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[int] = loop.create_future()
+
+        def settle(outcome: int | _core.Clashes | None, error: BaseException | None) -> None:
+            if error is None and not isinstance(outcome, int):
+                error = CommitConflict("a table was changed by another transaction")
+            if done.cancelled():
+                return
+            if error is not None:
+                done.set_exception(error)
+            elif isinstance(outcome, int):
+                done.set_result(outcome)
+
+        core.commit_in_background(
+            lambda outcome, error: loop.call_soon_threadsafe(settle, outcome, error),
+            max_attempts,
+            timeout_seconds,
+            coordination,
+        )
+        try:
+            version = await done
+        except asyncio.CancelledError:
+            self._status = TransactionStatus.UNKNOWN  # it goes on
+            raise
+        except BaseException as error:
+            self._failed(error)
+            raise
+        return self._committed(version)
+
+    def rollback(self) -> None:
+        """Give up: nothing becomes visible, and the data files that were written are deleted as far as possible.
+
+        A transaction that others may still commit, because it was saved or its commit ended without an answer, is
+        rolled back for everybody. That makes a version, which records it.
+
+        Raises:
+            CommitConflict: it was committed, or somebody else who resumed it saved it since.
+            CommitStateUnknown: the storage does not tell what became of it; nothing was deleted.
+        """
+        if self._status not in (TransactionStatus.OPEN, TransactionStatus.UNKNOWN):
+            return
+        self._core.rollback()
+        self._status = TransactionStatus.ROLLED_BACK
+        self._remove_files()
+
+    def save(self) -> None:
+        """Hand over: write the state of the transaction, so that `lake.resume(txn.id)` goes on with it elsewhere.
+
+        It may be saved again, here or there. Whoever comes second to save or commit the same state is told. It can be
+        resumed until the `txn_ttl_millis` of the lakehouse have passed (format §8).
+
+        Raises:
+            CommitConflict: somebody else who resumed it saved, committed or rolled it back.
+        """
+        core = self.state()
+        attachment = b""
+        if self._staged is not None:
+            self._staged.write()
+            attachment = self._staged.saved()
+        core.save(attachment, self._checks.names())
+
+    def add_check(self, check: str | Check[Transaction]) -> None:
+        """Something that must hold when the transaction commits, such as "no flight without an airport".
+
+        Checks see the transaction's own writes. They run before the commit. If another transaction has changed
+        anything that they read, or a table that this transaction writes, they run again, on the newest version. If one
+        fails nothing is committed.
+
+        Args:
+            check: SQL for DuckDB over tables and views named as here, true if the first value of its result is; or the
+                name of a function, `package.module:function`, called with the transaction; or a function, which a
+                saved transaction cannot keep.
+        """
+        self.state()
+        self._checks.add(check)
+
+    def __enter__(self) -> Self:
+        self.state()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            with suppress(TrinityLakeError):  # what is left can be resumed, or is for vacuum
+                self.rollback()
+        elif self.is_open:
+            self.commit()
+
+    def __repr__(self) -> str:
+        state = f"version={self._version}" if self._version is not None else self._status.value
+        return f"Transaction(id={self.id!r}, isolation={self.isolation!r}, base_version={self.base_version}, {state})"
+
+    @property
+    def storage(self) -> _core.Storage:
+        return self._lakehouse.storage
+
+    def state(self) -> _core.Transaction:
+        if not self.is_open:
+            raise TransactionClosed(f"transaction {self.id} {self._status.value}; begin another one")
+        return self._core
+
+    def _table(self, namespace: str, name: str, definition: bytes) -> Table:
+        return self.staged_tables.open(namespace, name, definition)
+
+    def execute(self, statement: Callable[[Transaction], Result]) -> Result:
+        if self._is_checking:
+            raise InvalidArgument("a check must not change its transaction: a check only reads")
+        return statement(self)
+
+    @property
+    def staged_tables(self) -> StagedTables:
+        """The tables that it has opened or made.
+
+        Not there before the first table is touched, so that a transaction without one never loads PyIceberg.
+        """
+        if self._staged is None:
+            from trinitylake.tables.staged_tables import StagedTables
+
+            self._staged = StagedTables(self._lakehouse, self.state)
+        return self._staged
+
+    @contextmanager
+    def _prepared(self) -> Iterator[None]:
+        """Checked and written as far as can be before the core commits, with the turn of the tables that changed."""
+        with ExitStack() as turn:
+            try:
+                self._check()
+                if self._staged is not None:
+                    turn.enter_context(self._staged.turn())
+                    self._staged.write()
+            except BaseException as error:
+                self._failed(error)
+                raise
+            yield
+
+    def _check(self) -> None:
+        """Run the checks, on the newest version that the transaction is known to fit. What they read is watched.
+
+        So is what Iceberg's clients require of tables that the transaction does not change.
+        """
+        if not self._has_conditions:
+            return
+        before = self._core.base
+        self._core.watch_anew()
+        if self._staged is None:
+            self._run_checks()
+        else:
+            self._staged.follow(before)
+            uses = self._staged.uses()
+            with self._staged.being_checked():
+                self._run_checks()
+            self._staged.watch_used_since(uses)
+            self._staged.watch_required()
+        self._core.end_watch()
+
+    def _run_checks(self) -> None:
+        self._is_checking = True
+        try:
+            self._checks.run(self)
+        finally:
+            self._is_checking = False
+
+    @property
+    def _has_conditions(self) -> bool:
+        """Whether the commit depends on more than what the transaction writes."""
+        return bool(self._checks) or (self._staged is not None and self._staged.has_requirements)
+
+    def _committed(self, version: int) -> int:
+        self._version = version
+        self._status = TransactionStatus.COMMITTED
+        if self._staged is not None:
+            self._staged.discard_superseded()
+        return version
+
+    def _failed(self, error: BaseException) -> None:
+        """After a commit that failed: give up what nobody can commit, and remove what no version can refer to."""
+        if self._core.is_unknown:
+            self._status = TransactionStatus.UNKNOWN
+            return
+        self._status = TransactionStatus.FAILED
+        is_lost = isinstance(error, _LOST_FOR_EVERYBODY) or (isinstance(error, CommitConflict) and bool(error.winners))
+        if is_lost or not self._core.sequence:
+            with suppress(TrinityLakeError):  # somebody else went on with it, or its state stays to be resumed
+                self._core.rollback()
+                self._status = TransactionStatus.ROLLED_BACK
+        self._remove_files()
+
+    def _remove_files(self) -> None:
+        if self._staged is not None and self.files_are_unreachable:
+            self._staged.discard()

@@ -1,0 +1,83 @@
+"""One view, as one version has it: SQL text that engines run, in one or several dialects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trinitylake.arguments import checked
+from trinitylake.errors import ObjectNotFound
+from trinitylake.names import full_name
+from trinitylake.properties import OWN_PROPERTY_PREFIX
+
+if TYPE_CHECKING:
+    from trinitylake.definitions import Schema, ViewDef
+
+
+class View:
+    """A view and its SQL (`ViewDef`, format §6). TrinityLake stores the text and does not look into it."""
+
+    def __init__(self, namespace: str, name: str, definition: ViewDef) -> None:
+        self._namespace = namespace
+        self._name = name
+        self._definition = definition
+
+    @property
+    def name(self) -> str:
+        """The full name, such as `"nyc.busy"`."""
+        return full_name(self._namespace, self._name)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace the view is in."""
+        return self._namespace
+
+    @property
+    def id(self) -> str:
+        """Constant over the view's life: dropped and created again, it has another one."""
+        return self._definition.id
+
+    @property
+    def representations(self) -> dict[str, str]:
+        """Dialect to SQL text, in the order they were given."""
+        return {one.dialect: one.sql for one in self._definition.representations}
+
+    @property
+    def dialect(self) -> str:
+        """The dialect of the first representation."""
+        return self._definition.representations[0].dialect
+
+    @property
+    def sql(self) -> str:
+        """The text of the first representation."""
+        return self._definition.representations[0].sql
+
+    @checked
+    def sql_for(self, dialect: str) -> str:
+        """The text in one dialect, in upper or lower case. Raises `ObjectNotFound` naming the ones there are."""
+        for representation in self._definition.representations:
+            if representation.dialect.lower() == dialect.lower():
+                return representation.sql
+        raise ObjectNotFound(
+            f"view {self.name} has no {dialect} representation, only {', '.join(self.representations)}"
+        )
+
+    @property
+    def schema(self) -> Schema | None:
+        """The columns, or None if the creator of the view did not give them."""
+        from trinitylake.definitions import from_proto
+
+        return from_proto(self._definition.schema) if self._definition.HasField("schema") else None
+
+    @property
+    def default_namespace(self) -> str:
+        """The namespace in which unqualified names of the text are looked up; "" if none was given."""
+        return self._definition.default_namespace
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties the view was given."""
+        given = self._definition.properties.items()
+        return {name: value for name, value in given if not name.startswith(OWN_PROPERTY_PREFIX)}
+
+    def __repr__(self) -> str:
+        return f"View({self.name!r}, {self.sql!r}, dialect={self.dialect!r})"

@@ -1,0 +1,78 @@
+"""The lakehouse as one version left it: frozen, for reading the past or a stable present."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from trinitylake.lakehouse.history import LogEntry, log_entry, time_of
+from trinitylake.lakehouse.reader import Reader
+
+if TYPE_CHECKING:
+    from trinitylake import _core
+    from trinitylake.lakehouse.stats import Stats
+    from trinitylake.tables.table import Table
+
+
+class ViewAt(Reader):
+    """One version of a lakehouse, from `lake.at(...)`; later commits do not change what it answers.
+
+    Safe to share between threads. Tables of it can be read, not written. A federated table is the exception to
+    the freeze: it answers as the other catalog does now (format §9).
+    """
+
+    __slots__ = ("_storage", "_version")
+
+    def __init__(self, storage: _core.Storage, version: _core.Version) -> None:
+        self._storage = storage
+        self._version = version
+
+    @property
+    def version(self) -> int:
+        """The number of the version."""
+        return self._version.number
+
+    @property
+    def created_at(self) -> datetime:
+        """When the version was committed, in UTC."""
+        return time_of(self._version.info.created_at_millis)
+
+    @property
+    def entry(self) -> LogEntry:
+        """What the log tells about the version."""
+        return log_entry(self._version.info)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties the lakehouse had."""
+        from trinitylake.definitions import parse_lakehouse_def
+
+        return dict(parse_lakehouse_def(self._version.definition).properties)
+
+    def stats(self) -> Stats:
+        """Counts of objects and tree nodes."""
+        from trinitylake.lakehouse.stats import stats_of
+
+        return stats_of(self._version)
+
+    def nodes(self) -> Any:
+        """The tree, one row for each node file, the root first (format §5).
+
+        A pyarrow record batch (path, parent, height, n_keys, n_messages, size_bytes, first_key, last_key).
+        """
+        return self._version.nodes()
+
+    @property
+    def storage(self) -> _core.Storage:
+        return self._storage
+
+    def state(self) -> _core.Version:
+        return self._version
+
+    def _table(self, namespace: str, name: str, definition: bytes) -> Table:
+        from trinitylake.tables.frozen_table import FrozenTable
+
+        return FrozenTable(self.storage, namespace, name, definition, self.version)
+
+    def __repr__(self) -> str:
+        return f"ViewAt(version={self.version}, created_at={self.created_at.isoformat(timespec='milliseconds')})"

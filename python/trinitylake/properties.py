@@ -1,0 +1,26 @@
+"""Properties of lakehouses, namespaces, tables and views: text to text, set and removed by one rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping
+
+from trinitylake.errors import InvalidArgument
+
+#: Properties whose names start so are the library's own. People neither set nor see them.
+OWN_PROPERTY_PREFIX = "trinitylake."
+
+
+def change_properties(
+    target: MutableMapping[str, str], properties: Mapping[str, str] | None, removed: Iterable[str] = ()
+) -> None:
+    """Set and remove properties in place. Raises `InvalidArgument` if one is both set and removed, or not text."""
+    properties = properties or {}
+    removed = list(removed)
+    if both := sorted(properties.keys() & set(removed)):
+        raise InvalidArgument(f"properties are both set and removed: {', '.join(both)}")
+    for key, value in properties.items():
+        if not isinstance(key, str) or not isinstance(value, str) or not key:
+            raise InvalidArgument(f"properties map text to text, got {key!r}: {value!r}")
+    target.update(properties)
+    for key in removed:
+        target.pop(key, None)

@@ -1,0 +1,1 @@
+"""Access to data files for clients without credentials: temporary ones, or signed requests."""

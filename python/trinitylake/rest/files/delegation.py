@@ -1,0 +1,199 @@
+"""Access to data files, for clients that have no credentials for the store: temporary ones, or signed requests.
+
+Both are off unless the operator asks for them (`S3Access`), and end at the location of the table. A role on a table
+opens that location only if the lakehouse has chosen it for that name; one that a client has chosen may lie around other
+tables, so it takes the role on everything. The past can only be read.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from starlette.responses import Response
+
+from trinitylake import _core
+from trinitylake.iceberg.identifiers import object_name
+from trinitylake.rest.errors import RestError
+from trinitylake.rest.files.s3_store import S3Store, Scope
+from trinitylake.rest.files.signing import SignRequest, check, signed
+from trinitylake.rest.files.vending import Vendor
+from trinitylake.rest.request.call import SEPARATOR
+from trinitylake.rest.security.audit import audit
+from trinitylake.rest.security.locations import has_role_on_files, is_own, path_of_object
+from trinitylake.rest.security.principals import Role, forbidden
+from trinitylake.rest.state.addresses import LATEST, is_transaction
+from trinitylake.rest.state.table_responses import with_access
+
+if TYPE_CHECKING:
+    from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+    from trinitylake.rest.options import S3Access
+    from trinitylake.rest.outbound import Outbound
+    from trinitylake.rest.request.call import Call
+
+logger = logging.getLogger("trinitylake.rest")
+
+HEADER = "x-iceberg-access-delegation"
+VENDED, SIGNED = "vended-credentials", "remote-signing"
+_MAX_PLACES = 10_000
+
+
+class _Place(NamedTuple):
+    """Where a table is, and its id."""
+
+    location: str
+    table_id: str
+
+
+class Delegation:
+    """What the server does for clients without credentials.
+
+    Args:
+        io: for the locations below the root.
+        settings: what the operator allows.
+        outbound: for calls to whoever gives credentials.
+
+    Raises `InvalidArgument` for settings that cannot work.
+    """
+
+    def __init__(self, io: LakehouseFileIO, settings: S3Access, outbound: Outbound) -> None:
+        self._io = io
+        self._outbound = outbound
+        self._store = S3Store(io.root, settings.storage_options)
+        self.signs = settings.signs_requests
+        self._places: dict[str, _Place] = {}
+        self._vendor = (
+            Vendor(self._store, settings.role_arn, settings.sts_endpoint, settings.seconds)
+            if settings.role_arn
+            else None
+        )
+
+    def is_wished(self, call: Call) -> bool:
+        """Whether the client wants, with the answer to its request, what this server can give."""
+        return self._wish(call) is not None
+
+    def added(self, call: Call, identifier: tuple[str, ...], response: Response) -> Response:
+        """An answer that holds a table, with access to it if the client wants that and may have it."""
+        wish = self._wish(call)
+        if wish is None or response.status_code != 200:
+            return response
+        if (scope := self._scope(call, identifier, response)) is None:
+            return response
+        path = _table_path(call, identifier)
+        if wish == SIGNED:
+            settings = {
+                **self._store.client_settings,
+                "s3.remote-signing-enabled": "true",
+                "s3.signer": "S3V4RestSigner",
+                "s3.signer.endpoint": f"{path}/sign",
+                "signer.endpoint": f"{path}/sign",
+            }
+            return with_access(response, settings, [])
+        try:
+            credentials = self._vended(call, identifier, scope)
+        except RestError:
+            return response  # the client may have its own; if not, it asks for these alone and hears why
+        settings = {**self._store.client_settings, "client.refresh-credentials-endpoint": f"{path}/credentials"}
+        return with_access(response, settings if credentials else {}, credentials)
+
+    def credentials(self, call: Call, identifier: tuple[str, ...], table: Response) -> list[dict[str, Any]]:
+        """Temporary credentials for a table, as the specification writes them; none if there are none to have.
+
+        Raises `RestError` 503 if the store's service does not give any now.
+        """
+        if self._vendor is None or (scope := self._scope(call, identifier, table)) is None:
+            return []
+        return self._vended(call, identifier, scope)
+
+    def sign(self, call: Call, identifier: tuple[str, ...], table: Response | None) -> dict[str, Any]:
+        """The answer to a request to sign. `table` is None for one that is staged, and not there yet.
+
+        Raises `RestError` 403 for a request that leaves the table or the role.
+        """
+        request = call.parsed(SignRequest)
+        try:
+            if table is None:
+                scope = self._staged_scope(call, identifier, request)
+            else:
+                scope = self._scope(call, identifier, table)
+            if scope is None:
+                raise forbidden("the files of this table cannot be reached with the help of this server")
+            creates = check(request, self._store, scope)
+            headers = signed(request, self._store, creates)
+        except RestError as error:
+            self._audit(call, f"sign {request.method[:10]!a}", identifier, error.code)
+            raise
+        if request.method not in ("GET", "HEAD"):
+            self._audit(call, f"sign {request.method}", identifier, 200)
+        return {"uri": request.uri, "headers": headers}
+
+    def _wish(self, call: Call) -> str | None:
+        wishes = {one.strip().lower() for one in call.headers.get(HEADER, "").split(",")}
+        if VENDED in wishes and self._vendor is not None:
+            return VENDED
+        return SIGNED if SIGNED in wishes and self.signs else None
+
+    def _vended(self, call: Call, identifier: tuple[str, ...], scope: Scope) -> list[dict[str, Any]]:
+        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.parsers import ResponseParserError
+
+        vendor, who = self._vendor, call.principal.name
+        assert vendor is not None
+        what = f"vend {'read and write' if scope.writable else 'read'}"
+        try:
+            if (credentials := vendor.kept(scope, who)) is None:
+                credentials = self._outbound.run("the store's STS", lambda: vendor.credentials(scope, who))
+        except (BotoCoreError, ClientError, ResponseParserError) as error:
+            logger.warning("no temporary credentials: %s", error)
+            self._audit(call, what, identifier, 503)
+            raise RestError(503, "ServiceUnavailableException", "the store gives no credentials now") from error
+        if credentials is None:
+            return []
+        self._audit(call, what, identifier, 200)
+        prefix = f"s3://{scope.bucket}/{scope.key}/"
+        return [{"prefix": prefix, "config": {**self._store.client_settings, **credentials}}]
+
+    def _scope(self, call: Call, identifier: tuple[str, ...], table: Response) -> Scope | None:
+        """What the principal may reach of a table's files; None for nothing."""
+        place = self._place(table)
+        path = path_of_object(self._io, place.location)
+        return None if path is None else self._granted(call, identifier, path, is_own(path, identifier, place.table_id))
+
+    def _place(self, table: Response) -> _Place:
+        tag = table.headers.get("etag")
+        if tag is not None and (known := self._places.get(tag)) is not None:
+            return known
+        metadata = json.loads(bytes(table.body))["metadata"]
+        place = _Place(str(metadata["location"]), str(metadata["table-uuid"]))
+        if tag is not None:
+            if len(self._places) >= _MAX_PLACES:
+                self._places = {}
+            self._places[tag] = place
+        return place
+
+    def _staged_scope(self, call: Call, identifier: tuple[str, ...], request: SignRequest) -> Scope | None:
+        """For a table that is not there yet: a folder that the lakehouse may choose for it."""
+        namespace, name = object_name(identifier)
+        start, _, _ = _core.managed_table_folder(namespace, name, "0" * 8).rstrip("/").rpartition("-")
+        root = self._store.key("")
+        found = re.match(re.escape(root + start) + "-[0-9a-f]{8}(?=/)", unquote(self._store.key_of(request.uri) or ""))
+        return self._granted(call, identifier, found[0][len(root) :], True) if found else None
+
+    def _granted(self, call: Call, identifier: tuple[str, ...], path: str, is_own: bool) -> Scope | None:
+        if not has_role_on_files(call.principal, Role.READER, identifier, is_own):
+            return None
+        is_past = call.prefix != LATEST and not is_transaction(call.prefix)
+        is_writable = has_role_on_files(call.principal, Role.WRITER, identifier, is_own) and not is_past
+        return Scope(self._store.bucket, self._store.key(path), is_writable)
+
+    def _audit(self, call: Call, what: str, identifier: tuple[str, ...], code: int) -> None:
+        audit(call.principal.name, what, [".".join(identifier)], code, None, None, call.request_id)
+
+
+def _table_path(call: Call, identifier: tuple[str, ...]) -> str:
+    *namespace, name = identifier
+    text = quote(SEPARATOR.join(namespace), safe="")
+    return f"v1/{quote(call.prefix, safe='~')}/namespaces/{text}/tables/{quote(name, safe='')}"

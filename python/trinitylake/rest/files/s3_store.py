@@ -1,0 +1,123 @@
+"""The S3 store of a lakehouse, as the server helps clients to it: where it is, and with which credentials.
+
+The lakehouse itself reads and writes through its own storage. This module is for what that does not do: asking for
+temporary credentials, and signing requests that others send. It takes the same storage options, and looks into the
+environment where they say nothing. It needs the extra `s3`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from trinitylake import _core
+from trinitylake.errors import InvalidArgument
+
+DEFAULT_REGION = "us-east-1"
+
+#: They write credentials, and what is signed with them, into the log of a program that wants to see everything.
+_TALKATIVE = ("botocore.auth", "botocore.endpoint", "botocore.hooks", "botocore.parsers")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Where in a bucket somebody may do something: objects whose key is `key`, a slash, and more."""
+
+    bucket: str
+    key: str
+    writable: bool
+
+
+class S3Store:
+    """The store below the root of a lakehouse.
+
+    Args:
+        root: of the lakehouse, `s3://bucket/…`.
+        storage_options: as for `trinitylake.open`.
+
+    Attributes:
+        bucket: that the root is in.
+        endpoint: where the store answers, or "" for that of AWS.
+        region: that requests are signed for.
+
+    Raises:
+        InvalidArgument: for a root elsewhere, a store that is used without credentials, and without the extra `s3`.
+    """
+
+    def __init__(self, root: str, storage_options: Mapping[str, str]) -> None:
+        if not root.startswith("s3://"):
+            raise InvalidArgument(f"clients get access to files on S3 only, and the lakehouse is at {root}")
+        try:
+            from botocore.session import Session
+        except ModuleNotFoundError as error:
+            raise InvalidArgument("giving access to S3 needs the extra 's3': pip install 'trinitylake[s3]'") from error
+        for name in _TALKATIVE:
+            if (logger := logging.getLogger(name)).level == logging.NOTSET:
+                logger.setLevel(logging.INFO)
+        settings = _core.S3Settings(storage_options)
+        self._root = root
+        self.bucket = urlsplit(root).netloc
+        self._session = Session()
+        if settings.access_key_id:
+            self._session.set_credentials(
+                settings.access_key_id, settings.secret_access_key or "", settings.session_token
+            )
+        self.endpoint = (settings.endpoint or "").rstrip("/")
+        self.region = settings.region or DEFAULT_REGION
+        self._has_bucket_in_host = settings.is_bucket_in_host
+        if self._session.get_credentials() is None:
+            raise InvalidArgument("the server has no credentials for S3, so it can give none")
+
+    def credentials(self) -> Any:
+        """The server's own, as they are now: access key, secret key, token."""
+        return self._session.get_credentials().get_frozen_credentials()
+
+    def client(self, service: str, endpoint: str) -> Any:
+        """A client of a service of the store, with the server's own credentials. `endpoint`: "" for that of AWS."""
+        from botocore.config import Config
+
+        config = Config(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 2})
+        return self._session.create_client(
+            service, region_name=self.region, endpoint_url=endpoint or None, config=config
+        )
+
+    def key(self, path: str) -> str:
+        """The object key of a path below the root."""
+        return urlsplit(self._root).path.lstrip("/") + path
+
+    @property
+    def client_settings(self) -> dict[str, str]:
+        """What a client must know about the store, secrets aside."""
+        settings = {"client.region": self.region, "s3.region": self.region}
+        if not self.endpoint:
+            return settings
+        path_style = "false" if self._has_bucket_in_host else "true"
+        return {**settings, "s3.endpoint": self.endpoint, "s3.path-style-access": path_style}
+
+    def key_of(self, url: str) -> str | None:
+        """The key that the URL of a request names, "" for the bucket itself; None for a URL that is not this bucket's.
+
+        It is escaped as it was sent. Buckets are named in the path or in front of the host.
+        """
+        parts = urlsplit(url)
+        if parts.fragment or "@" in parts.netloc:
+            return None
+        base = f"{parts.scheme}://{parts.netloc}".lower()
+        for endpoint in self._endpoints():
+            scheme, _, host = endpoint.partition("://")
+            if base == f"{scheme}://{self.bucket}.{host}".lower():
+                return parts.path[1:]
+            if base == endpoint.lower():
+                bucket, _, key = parts.path[1:].partition("/")
+                return key if bucket == self.bucket else None
+        return None
+
+    def _endpoints(self) -> list[str]:
+        if self.endpoint:
+            return [self.endpoint]
+        suffix = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
+        regional = [f"https://s3.{self.region}.{suffix}", f"https://s3.dualstack.{self.region}.{suffix}"]
+        return [*regional, f"https://s3.{suffix}"] if self.region == DEFAULT_REGION else regional

@@ -1,0 +1,245 @@
+"""The application: the way of a request to its handler and back.
+
+Paths are matched as they were sent, with their escapes, so that a name with `/` in it stays one segment. Handlers are
+plain functions that block; they run on threads of which there are at most `MAX_THREADS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import anyio
+from anyio.to_thread import run_sync
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from trinitylake.errors import TrinityLakeError
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.lakehouse.lakehouse import Lakehouse
+from trinitylake.rest.errors import RestError, error_response, response_of
+from trinitylake.rest.files.delegation import Delegation
+from trinitylake.rest.http.observation import REQUEST_ID, ROUTE, Observer
+from trinitylake.rest.http.routes import CATALOG, OTHERS, SIGN, Endpoint, without_prefix
+from trinitylake.rest.options import ServerOptions
+from trinitylake.rest.outbound import Outbound
+from trinitylake.rest.request.body import BodiesAtWork, check_values
+from trinitylake.rest.request.call import Call, Service, decoded
+from trinitylake.rest.request.idempotency import answered_once
+from trinitylake.rest.security.audit import audit
+from trinitylake.rest.security.guard import PRINCIPAL, Bearers, Guard
+from trinitylake.rest.state.meters import Meters
+from trinitylake.rest.state.metrics_reports import MetricsReports
+from trinitylake.rest.state.open_transactions import OpenTransactions
+from trinitylake.rest.state.planned_scans import PlannedScans
+from trinitylake.rest.state.table_responses import TableResponses
+
+MAX_THREADS = 64
+#: How long an answer of `/readyz` holds, so that nobody can make the server read the storage at will.
+_READY_SECONDS = 1.0
+#: How long the storage may take to be ready.
+_STORAGE_SECONDS = 10.0
+#: How often transactions that nobody uses are looked for, at the least.
+_HAND_OVER_SECONDS = 30.0
+
+
+class App:
+    """An ASGI application that serves a lakehouse.
+
+    Args:
+        lake: what is served.
+        bearers: who knows the tokens that open it; none open it to programs on this machine.
+        options: limits and choices.
+
+    Raises `InvalidArgument` for options that cannot work with this lakehouse.
+
+    Attributes:
+        service: what requests share.
+        router: the routes behind the guard.
+    """
+
+    def __init__(self, lake: Lakehouse, bearers: tuple[Bearers, ...], options: ServerOptions) -> None:
+        io = LakehouseFileIO(lake.storage)
+        outbound = Outbound()
+        delegation = None if options.s3_access is None else Delegation(io, options.s3_access, outbound)
+        signs = delegation is not None and delegation.signs
+        self.service = Service(
+            lake=lake,
+            transactions=OpenTransactions(lake, options),
+            table_responses=TableResponses(options.table_cache_size_bytes),
+            metrics=MetricsReports(),
+            endpoints=[(one.method, one.path, one.writes) for one in CATALOG if signs or one is not SIGN],
+            options=options,
+            meters=Meters(),
+            io=io,
+            delegation=delegation,
+            outbound=outbound,
+            plans=PlannedScans(),
+        )
+        self._limiter: anyio.CapacityLimiter | None = None
+        self._ready: tuple[float, bool] = (0.0, False)
+        self._asking: asyncio.Task[int] | None = None
+        self._is_ending = False
+        self._bodies = BodiesAtWork()
+        self.router = Starlette(
+            routes=[
+                Route(one.path, self._endpoint(one), methods=[one.method])
+                for one in (*CATALOG, *OTHERS, *map(without_prefix, CATALOG))
+            ],
+            exception_handlers={HTTPException: _no_such_route, Exception: _unexpected},
+            lifespan=self._lifespan,
+        )
+        self.router.router.redirect_slashes = False
+        probes = {"/healthz": self._healthy, "/readyz": self._is_ready}
+        self._guarded = Observer(Guard(_on_raw_path(self.router), bearers, probes), self.service.meters)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._guarded(scope, receive, send)
+
+    def _endpoint(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            request.scope[ROUTE] = endpoint.path
+            if self._limiter is None:
+                self._limiter = anyio.CapacityLimiter(MAX_THREADS)
+            try:
+                async with AsyncExitStack() as room:
+                    call = Call(
+                        service=self.service,
+                        method=endpoint.method,
+                        route=request.scope["path"],
+                        writes=endpoint.writes,
+                        raw_names=dict(request.path_params),
+                        query=request.query_params,
+                        headers=request.headers,
+                        body=await self._body(request, room) if endpoint.method == "POST" else b"",
+                        principal=request.scope[PRINCIPAL],
+                        request_id=request.scope[REQUEST_ID],
+                    )
+                    # Not abandoned when the client goes away: a commit that has begun is finished.
+                    return await run_sync(self._answer, endpoint, call, limiter=self._limiter)
+            except ClientDisconnect:
+                return Response(status_code=400)
+            except Exception as error:
+                return response_of(error)
+
+        return answer
+
+    def _answer(self, endpoint: Endpoint, call: Call) -> Response:
+        try:
+            call.authorize(endpoint.role)
+            if endpoint.replay is None:
+                response = endpoint.handler(call)
+            else:
+                response = answered_once(call, endpoint.handler, endpoint.replay)
+        except Exception as error:
+            response = response_of(error)
+        if endpoint.changes:
+            self._audit(endpoint, call, response.status_code)
+        return response
+
+    def _audit(self, endpoint: Endpoint, call: Call, code: int) -> None:
+        if code < 300:
+            outcome = "committed" if call.commit.version is not None else "staged"
+        else:
+            outcome = {409: "conflict", 500: "failed"}.get(code, "refused")
+        self.service.meters.commits.labels(outcome).inc()
+        names = [decoded(name) for key, name in call.raw_names.items() if key != "prefix"]
+        audit(
+            call.principal.name,
+            f"{endpoint.method} {endpoint.path}",
+            [*names, *call.commit.names],
+            code,
+            call.commit.version,
+            call.commit.transaction_id,
+            call.request_id,
+        )
+
+    async def _body(self, request: Request, room: AsyncExitStack) -> bytes:
+        """The body; room for it is taken as long as the request is at work."""
+        limit = self.service.options.max_body_size_bytes
+        length = request.headers.get("content-length", "")
+        size_bytes = int(length[:19]) if length.isascii() and length.isdigit() else limit
+        if size_bytes > limit:
+            raise _too_large(limit)
+        if "content-length" in request.headers or "transfer-encoding" in request.headers:
+            await room.enter_async_context(self._bodies.taken(request.scope[PRINCIPAL].name, size_bytes))
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self.service.options.body_timeout_seconds):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > limit:
+                        raise _too_large(limit)
+        except TimeoutError as error:
+            raise RestError(408, "RequestTimeoutException", "the body did not come in time") from error
+        check_values(body)
+        return bytes(body)
+
+    async def _healthy(self) -> ASGIApp:
+        return Response("ok\n", media_type="text/plain")
+
+    async def _is_ready(self) -> ASGIApp:
+        if self._is_ending:
+            return Response("ending\n", 503, media_type="text/plain")
+        asked, ready = self._ready
+        if time.monotonic() - asked > _READY_SECONDS:
+            try:
+                async with asyncio.timeout(_STORAGE_SECONDS):
+                    await asyncio.shield(self._asked_storage())
+                ready = True
+            except (TrinityLakeError, TimeoutError):
+                ready = False
+            self._ready = time.monotonic(), ready
+        return Response("ready\n" if ready else "the storage fails\n", 200 if ready else 503, media_type="text/plain")
+
+    def _asked_storage(self) -> asyncio.Task[int]:
+        """The latest version, asked for once at a time, however long the storage takes."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.ensure_future(run_sync(lambda: self.service.lake.version))
+        return self._asking
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        upkeep = asyncio.create_task(self._hand_over_idle())
+        try:
+            yield
+        finally:
+            self._is_ending = True
+            upkeep.cancel()
+            await run_sync(self.service.transactions.close)
+
+    async def _hand_over_idle(self) -> None:
+        """From time to time, as long as the server runs."""
+        while True:
+            await asyncio.sleep(min(self.service.options.transaction_idle_seconds / 4, _HAND_OVER_SECONDS))
+            await run_sync(self.service.transactions.hand_over_idle)
+
+
+def _on_raw_path(app: ASGIApp) -> ASGIApp:
+    async def with_raw_path(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope["path"] = scope["raw_path"].decode("latin-1")
+        await app(scope, receive, send)
+
+    return with_raw_path
+
+
+def _too_large(limit: int) -> RestError:
+    return RestError(413, "RequestTooLargeException", f"a body has at most {limit} bytes")
+
+
+async def _no_such_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        return error_response(405, "UnsupportedOperationException", "this path has no such method")
+    return error_response(error.status_code, "NotFoundException", "there is no such path")
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    return response_of(error)

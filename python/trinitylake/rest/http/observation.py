@@ -1,0 +1,125 @@
+"""What an operator sees: a line in the log for each request, counters for Prometheus, traces.
+
+No header, no body and no query is ever logged. What goes into a message from elsewhere passes
+`redaction.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import time
+from datetime import UTC, datetime
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from trinitylake.rest.redaction import Redaction, without_secrets
+from trinitylake.rest.security.guard import PRINCIPAL
+from trinitylake.rest.state.meters import Meters
+
+try:
+    from opentelemetry import propagate, trace
+except ModuleNotFoundError:  # it is optional
+    _has_traces = False
+else:
+    _has_traces = True
+
+access_log = logging.getLogger("trinitylake.rest.access")
+
+#: Where the application leaves the route that was taken, without names, and the observer the id of the request.
+ROUTE, REQUEST_ID = "trinitylake.route", "trinitylake.request_id"
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+
+class Observer:
+    """ASGI middleware that counts, logs and traces every request, refused ones too.
+
+    A span belongs to the trace of the client, if it sends one, and is exported as the process has set it up.
+    """
+
+    def __init__(self, app: ASGIApp, meters: Meters) -> None:
+        self._app = app
+        self._meters = meters
+        self._tracer = trace.get_tracer("trinitylake.rest") if _has_traces else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = [value for name, value in scope["headers"] if name == b"x-request-id"]
+        known = len(given) == 1 and _REQUEST_ID.fullmatch(given[0])
+        request_id = given[0].decode() if known else os.urandom(16).hex()
+        scope[REQUEST_ID] = request_id
+        began = time.perf_counter()
+        code = 500
+
+        async def observed(message: Message) -> None:
+            nonlocal code
+            if message["type"] == "http.response.start":
+                code = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        self._meters.running += 1
+        try:
+            if self._tracer is None:
+                await self._app(scope, receive, observed)
+            else:
+                carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+                kind, parent = trace.SpanKind.SERVER, propagate.extract(carrier)
+                with self._tracer.start_as_current_span(scope["method"], parent, kind) as span:
+                    await self._app(scope, receive, observed)
+                    span.update_name(f"{scope['method']} {scope.get(ROUTE, '')}".rstrip())
+                    span.set_attribute("http.request.method", scope["method"])
+                    span.set_attribute("http.route", scope.get(ROUTE, ""))
+                    span.set_attribute("http.response.status_code", code)
+                    span.set_attribute("trinitylake.request_id", request_id)
+        finally:
+            seconds = time.perf_counter() - began
+            self._meters.running -= 1
+            # Without a route the path is whatever somebody typed, which would make labels without end.
+            route = scope.get(ROUTE, "none")
+            method = scope["method"] if route != "none" else "none"
+            self._meters.count(method, route, code, seconds)
+            if access_log.isEnabledFor(logging.INFO):
+                principal = scope.get(PRINCIPAL)
+                access_log.info(
+                    "%s %s %d",
+                    scope["method"],
+                    route,
+                    code,
+                    extra={
+                        "fields": {
+                            "who": principal.name if principal is not None else None,
+                            "path": scope["path"][:500],
+                            "millis": round(seconds * 1000, 2),
+                            "request_id": request_id,
+                        }
+                    },
+                )
+
+
+class JsonLines(logging.Formatter):
+    """One JSON document a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {"time": moment, "level": record.levelname.lower(), "log": record.name, "message": record.getMessage()}
+        line.update(getattr(record, "fields", {}))
+        if record.exc_info:
+            line["exception"] = without_secrets(self.formatException(record.exc_info))
+        return json.dumps(line)
+
+
+def log_to_standard_error() -> None:
+    """Send the logs of the server to standard error, as JSON lines without secrets. For a process of its own."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    handler.addFilter(Redaction())
+    for name in ("trinitylake", "uvicorn.error"):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False

@@ -1,0 +1,108 @@
+"""Every route of the server: its handler, and the role that it needs on what the path names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from starlette.responses import Response
+
+from trinitylake.rest.request.call import Call
+from trinitylake.rest.request.idempotency import Replay
+from trinitylake.rest.resources import config, metrics, namespaces, replays, scan_planning, tables, transactions, views
+from trinitylake.rest.security.principals import Role
+
+Handler = Callable[[Call], Response]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One method of one path.
+
+    Attributes:
+        role: on the table, view or namespace in the path.
+        writes: what the past and clients of the past do not have.
+        replay: how to answer a request again that was committed before; None if it cannot be sent twice.
+        is_audited: for what changes something without being a write to the catalog.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    role: Role
+    writes: bool = False
+    replay: Replay | None = None
+    is_audited: bool = False
+
+    @property
+    def changes(self) -> bool:
+        """Whether the audit log tells of it."""
+        return self.writes or self.is_audited
+
+
+def without_prefix(endpoint: Endpoint) -> Endpoint:
+    """The same at the latest version, for clients that ignore the prefix."""
+    return replace(endpoint, path=endpoint.path.replace("/{prefix}", ""))
+
+
+def _read(method: str, path: str, handler: Handler) -> Endpoint:
+    return Endpoint(method, path, handler, Role.READER)
+
+
+def _write(method: str, path: str, handler: Handler, replay: Replay, role: Role = Role.WRITER) -> Endpoint:
+    return Endpoint(method, path, handler, role, writes=True, replay=replay)
+
+
+_NAMESPACES = "/v1/{prefix}/namespaces"
+_NAMESPACE = f"{_NAMESPACES}/{{namespace}}"
+_TABLE = f"{_NAMESPACE}/tables/{{table}}"
+_VIEW = f"{_NAMESPACE}/views/{{view}}"
+_OPEN = "/trinitylake/v1/transactions"
+
+#: Only some servers do it. Reading or writing is up to the request that is to be signed.
+SIGN = _read("POST", f"{_TABLE}/sign", tables.sign)
+
+#: The specification's, each with a prefix; they are served without one too, which is the latest version.
+CATALOG = (
+    # HEAD before GET, which answers it, too.
+    _read("HEAD", _TABLE, tables.exists),
+    _read("GET", _TABLE, tables.load),
+    _write("POST", _TABLE, tables.commit, replays.table),
+    _write("DELETE", _TABLE, tables.drop, replays.nothing),
+    _read("GET", f"{_TABLE}/credentials", tables.load_credentials),
+    SIGN,
+    _read("POST", f"{_TABLE}/metrics", metrics.report),
+    _read("POST", f"{_TABLE}/plan", scan_planning.plan),
+    _read("POST", f"{_TABLE}/tasks", scan_planning.fetch_tasks),
+    _read("GET", f"{_NAMESPACE}/tables", tables.list_all),
+    _write("POST", f"{_NAMESPACE}/tables", tables.create, replays.table),
+    _write("POST", f"{_NAMESPACE}/register", tables.register, replays.table),
+    _write("POST", "/v1/{prefix}/tables/rename", tables.rename, replays.nothing),
+    _write("POST", "/v1/{prefix}/transactions/commit", transactions.commit_tables, replays.nothing),
+    _read("GET", _NAMESPACES, namespaces.list_all),
+    _write("POST", _NAMESPACES, namespaces.create, replays.created_namespace, Role.ADMIN),
+    _read("HEAD", _NAMESPACE, namespaces.exists),
+    _read("GET", _NAMESPACE, namespaces.load),
+    _write("DELETE", _NAMESPACE, namespaces.drop, replays.nothing, Role.ADMIN),
+    _write("POST", f"{_NAMESPACE}/properties", namespaces.update_properties, replays.changed_properties, Role.ADMIN),
+    _read("GET", f"{_NAMESPACE}/views", views.list_all),
+    _write("POST", f"{_NAMESPACE}/views", views.create, replays.view),
+    _write("POST", f"{_NAMESPACE}/register-view", views.register, replays.view),
+    _read("HEAD", _VIEW, views.exists),
+    _read("GET", _VIEW, views.load),
+    _write("POST", _VIEW, views.replace, replays.view),
+    _write("DELETE", _VIEW, views.drop, replays.nothing),
+    _write("POST", "/v1/{prefix}/views/rename", views.rename, replays.nothing),
+)
+
+#: Those without a prefix.
+OTHERS = (
+    _read("GET", "/v1/config", config.config),
+    _read("GET", _OPEN, transactions.list_all),
+    Endpoint("POST", _OPEN, transactions.begin, Role.WRITER, is_audited=True),
+    _read("GET", f"{_OPEN}/{{id}}", transactions.load),
+    Endpoint("POST", f"{_OPEN}/{{id}}/commit", transactions.commit, Role.WRITER, is_audited=True),
+    Endpoint("POST", f"{_OPEN}/{{id}}/rollback", transactions.rollback, Role.WRITER, is_audited=True),
+    _read("GET", "/trinitylake/v1/metrics", metrics.list_all),
+    _read("GET", "/metrics", metrics.prometheus),
+)

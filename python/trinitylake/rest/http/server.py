@@ -1,0 +1,212 @@
+"""The server: a socket, a thread or the foreground, and an end that finishes what has begun."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import uvicorn
+
+from trinitylake.errors import InvalidArgument, StorageError
+from trinitylake.lakehouse.lakehouse import Lakehouse
+from trinitylake.rest.http.app import App
+from trinitylake.rest.http.protocol import KEEP_ALIVE_SECONDS, BoundedProtocol
+from trinitylake.rest.options import ServerOptions
+from trinitylake.rest.security.guard import Bearers, is_loopback
+from trinitylake.rest.security.tokens import Tokens
+from trinitylake.rest.state.open_transactions import OpenTransactions
+
+if TYPE_CHECKING:
+    from trinitylake.rest.security.jwt_bearer import JwtSettings
+
+#: How long requests may go on after the server was told to stop.
+GRACE_SECONDS = 30
+_START_SECONDS = 10.0
+
+
+class RestServer:
+    """An Iceberg REST catalog over one lakehouse. Made by `serve`; listens as soon as it is made, answers once started.
+
+    As a context manager it runs in a thread of its own until the block ends, and gives its URL to the block.
+    """
+
+    def __init__(
+        self,
+        lake: Lakehouse,
+        host: str,
+        port: int,
+        bearers: tuple[Bearers, ...],
+        *,
+        token: str = "",
+        certificate_file: Path | None = None,
+        key_file: Path | None = None,
+        behind_proxy: bool = False,
+        options: ServerOptions | None = None,
+    ) -> None:
+        _check_access(host, bearers, certificate_file, key_file, behind_proxy)
+        options = options or ServerOptions()
+        self._token = token
+        self._app = App(lake, bearers, options)
+        self._scheme = "http" if certificate_file is None else "https"
+        self._host = host
+        config = uvicorn.Config(
+            self._app,
+            http=BoundedProtocol,
+            ssl_certfile=certificate_file,
+            ssl_keyfile=key_file,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+            lifespan="on",
+            limit_concurrency=options.max_connections,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+        )
+        try:
+            config.load()
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidArgument(f"the certificate or its key cannot be used: {error}") from error
+        self._server = uvicorn.Server(config)
+        self._thread: threading.Thread | None = None
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            self._socket = socket.create_server((host, port), family=family, backlog=2048)
+        except OSError as error:
+            raise InvalidArgument(f"cannot listen on {host} port {port}: {error}") from error
+        self._port = int(self._socket.getsockname()[1])
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self._port
+
+    @property
+    def url(self) -> str:
+        """What clients call `uri`."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{self._scheme}://{host}:{self._port}"
+
+    @property
+    def token(self) -> str:
+        """The token that opens it, or "" if none is needed or others know."""
+        return self._token
+
+    @property
+    def transactions(self) -> OpenTransactions:
+        """The open transactions; `add` one of this process to let clients work in it."""
+        return self._app.service.transactions
+
+    def start(self) -> Self:
+        """Answer from a thread. Raises `StorageError` if the server does not come up."""
+        self._thread = threading.Thread(target=self.run, name="trinitylake-rest", daemon=True)
+        self._thread.start()
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                self.stop()
+                raise StorageError("the server did not start")
+            time.sleep(0.002)
+        return self
+
+    def run(self) -> None:
+        """Answer in this thread until `stop`, or a signal if it is the main thread."""
+        self._server.run(sockets=[self._socket])
+
+    def stop(self) -> None:
+        """Refuse new connections, finish the requests that run, save open transactions, and end."""
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join(GRACE_SECONDS + _START_SECONDS)
+        self._socket.close()
+
+    def __enter__(self) -> str:
+        return self.start().url
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def serve(
+    lake: Lakehouse,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    token: str | None = None,
+    token_file: Path | None = None,
+    jwt: JwtSettings | None = None,
+    certificate_file: Path | None = None,
+    key_file: Path | None = None,
+    behind_proxy: bool = False,
+    options: ServerOptions | None = None,
+) -> RestServer:
+    """A REST catalog server over a lakehouse, to be written in a `with` statement, which gives its URL.
+
+    Without a token every program on this machine gets in, and nobody else.
+
+    Args:
+        lake: what is served.
+        host: the address to listen on.
+        port: 0 for one that is free.
+        token: that opens the server.
+        token_file: tokens with the roles of each (`Tokens.from_file`).
+        jwt: which JSON Web Tokens open it, too.
+        certificate_file: for TLS, in PEM.
+        key_file: its private key, in PEM.
+        behind_proxy: TLS ends in a proxy in front of the server.
+        options: limits and choices.
+
+    Raises:
+        InvalidArgument: for a bad token or certificate, a port that is taken, choices that contradict each other, and
+            for an address that other machines reach without tokens, and TLS or `behind_proxy`.
+    """
+    if token is not None and token_file is not None:
+        raise InvalidArgument("choose a token or a token file, not both")
+    bearers: list[Bearers] = []
+    if token_file is not None:
+        bearers.append(Tokens.from_file(token_file))
+    elif token is not None:
+        bearers.append(Tokens([token]))
+    if jwt is not None:
+        bearers.append(_jwt_bearers(jwt))
+    return RestServer(
+        lake,
+        host,
+        port,
+        tuple(bearers),
+        token=token or "",
+        certificate_file=certificate_file,
+        key_file=key_file,
+        behind_proxy=behind_proxy,
+        options=options,
+    )
+
+
+def _jwt_bearers(settings: JwtSettings) -> Bearers:
+    from trinitylake.rest.security.jwt_bearer import JwtBearers  # loads a library for cryptography
+
+    return JwtBearers(settings)
+
+
+def _check_access(
+    host: str, bearers: tuple[Bearers, ...], certificate_file: Path | None, key_file: Path | None, behind_proxy: bool
+) -> None:
+    if (certificate_file is None) != (key_file is None):
+        raise InvalidArgument("TLS needs a certificate and its key, both")
+    if is_loopback(host):
+        return
+    if not bearers:
+        raise InvalidArgument(f"{host} can be reached from other machines: a token is needed")
+    if certificate_file is None and not behind_proxy:
+        raise InvalidArgument(
+            f"{host} can be reached from other machines: give a certificate and its key, or put a proxy that ends TLS "
+            "in front of it and say so"
+        )

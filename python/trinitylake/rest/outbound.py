@@ -1,0 +1,65 @@
+"""Calls to others: the catalogs of federated tables, storage outside of the lakehouse, whoever gives credentials.
+
+Such a peer may accept a connection and say nothing. So each call has a deadline, and only so many calls to one peer
+wait at the same time: who comes when they all do is told at once. So a peer delays requests for itself, and no others.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from trinitylake.rest.errors import RestError
+
+CALL_SECONDS = 15.0
+#: Fewer in sum than requests at work (`app.MAX_THREADS`).
+MAX_WAITING_FOR_ONE = 4
+MAX_WAITING = 32
+
+Result = TypeVar("Result")
+
+
+class Outbound:
+    """The calls of one server. Safe to share between threads.
+
+    Args:
+        seconds: the deadline of a call. What it is still doing then is left to itself, and its answer to nobody.
+    """
+
+    def __init__(self, seconds: float = CALL_SECONDS) -> None:
+        self._seconds = seconds
+        self._waiting: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def run(self, peer: str, call: Callable[[], Result]) -> Result:
+        """The result of a call that waits for nobody but `peer`.
+
+        Raises `RestError` 503 if too many wait for it already, 504 at the deadline, and what the call raises.
+        """
+        with self._lock:
+            if self._waiting[peer] >= MAX_WAITING_FOR_ONE or self._waiting.total() >= MAX_WAITING:
+                raise RestError(503, "ServiceUnavailableException", f"{peer} does not answer, and others wait for it")
+            self._waiting[peer] += 1
+        result: Future[Result] = Future()
+        work = contextvars.copy_context().run
+        threading.Thread(target=work, args=(self._run, peer, call, result), daemon=True).start()
+        try:
+            return result.result(self._seconds)
+        except TimeoutError as error:
+            message = f"{peer} did not answer within {self._seconds:g} seconds"
+            raise RestError(504, "GatewayTimeoutException", message) from error
+
+    def _run(self, peer: str, call: Callable[[], Result], result: Future[Result]) -> None:
+        try:
+            result.set_result(call())
+        except BaseException as error:
+            result.set_exception(error)
+        finally:
+            with self._lock:
+                self._waiting[peer] -= 1
+                if not self._waiting[peer]:
+                    del self._waiting[peer]

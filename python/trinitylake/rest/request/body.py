@@ -1,0 +1,65 @@
+"""How much the bodies of requests may weigh, as they are sent and as what they become.
+
+A body of JSON becomes objects of many times its size: `[{},{},…]` thirty times. So what counts is the number of values,
+found without making any of them, and how many bytes of large bodies are at work at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from trinitylake.rest.errors import RestError
+
+#: Of one body. The metadata of a table with a thousand columns has about ten thousand.
+MAX_VALUES = 250_000
+#: Of all large bodies at work, and of those of one principal.
+MAX_AT_WORK_SIZE_BYTES = 48 << 20
+MAX_AT_WORK_OF_ONE_SIZE_BYTES = 24 << 20
+#: Smaller ones do not count: they weigh less than the rest of a request.
+SMALL_SIZE_BYTES = 64 << 10
+_WAIT_SECONDS = 20.0
+
+
+def check_values(body: bytes | bytearray) -> None:
+    """Refuse a body of too many values. Raises `RestError` 413. Commas in texts count, which errs to the safe side."""
+    values = sum(body.count(character) for character in (b",", b"[", b"{", b":"))
+    if values > MAX_VALUES:
+        raise RestError(413, "RequestTooLargeException", f"a body has at most {MAX_VALUES} values")
+
+
+class BodiesAtWork:
+    """The large bodies that one server has in memory. For one event loop."""
+
+    def __init__(self) -> None:
+        self._size_bytes: Counter[str] = Counter()
+        self._changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def taken(self, principal: str, size_bytes: int) -> AsyncIterator[None]:
+        """Room for a body, as long as the block runs. Waits for it; raises `RestError` 503 if that takes too long."""
+        if size_bytes <= SMALL_SIZE_BYTES:
+            yield
+            return
+        try:
+            async with asyncio.timeout(_WAIT_SECONDS), self._changed:
+                await self._changed.wait_for(lambda: self._has_room(principal, size_bytes))
+                self._size_bytes[principal] += size_bytes
+        except TimeoutError as error:
+            message = "too many large requests at the same time: try again"
+            raise RestError(503, "ServiceUnavailableException", message) from error
+        try:
+            yield
+        finally:
+            self._size_bytes[principal] -= size_bytes
+            if not self._size_bytes[principal]:
+                del self._size_bytes[principal]
+            async with self._changed:
+                self._changed.notify_all()
+
+    def _has_room(self, principal: str, size_bytes: int) -> bool:
+        mine, all = self._size_bytes[principal], self._size_bytes.total()
+        fits = mine + size_bytes <= MAX_AT_WORK_OF_ONE_SIZE_BYTES and all + size_bytes <= MAX_AT_WORK_SIZE_BYTES
+        return fits or not all  # one alone, however large the limit of a body was set

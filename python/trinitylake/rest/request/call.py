@@ -1,0 +1,219 @@
+"""One request, as a handler sees it: names decoded, body parsed, and the catalog it is about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from urllib.parse import unquote_to_bytes
+
+from pydantic import BaseModel, ValidationError
+from starlette.datastructures import Headers, QueryParams
+from starlette.responses import Response
+
+from trinitylake.lakehouse.view_at import ViewAt
+from trinitylake.rest.errors import RestError, bad_request
+from trinitylake.rest.options import ServerOptions
+from trinitylake.rest.security.locations import LocationGate
+from trinitylake.rest.security.principals import Principal, Role
+from trinitylake.rest.state.addresses import LATEST, source_of
+from trinitylake.rest.state.open_transactions import OWNER_PROPERTY
+from trinitylake.rest.state.served_catalog import Commit, ServedCatalog
+
+if TYPE_CHECKING:
+    from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+    from trinitylake.lakehouse.lakehouse import Lakehouse
+    from trinitylake.rest.outbound import Outbound
+    from trinitylake.rest.state.meters import Meters
+    from trinitylake.rest.state.metrics_reports import MetricsReports
+    from trinitylake.rest.state.open_transactions import OpenTransactions
+    from trinitylake.rest.state.planned_scans import PlannedScans
+    from trinitylake.rest.state.table_responses import TableResponses
+
+#: Properties of a commit that tell who made it, and in which request; nobody else can set them.
+RESERVED_PROPERTY_PREFIX = "rest."
+PRINCIPAL_PROPERTY = OWNER_PROPERTY
+REQUEST_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}request-id"
+
+#: Open transactions, for clients that have nothing but SQL (`transaction_namespaces.py`).
+RESERVED_NAMESPACE = ("sys", "transactions")
+
+Model = TypeVar("Model", bound=BaseModel)
+
+#: Between the parts of a nested namespace (the unit separator).
+SEPARATOR = "\x1f"
+
+
+class FileAccess(Protocol):
+    """Help for clients to data files (`files/delegation.py`)."""
+
+    @property
+    def signs(self) -> bool:
+        """Whether it signs requests to the store."""
+
+    def is_wished(self, call: Call) -> bool:
+        """Whether the client wants, with the answer to its request, what can be given."""
+
+    def added(self, call: Call, identifier: tuple[str, ...], response: Response) -> Response:
+        """An answer that holds a table, with access to it if the client wants that and may have it."""
+
+    def credentials(self, call: Call, identifier: tuple[str, ...], table: Response) -> list[dict[str, Any]]:
+        """Temporary credentials for a table; none if there are none to have."""
+
+    def sign(self, call: Call, identifier: tuple[str, ...], table: Response | None) -> dict[str, Any]:
+        """The answer to a request to sign. `table` is None for one that is staged, and not there yet."""
+
+
+@dataclass
+class Service:
+    """What all requests share."""
+
+    lake: Lakehouse
+    transactions: OpenTransactions
+    table_responses: TableResponses
+    metrics: MetricsReports
+    endpoints: list[tuple[str, str, bool]]
+    """Method, path and whether it writes, of each route that has a prefix."""
+    options: ServerOptions
+    meters: Meters
+    io: LakehouseFileIO
+    """For reading; what is written goes through the catalog's own."""
+    delegation: FileAccess | None
+    """What helps clients to data files, if anything does."""
+    outbound: Outbound
+    plans: PlannedScans
+
+
+@dataclass
+class Call:
+    """One request."""
+
+    service: Service
+    method: str
+    route: str
+    writes: bool
+    raw_names: dict[str, str]
+    query: QueryParams
+    headers: Headers
+    body: bytes
+    principal: Principal
+    request_id: str
+    commit: Commit = field(init=False)
+    """What this request commits, if it does."""
+
+    def __post_init__(self) -> None:
+        self.commit = Commit(
+            f"{self.method} {self.route}",
+            self.principal.name,
+            {PRINCIPAL_PROPERTY: self.principal.name, REQUEST_PROPERTY: self.request_id},
+        )
+
+    @property
+    def prefix(self) -> str:
+        """Which state it is about (`addresses.py`)."""
+        return self.name("prefix") if "prefix" in self.raw_names else LATEST
+
+    def authorize(self, role: Role) -> None:
+        """Check the role on what the path names. What a body names is checked by its handler.
+
+        Raises `RestError` 403.
+        """
+        if "table" in self.raw_names or "view" in self.raw_names:
+            identifier = self.identifier("table" if "table" in self.raw_names else "view")
+            self.principal.require(role, identifier)
+        elif "namespace" in self.raw_names and not self.is_reserved(self.namespace()):
+            self.principal.require_sight(self.namespace())
+
+    def require(self, role: Role, identifier: tuple[str, ...]) -> None:
+        """For what a body names. Raises `RestError` 403 unless the principal has that role on it."""
+        self.commit.names.append(".".join(identifier))
+        self.principal.require(role, identifier)
+
+    def is_reserved(self, namespace: tuple[str, ...]) -> bool:
+        """Whether a namespace stands for open transactions, whose sight is decided for each of them."""
+        return self.prefix == LATEST and namespace[: len(RESERVED_NAMESPACE)] == RESERVED_NAMESPACE
+
+    def locations(self, catalog: ServedCatalog) -> LocationGate:
+        """The gate that every location in the body passes."""
+        return LocationGate(catalog.file_io(), self.principal, self.service.options.overrides_locations)
+
+    @contextmanager
+    def catalog(self) -> Iterator[ServedCatalog]:
+        """The catalog that the prefix leads to. Raises `RestError` 403 for a write to the past."""
+        service = self.service
+        with source_of(self.prefix, service.lake, service.transactions, writes=self.writes) as source:
+            if self.writes and isinstance(source, ViewAt):
+                raise RestError(
+                    403, "ForbiddenException", f"version {source.version} is read-only: write through @latest or @txn"
+                )
+            yield ServedCatalog(source, self.commit)
+
+    def name(self, parameter: str) -> str:
+        """A name in the path. Raises `RestError` 400 for one that is not UTF-8."""
+        return decoded(self.raw_names[parameter])
+
+    def namespace(self) -> tuple[str, ...]:
+        """The namespace in the path."""
+        return self._namespace
+
+    @cached_property
+    def _namespace(self) -> tuple[str, ...]:
+        return namespace_of(self.name("namespace"))
+
+    def identifier(self, parameter: str) -> tuple[str, ...]:
+        """The table or view in the path, with its namespace."""
+        return (*self.namespace(), self.name(parameter))
+
+    def parsed(self, model: type[Model]) -> Model:
+        """The body. Raises `RestError` 400 for what is not JSON, and that or pydantic's error for what does not fit."""
+        try:
+            document = json.loads(self.body)
+        except (ValueError, RecursionError) as error:
+            raise bad_request(f"the body is not JSON: {error}") from error
+        try:
+            return model.model_validate(document)
+        except ValidationError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            # PyIceberg's models look into what they get before anybody has checked it.
+            raise bad_request(f"the body makes no sense: {error}") from error
+
+    def flag(self, parameter: str) -> bool:
+        """A true or false of the query; false if it is not there."""
+        return self.query.get(parameter, "false").lower() == "true"
+
+
+def decoded(raw: str) -> str:
+    """A path segment without its escapes. A `+` is a plus, as in every path (RFC 3986); a blank is `%20`."""
+    try:
+        return unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError as error:
+        raise bad_request(f"{raw!r} in the path is not UTF-8") from error
+
+
+def namespace_of(text: str) -> tuple[str, ...]:
+    """A namespace as a path or query writes it. Raises `RestError` 400 for an empty part."""
+    return checked_namespace(text.split(SEPARATOR))
+
+
+def checked_namespace(parts: list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    """The parts of a namespace. Raises `RestError` 400 for none, an empty one, or one with a dot in it.
+
+    The lakehouse joins the parts with dots, so `("a.b",)` would be another name of `("a", "b")`.
+    """
+    if not parts or not all(parts) or any("." in part for part in parts):
+        raise bad_request(f"{list(parts)!r} is not a namespace: its parts are neither empty nor have a dot in them")
+    return tuple(parts)
+
+
+def json_response(document: Any, code: int = 200) -> Response:
+    """A document as JSON."""
+    return Response(json.dumps(document), code, media_type="application/json")
+
+
+def no_content() -> Response:
+    """204."""
+    return Response(status_code=204)

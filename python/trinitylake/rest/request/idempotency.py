@@ -1,0 +1,115 @@
+"""Requests that may be sent twice: a client that got no answer sends the same `Idempotency-Key` again.
+
+The key becomes the id of the transaction, and an id commits once, ever: the log of the lakehouse itself remembers, for
+every server and after every restart. The id also depends on the principal, so that a key of somebody else is another
+key. What the request was is kept beside it; the same key with another request is refused. What was committed and then
+undone by a rollback is answered as at first: the request was done, and to do it again would be another request.
+
+A key is known as long as the version that it committed is kept, so for the time that `config` tells. Iceberg's clients
+send UUIDs of version 7, which begin with the time at which they were made: one that is younger than all that has
+expired, and is not in what is kept, was not committed. Without a time in it, a key that is not in what is kept is new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from starlette.responses import Response
+
+from trinitylake.errors import CommitStateUnknown, TrinityLakeError, VersionExpired, VersionNotFound
+from trinitylake.lakehouse.history import CommittedTransaction
+from trinitylake.lakehouse.view_at import ViewAt
+from trinitylake.rest.errors import RestError, bad_request
+from trinitylake.rest.request.call import RESERVED_PROPERTY_PREFIX, Call
+from trinitylake.rest.state.addresses import LATEST
+
+HEADER = "Idempotency-Key"
+FINGERPRINT_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}request"
+_KEY = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+
+#: The digit of a UUID that tells its version, where the time is in front.
+_TIMED = "7"
+
+Handler = Callable[[Call], Response]
+Replay = Callable[[Call, ViewAt], Response]
+
+
+def answered_once(call: Call, handler: Handler, replay: Replay) -> Response:
+    """The answer of the handler; if the key was used before, the answer to the request that used it.
+
+    Args:
+        call: a request that writes.
+        handler: makes the commit.
+        replay: the answer again, from the version that the commit made.
+
+    Raises:
+        RestError: 400 for a key that is not a UUID, 422 for one that was used for another request.
+        CommitStateUnknown: it was committed, and what it answered has expired.
+    """
+    key = call.headers.get(HEADER)
+    if key is None or call.prefix != LATEST:
+        return handler(call)
+    if not _KEY.fullmatch(key):
+        raise bad_request(f"{HEADER} is a UUID, not {key[:100]!r}")
+    id = f"rest-{_digest(call.principal.name, key.lower())[:40]}"
+    fingerprint = _digest(call.method, call.route.replace(f"/{LATEST}/", "/", 1), call.body.hex())
+    if (version := _committed(call, id)) is None:
+        _require_remembered(call, key)
+        call.commit.id = id
+        call.commit.properties = {**call.commit.properties, FINGERPRINT_PROPERTY: fingerprint}
+        try:
+            response = handler(call)
+        except Exception:
+            # Perhaps because the same request, sent twice at once, was faster.
+            if (version := _committed(call, id)) is None:
+                raise
+        else:
+            version = call.commit.version
+            if version is None or not _transactions(call, version, id):
+                return response  # nothing was to be changed
+    return _again(call, id, fingerprint, version, replay)
+
+
+def _committed(call: Call, id: str) -> int | None:
+    lake = call.service.lake
+    if not lake.is_used(id):
+        return None
+    if (version := lake.outcome(id).version) is None:
+        raise CommitStateUnknown("the request was committed, in a version that has expired")
+    return version
+
+
+def _transactions(call: Call, version: int, id: str) -> list[CommittedTransaction]:
+    return [one for one in call.service.lake.at(version=version).entry.transactions if one.id == id]
+
+
+def _require_remembered(call: Call, key: str) -> None:
+    """Refuse a key from before what has expired: the version that it committed, if it did, may be gone."""
+    millis = int(key.replace("-", "")[:12], 16) if key[14] == _TIMED else None
+    if millis is None or millis >= call.service.lake.at().entry.created_at.timestamp() * 1000:
+        return
+    try:
+        call.service.lake.at(timestamp=datetime.fromtimestamp(millis / 1000, UTC))
+    except VersionNotFound:  # nothing is as old, so nothing has expired
+        return
+    except (VersionExpired, OverflowError, ValueError) as error:
+        raise CommitStateUnknown("nothing tells any more whether this request was committed") from error
+
+
+def _again(call: Call, id: str, fingerprint: str, version: int, replay: Replay) -> Response:
+    try:
+        state = call.service.lake.at(version=version)
+        [mine] = _transactions(call, version, id)
+        if mine.properties.get(FINGERPRINT_PROPERTY) != fingerprint:
+            raise RestError(422, "UnprocessableEntityException", f"this {HEADER} was used for another request")
+        call.commit.version, call.commit.transaction_id = version, id
+        return replay(call, state)
+    except (TrinityLakeError, ValueError) as error:
+        raise CommitStateUnknown(f"the request was committed, and its answer is not there any more: {error}") from error
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

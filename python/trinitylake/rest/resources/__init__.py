@@ -1,0 +1,1 @@
+"""The handlers, by what they are about: namespaces, tables, views, transactions, scans, metrics."""

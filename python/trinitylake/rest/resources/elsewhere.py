@@ -1,0 +1,40 @@
+"""Tables that live elsewhere: to reach them means to wait for somebody else (`outbound.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
+
+from pyiceberg.exceptions import NoSuchTableError
+
+from trinitylake.definitions import MANAGED, METADATA_LOCATION, TableDef, parse_table_def
+from trinitylake.iceberg.identifiers import object_name
+from trinitylake.iceberg_storage.federated import CATALOG_PROPERTY
+
+if TYPE_CHECKING:
+    from trinitylake.rest.request.call import Call
+    from trinitylake.rest.state.served_catalog import ServedCatalog
+
+Result = TypeVar("Result")
+
+
+def reached(call: Call, catalog: ServedCatalog, identifier: tuple[str, ...], work: Callable[[], Result]) -> Result:
+    """The result of work on a table: at once on one of the lakehouse, and with a deadline on one elsewhere.
+
+    Raises what the work raises, and as `Outbound.run` does.
+    """
+    namespace, name = object_name(identifier, NoSuchTableError)
+    data = catalog.state().read("table", namespace, name)
+    definition = None if data is None else parse_table_def(data)
+    if definition is None or definition.table_type == MANAGED:
+        return work()
+    return call.service.outbound.run(peer_of(definition), work)
+
+
+def peer_of(definition: TableDef) -> str:
+    """Who must answer, so that a table that lives elsewhere can be read."""
+    properties = definition.format_properties
+    if catalog := properties.get(CATALOG_PROPERTY):
+        return f"the catalog {catalog!r} at {urlsplit(properties.get('uri', '')).hostname or 'its address'}"
+    return f"the storage at {urlsplit(properties.get(METADATA_LOCATION, '')).netloc or 'this machine'}"

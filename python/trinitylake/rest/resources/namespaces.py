@@ -1,0 +1,97 @@
+"""Namespaces over HTTP."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+from pyiceberg.exceptions import NoSuchNamespaceError
+from starlette.responses import Response
+
+from trinitylake.rest.errors import RestError
+from trinitylake.rest.request.call import SEPARATOR, Call, checked_namespace, json_response, namespace_of, no_content
+from trinitylake.rest.request.pages import page_of
+from trinitylake.rest.resources import transaction_namespaces as reserved
+from trinitylake.rest.security.locations import LOCATION_PROPERTY, namespace_location
+from trinitylake.rest.security.principals import Role
+
+
+class CreateNamespace(BaseModel):
+    """The body of `create`."""
+
+    namespace: list[str]
+    properties: dict[str, str] = Field(default_factory=dict)
+
+
+class UpdateProperties(BaseModel):
+    """The body of `update_properties`."""
+
+    removals: list[str] = Field(default_factory=list)
+    updates: dict[str, str] = Field(default_factory=dict)
+
+
+def list_all(call: Call) -> Response:
+    """Those directly below `parent`, or at the top."""
+    parent = namespace_of(call.query["parent"]) if call.query.get("parent") else ()
+    found = reserved.children(call, parent)
+    if found is None:
+        if parent:
+            call.principal.require_sight(parent)
+        with call.catalog() as catalog:
+            found = [one for one in catalog.list_namespaces(parent) if call.principal.sees(one)]
+    names, token = page_of([SEPARATOR.join(one) for one in found], call.query)
+    return json_response({"namespaces": [name.split(SEPARATOR) for name in names], "next-page-token": token})
+
+
+def create(call: Call) -> Response:
+    """A namespace with properties."""
+    body = call.parsed(CreateNamespace)
+    namespace = checked_namespace(body.namespace)
+    if reserved.is_reserved(call, namespace):
+        return reserved.create(call, namespace, body.properties)
+    call.require(Role.ADMIN, namespace)
+    with call.catalog() as catalog:
+        catalog.create_namespace(namespace, body.properties)
+    return json_response({"namespace": namespace, "properties": body.properties})
+
+
+def load(call: Call) -> Response:
+    """A namespace and its properties; `location` says where new tables lie, unless somebody has set it."""
+    if reserved.is_reserved(call, call.namespace()):
+        return reserved.load(call, call.namespace())
+    with call.catalog() as catalog:
+        properties = catalog.load_namespace_properties(call.namespace())
+        properties = {LOCATION_PROPERTY: namespace_location(catalog.file_io(), call.namespace()), **properties}
+    return json_response({"namespace": call.namespace(), "properties": properties})
+
+
+def exists(call: Call) -> Response:
+    """204 or 404."""
+    if reserved.is_reserved(call, call.namespace()):
+        reserved.load(call, call.namespace())
+        return no_content()
+    with call.catalog() as catalog:
+        if not catalog.namespace_exists(call.namespace()):
+            raise NoSuchNamespaceError(f"Namespace does not exist: {'.'.join(call.namespace())}")
+    return no_content()
+
+
+def drop(call: Call) -> Response:
+    """An empty namespace."""
+    if reserved.is_reserved(call, call.namespace()):
+        return reserved.drop(call, call.namespace())
+    call.require(Role.ADMIN, call.namespace())
+    with call.catalog() as catalog:
+        catalog.drop_namespace(call.namespace())
+    return no_content()
+
+
+def update_properties(call: Call) -> Response:
+    """Set and remove properties."""
+    body = call.parsed(UpdateProperties)
+    if both := sorted(set(body.removals) & body.updates.keys()):
+        raise RestError(422, "UnprocessableEntityException", f"properties are both set and removed: {both}")
+    if reserved.is_reserved(call, call.namespace()):
+        return reserved.update(call, call.namespace(), body.updates, body.removals)
+    call.require(Role.ADMIN, call.namespace())
+    with call.catalog() as catalog:
+        summary = catalog.update_namespace_properties(call.namespace(), set(body.removals), body.updates)
+    return json_response({"updated": summary.updated, "removed": summary.removed, "missing": summary.missing})

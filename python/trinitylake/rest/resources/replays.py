@@ -1,0 +1,50 @@
+"""Answers to a request that was answered before, from the version that it committed (`idempotency.py`)."""
+
+from __future__ import annotations
+
+import json
+
+from starlette.responses import Response
+
+from trinitylake.errors import ObjectNotFound
+from trinitylake.lakehouse.view_at import ViewAt
+from trinitylake.rest.request.call import Call, json_response, no_content
+from trinitylake.rest.resources import namespaces, tables, views
+from trinitylake.rest.state.served_catalog import ServedCatalog
+
+
+def nothing(call: Call, state: ViewAt) -> Response:
+    """204, for what answers with nothing more."""
+    return no_content()
+
+
+def table(call: Call, state: ViewAt) -> Response:
+    """The table in the path, or of the name in the body, as it was committed."""
+    name = call.name("table") if "table" in call.raw_names else str(json.loads(call.body)["name"])
+    return tables.load_response(call, ServedCatalog(state, call.commit), (*call.namespace(), name))
+
+
+def view(call: Call, state: ViewAt) -> Response:
+    """The view in the path, or of the name in the body, as it was committed."""
+    name = call.name("view") if "view" in call.raw_names else str(json.loads(call.body)["name"])
+    return views.response_of(ServedCatalog(state, call.commit).load_view((*call.namespace(), name)))
+
+
+def created_namespace(call: Call, state: ViewAt) -> Response:
+    """The namespace with the properties that it was created with."""
+    body = call.parsed(namespaces.CreateNamespace)
+    return json_response({"namespace": body.namespace, "properties": body.properties})
+
+
+def changed_properties(call: Call, state: ViewAt) -> Response:
+    """What was set and removed, and what had not been there before."""
+    body = call.parsed(namespaces.UpdateProperties)
+    before: set[str] = set()
+    try:
+        earlier = call.service.lake.at(version=state.version - 1)
+        before = set(earlier.namespace(call.namespace()).properties)
+    except ObjectNotFound:  # created in the same version, by somebody who committed together with this request
+        pass
+    removed = [name for name in body.removals if name in before]
+    missing = [name for name in body.removals if name not in before]
+    return json_response({"updated": list(body.updates), "removed": removed, "missing": missing})

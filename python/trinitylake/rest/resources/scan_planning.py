@@ -1,0 +1,208 @@
+"""Scans planned by the server: a client sends a filter and gets the files to read, instead of reading manifests.
+
+A plan is made while the client waits, so there is nothing to ask for later. One with more than `MAX_FILES` files ends
+in a task, which stands for the rest: a token that holds the request and where to go on, so that any server can go on.
+The server that made the plan keeps the rest of it for a while.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+import zlib
+from collections.abc import Iterable
+from typing import Any, cast
+
+from pydantic import BaseModel, Field
+from pyiceberg.catalog.rest.scan_planning import PlanTableScanRequest
+from pyiceberg.conversions import to_json
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan, Table
+from pyiceberg.types import PrimitiveType
+from starlette.responses import Response
+
+from trinitylake.errors import InvalidLocation
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.rest.errors import RestError, bad_request
+from trinitylake.rest.request.call import Call, json_response
+from trinitylake.rest.resources.elsewhere import reached
+from trinitylake.rest.security.locations import is_own, path_of_object
+from trinitylake.rest.security.principals import Role
+
+MAX_FILES = 5000
+
+_CONTENT = {
+    DataFileContent.DATA: "data",
+    DataFileContent.POSITION_DELETES: "position-deletes",
+    DataFileContent.EQUALITY_DELETES: "equality-deletes",
+}
+
+
+class FetchTasks(BaseModel):
+    """The body of `fetch_tasks`."""
+
+    plan_task: str = Field(alias="plan-task")
+
+
+class Continuation(BaseModel):
+    """What a token holds."""
+
+    request: PlanTableScanRequest
+    start: int = Field(ge=0)
+    plan: str = ""
+
+
+class TableFileIO(LakehouseFileIO):
+    """Files of one table. Its snapshots may name others', whose partitions and statistics a plan would tell."""
+
+    def __init__(self, io: LakehouseFileIO, path: str) -> None:
+        super().__init__(io.storage, io.properties)
+        self._folder = f"{path}/"
+
+    def path_of(self, location: str) -> str:
+        """As for any file of the lakehouse. Raises `InvalidLocation` for one outside of the table, too."""
+        path = super().path_of(location)
+        if not path.startswith(self._folder):
+            raise InvalidLocation(f"{location!r} is outside of the table, so the server does not read it")
+        return path
+
+
+def plan(call: Call) -> Response:
+    """The files that a scan of a snapshot has to read, or those that were appended between two snapshots.
+
+    406 for a table at a location that is not its own (`locations.py`), unless for a reader of everything.
+    """
+    request = call.parsed(PlanTableScanRequest)
+    if request.end_snapshot_id is not None and request.start_snapshot_id is None:
+        raise bad_request("end-snapshot-id needs a start-snapshot-id")
+    return json_response({"status": "completed", **_tasks(call, request, 0)})
+
+
+def fetch_tasks(call: Call) -> Response:
+    """More of a plan."""
+    token = call.parsed(FetchTasks).plan_task
+    try:
+        text = base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()
+        continuation = Continuation.model_validate_json(text)
+    except ValueError as error:
+        raise RestError(404, "NoSuchPlanTaskException", "plan-task is not one that this server gave") from error
+    if (kept := call.service.plans.get(_key(call, continuation.plan), continuation.start)) is None:
+        return json_response(_tasks(call, continuation.request, continuation.start))
+    part, following = kept
+    rest = [] if following is None else [_token(continuation, following)]
+    return json_response({**json.loads(zlib.decompress(part)), "plan-tasks": rest})
+
+
+def _key(call: Call, plan: str) -> tuple[str, ...]:
+    return (plan, call.principal.name, call.prefix, *call.identifier("table"))
+
+
+def _token(continuation: Continuation, start: int) -> str:
+    text = continuation.model_copy(update={"start": start}).model_dump_json(by_alias=True, exclude_none=True)
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def _tasks(call: Call, request: PlanTableScanRequest, start: int) -> dict[str, Any]:
+    with call.catalog() as catalog:
+        identifier = call.identifier("table")
+        return reached(
+            call, catalog, identifier, lambda: _planned(call, catalog.load_table(identifier), request, start)
+        )
+
+
+def _planned(call: Call, table: Table, request: PlanTableScanRequest, start: int) -> dict[str, Any]:
+    """The part of a plan that begins with a file. What comes after it is kept for whoever goes on."""
+    if isinstance(table.io, LakehouseFileIO) and not call.principal.has_everywhere(Role.READER):
+        path = path_of_object(table.io, table.location())
+        if path is None or not is_own(path, call.identifier("table"), str(table.metadata.table_uuid)):
+            raise RestError(406, "UnsupportedOperationException", "only clients plan scans at such a location")
+        table.io = TableFileIO(table.io, path)
+    request = _pinned(table, request)
+    try:
+        planned = sorted(_scan(table, request).plan_files(), key=lambda task: task.file.file_path)
+    except (ValueError, TypeError) as error:  # a column that is not there, a value that is none of its type
+        raise bad_request(f"the scan makes no sense: {error}") from error
+    first, *others = range(start, max(len(planned), start + 1), MAX_FILES)
+    document = _document(table, planned[first : first + MAX_FILES])
+    if not others:
+        return {**document, "plan-tasks": []}
+    continuation = Continuation(request=request, start=others[0], plan=uuid.uuid4().hex)
+    parts = {one: _compressed(_document(table, planned[one : one + MAX_FILES])) for one in others}
+    call.service.plans.put(_key(call, continuation.plan), parts)
+    return {**document, "plan-tasks": [_token(continuation, others[0])]}
+
+
+def _compressed(document: dict[str, Any]) -> bytes:
+    return zlib.compress(json.dumps(document).encode(), 1)
+
+
+def _pinned(table: Table, request: PlanTableScanRequest) -> PlanTableScanRequest:
+    """The request with the snapshot that it is about. Raises `RestError` 400 for one that the table does not have."""
+    if request.start_snapshot_id is None and request.snapshot_id is None:
+        current = table.current_snapshot()
+        return request if current is None else request.model_copy(update={"snapshot_id": current.snapshot_id})
+    for id in (request.snapshot_id, request.end_snapshot_id):  # the start may be gone: it is not read
+        if id is not None and table.snapshot_by_id(id) is None:
+            raise bad_request(f"the table has no snapshot {id}")
+    return request
+
+
+def _scan(table: Table, request: PlanTableScanRequest) -> DataScan | IncrementalAppendScan:
+    row_filter = request.filter or AlwaysTrue()
+    selected_fields = tuple(request.select or ("*",))
+    if request.start_snapshot_id is not None:
+        return table.incremental_append_scan(
+            from_snapshot_id_exclusive=request.start_snapshot_id,
+            to_snapshot_id_inclusive=request.end_snapshot_id,
+            row_filter=row_filter,
+            selected_fields=selected_fields,
+            case_sensitive=request.case_sensitive,
+        )
+    return table.scan(
+        row_filter=row_filter,
+        selected_fields=selected_fields,
+        case_sensitive=request.case_sensitive,
+        snapshot_id=request.snapshot_id,
+    )
+
+
+def _document(table: Table, tasks: Iterable[FileScanTask]) -> dict[str, Any]:
+    deletes: dict[str, int] = {}
+    delete_files: list[dict[str, Any]] = []
+    file_scan_tasks: list[dict[str, Any]] = []
+    for task in tasks:
+        for file in sorted(task.delete_files, key=lambda one: one.file_path):
+            if file.file_path not in deletes:
+                deletes[file.file_path] = len(delete_files)
+                delete_files.append(_file(table, file))
+        found: dict[str, Any] = {"data-file": _file(table, task.file)}
+        if task.delete_files:
+            found["delete-file-references"] = sorted(deletes[one.file_path] for one in task.delete_files)
+        found["residual-filter"] = json.loads(task.residual.model_dump_json())
+        file_scan_tasks.append(found)
+    return {"file-scan-tasks": file_scan_tasks, "delete-files": delete_files}
+
+
+def _file(table: Table, file: DataFile) -> dict[str, Any]:
+    """A file as the specification writes it, without statistics of columns: what they rule out is not in the plan."""
+    spec = table.specs()[file.spec_id]
+    types = [cast(PrimitiveType, field.field_type) for field in spec.partition_type(table.schema()).fields]
+    values = [file.partition[position] for position in range(len(types))]
+    document = {
+        "spec-id": file.spec_id,
+        "partition": [
+            None if value is None else to_json(type, value) for type, value in zip(types, values, strict=True)
+        ],
+        "content": _CONTENT[file.content],
+        "file-path": file.file_path,
+        "file-format": file.file_format.value.lower(),
+        "file-size-in-bytes": file.file_size_in_bytes,
+        "record-count": file.record_count,
+        "split-offsets": file.split_offsets,
+        "sort-order-id": file.sort_order_id,
+    }
+    if file.content is DataFileContent.EQUALITY_DELETES:
+        document["equality-ids"] = file.equality_ids
+    return {name: value for name, value in document.items() if value is not None}

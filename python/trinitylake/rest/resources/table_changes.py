@@ -1,0 +1,155 @@
+"""Commits to tables, as engines send them: requirements and updates, for one table or for several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, Field
+from pyiceberg.table.update import (
+    AddSortOrderUpdate,
+    AssertCreate,
+    SetDefaultSortOrderUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from trinitylake.errors import TrinityLakeError
+from trinitylake.iceberg import table_writing
+from trinitylake.iceberg.identifiers import object_name
+from trinitylake.iceberg.namespaces import require_namespace
+from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.write_rules import check_update
+from trinitylake.rest.errors import bad_request
+from trinitylake.rest.resources.names import Name
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+    from trinitylake.iceberg_storage.staging.staged_table import StagedTable
+    from trinitylake.lakehouse.transaction import Transaction
+    from trinitylake.rest.security.locations import LocationGate
+
+
+#: What an engine writes for "the one that was just added".
+LAST_ADDED = -1
+
+
+class TableChange(BaseModel):
+    """A commit to one table. The identifier may be left out where the path tells it."""
+
+    identifier: Name | None = None
+    requirements: list[TableRequirement] = Field(default_factory=list)
+    updates: list[TableUpdate] = Field(default_factory=list)
+
+    @property
+    def table(self) -> tuple[str, str]:
+        """Namespace and name. Raises `RestError` 400 without an identifier."""
+        return object_name(self.full_name)
+
+    @property
+    def full_name(self) -> tuple[str, ...]:
+        """The parts of the namespace, and the name. Raises `RestError` 400 without an identifier."""
+        if self.identifier is None:
+            raise bad_request("a change needs the identifier of its table")
+        return self.identifier.identifier()
+
+    @property
+    def is_creation(self) -> bool:
+        """Whether the table must not exist yet."""
+        return any(isinstance(requirement, AssertCreate) for requirement in self.requirements)
+
+
+def stage(transaction: Transaction, changes: Sequence[TableChange], gate: LocationGate) -> list[StagedTable]:
+    """Stage all changes in a transaction, or none; returns the tables that are there or are made.
+
+    The gate is that of the principal who sent them.
+
+    Raises:
+        NoSuchTableError: for a table that is not there and is not to be created.
+        CommitFailedException: if a requirement does not hold.
+        RestError: 400 for updates that make no sense, 403 for those that name what is not the table's.
+        InvalidLocation, InvalidArgument: for an update that breaks a rule of managed tables.
+    """
+    if len({change.table for change in changes}) < len(changes):
+        raise bad_request("a table may be changed only once in one commit: put all its updates together")
+    for change in changes:
+        gate.table_change(change, _location(transaction, change))
+    if len(changes) > 1:  # one by itself is staged whole or not at all
+        for change in changes:
+            _rehearse(transaction, change)
+    staged = []
+    for change in changes:
+        if change.is_creation and not change.updates and len(changes) > 1:
+            table_writing.require_absent(transaction, *change.table, change.requirements)
+        else:
+            staged.append(_stage_one(transaction, change))
+    return staged
+
+
+def _location(transaction: Transaction, change: TableChange) -> str | None:
+    """Where the managed table is that a change is about; None if there is none, or none to be there yet."""
+    namespace, name = change.table
+    if change.is_creation or not transaction.state().exists("table", namespace, name):
+        return None
+    table = transaction.table((namespace, name))
+    return table.location if table.type == "managed" else None
+
+
+def _stage_one(transaction: Transaction, change: TableChange) -> StagedTable:
+    try:
+        updates = change.updates
+        if any(isinstance(update, AddSortOrderUpdate) for update in updates) and not change.is_creation:
+            staged = table_writing.managed_table(transaction, *change.table, change.requirements)
+            updates = _with_free_sort_orders(updates, staged.metadata)
+        return table_writing.commit_table(transaction, *change.table, change.requirements, updates)
+    except TrinityLakeError:
+        raise
+    except (ValueError, KeyError) as error:
+        raise bad_request(f"the updates of {'.'.join(change.table)} make no sense: {error}") from error
+
+
+def _with_free_sort_orders(updates: Sequence[TableUpdate], metadata: TableMetadata) -> list[TableUpdate]:
+    """Sort orders with the ids that they get: a client chose them before it knew of those that came meanwhile."""
+    orders = {order.order_id: order.fields for order in metadata.sort_orders}
+    chosen: dict[int, int] = {}
+    result: list[TableUpdate] = []
+    for update in updates:
+        if isinstance(update, AddSortOrderUpdate):
+            order = update.sort_order
+            same = [id for id, fields in orders.items() if fields == order.fields]
+            free = order.order_id if order.order_id not in orders else max(orders) + 1
+            id = same[0] if same else free
+            chosen[order.order_id] = chosen[LAST_ADDED] = id
+            if not same:
+                orders[id] = order.fields
+                result.append(update.model_copy(update={"sort_order": order.model_copy(update={"order_id": id})}))
+        elif isinstance(update, SetDefaultSortOrderUpdate) and update.sort_order_id in chosen:
+            result.append(update.model_copy(update={"sort_order_id": chosen[update.sort_order_id]}))
+        else:
+            result.append(update)
+    return result
+
+
+def _rehearse(transaction: Transaction, change: TableChange) -> None:
+    """Find out whether a change can be staged, without staging it."""
+    namespace, name = change.table
+    if change.is_creation and not change.updates:
+        return
+    if change.is_creation:
+        table_writing.require_free(transaction, namespace, name)
+        require_namespace(transaction.state(), namespace)
+        io = LakehouseFileIO(transaction.storage)
+        table_writing.metadata_from_updates(io, namespace, name, change.updates)
+        return
+    staged = table_writing.managed_table(transaction, namespace, name, change.requirements)
+    try:
+        updates = _with_free_sort_orders(change.updates, staged.metadata)
+        for update in updates:
+            check_update(update, staged.metadata, staged.io)
+        apply_updates(staged.metadata, updates)
+    except TrinityLakeError:
+        raise
+    except (ValueError, KeyError) as error:
+        raise bad_request(f"the updates of {namespace}.{name} make no sense: {error}") from error

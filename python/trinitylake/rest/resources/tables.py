@@ -1,0 +1,260 @@
+"""Tables over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import cast
+
+from pydantic import BaseModel, Field
+from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from starlette.responses import Response
+
+from trinitylake.definitions import MANAGED, parse_table_def
+from trinitylake.errors import CorruptFile
+from trinitylake.iceberg import table_writing
+from trinitylake.iceberg.bound_catalog import names_checked
+from trinitylake.iceberg.errors import translated
+from trinitylake.iceberg.identifiers import object_name
+from trinitylake.iceberg_storage.staging.staged_table import StagedTable
+from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.rest.errors import RestError, bad_request
+from trinitylake.rest.request.call import Call, json_response, no_content
+from trinitylake.rest.request.pages import identifiers_response
+from trinitylake.rest.resources.elsewhere import peer_of
+from trinitylake.rest.resources.names import Name, Rename
+from trinitylake.rest.resources.table_changes import TableChange, stage
+from trinitylake.rest.security.principals import Role
+from trinitylake.rest.state.served_catalog import ServedCatalog
+from trinitylake.rest.state.table_responses import Snapshots, table_body
+from trinitylake.tables.table_definition import metadata_path
+
+
+class CreateTable(BaseModel):
+    """The body of `create`."""
+
+    name: str
+    location: str | None = None
+    table_schema: Schema = Field(alias="schema")
+    partition_spec: PartitionSpec | None = Field(alias="partition-spec", default=None)
+    write_order: SortOrder | None = Field(alias="write-order", default=None)
+    stage_create: bool = Field(alias="stage-create", default=False)
+    properties: dict[str, str] = Field(default_factory=dict)
+
+
+class Register(BaseModel):
+    """The body of `register`."""
+
+    name: str
+    metadata_location: str = Field(alias="metadata-location")
+    overwrite: bool = False
+
+
+def list_all(call: Call) -> Response:
+    """The tables in exactly one namespace."""
+    namespace = call.namespace()
+    with call.catalog() as catalog:
+        return identifiers_response(call, catalog, "table", namespace)
+
+
+def create(call: Call) -> Response:
+    """A new table; with `stage-create` only its metadata, to be committed with `assert-create`."""
+    body = call.parsed(CreateTable)
+    identifier = (*call.namespace(), body.name)
+    call.require(Role.WRITER, identifier)
+    spec = body.partition_spec or UNPARTITIONED_PARTITION_SPEC
+    order = body.write_order or UNSORTED_SORT_ORDER
+    with call.catalog() as catalog:
+        location = call.locations(catalog).new_object(body.location, identifier)
+        try:
+            if body.stage_create:
+                staged = catalog.stage_table(identifier, body.table_schema, location, spec, order, body.properties)
+                _make_folders(catalog, staged.metadata.location)
+                text = table_body(None, staged.metadata.model_dump_json().encode())
+                return with_access(call, identifier, Response(text, media_type="application/json"))
+            namespace, name = object_name(identifier)
+            metadata = catalog.new_metadata(namespace, name, body.table_schema, location, spec, order, body.properties)
+        except (ValueError, NotImplementedError) as error:  # the latter is PyIceberg's for what format 2 cannot hold
+            raise bad_request(str(error)) from error
+        with translated():
+            made = catalog.write(lambda transaction: table_writing.create_table(transaction, namespace, name, metadata))
+        _make_folders(catalog, metadata.location)
+        response = _staged_response(call, made)
+    return with_access(call, identifier, response)
+
+
+def load(call: Call) -> Response:
+    """The metadata of a table; 304 if the client has it already."""
+    snapshots = call.query.get("snapshots", "all")
+    if snapshots not in ("all", "refs"):
+        raise bad_request(f"snapshots is all or refs, not {snapshots!r}")
+    identifier = call.identifier("table")
+    if_none_match = call.headers.get("if-none-match")
+    delegation = call.service.delegation
+    if delegation is not None and delegation.is_wished(call):
+        if_none_match = None  # what the client has may have expired
+    with call.catalog() as catalog:
+        response = load_response(call, catalog, identifier, cast(Snapshots, snapshots), if_none_match)
+    return with_access(call, identifier, response)
+
+
+def exists(call: Call) -> Response:
+    """204 or 404."""
+    identifier = call.identifier("table")
+    with call.catalog() as catalog:
+        if not catalog.table_exists(identifier):
+            raise NoSuchTableError(f"Table does not exist: {'.'.join(identifier)}")
+    return no_content()
+
+
+def commit(call: Call) -> Response:
+    """Updates to one table, or its creation."""
+    change = call.parsed(TableChange)
+    identifier = call.identifier("table")
+    if change.identifier is not None and change.identifier.identifier() != identifier:
+        raise bad_request("the identifier in the body is not the one in the path")
+    change = change.model_copy(update={"identifier": Name(namespace=list(identifier[:-1]), name=identifier[-1])})
+    with call.catalog() as catalog:
+        gate = call.locations(catalog)
+        change = change.model_copy(update={"updates": gate.kept(change.updates)})
+        with translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
+            staged = catalog.write(lambda transaction: stage(transaction, [change], gate)[0])
+        return _staged_response(call, staged)
+
+
+def drop(call: Call) -> Response:
+    """Drop a table. `purgeRequested` changes nothing: files go when the last version that reaches them expires."""
+    with call.catalog() as catalog:
+        catalog.drop_table(call.identifier("table"))
+    return no_content()
+
+
+def rename(call: Call) -> Response:
+    """Another name, in another namespace if wished."""
+    body = call.parsed(Rename)
+    call.require(Role.WRITER, body.source.identifier())
+    call.require(Role.WRITER, body.destination.identifier())
+    (old_namespace, old), (namespace, name) = (
+        object_name(body.source.identifier()),
+        object_name(body.destination.identifier()),
+    )
+    with call.catalog() as catalog, translated():
+        try:
+            catalog.write(
+                lambda transaction: table_writing.rename_table(transaction, old_namespace, old, namespace, name)
+            )
+        except TableAlreadyExistsError as error:
+            kind = "View" if str(error).startswith("View") else "Table"
+            what = f"Cannot rename {old_namespace}.{old} to {namespace}.{name}"
+            raise TableAlreadyExistsError(f"{what}. {kind} already exists") from error
+    return no_content()
+
+
+def register(call: Call) -> Response:
+    """A table whose metadata file lies below the root. Files elsewhere are refused: the server would read them.
+
+    The file may be of any table, so whoever registers one must be a reader of everything.
+    """
+    body = call.parsed(Register)
+    identifier = (*call.namespace(), body.name)
+    call.require(Role.WRITER, identifier)
+    namespace, name = object_name(identifier)
+    with call.catalog() as catalog:
+        call.locations(catalog).registered(body.metadata_location)
+        with readable(body.metadata_location), translated():
+            catalog.write(
+                lambda transaction: table_writing.register_table(
+                    transaction, namespace, name, body.metadata_location, body.overwrite
+                )
+            )
+        response = load_response(call, catalog, identifier)
+    return with_access(call, identifier, response)
+
+
+def load_credentials(call: Call) -> Response:
+    """Temporary credentials for the files of a table; an empty list if the server gives none."""
+    identifier = call.identifier("table")
+    with call.catalog() as catalog:
+        table = load_response(call, catalog, identifier)
+    delegation = call.service.delegation
+    found = [] if delegation is None else delegation.credentials(call, identifier, table)
+    response = json_response({"storage-credentials": found})
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def sign(call: Call) -> Response:
+    """The headers that make a request to the store valid, if it stays in the table. 406 if the server signs nothing."""
+    delegation = call.service.delegation
+    if delegation is None or not delegation.signs:
+        raise RestError(406, "UnsupportedOperationException", "this server does not sign requests")
+    identifier = call.identifier("table")
+    table: Response | None = None
+    with suppress(NoSuchTableError), call.catalog() as catalog:
+        table = load_response(call, catalog, identifier)
+    response = json_response(delegation.sign(call, identifier, table))
+    response.headers["Cache-Control"] = "no-cache"
+    return response
+
+
+def with_access(call: Call, identifier: tuple[str, ...], response: Response) -> Response:
+    """The same answer, with access to the files of its table if the client wants that and the server gives it."""
+    delegation = call.service.delegation
+    return response if delegation is None else delegation.added(call, identifier, response)
+
+
+@contextmanager
+def readable(location: str) -> Iterator[None]:
+    """Raises `RestError` 400 for a file that is missing or is not metadata, because the client named it."""
+    try:
+        yield
+    except (FileNotFoundError, CorruptFile) as error:
+        raise bad_request(f"there is no metadata that can be read at {location!r}") from error
+
+
+def load_response(
+    call: Call,
+    catalog: ServedCatalog,
+    identifier: tuple[str, ...],
+    snapshots: Snapshots = "all",
+    if_none_match: str | None = None,
+) -> Response:
+    """The answer to a load of a table. Raises as `load` does."""
+    responses = call.service.table_responses
+    namespace, name = object_name(identifier, NoSuchTableError)
+    source = catalog.source
+    with names_checked(NoSuchTableError), source.located("table", namespace, name):
+        data = catalog.state().read("table", namespace, name)
+        if data is None:
+            raise table_writing.no_such_table(namespace, name)
+        definition = parse_table_def(data)
+    if definition.table_type != MANAGED:
+        elsewhere = call.service.outbound.run(peer_of(definition), lambda: catalog.load_table(identifier))
+        text = elsewhere.metadata.model_dump_json().encode()
+        return responses.of_metadata(elsewhere.metadata_location, text, snapshots, if_none_match)
+    if isinstance(source, Transaction):
+        staged = source.staged_tables.open(namespace, name, data).open_staged()
+        if staged.changed:
+            path, text = staged.finish()
+            return responses.of_metadata(call.service.io.uri_of(path), text, snapshots, if_none_match)
+    path = metadata_path(definition, f"{namespace}.{name}")
+    return responses.of_file(call.service.io, path, snapshots, if_none_match)
+
+
+def _make_folders(catalog: ServedCatalog, location: str) -> None:
+    """On a local disk, the folders of a table: DuckDB writes files there and does not make folders."""
+    io = catalog.file_io()
+    for folder in ("data", "metadata"):
+        io.make_local_folder(f"{location}/{folder}")
+
+
+def _staged_response(call: Call, staged: StagedTable) -> Response:
+    """The state that a commit left, or that the transaction has now: named after the file that it is or will be."""
+    if not staged.changed:
+        assert staged.base_metadata_path is not None
+        return call.service.table_responses.of_file(staged.io, staged.base_metadata_path)
+    path, data = staged.finish()
+    return call.service.table_responses.of_metadata(staged.io.uri_of(path), data)

@@ -1,0 +1,161 @@
+"""Transactions over HTTP: the commit over several tables of the specification, and this project's open transactions.
+
+The extension lives below `/trinitylake/v1/transactions`: begin, list, look at, commit, roll back. What happens in an
+open transaction goes through the ordinary routes, with the prefix that its warehouse `@txn/<id>` leads to. Who began it
+ends it, or an admin of everything; everybody works in it as far as their roles go.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pyiceberg.exceptions import NoSuchTableError
+from starlette.responses import Response
+
+from trinitylake.iceberg.bound_catalog import names_checked
+from trinitylake.iceberg.errors import translated
+from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.rest.errors import bad_request
+from trinitylake.rest.request.call import PRINCIPAL_PROPERTY, RESERVED_PROPERTY_PREFIX, Call, json_response, no_content
+from trinitylake.rest.resources.table_changes import TableChange, stage
+from trinitylake.rest.security.principals import Role, forbidden
+from trinitylake.rest.state.addresses import transaction_prefix
+
+
+class CommitTransaction(BaseModel):
+    """The body of `commit_tables`."""
+
+    table_changes: list[TableChange] = Field(alias="table-changes")
+
+
+class Begin(BaseModel):
+    """The body of `begin`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str | None = None
+    isolation: str | None = None
+    message: str = ""
+    author: str = ""
+    properties: dict[str, str] = Field(default_factory=dict)
+
+
+def commit_tables(call: Call) -> Response:
+    """Commit to several tables: all of it in one version of the lakehouse, or nothing."""
+    body = call.parsed(CommitTransaction)
+    for change in body.table_changes:
+        call.require(Role.WRITER, change.full_name)
+    with call.catalog() as catalog, translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
+        gate = call.locations(catalog)
+        changes = [change.model_copy(update={"updates": gate.kept(change.updates)}) for change in body.table_changes]
+        catalog.write(lambda transaction: stage(transaction, changes, gate))
+    return no_content()
+
+
+def begin(call: Call) -> Response:
+    """Begin a transaction."""
+    return json_response(_described(begin_transaction(call, call.parsed(Begin))), 201)
+
+
+def begin_transaction(call: Call, body: Begin) -> Transaction:
+    """Begin a transaction of the principal. Raises `RestError` 403 for one who could write nothing."""
+    if not call.principal.may_write_somewhere():
+        raise forbidden(f"{call.principal.name} is a writer of nothing")
+    if reserved := [name for name in body.properties if name.startswith(RESERVED_PROPERTY_PREFIX)]:
+        raise bad_request(f"properties that start with {RESERVED_PROPERTY_PREFIX!r} are the server's: {reserved}")
+    transaction = call.service.transactions.begin(
+        owner=call.principal.name,
+        isolation=body.isolation,
+        message=body.message,
+        author=body.author or call.principal.name,
+        id=body.id,
+        properties={**body.properties, **call.commit.properties},
+    )
+    call.commit.transaction_id = transaction.id
+    return transaction
+
+
+def list_all(call: Call) -> Response:
+    """Those that are open in this server, and those that are saved and would be picked up: one's own."""
+    return json_response(
+        {
+            "open": [_described(one) for one, owner in call.service.transactions.list() if _may_end(call, owner)],
+            "saved": [
+                {"id": one.id, "warehouse": f"@txn/{one.id}", "base-version": one.base_version} for one in _saved(call)
+            ],
+        }
+    )
+
+
+def visible_ids(call: Call) -> list[str]:
+    """The ids of what `list_all` lists."""
+    here = [one.id for one, owner in call.service.transactions.list() if _may_end(call, owner)]
+    return sorted([*here, *(one.id for one in _saved(call))])
+
+
+def load(call: Call) -> Response:
+    """An open transaction."""
+    return json_response(described_of(call, call.name("id")))
+
+
+def described_of(call: Call, id: str) -> dict[str, Any]:
+    """What an open transaction is. Raises `RestError` 403 for somebody else's."""
+    _require_owner(call, id)
+    with call.service.transactions.borrowed(id) as transaction:
+        return _described(transaction)
+
+
+def commit(call: Call) -> Response:
+    """Commit; a transaction that was committed before answers with its version again."""
+    id = call.name("id")
+    return json_response({"id": id, "version": commit_transaction(call, id)})
+
+
+def commit_transaction(call: Call, id: str) -> int:
+    """Commit; returns the version. Raises `RestError` 403 for somebody else's."""
+    _require_owner(call, id)
+    call.commit.transaction_id = id
+    call.commit.version = call.service.transactions.commit(id)
+    return call.commit.version
+
+
+def rollback(call: Call) -> Response:
+    """Roll back."""
+    rollback_transaction(call, call.name("id"))
+    return no_content()
+
+
+def rollback_transaction(call: Call, id: str) -> None:
+    """Roll back. Raises `RestError` 403 for somebody else's."""
+    _require_owner(call, id)
+    call.commit.transaction_id = id
+    call.service.transactions.rollback(id)
+
+
+def _saved(call: Call) -> list[Any]:
+    known = {one.id for one, _ in call.service.transactions.list()}
+    return [
+        one
+        for one in call.service.lake.transactions()
+        if one.id not in known and _may_end(call, one.properties.get(PRINCIPAL_PROPERTY, ""))
+    ]
+
+
+def _may_end(call: Call, owner: str) -> bool:
+    return owner == call.principal.name or call.principal.is_admin_of_everything
+
+
+def _require_owner(call: Call, id: str) -> None:
+    if not call.principal.is_admin_of_everything and call.service.transactions.owner(id) != call.principal.name:
+        raise forbidden(f"transaction {id} is not one that {call.principal.name} has begun")
+
+
+def _described(transaction: Transaction) -> dict[str, Any]:
+    return {
+        "id": transaction.id,
+        "isolation": transaction.isolation,
+        "base-version": transaction.base_version,
+        "warehouse": f"@txn/{transaction.id}",
+        "prefix": transaction_prefix(transaction.id),
+    }

@@ -1,0 +1,222 @@
+"""Views over HTTP."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from contextlib import suppress
+
+from pydantic import BaseModel, Field
+from pyiceberg.exceptions import NoSuchViewError, TableAlreadyExistsError, ViewAlreadyExistsError
+from pyiceberg.schema import Schema
+from pyiceberg.view import View
+from pyiceberg.view.metadata import ViewMetadata, ViewVersion
+from starlette.responses import Response
+
+from trinitylake.definitions import new_id, parse_view_def, serialize
+from trinitylake.errors import InvalidLocation, StorageError
+from trinitylake.iceberg.errors import translated
+from trinitylake.iceberg.identifiers import object_name
+from trinitylake.iceberg.namespaces import materialize_namespace
+from trinitylake.iceberg_storage.table_location import default_location
+from trinitylake.iceberg_storage.view_metadata import (
+    new_view_metadata,
+    read_view_metadata,
+    view_definition,
+    view_metadata,
+)
+from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.rest.errors import bad_request
+from trinitylake.rest.request.call import Call, no_content
+from trinitylake.rest.request.pages import identifiers_response
+from trinitylake.rest.resources.names import Rename
+from trinitylake.rest.resources.tables import readable
+from trinitylake.rest.resources.view_changes import (
+    AddViewVersion,
+    SetLocation,
+    SetProperties,
+    ViewChange,
+    ViewUpdate,
+    changed,
+    check_texts,
+)
+from trinitylake.rest.security.locations import LocationGate
+from trinitylake.rest.security.principals import Role
+from trinitylake.rest.state.served_catalog import ServedCatalog
+
+logger = logging.getLogger("trinitylake.rest")
+
+METADATA_PATH = "write.metadata.path"
+
+
+class CreateView(BaseModel):
+    """The body of `create`."""
+
+    name: str
+    location: str | None = None
+    view_schema: Schema = Field(alias="schema")
+    view_version: ViewVersion = Field(alias="view-version")
+    properties: dict[str, str] = Field(default_factory=dict)
+
+
+class RegisterView(BaseModel):
+    """The body of `register`."""
+
+    name: str
+    metadata_location: str = Field(alias="metadata-location")
+
+
+def list_all(call: Call) -> Response:
+    """The views in exactly one namespace."""
+    namespace = call.namespace()
+    with call.catalog() as catalog:
+        return identifiers_response(call, catalog, "view", namespace)
+
+
+def create(call: Call) -> Response:
+    """A new view."""
+    body = call.parsed(CreateView)
+    call.require(Role.WRITER, (*call.namespace(), body.name))
+    check_texts(body.view_version)
+    version = body.view_version.model_copy(update={"schema_id": 0})
+    namespace, name = object_name((*call.namespace(), body.name))
+    with call.catalog() as catalog:
+        id, gate = new_id(), call.locations(catalog)
+        location = gate.new_object(body.location, (*call.namespace(), body.name))
+        location = location or default_location(catalog.file_io(), namespace, name, id)
+        gate.view_properties(body.properties, location)
+        # Not PyIceberg's method: it numbers the columns anew, and engines keep their own numbers.
+        metadata = new_view_metadata(id, location, body.view_schema, version, body.properties)
+        return _written(catalog, catalog.add_view(namespace, name, metadata))
+
+
+def load(call: Call) -> Response:
+    """A view."""
+    with call.catalog() as catalog:
+        return response_of(catalog.load_view(call.identifier("view")))
+
+
+def exists(call: Call) -> Response:
+    """204 or 404."""
+    identifier = call.identifier("view")
+    with call.catalog() as catalog:
+        if not catalog.view_exists(identifier):
+            raise NoSuchViewError(f"View does not exist: {'.'.join(identifier)}")
+    return no_content()
+
+
+def replace(call: Call) -> Response:
+    """Updates of a view."""
+    change = call.parsed(ViewChange)
+    identifier = call.identifier("view")
+    if change.identifier is not None and change.identifier.identifier() != identifier:
+        raise bad_request("the identifier in the body is not the one in the path")
+    namespace, name = object_name(identifier, NoSuchViewError)
+    with call.catalog() as catalog:
+        io, gate = catalog.file_io(), call.locations(catalog)
+
+        def statement(transaction: Transaction) -> View:
+            core = transaction.state()
+            data = core.read("view", namespace, name)
+            if data is None:
+                raise NoSuchViewError(f"View does not exist: {namespace}.{name}")
+            definition = parse_view_def(data)
+            present = view_metadata(definition, default_location(io, namespace, name, definition.id))
+            for update in change.updates:
+                _checked_update(gate, update, present)
+            metadata = changed(present, change)
+            core.replace("view", namespace, name, serialize(view_definition(metadata)))
+            return View(identifier, metadata)
+
+        with translated(missing=NoSuchViewError):
+            return _written(catalog, catalog.write(statement))
+
+
+def drop(call: Call) -> Response:
+    """Drop a view."""
+    with call.catalog() as catalog:
+        catalog.drop_view(call.identifier("view"))
+    return no_content()
+
+
+def rename(call: Call) -> Response:
+    """Another name, in another namespace if wished."""
+    body = call.parsed(Rename)
+    call.require(Role.WRITER, body.source.identifier())
+    call.require(Role.WRITER, body.destination.identifier())
+    old_namespace, old = object_name(body.source.identifier())
+    namespace, name = object_name(body.destination.identifier())
+
+    def statement(transaction: Transaction) -> None:
+        core = transaction.state()
+        if not core.exists("view", old_namespace, old):
+            raise NoSuchViewError(f"View does not exist: {old_namespace}.{old}")
+        materialize_namespace(transaction, namespace)
+        what = f"Cannot rename {old_namespace}.{old} to {namespace}.{name}"
+        if core.exists("view", namespace, name):
+            raise ViewAlreadyExistsError(f"{what}. View already exists")
+        if core.exists("table", namespace, name):
+            raise TableAlreadyExistsError(f"{what}. Table already exists")
+        core.rename("view", old_namespace, old, namespace, name)
+
+    with call.catalog() as catalog, translated(taken=ViewAlreadyExistsError):
+        catalog.write(statement)
+    return no_content()
+
+
+def register(call: Call) -> Response:
+    """A view from a metadata file below the root, which is read once."""
+    body = call.parsed(RegisterView)
+    call.require(Role.WRITER, (*call.namespace(), body.name))
+    namespace, name = object_name((*call.namespace(), body.name))
+    with call.catalog() as catalog:
+        gate = call.locations(catalog)
+        gate.registered(body.metadata_location)
+        with readable(body.metadata_location):
+            metadata = read_view_metadata(catalog.file_io(), body.metadata_location)
+        # Kept as it is, so there is nothing to choose: a location elsewhere is refused.
+        gate.view_properties(metadata.properties, metadata.location)
+        return _written(catalog, catalog.add_view(namespace, name, metadata))
+
+
+def _checked_update(gate: LocationGate, update: ViewUpdate, present: ViewMetadata) -> None:
+    """Raises `InvalidLocation` and `RestError` for an update that the gate or the view does not take."""
+    match update:
+        case SetProperties():
+            gate.view_properties(update.updates, present.location)
+        case SetLocation():
+            gate.view_location(update.location, present.location)
+        case AddViewVersion():
+            check_texts(update.view_version)
+
+
+def _metadata_file(view: View) -> tuple[str, str]:
+    """Where the metadata of a view is, and what. The name tells the content, so clients can compare names."""
+    document = json.loads(view.metadata.model_dump_json(by_alias=True, exclude_none=True))
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    folder = view.metadata.properties.get(METADATA_PATH) or f"{view.metadata.location}/metadata"
+    state = hashlib.sha256(text.encode()).hexdigest()[:32]
+    return f"{folder.rstrip('/')}/{view.metadata.current_version_id:05d}-{state}.metadata.json", text
+
+
+def response_of(view: View) -> Response:
+    """The answer that holds a view."""
+    location, metadata = _metadata_file(view)
+    body = f'{{"metadata-location":{json.dumps(location)},"metadata":{metadata},"config":{{}}}}'
+    return Response(body, media_type="application/json")
+
+
+def _written(catalog: ServedCatalog, view: View) -> Response:
+    """The answer, after the metadata was written where it says, for whoever registers it again.
+
+    A view lives in its definition, so what cannot be written is not missed by anything else.
+    """
+    location, metadata = _metadata_file(view)
+    io = catalog.file_io()
+    with suppress(FileExistsError, InvalidLocation):
+        try:
+            io.put(io.path_of(location), metadata.encode(), overwrite=False)
+        except (StorageError, PermissionError) as error:
+            logger.warning("the metadata file of a view was not written: %s", error)
+    return response_of(view)

@@ -1,0 +1,111 @@
+"""JSON Web Tokens as bearer tokens: OpenID Connect, or whoever else signs.
+
+A token counts if its signature is of a key in the key set, by an algorithm with a public key, and if it names the
+expected issuer and audience, has not expired, and says who it is about. The claim with the grants is the operator's
+choice; a token without it may do nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jwt
+
+from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.rest.security.key_set import FetchedKeySet, FileKeySet
+from trinitylake.rest.security.principals import Principal
+
+#: Those with a public key. A shared secret, or none, is never a signature here.
+ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+MAX_TOKEN_SIZE_BYTES = 16 << 10
+_KEEP_TOKENS = 1000
+#: After which a token is verified again, because its key may have been withdrawn.
+_KEEP_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class JwtSettings:
+    """Which tokens count.
+
+    Attributes:
+        issuer, audience: what `iss` and `aud` must be.
+        jwks: the key set: a file, or an `https://` URL (`key_set.py`).
+        grants_claim: the claim with the grants: a list, or a text with blanks between, of `role:pattern`.
+        leeway_seconds: by how much clocks may differ.
+    """
+
+    issuer: str
+    audience: str
+    jwks: str
+    grants_claim: str = "trinitylake"
+    leeway_seconds: int = 30
+
+
+class JwtBearers:
+    """Verifies tokens. Safe to share between threads; may block to fetch keys."""
+
+    def __init__(self, settings: JwtSettings) -> None:
+        """Raises `InvalidArgument` for a key set that cannot be used."""
+        if not settings.issuer or not settings.audience:
+            raise InvalidArgument("tokens need an issuer and an audience to be checked against")
+        self._settings = settings
+        self._verified: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
+        self._lock = threading.Lock()
+        if "://" not in settings.jwks:
+            self._keys: FileKeySet | FetchedKeySet = FileKeySet(Path(settings.jwks))
+        elif settings.jwks.startswith("https://"):
+            self._keys = FetchedKeySet(settings.jwks)
+        else:
+            raise InvalidArgument(f"keys come from a file or an https:// URL, not {settings.jwks!r}")
+
+    def known(self, token: bytes) -> Principal | None:
+        """Whose token it is, by the keys that are known; None for one that does not count, or not yet. Never waits."""
+        return self._principal(token, self._keys.known)
+
+    def principal(self, token: bytes) -> Principal | None:
+        """Whose token it is; None for one that does not count. May wait for keys."""
+        return self._principal(token, self._keys.find)
+
+    def _principal(self, token: bytes, key: Callable[[str | None], jwt.PyJWK | None]) -> Principal | None:
+        if len(token) > MAX_TOKEN_SIZE_BYTES or token.count(b".") != 2:
+            return None
+        with self._lock:
+            known = self._verified.get(token)
+            if known is not None and known[0] > time.time():
+                self._verified.move_to_end(token)
+                return known[1]
+        try:
+            text = token.decode("ascii")
+            if (found := key(jwt.get_unverified_header(text).get("kid"))) is None:
+                return None
+            claims = self._claims(text, found)
+            principal = Principal.of(str(claims["sub"]), self._grants(claims))
+        except (jwt.PyJWTError, TrinityLakeError, UnicodeDecodeError, ValueError, TypeError):
+            return None
+        with self._lock:
+            self._verified[token] = min(float(claims["exp"]), time.time() + _KEEP_SECONDS), principal
+            while len(self._verified) > _KEEP_TOKENS:
+                self._verified.popitem(last=False)
+        return principal
+
+    def _claims(self, token: str, key: jwt.PyJWK) -> dict[str, Any]:
+        claims: dict[str, Any] = jwt.decode(
+            token,
+            key,
+            algorithms=ALGORITHMS,
+            audience=self._settings.audience,
+            issuer=self._settings.issuer,
+            leeway=self._settings.leeway_seconds,
+            options={"require": ["exp", "iss", "aud", "sub"]},
+        )
+        return claims
+
+    def _grants(self, claims: dict[str, Any]) -> list[str]:
+        grants = claims.get(self._settings.grants_claim, [])
+        return grants.split() if isinstance(grants, str) else [str(one) for one in grants]

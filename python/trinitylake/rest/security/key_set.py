@@ -1,0 +1,159 @@
+"""The public keys of whoever signs JSON Web Tokens: in a file, or fetched from a URL.
+
+Keys that were fetched stay good while their issuer cannot be reached. They are fetched again when they are old, so that
+a key that was withdrawn ends, and when a token names one that is not there, so that a new one is found: but not more
+often than `MIN_SECONDS_BETWEEN_FETCHES`, because anybody can send such tokens. Whoever names a key that is known does
+not wait for any of this. PyJWT's own client does neither, and follows redirects to wherever they lead.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+import urllib.request
+from http.client import HTTPException
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import jwt
+
+from trinitylake.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from http.client import HTTPMessage
+
+logger = logging.getLogger("trinitylake.rest")
+
+MAX_AGE_SECONDS = 300
+MIN_SECONDS_BETWEEN_FETCHES = 10
+_FETCH_TIMEOUT_SECONDS = 5
+_READ_SIZE_BYTES = 64 << 10
+_MAX_SIZE_BYTES = 1 << 20
+
+
+class FileKeySet:
+    """Keys in a file, read again when the file has changed. Safe to share between threads."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises `InvalidArgument` for a file that holds no keys."""
+        self._path = path
+        self._keys: tuple[int, list[jwt.PyJWK]] | None = None
+        self._read()
+
+    def find(self, id: str | None) -> jwt.PyJWK:
+        """The key of that id, or the only one if a token names none.
+
+        Raises `jwt.InvalidKeyError` if there is not exactly one, and `InvalidArgument` as the constructor does.
+        """
+        return _only(self._read(), id)
+
+    def known(self, id: str | None) -> jwt.PyJWK | None:
+        """As `find`, but None for no key."""
+        try:
+            return self.find(id)
+        except jwt.InvalidKeyError:
+            return None
+
+    def _read(self) -> list[jwt.PyJWK]:
+        try:
+            changed = self._path.stat().st_mtime_ns
+            if self._keys is None or self._keys[0] != changed:
+                self._keys = changed, _keys_of(self._path.read_bytes())
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, jwt.PyJWTError) as error:
+            raise InvalidArgument(f"the key set {self._path} cannot be read: {error}") from error
+        return self._keys[1]
+
+
+class FetchedKeySet:
+    """Keys behind an `https://` URL. Safe to share between threads; may block for a fetch."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._opener = urllib.request.build_opener(_OverTls())
+        self._keys: list[jwt.PyJWK] = []
+        self._fetched_at = self._tried_at = float("-inf")
+        self._lock = threading.Lock()
+
+    def known(self, id: str | None) -> jwt.PyJWK | None:
+        """The key of that id as far as that is known, without waiting; None where `find` should be asked.
+
+        Keys that are old are fetched meanwhile. Very old ones count only while their issuer cannot be reached.
+        """
+        found = _matching(self._keys, id)
+        age_seconds = time.monotonic() - self._fetched_at
+        if len(found) != 1 or (age_seconds >= 2 * MAX_AGE_SECONDS and self._tried_at <= self._fetched_at):
+            return None
+        if age_seconds >= MAX_AGE_SECONDS and self._is_time() and self._lock.acquire(blocking=False):
+            threading.Thread(target=self._fetch_and_release, daemon=True).start()
+        return found[0]
+
+    def find(self, id: str | None) -> jwt.PyJWK:
+        """The key of that id, or the only one if a token names none. Raises `jwt.InvalidKeyError` if there is none."""
+        is_known = len(_matching(self._keys, id)) == 1
+        is_old = time.monotonic() - self._fetched_at >= MAX_AGE_SECONDS
+        # Whoever has a key goes on with it while somebody else fetches.
+        if (is_old or not is_known) and self._lock.acquire(blocking=not is_known):
+            self._fetch_and_release()
+        return _only(self._keys, id)
+
+    def _fetch_and_release(self) -> None:
+        try:
+            self._fetch()
+        finally:
+            self._lock.release()
+
+    def _is_time(self) -> bool:
+        return time.monotonic() - self._tried_at >= MIN_SECONDS_BETWEEN_FETCHES
+
+    def _fetch(self) -> None:
+        if not self._is_time():
+            return
+        self._tried_at = time.monotonic()
+        try:
+            self._keys = _keys_of(self._read())
+        except (OSError, HTTPException, ValueError, TypeError, KeyError, AttributeError, jwt.PyJWTError) as error:
+            logger.warning("the keys at %s cannot be fetched, so those that are known stay: %s", self._url, error)
+        else:
+            self._fetched_at = self._tried_at
+
+    def _read(self) -> bytes:
+        """The document, from a peer that may send it slowly or without end."""
+        deadline = time.monotonic() + _FETCH_TIMEOUT_SECONDS
+        data = bytearray()
+        with self._opener.open(self._url, timeout=_FETCH_TIMEOUT_SECONDS) as response:
+            while part := response.read1(_READ_SIZE_BYTES):
+                data += part
+                if len(data) > _MAX_SIZE_BYTES:
+                    raise ValueError(f"more than {_MAX_SIZE_BYTES} bytes")
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"not all of it came within {_FETCH_TIMEOUT_SECONDS} seconds")
+        return bytes(data)
+
+
+class _OverTls(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, but not away from TLS."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> urllib.request.Request | None:
+        if not newurl.startswith("https://"):
+            raise ValueError(f"it leads to {newurl!r}, which is not https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _keys_of(data: bytes) -> list[jwt.PyJWK]:
+    document: Any = json.loads(data)
+    return [key for key in jwt.PyJWKSet.from_dict(document).keys if key.public_key_use in (None, "sig")]
+
+
+def _matching(keys: list[jwt.PyJWK], id: str | None) -> list[jwt.PyJWK]:
+    return [key for key in keys if key.key_id == id] if id else keys
+
+
+def _only(keys: list[jwt.PyJWK], id: str | None) -> jwt.PyJWK:
+    found = _matching(keys, id)
+    if len(found) != 1:
+        raise jwt.InvalidKeyError("no key, or several, of that id")
+    return found[0]

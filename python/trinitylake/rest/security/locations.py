@@ -1,0 +1,284 @@
+"""The gate for locations: every location that a request names passes here before anything is read or written there.
+
+A location is a URI of a file or folder. Whoever follows it later trusts it: the server when it plans a scan, writes a
+metadata file or redoes an append, a client with credentials for the folder of a table, an operator who compacts it. So
+for everybody:
+
+- it lies below the root, in no folder of the lakehouse itself (those that begin with `_`);
+- what an existing table or view names lies in its own folder, which does not change.
+
+A role on a name opens the folder that the lakehouse chooses for that name and id (format §9). Another folder may lie
+around files of others, so to choose one, and to name files outside of it, takes a reader of everything.
+
+Updates are known one by one: one that this module does not know is refused, so that a new kind of Iceberg's cannot
+bring a location past it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
+    AddSnapshotUpdate,
+    AddSortOrderUpdate,
+    AssignUUIDUpdate,
+    RemovePartitionSpecsUpdate,
+    RemovePartitionStatisticsUpdate,
+    RemovePropertiesUpdate,
+    RemoveSchemasUpdate,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    RemoveStatisticsUpdate,
+    SetCurrentSchemaUpdate,
+    SetDefaultSortOrderUpdate,
+    SetDefaultSpecUpdate,
+    SetLocationUpdate,
+    SetPartitionStatisticsUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    SetStatisticsUpdate,
+    TableUpdate,
+    UpgradeFormatVersionUpdate,
+)
+
+from trinitylake import _core
+from trinitylake.errors import InvalidLocation
+from trinitylake.iceberg.identifiers import object_name
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.write_rules import is_location_property
+from trinitylake.rest.errors import bad_request
+from trinitylake.rest.security.principals import Name, Principal, Role, forbidden
+
+#: What clients may ask a namespace for.
+LOCATION_PROPERTY = "location"
+_RANDOM_DIGITS = re.compile(r"-[0-9a-f]{32}")
+
+#: Updates of a table that hold no location.
+_WITHOUT_LOCATION = (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
+    AddSortOrderUpdate,
+    AssignUUIDUpdate,
+    RemovePartitionSpecsUpdate,
+    RemovePartitionStatisticsUpdate,
+    RemovePropertiesUpdate,
+    RemoveSchemasUpdate,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    RemoveStatisticsUpdate,
+    SetCurrentSchemaUpdate,
+    SetDefaultSortOrderUpdate,
+    SetDefaultSpecUpdate,
+    SetSnapshotRefUpdate,
+    UpgradeFormatVersionUpdate,
+)
+
+
+class Change(Protocol):
+    """A commit to one table, as the gate sees it."""
+
+    @property
+    def full_name(self) -> Name: ...
+    @property
+    def updates(self) -> Sequence[TableUpdate]: ...
+    @property
+    def is_creation(self) -> bool: ...
+
+
+class LocationGate:
+    """Decides about locations for one principal.
+
+    Args:
+        io: the file access of the lakehouse; nothing is opened.
+        principal: who names them.
+        overrides: choose another location where one outside of the lakehouse is asked for, instead of refusing it.
+    """
+
+    def __init__(self, io: LakehouseFileIO, principal: Principal, overrides: bool) -> None:
+        self._io = io
+        self._overrides = overrides
+        self._reads_everything = principal.has_everywhere(Role.READER)
+
+    def new_object(self, location: str | None, name: Name) -> str | None:
+        """Where a new table or view may lie; None where the lakehouse chooses.
+
+        Args:
+            location: what the client asks for, if anything.
+            name: of the object.
+
+        Raises:
+            InvalidLocation: outside of the lakehouse, unless the gate overrides that, or in its own folders.
+            RestError: 403 for a folder that only readers of everything may choose.
+        """
+        if not location:
+            return None
+        try:
+            path = self._path(location)
+        except InvalidLocation:
+            if self._overrides and self._is_outside(location):
+                return None
+            raise
+        if stands_for_any(path, name):
+            return None
+        self._require_own(path, name, None)
+        return self._io.uri_of(path)
+
+    def kept(self, updates: Sequence[TableUpdate]) -> list[TableUpdate]:
+        """Updates without the locations that are outside of the lakehouse, if the gate overrides them."""
+        return [
+            update
+            for update in updates
+            if not (
+                self._overrides
+                and isinstance(update, SetLocationUpdate)
+                and update.location
+                and self._is_outside(update.location)
+            )
+        ]
+
+    def registered(self, location: str) -> None:
+        """A metadata file to register, of whichever table or view.
+
+        Raises `RestError` 403 unless for a reader of everything, and `InvalidLocation` for what is no such file.
+        """
+        if not self._reads_everything:
+            raise forbidden("only a reader of everything registers a metadata file: it may be of any table")
+        if not self._path(location).endswith(".metadata.json"):
+            raise InvalidLocation(f"{location!r} is not the metadata file of a table or view")
+
+    def properties(self, properties: Mapping[str, str], folder: str) -> None:
+        """Properties of an object in that folder, a path; some hold locations of files to be written.
+
+        Raises `InvalidLocation` as everywhere, and `RestError` 403 for one outside of the folder.
+        """
+        for name, value in properties.items():
+            if is_location_property(name) and value:
+                self._inside(value, folder, or_is=True)
+
+    def view_properties(self, properties: Mapping[str, str], location: str) -> None:
+        """Properties of a view at that location, as it was chosen or found. Raises as `properties` does."""
+        self.properties(properties, self._path(location))
+
+    def view_location(self, location: str, present: str) -> None:
+        """Another location for a view. Raises `InvalidLocation` and `RestError` as `new_object` does."""
+        path = self._path(location)
+        if path != self._io.path_of(present.rstrip("/")) and not self._reads_everything:
+            raise forbidden("only a reader of everything chooses the location of a view")
+
+    def table_change(self, change: Change, present: str | None) -> None:
+        """All that a commit to a table names. `present` is its location, None if it is not there.
+
+        Raises:
+            RestError: 403 for what is outside of the folder of the table, 400 for an update of an unknown kind.
+            InvalidLocation: outside of the lakehouse, or in its own folders.
+        """
+        folder = self._folder(change, present)
+        for location in locations_of(change.updates):
+            if folder is not None:
+                self._inside(location, folder, or_is=False)
+            else:
+                self._path(location)
+                if not self._reads_everything:
+                    raise _outside(location)
+        for update in change.updates:
+            if isinstance(update, SetPropertiesUpdate) and folder is not None:
+                self.properties(update.updates, folder)
+
+    def _folder(self, change: Change, present: str | None) -> str | None:
+        if not change.is_creation:
+            return None if present is None else path_of_object(self._io, present)
+        ids = [str(update.uuid) for update in change.updates if isinstance(update, AssignUUIDUpdate)]
+        folder: str | None = None
+        for update in change.updates:
+            if isinstance(update, SetLocationUpdate):
+                folder = self._path(update.location)
+                self._require_own(folder, change.full_name, ids[-1] if ids else None)
+        return folder
+
+    def _require_own(self, path: str, name: Name, id: str | None) -> None:
+        if not (id is not None and is_own(path, name, id)) and not self._reads_everything:
+            raise forbidden("only a reader of everything chooses the location of a table or view: leave it out")
+
+    def _inside(self, location: str, folder: str, or_is: bool) -> None:
+        path = self._path(location)
+        if not (path.startswith(f"{folder}/") or (or_is and path == folder)) and not self._reads_everything:
+            raise _outside(location)
+
+    def _path(self, location: str) -> str:
+        path = self._io.path_of(location.rstrip("/"))
+        if path.startswith("_"):
+            raise InvalidLocation(f"{location!r} is in a folder of the lakehouse itself: names with '_' are its own")
+        return path
+
+    def _is_outside(self, location: str) -> bool:
+        try:
+            self._io.path_of(location.rstrip("/"))
+        except InvalidLocation:
+            return True
+        return False
+
+
+def locations_of(updates: Iterable[TableUpdate]) -> Iterator[str]:
+    """The files that updates of a table name. Raises `RestError` 400 for an update of an unknown kind."""
+    for update in updates:
+        match update:
+            case AddSnapshotUpdate():
+                yield update.snapshot.manifest_list
+            case SetStatisticsUpdate():
+                yield update.statistics.statistics_path
+            case SetPartitionStatisticsUpdate():
+                yield update.partition_statistics.statistics_path
+            case SetLocationUpdate() | SetPropertiesUpdate():
+                pass  # a folder, and properties, which have rules of their own
+            case _ if not isinstance(update, _WITHOUT_LOCATION):
+                raise bad_request(f"updates of the kind {update.action!r} are not known here")
+
+
+def path_of_object(io: LakehouseFileIO, location: str) -> str | None:
+    """The folder of an object, below the root; None for one from elsewhere, and the lakehouse's own folders."""
+    try:
+        path = io.path_of(location.rstrip("/"))
+    except InvalidLocation:
+        return None
+    return None if path.startswith("_") else path
+
+
+def is_own(path: str, name: Name, id: str) -> bool:
+    """Whether the lakehouse would choose that folder for an object of that name and id.
+
+    So a role on the name is enough to open it. One that a client has chosen, or that an object has kept through a
+    rename, may lie around files of others.
+    """
+    return path == _core.managed_table_folder(*object_name(name), id).rstrip("/")
+
+
+def has_role_on_files(principal: Principal, role: Role, name: Name, is_own: bool) -> bool:
+    """Whether a principal has a role on the files of a table: on its name, and on everything if that is not enough."""
+    return principal.may(role, name) and (is_own or principal.has_everywhere(role))
+
+
+def namespace_location(io: LakehouseFileIO, namespace: Name) -> str:
+    """The folder below which the lakehouse places the tables of a namespace.
+
+    Trino asks a namespace for its property `location` and creates a table at `<location>/<name>-<random digits>`;
+    without that property it creates the table first, finds its metadata file, and refuses a location that is not empty.
+    """
+    return io.uri_of(_parent((*namespace, "table")))
+
+
+def stands_for_any(path: str, name: Name) -> bool:
+    """Whether a location only has to be a new one (`namespace_location`), so that the lakehouse chooses its own."""
+    start = f"{_parent(name)}/{name[-1]}"
+    return path.startswith(start) and _RANDOM_DIGITS.fullmatch(path[len(start) :]) is not None
+
+
+def _parent(name: Name) -> str:
+    return _core.managed_table_folder(*object_name(name), "0" * 8).rstrip("/").rpartition("/")[0]
+
+
+def _outside(location: str) -> Exception:
+    return forbidden(f"{location!r} is outside of the folder of this object")

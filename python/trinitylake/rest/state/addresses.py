@@ -1,0 +1,96 @@
+"""Addresses: which state of the lakehouse a client works on, chosen by `warehouse`, carried by the prefix of paths.
+
+| warehouse                | prefix             | state                                          |
+|--------------------------|--------------------|------------------------------------------------|
+| none, `@latest`          | `latest`           | the latest version; every write is a commit    |
+| `@version/12`            | `version~12`       | that version, read-only                        |
+| `@timestamp/<ISO 8601>`  | `version~<number>` | the newest version of that moment, read-only   |
+| `@snapshot/<name>`      | `version~<number>` | the version that has that name, read-only      |
+| `@txn/<id>`              | `txn~<id>`         | an open transaction                            |
+
+A moment becomes a version when it is asked for, so a client that works with it for long sees one state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from trinitylake.core import root_version
+from trinitylake.errors import VersionNotFound
+from trinitylake.lakehouse.lakehouse import Lakehouse
+from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.lakehouse.view_at import ViewAt
+from trinitylake.rest.errors import RestError, bad_request
+from trinitylake.rest.state.open_transactions import OpenTransactions
+
+LATEST = "latest"
+_VERSION, _TRANSACTION = "version~", "txn~"
+
+
+def prefix_of(warehouse: str, lake: Lakehouse, transactions: OpenTransactions) -> str:
+    """The prefix for a warehouse parameter.
+
+    Raises:
+        RestError: 404 for an address that leads nowhere, 400 for one that is misspelt.
+        VersionNotFound, VersionExpired, ObjectNotFound: for what is not there.
+    """
+    if warehouse in ("", "@latest", lake.name, lake.uri, lake.uri.rstrip("/")):
+        return LATEST
+    kind, _, value = warehouse.partition("/")
+    if kind == "@version":
+        return f"{_VERSION}{lake.at(version=_number(value)).version}"
+    if kind == "@timestamp":
+        return f"{_VERSION}{lake.at(timestamp=value).version}"
+    if kind == "@snapshot":
+        root = lake.definition.exported_snapshots.get(value)
+        number = None if root is None else root_version(root)
+        if number is None:
+            raise RestError(404, "NotFoundException", f"there is no snapshot {value!r}")
+        return f"{_VERSION}{lake.at(version=number).version}"
+    if kind == "@txn":
+        with transactions.borrowed(value):
+            return transaction_prefix(value)
+    raise RestError(
+        404,
+        "NotFoundException",
+        f"there is no warehouse {warehouse!r}: expected @latest, @version/<number>, @timestamp/<ISO 8601>, "
+        "@snapshot/<name> or @txn/<id>",
+    )
+
+
+def transaction_prefix(id: str) -> str:
+    """The prefix of an open transaction."""
+    return f"{_TRANSACTION}{id}"
+
+
+def is_transaction(prefix: str) -> bool:
+    """Whether a prefix leads to an open transaction, which one request at a time can use."""
+    return prefix.startswith(_TRANSACTION)
+
+
+@contextmanager
+def source_of(
+    prefix: str, lake: Lakehouse, transactions: OpenTransactions, *, writes: bool = False
+) -> Iterator[Lakehouse | ViewAt | Transaction]:
+    """What a prefix leads to; a transaction is nobody else's inside the block, which may write to it if it says so.
+
+    Raises as `prefix_of` does.
+    """
+    if prefix == LATEST:
+        yield lake
+    elif prefix.startswith(_VERSION):
+        yield lake.at(version=_number(prefix.removeprefix(_VERSION)))
+    elif prefix.startswith(_TRANSACTION):
+        with transactions.borrowed(prefix.removeprefix(_TRANSACTION), writes=writes) as transaction:
+            yield transaction
+    else:
+        raise RestError(404, "NotFoundException", f"there is no prefix {prefix!r}: ask /v1/config for one")
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise bad_request(f"a version is a whole number, not {text!r}")
+    if len(text) > 18:
+        raise VersionNotFound(f"there is no version {text}")
+    return int(text)

@@ -1,0 +1,99 @@
+"""The catalog behind the routes: PyIceberg's methods, with commits whose outcome a client can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from trinitylake.errors import (
+    CommitConflict,
+    CommitStateUnknown,
+)
+from trinitylake.iceberg.catalog import TrinityLakeCatalog
+from trinitylake.lakehouse.lakehouse import Lakehouse
+from trinitylake.lakehouse.retries import STATEMENT_MAX_ATTEMPTS
+from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.lakehouse.view_at import ViewAt
+
+Result = TypeVar("Result")
+
+
+@dataclass
+class Commit:
+    """What a request tells of the commit that it makes, and what became of it.
+
+    Attributes:
+        message, author, properties: for the log of the lakehouse.
+        id: of the transaction, if the client must be able to send the request twice.
+        version: that the request has committed.
+        transaction_id: of the transaction that it worked in.
+        names: of objects in the body, for the audit log.
+    """
+
+    message: str = ""
+    author: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    id: str | None = None
+    version: int | None = None
+    transaction_id: str | None = None
+    names: list[str] = field(default_factory=list)
+
+
+class ServedCatalog(TrinityLakeCatalog):
+    """A catalog for one request, over the latest version, one version, or an open transaction.
+
+    Args:
+        source: what it shows.
+        commit: what to tell of the commit, if the request makes one.
+    """
+
+    def __init__(self, source: Lakehouse | ViewAt | Transaction, commit: Commit) -> None:
+        # Without `TrinityLakeCatalog.__init__`, which looks for a configuration file at every call.
+        self.name = "rest"
+        self.properties = {}
+        self._source = source
+        self._storage_options = None
+        self._commit = commit
+
+    def write(self, statement: Callable[[Transaction], Result]) -> Result:
+        """Run a statement: in the transaction that is shown, or in one of its own.
+
+        A race that is lost starts it again, so requirements are checked against what won.
+
+        Raises:
+            CommitStateUnknown: for whatever a commit can raise that leaves its outcome open.
+        """
+        source = self._writable()
+        told = self._commit
+        if isinstance(source, Transaction):
+            told.transaction_id = source.id
+            return statement(source)
+        for attempt in range(1, STATEMENT_MAX_ATTEMPTS + 1):
+            transaction = source.begin(message=told.message, author=told.author, id=told.id, properties=told.properties)
+            try:
+                result = statement(transaction)
+            except BaseException:
+                transaction.rollback()
+                raise
+            try:
+                told.version = commit(transaction)
+            except CommitConflict:
+                if attempt == STATEMENT_MAX_ATTEMPTS:
+                    raise
+            else:
+                told.transaction_id = transaction.id
+                return result
+        raise AssertionError("the last attempt returns or raises")
+
+
+def commit(transaction: Transaction) -> int:
+    """Commit; returns the version. Raises as `Transaction.commit`, but `CommitStateUnknown` for every open outcome."""
+    try:
+        return transaction.commit()
+    except CommitStateUnknown:
+        raise
+    except Exception as error:
+        if transaction.is_unknown:
+            raise CommitStateUnknown(f"the outcome of the commit is not known: {error}") from error
+        raise

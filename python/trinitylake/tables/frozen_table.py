@@ -1,0 +1,98 @@
+"""A table as one version has it, for reading."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, NoReturn
+
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.table import Table as IcebergTable
+
+from trinitylake.definitions import EXTERNAL, from_proto, parse_table_def
+from trinitylake.errors import CorruptFile, InvalidArgument
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.metadata import read_metadata
+from trinitylake.tables.table import Table
+from trinitylake.tables.table_definition import metadata_path
+
+if TYPE_CHECKING:
+    from pyiceberg.table.update import TableRequirement, TableUpdate
+
+    from trinitylake import _core
+    from trinitylake.definitions import Schema, TableDef
+
+
+class FrozenTable(Table):
+    """A read-only table; its Iceberg metadata is read when it is first needed."""
+
+    def __init__(self, storage: _core.Storage, namespace: str, name: str, definition: bytes, version: int) -> None:
+        super().__init__(namespace, name, parse_table_def(definition))
+        self._storage = storage
+        self._version = version
+        self._opened: IcebergTable | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """The columns, in TrinityLake's types. Raises as `Table.schema` does."""
+        if self._definition.HasField("schema") and self.type != "federated":
+            return from_proto(self._definition.schema, tuple(self._definition.primary_keys))
+        return super().schema
+
+    def _shown_version(self) -> int:
+        return self._version
+
+    def _iceberg(self) -> IcebergTable:
+        if self._opened is None:
+            if self.type == "managed":
+                self._opened = self._open_managed()
+            else:
+                self._opened = open_elsewhere(self._definition)
+        return self._opened
+
+    def _open_managed(self) -> IcebergTable:
+        io = LakehouseFileIO(self._storage)
+        path = metadata_path(self._definition, self.name)
+        uri = io.uri_of(path)
+        try:
+            metadata = read_metadata(io, uri, path)
+        except FileNotFoundError as error:
+            raise CorruptFile(f"{path}: the metadata file of table {self.name} is missing", path=path) from error
+        identifier = (*self._namespace.split("."), self._name)
+        return ReadOnlyIcebergTable(identifier, metadata, uri, io, ReadOnlyCatalog("read-only"))
+
+    def writing(self) -> AbstractContextManager[IcebergTable]:
+        raise InvalidArgument(
+            f"table {self.name} is read-only here: it belongs to version {self._version}; write in a transaction"
+        )
+
+
+class ReadOnlyIcebergTable(IcebergTable):
+    """A PyIceberg table that refuses to begin a transaction."""
+
+    def transaction(self) -> NoReturn:
+        """Raises `InvalidArgument`."""
+        raise InvalidArgument(_READ_ONLY.format(".".join(self.name())))
+
+
+class ReadOnlyCatalog(NoopCatalog):
+    """The catalog of read-only tables: what finds another way than `transaction` ends here."""
+
+    def commit_table(
+        self, table: IcebergTable, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> NoReturn:
+        """Raises `InvalidArgument`."""
+        raise InvalidArgument(_READ_ONLY.format(".".join(table.name())))
+
+
+_READ_ONLY = "table {} is read-only here: write through a transaction, or through the table itself and not `.iceberg`"
+
+
+def open_elsewhere(definition: TableDef) -> IcebergTable:
+    """The PyIceberg table of an external or federated table (format §9)."""
+    if definition.table_type == EXTERNAL:
+        from trinitylake.iceberg_storage.external import load_external
+
+        return load_external(definition)
+    from trinitylake.iceberg_storage.federated import open_federated
+
+    return open_federated(definition)

@@ -1,0 +1,204 @@
+"""Rows on their way into a table: anything Arrow in, exactly the table's columns and types out.
+
+What is given is taken over once, before the first attempt of a statement (`taken`): a statement that lost a race runs
+again, and an input that is read again may be empty by then, or another. What the attempts read is a `pyarrow.Table`,
+which never changes, or a `Spool`.
+
+Values are cast to the column's type only where nothing is lost; columns that are missing become null if they may
+be; columns that the table does not have are refused rather than dropped.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+
+from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.tables.spool import Spool
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+
+#: What a statement writes. Of these only a reader can be read no more than once.
+Rows: TypeAlias = "pa.Table | Spool | pa.RecordBatchReader"
+
+# Widths of Arrow offsets that Iceberg's writer takes as they are.
+_ALIKE = {(pa.string(), pa.large_string()), (pa.large_string(), pa.string()), (pa.binary(), pa.large_binary())}
+
+# Objects with an Arrow stream that have all their rows in memory: as a table they cost no copy.
+_IN_MEMORY = (("polars", "DataFrame"), ("polars", "Series"), ("pandas", "DataFrame"))
+
+_EXPECTED = (
+    "expected Arrow data (pyarrow, polars, pandas, duckdb, a dict of columns, a list of dicts, an iterator of "
+    "record batches or dicts), got {}"
+)
+
+
+@contextmanager
+def taken(data: Any, *, repeatable: bool) -> Iterator[Rows]:
+    """The rows of any tabular object, read from it once; to be used inside the block, there as often as `repeatable`.
+
+    Takes whatever has the Arrow C stream interface (pyarrow, polars, pandas, duckdb), a polars `LazyFrame`, a mapping
+    of columns, a list or another iterable of dictionaries, and an iterable of record batches or tables. To be
+    `repeatable`, a stream is read to its end, and kept in a temporary file beyond the size that `Spool` keeps in
+    memory; else it stays a stream.
+
+    Raises `InvalidArgument` for anything else, and what the input raises while it is read.
+    """
+    with _refusals(data):
+        rows = _taken(data)
+        if repeatable and isinstance(rows, pa.RecordBatchReader):
+            rows = Spool(rows.schema, rows)
+    try:
+        yield rows
+    finally:
+        if isinstance(rows, Spool):
+            rows.close()
+
+
+def read_all(data: Any) -> pa.Table:
+    """All rows of what `taken` takes, in memory. Raises as it does."""
+    with taken(data, repeatable=False) as rows:
+        return rows if isinstance(rows, pa.Table) else rows.read_all()
+
+
+def _taken(data: Any) -> pa.Table | pa.RecordBatchReader:
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, Mapping):
+        return pa.table({name: _column_of(name, values) for name, values in data.items()})
+    if _is_a(data, (("polars", "LazyFrame"),)):
+        data = data.collect()
+    if _is_a(data, _IN_MEMORY):
+        return pa.table(data)
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    if hasattr(data, "__arrow_c_array__"):
+        return pa.Table.from_batches([pa.record_batch(data)])
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes | bytearray | memoryview):
+        return _taken_from(iter(data), data)
+    raise InvalidArgument(_EXPECTED.format(type(data).__name__))
+
+
+def _taken_from(items: Iterator[Any], data: Any) -> pa.Table | pa.RecordBatchReader:
+    """The rows of an iterable of dictionaries, record batches or tables."""
+    first = next(items, None)
+    if first is None:
+        return pa.table({})
+    if isinstance(first, pa.RecordBatch | pa.Table):
+        return pa.RecordBatchReader.from_batches(first.schema, _batches(chain([first], items)))
+    if isinstance(first, Mapping):
+        rows = [first, *items]
+        if all(isinstance(row, Mapping) for row in rows):
+            # Every row decides, not only the first: a column that only later rows have would be lost.
+            names = dict.fromkeys(name for row in rows for name in row)
+            return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
+    raise InvalidArgument(_EXPECTED.format(f"{type(data).__name__} of {type(first).__name__}"))
+
+
+def _batches(items: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+    for item in items:
+        if isinstance(item, pa.RecordBatch):
+            yield item
+        elif isinstance(item, pa.Table):
+            yield from item.to_batches()
+        else:
+            raise InvalidArgument(f"expected record batches to the end, got {type(item).__name__}")
+
+
+def _column_of(name: Any, values: Any) -> Any:
+    if not isinstance(name, str) or isinstance(values, str | bytes | Mapping) or not _has_values(values):
+        raise InvalidArgument(f"a dict of columns maps names to values, got {name!r}: {type(values).__name__}")
+    return list(values) if isinstance(values, Iterator) else values
+
+
+def _has_values(values: Any) -> bool:
+    return isinstance(values, Iterable) or hasattr(values, "__arrow_c_array__") or hasattr(values, "__arrow_c_stream__")
+
+
+def _is_a(data: Any, kinds: Iterable[tuple[str, str]]) -> bool:
+    """Whether it is one of these classes of libraries that are loaded only if somebody has loaded them."""
+    for module, name in kinds:
+        known = getattr(sys.modules.get(module), name, None)
+        if isinstance(known, type) and isinstance(data, known):
+            return True
+    return False
+
+
+@contextmanager
+def _refusals(data: Any) -> Iterator[None]:
+    try:
+        yield
+    except TrinityLakeError:
+        raise
+    except (pa.ArrowException, TypeError) as error:
+        raise InvalidArgument(f"cannot read {type(data).__name__} as Arrow: {error}") from error
+
+
+def conform(rows: Rows, schema: Schema, *, stream: bool = False) -> pa.Table | pa.RecordBatchReader:
+    """`rows` with the columns of an Iceberg schema, in its order.
+
+    With `stream` what is not in memory becomes a reader; else it is read into memory. Raises `InvalidArgument` that
+    names the column: for a column the table does not have, a required one that is missing or holds a null, and a value
+    that does not fit the type.
+    """
+    target = arrow_schema(schema)
+    if not isinstance(rows, pa.Table):
+        if stream:
+            fields = _known_columns(rows.schema, target)
+            batches = rows.batches() if isinstance(rows, Spool) else rows
+            return pa.RecordBatchReader.from_batches(fields, _conformed(batches, target, fields))
+        rows = rows.read_all()
+    return _conform_table(rows, target)
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """The Arrow schema of the rows that an Iceberg schema describes."""
+    # Here, because it imports pandas, which whoever only reads a table's metadata has no use for.
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    target: pa.Schema = schema_to_pyarrow(schema, include_field_ids=False)
+    return target
+
+
+def _conformed(batches: Iterable[pa.RecordBatch], target: pa.Schema, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield from _conform_table(pa.Table.from_batches([batch]), target).cast(fields).to_batches()
+
+
+def _conform_table(rows: pa.Table, target: pa.Schema) -> pa.Table:
+    fields = _known_columns(rows.schema, target)
+    columns = [_column(rows.column(field.name), field) for field in fields]
+    schema = pa.schema([field.with_type(column.type) for field, column in zip(fields, columns, strict=True)])
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _known_columns(given: pa.Schema, target: pa.Schema) -> pa.Schema:
+    """The fields of `target` that `given` has, after checking that it has no others and all required ones."""
+    names = given.names
+    if len(set(names)) != len(names):
+        raise InvalidArgument(f"duplicate columns in the data: {', '.join(names)}")
+    if unknown := [name for name in names if target.get_field_index(name) < 0]:
+        raise InvalidArgument(f"the table has no column {', '.join(unknown)}; it has {', '.join(target.names)}")
+    present = set(names)
+    if missing := [field.name for field in target if not field.nullable and field.name not in present]:
+        raise InvalidArgument(f"required columns are missing from the data: {', '.join(missing)}")
+    return pa.schema([field for field in target if field.name in present])
+
+
+def _column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    if not field.nullable and column.null_count:
+        raise InvalidArgument(f"column {field.name} is required, but {column.null_count} of its values are null")
+    if column.type == field.type or (column.type, field.type) in _ALIKE:
+        return column
+    try:
+        return column.cast(field.type)
+    except pa.ArrowException as error:
+        raise InvalidArgument(f"column {field.name}: cannot cast {column.type} to {field.type}: {error}") from error

@@ -1,0 +1,127 @@
+"""Partition specs and sort orders written as text: `"month(time_hour)"`, `"bucket(16, id)"`, `"dep_time desc"`.
+
+A partition expression is a column or `transform(column)`; `bucket` and `truncate` take their width first. A sort
+expression is a partition expression followed by `asc` or `desc` and `nulls first` or `nulls last`. The words for
+transforms are Iceberg's; plurals, as Spark has them (`months`, `days`), are accepted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    YearTransform,
+)
+
+from trinitylake.arguments import texts
+from trinitylake.errors import InvalidArgument
+
+_CALENDAR: dict[str, Callable[[], Transform[Any, Any]]] = {
+    "identity": IdentityTransform,
+    "year": YearTransform,
+    "month": MonthTransform,
+    "day": DayTransform,
+    "hour": HourTransform,
+}
+_CALL = re.compile(r"(?P<transform>\w+)\s*\(\s*(?:(?P<width>\d+)\s*,\s*)?(?P<column>[^(),]+?)\s*\)")
+_SORT_SUFFIX = re.compile(r"^(?P<term>.*?)(?:\s+(?P<direction>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?$", re.I)
+
+
+Given = TypeVar("Given", PartitionSpec, SortOrder)
+
+
+def words(given: Given | str | Iterable[str] | None, what: str) -> Given | tuple[str, ...] | None:
+    """A spec or order as it is, or its expressions, read once. Raises `InvalidArgument` for anything else."""
+    return given if given is None or isinstance(given, PartitionSpec | SortOrder) else texts(given, what)
+
+
+def partition_spec(spec: PartitionSpec | str | Iterable[str] | None, schema: Schema) -> PartitionSpec:
+    """A PyIceberg partition spec on `schema`. Raises `InvalidArgument` for an unknown transform or column."""
+    if spec is None:
+        return UNPARTITIONED_PARTITION_SPEC
+    if not isinstance(spec, PartitionSpec):
+        expressions = [spec] if isinstance(spec, str) else list(spec)
+        fields = []
+        for position, expression in enumerate(expressions):
+            source_id, column, transform = _term(expression, schema)
+            name = column if isinstance(transform, IdentityTransform) else f"{column}_{_transform_word(transform)}"
+            fields.append(PartitionField(source_id, PARTITION_FIELD_ID_START + position, transform, name))
+        spec = PartitionSpec(*fields)
+    try:
+        spec.check_compatible(schema)
+    except ValidationError as error:
+        raise InvalidArgument(f"partition_spec does not fit the schema: {error}") from error
+    return spec
+
+
+def sort_order(order: SortOrder | str | Iterable[str] | None, schema: Schema) -> SortOrder:
+    """A PyIceberg sort order on `schema`. Raises `InvalidArgument` for an unknown transform or column."""
+    if order is None:
+        return UNSORTED_SORT_ORDER
+    if not isinstance(order, SortOrder):
+        fields = [_sort_field(expression, schema) for expression in ([order] if isinstance(order, str) else order)]
+        order = SortOrder(*fields) if fields else UNSORTED_SORT_ORDER
+    try:
+        order.check_compatible(schema)
+    except ValidationError as error:
+        raise InvalidArgument(f"sort_order does not fit the schema: {error}") from error
+    return order
+
+
+def _sort_field(expression: str, schema: Schema) -> SortField:
+    match = _SORT_SUFFIX.match(expression.strip())
+    if match is None:
+        raise InvalidArgument(f"cannot read the sort expression {expression!r}")
+    source_id, _, transform = _term(match["term"], schema)
+    descending = (match["direction"] or "asc").lower() == "desc"
+    nulls_last = match["nulls"].lower() == "last" if match["nulls"] else descending
+    return SortField(
+        source_id=source_id,
+        transform=transform,
+        direction=SortDirection.DESC if descending else SortDirection.ASC,
+        null_order=NullOrder.NULLS_LAST if nulls_last else NullOrder.NULLS_FIRST,
+    )
+
+
+def _term(expression: str, schema: Schema) -> tuple[int, str, Transform[Any, Any]]:
+    """The source column's id and name, and the transform, of `column` or `transform(column)`."""
+    call = _CALL.fullmatch(expression.strip())
+    column = call["column"] if call else expression.strip()
+    try:
+        field = schema.find_field(column)
+    except ValueError as error:
+        raise InvalidArgument(f"{expression!r}: the schema has no column {column!r}") from error
+    return field.field_id, column, _transform(call["transform"], call["width"]) if call else IdentityTransform()
+
+
+def _transform(word: str, width: str | None) -> Transform[Any, Any]:
+    word = word.lower()
+    if word in ("bucket", "truncate"):
+        if width is None or int(width) == 0:
+            raise InvalidArgument(f"{word} needs a width: {word}(16, column)")
+        return BucketTransform(int(width)) if word == "bucket" else TruncateTransform(int(width))
+    calendar = _CALENDAR.get(word) or _CALENDAR.get(word.removesuffix("s"))
+    if calendar is None or width is not None:
+        raise InvalidArgument(
+            f"unknown transform {word!r}: expected identity, year, month, day, hour, bucket(n, …) or truncate(n, …)"
+        )
+    return calendar()
+
+
+def _transform_word(transform: Transform[Any, Any]) -> str:
+    """`month` of `month`, `bucket` of `bucket[16]`, `trunc` of `truncate[4]`: how Spark names partition fields."""
+    word = str(transform).partition("[")[0]
+    return "trunc" if word == "truncate" else word

@@ -1,0 +1,91 @@
+"""Reading rows: a filter, some columns, a limit; nothing is read before one of the `to_…` methods is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.table import DataScan
+
+from trinitylake.arguments import checked
+from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.errors import translated
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+    from pandas import DataFrame as PandasFrame
+    from polars import DataFrame as PolarsFrame
+
+
+class Scan:
+    """A scan of one table in one state: later commits do not change what it returns.
+
+    Also an Arrow stream (`__arrow_c_stream__`), so polars, duckdb and pandas read it as it is. What reads raises
+    `CorruptFile`, with the table, the version and the path, for a file that is missing.
+    """
+
+    def __init__(self, scan: DataScan, subject: Callable[[], str]) -> None:
+        self._scan = scan
+        self._subject = subject
+
+    @property
+    def iceberg(self) -> DataScan:
+        """The PyIceberg scan, for its plan of files and whatever else it offers."""
+        return self._scan
+
+    def to_arrow(self) -> pa.Table:
+        """All matching rows, in no particular order."""
+        with translated(self._subject):
+            return self._scan.to_arrow()
+
+    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
+        """The matching rows as a stream of record batches, for more than fits in memory."""
+        with translated(self._subject):
+            reader = self._scan.to_arrow_batch_reader()
+        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
+
+    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        with translated(self._subject):
+            yield from reader
+
+    def to_pandas(self, **options: Any) -> PandasFrame:
+        """The matching rows as a pandas frame; `options` go to `pyarrow.Table.to_pandas`."""
+        frame: PandasFrame = self.to_arrow().to_pandas(**options)
+        return frame
+
+    def to_polars(self) -> PolarsFrame:
+        """The matching rows as a polars frame."""
+        import polars
+
+        frame = polars.from_arrow(self.to_arrow())
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    @checked
+    def to_duckdb(self, table_name: str, connection: DuckDBPyConnection | None = None) -> DuckDBPyConnection:
+        """Register the matching rows as `table_name` in a duckdb connection, a new one in memory if none is given."""
+        import duckdb
+
+        if connection is None:
+            connection = duckdb.connect(database=":memory:")
+        elif not isinstance(connection, duckdb.DuckDBPyConnection):
+            raise InvalidArgument(f"connection must be one of DuckDB, got {type(connection).__name__}")
+        connection.register(table_name, self.to_arrow())
+        return connection
+
+    def count(self) -> int:
+        """The number of matching rows; answered from metadata alone where the filter allows it."""
+        with translated(self._subject):
+            total = self._scan.count()
+        return total if self._scan.limit is None else min(total, self._scan.limit)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_arrow_batch_reader().__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        parts = [repr(self._scan.row_filter)] if self._scan.row_filter != AlwaysTrue() else []
+        parts += [f"columns={list(self._scan.selected_fields)}"] if self._scan.selected_fields != ("*",) else []
+        parts += [f"limit={self._scan.limit}"] if self._scan.limit is not None else []
+        return f"Scan({', '.join(parts)})"

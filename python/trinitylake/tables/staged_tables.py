@@ -1,0 +1,351 @@
+"""The tables that a transaction has opened or made, and what becomes of their files when it ends.
+
+Data files are written as the statements run; metadata and definitions when the transaction commits. Each
+statement is checked against the catalog first, so that a name that is taken costs no file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from trinitylake import _core
+from trinitylake.definitions import (
+    METADATA_LOCATION,
+    SchemaLike,
+    as_schema,
+    new_id,
+    new_table_def,
+    parse_table_def,
+    serialize,
+    to_iceberg_schema,
+)
+from trinitylake.errors import CommitConflict, CorruptFile, InvalidArgument, TrinityLakeError, Winner
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
+from trinitylake.names import full_name
+from trinitylake.properties import change_properties
+from trinitylake.tables.partitioning_and_sorting import partition_spec, sort_order
+from trinitylake.tables.table_definition import describe, with_primary_key
+from trinitylake.tables.table_turns import turns
+from trinitylake.tables.transaction_table import TransactionTable
+
+if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.table.sorting import SortOrder
+
+    from trinitylake.definitions import Schema, TableDef
+
+
+class StagedTables:
+    """The tables of one transaction, by namespace and name."""
+
+    def __init__(self, lakehouse: _core.Lakehouse, open_core: Callable[[], _core.Transaction]) -> None:
+        self._lakehouse = lakehouse
+        self._storage = lakehouse.storage
+        self._open_core = open_core
+        self._io = LakehouseFileIO(self._storage)
+        self._tables: dict[tuple[str, str], TransactionTable] = {}
+        self._dropped: list[TransactionTable] = []
+        self._metadata_paths: list[str] = []
+        self._absent: dict[tuple[str, str], None] = {}  # names that must stay free
+        self._unused: list[str] = []  # files of tables whose changes came to nothing
+
+    def open(self, namespace: str, name: str, definition: bytes) -> TransactionTable:
+        """The table as the transaction sees it; the same handle every time."""
+        key = (namespace, name)
+        if key not in self._tables:
+            self._tables[key] = TransactionTable(
+                self._open_core, self._io, namespace, name, parse_table_def(definition)
+            )
+        return self._tables[key]
+
+    def create(
+        self,
+        namespace: str,
+        name: str,
+        schema: SchemaLike,
+        spec: PartitionSpec | str | Iterable[str] | None,
+        order: SortOrder | str | Iterable[str] | None,
+        properties: Mapping[str, str],
+        primary_key: tuple[str, ...],
+    ) -> None:
+        """Stage a new managed table. Raises as `Statements.create_table` does."""
+        declared = with_primary_key(as_schema(schema), primary_key)
+        iceberg_schema = to_iceberg_schema(declared)
+        definition = new_table_def(new_id())
+        staged = StagedTable.create(
+            (*namespace.split("."), name),
+            definition.id,
+            self._storage.root,
+            _core.managed_table_folder(namespace, name, definition.id),
+            iceberg_schema,
+            partition_spec(spec, iceberg_schema),
+            sort_order(order, iceberg_schema),
+            properties,
+            self._io,
+        )
+        self.add(namespace, name, staged, definition, declared)
+
+    def add(
+        self, namespace: str, name: str, staged: StagedTable, definition: TableDef, declared: Schema | None = None
+    ) -> None:
+        """Stage a new managed table over what is staged of it. Raises as `Statements.create_table` does."""
+        describe(definition, staged.metadata, declared)
+        # Without its metadata location, which the commit adds: no definition file is written before that.
+        self._open_core().create("table", namespace, name, serialize(definition))
+        self._tables[namespace, name] = TransactionTable(self._open_core, self._io, namespace, name, definition, staged)
+
+    def create_external(self, namespace: str, name: str, metadata_location: str, properties: Mapping[str, str]) -> None:
+        """Record a table over metadata elsewhere, after a look at it."""
+        from trinitylake.iceberg_storage.external import load_external
+
+        definition = new_table_def(
+            table_type="external", format_properties={METADATA_LOCATION: metadata_location}, properties=properties
+        )
+        describe(definition, load_external(definition).metadata)
+        self._open_core().create("table", namespace, name, serialize(definition))
+
+    def create_federated(
+        self, namespace: str, name: str, catalog: Mapping[str, str], table: str, properties: Mapping[str, str]
+    ) -> None:
+        """Record a table of another catalog, after a look at it."""
+        from trinitylake.iceberg_storage.federated import federated_properties, open_federated
+
+        definition = new_table_def(
+            table_type="federated", format_properties=federated_properties(catalog, table), properties=properties
+        )
+        describe(definition, open_federated(definition).metadata)
+        self._open_core().create("table", namespace, name, serialize(definition))
+
+    def alter(
+        self,
+        table: TransactionTable,
+        properties: Mapping[str, str],
+        removed: Iterable[str],
+        metadata_location: str | None,
+    ) -> None:
+        """Change properties, where the table keeps them: a managed one in Iceberg, another in its definition."""
+        if metadata_location is not None and table.type != "external":
+            raise InvalidArgument(
+                f"only an external table can be moved to other metadata; {table.name} is {table.type}"
+            )
+        if table.type == "managed":
+            change_properties({}, properties, removed)
+            if properties:
+                table.set_properties(dict(properties))
+            table.remove_properties(*removed)
+            return
+        definition = table.definition
+        change_properties(definition.properties, properties, removed)
+        if metadata_location is not None:
+            definition.format_properties[METADATA_LOCATION] = metadata_location
+            table.forget()
+            describe(definition, table.iceberg.metadata)
+        self._open_core().replace("table", table.namespace, table.own_name, serialize(definition))
+
+    def rename(self, namespace: str, name: str, new_namespace: str, new_name: str) -> None:
+        """Follow a rename; handles go on under the new name."""
+        if table := self._tables.pop((namespace, name), None):
+            table.rename(new_namespace, new_name)
+            self._tables[new_namespace, new_name] = table
+
+    def drop(self, namespace: str, name: str) -> None:
+        """Follow a drop; handles refuse to work from now on."""
+        if table := self._tables.pop((namespace, name), None):
+            table.drop()
+            self._dropped.append(table)
+
+    def uses(self) -> dict[TransactionTable, int]:
+        """How often each table has been used so far, for `watch_used_since`."""
+        return {table: table.uses for table in self._tables.values()}
+
+    def watch_used_since(self, uses: Mapping[TransactionTable, int]) -> None:
+        """Read the tables that were used since `uses`, through whatever handle, so that the core watches them."""
+        changed = self._changed()
+        for name, table in self._tables.items():
+            if table not in changed and table.uses != uses.get(table, 0):
+                self._open_core().exists("table", *name)
+
+    def require_absent(self, namespace: str, name: str) -> None:
+        """Have the commit fail if somebody else has created a table of that name, which is not there yet."""
+        self._absent[namespace, name] = None
+
+    @property
+    def has_requirements(self) -> bool:
+        """Whether something is required of tables that are not changed here: it has to hold at the commit."""
+        return bool(self._absent) or any(table.is_required for table in self._tables.values())
+
+    def watch_required(self) -> None:
+        """Read what is required, so that the core watches it. Raises `CommitConflict` for a table that must not be."""
+        core = self._open_core()
+        for name, table in self._tables.items():
+            if table.is_required:
+                core.exists("table", *name)
+        for name in self._absent:
+            if core.exists("table", *name) and name not in self._tables:
+                raise self._requirement_broken(
+                    full_name(*name), "assert-create: the table was created by somebody else"
+                )
+
+    def follow(self, before: _core.Version) -> None:
+        """Have tables that are not changed here show the base of the transaction, which was `before` until now.
+
+        Raises `CommitConflict` for one of which something is required that does not hold there.
+        """
+        base = self._open_core().base
+        changed = self._changed()
+        for name, table in list(self._tables.items()):
+            location = base.locate("table", *name)
+            if table in changed or location == before.locate("table", *name):
+                continue
+            if location is None:
+                if table.is_required:
+                    raise self._requirement_broken(table.name, "it was dropped")
+                table.drop(by="another")
+                del self._tables[name]
+                self._dropped.append(table)
+            else:
+                self._take_over(table, parse_table_def(self._storage.get(location), location))
+
+    def _take_over(self, table: TransactionTable, winner: TableDef) -> None:
+        if not table.is_required:
+            self._unused += table.take_over(winner)
+            return
+        if winner.id != table.id or winner.table_type != table.definition.table_type:
+            raise self._requirement_broken(table.name, "it was dropped and created again")
+        assert table.staged is not None
+        try:
+            table.staged.reapply(winner.format_properties[METADATA_LOCATION])
+        except TableConflict as conflict:
+            raise self._requirement_broken(table.name, conflict.requirement) from conflict
+        table.rebase(winner)
+
+    def turn(self) -> AbstractContextManager[None]:
+        """The turn to commit the tables that changed."""
+        return turns.taken(table.id for table in self._changed())
+
+    @contextmanager
+    def being_checked(self) -> Iterator[None]:
+        """Nobody writes to the tables that changed inside: neither through them nor, in this thread, to them.
+
+        Raises `InvalidArgument` for who does.
+        """
+        before = {name: table.staged.metadata for name, table in self._tables.items() if table.staged is not None}
+        with turns.in_use(table.id for table in self._changed()):
+            yield
+        for name, table in self._tables.items():
+            if table.staged is not None and table.staged.metadata is not before.get(name, table.staged.base):
+                raise InvalidArgument(f"a check has changed table {table.name}; a check only reads")
+
+    def write(self) -> None:
+        """Write the metadata of every changed table, and put its definition into the transaction."""
+        changed = self._changed()
+        self._write_metadata(changed)
+        for table in changed:
+            self._open_core().replace("table", table.namespace, table.own_name, table.definition_to_commit())
+
+    def saved(self) -> bytes:
+        """The staged changes of all tables, for `resume`. To be called after `write`."""
+        tables = [
+            {"namespace": table.namespace, "name": table.own_name, "staged": table.staged.saved()}
+            for table in self._tables.values()
+            if table.staged is not None and (table.staged.changed or table.is_required)
+        ]
+        state = {"tables": tables, "metadata-paths": self._metadata_paths, "absent": list(self._absent)}
+        return json.dumps(state).encode()
+
+    def resume(self, saved: bytes) -> None:
+        """Take over what `saved` told of, perhaps in another process. Raises `CorruptFile`."""
+        core = self._open_core()
+        try:
+            state = json.loads(saved)
+            self._metadata_paths = list(state["metadata-paths"])
+            self._absent = {(namespace, name): None for namespace, name in state.get("absent", ())}
+            for one in state["tables"]:
+                namespace, name = one["namespace"], one["name"]
+                definition = parse_table_def(core.read("table", namespace, name) or b"")
+                staged = StagedTable.resume((*namespace.split("."), name), one["staged"], self._io)
+                self._tables[namespace, name] = TransactionTable(
+                    self._open_core, self._io, namespace, name, definition, staged
+                )
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptFile(
+                f"saved transaction {core.id}: what it keeps of its tables is damaged: {error}"
+            ) from error
+
+    def reapply(self, clashes: Iterable[_core.Clash]) -> bool:
+        """Redo the changes of these tables on what won; tells whether any of it is new to this transaction.
+
+        Raises `CommitConflict` for the first that does not fit.
+        """
+        redone = []
+        is_new = False
+        for clash in clashes:
+            name = (clash.namespace, clash.name)
+            table = self._tables.get(name)
+            winner = parse_table_def(self._storage.get(clash.winner_location), clash.winner_location)
+            if table is None or table.staged is None or winner.table_type != table.definition.table_type:
+                raise self._conflict(clash, "both changed its definition")
+            if winner.id != table.id:
+                raise self._conflict(clash, "it was dropped and created again")
+            metadata_location = winner.format_properties[METADATA_LOCATION]
+            if metadata_location != table.staged.base_metadata_path:  # else it wrote the definition as it was
+                is_new = True
+                try:
+                    table.staged.reapply(metadata_location)
+                except TableConflict as conflict:
+                    raise self._conflict(clash, conflict.requirement) from conflict
+            table.rebase(winner)
+            redone.append((clash, table))
+        self._write_metadata([table for _, table in redone])
+        for clash, table in redone:
+            self._open_core().reapply(clash, table.definition_to_commit())
+        return is_new
+
+    def discard_superseded(self) -> None:
+        """After a commit: delete what it made useless, as far as possible."""
+        for table in self._tables.values():
+            if table.staged is not None:
+                self._delete(table.staged.superseded_paths)
+        self._delete(self._unused)
+        for table in self._dropped:
+            if table.staged is not None:
+                self._delete(table.staged.written_paths)
+
+    def discard(self) -> None:
+        """After a rollback: delete all files that were written or still are, as far as possible."""
+        for table in [*self._tables.values(), *self._dropped]:
+            if table.staged is not None:
+                table.staged.io.discard()
+        self._delete([*self._unused, *self._metadata_paths])
+
+    def _changed(self) -> list[TransactionTable]:
+        return [table for table in self._tables.values() if table.staged is not None and table.staged.changed]
+
+    def _write_metadata(self, tables: list[TransactionTable]) -> None:
+        finished = [table.staged.finish() for table in tables if table.staged is not None]
+        files = [(path, data) for path, data in finished if path not in self._metadata_paths]  # not those of a save
+        self._metadata_paths += [path for path, _ in files]
+        self._storage.put_many(files)
+
+    def _delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            with suppress(TrinityLakeError):  # what is left is for vacuum
+                self._storage.delete(path)
+
+    def _requirement_broken(self, name: str, reason: str) -> CommitConflict:
+        message = f"table {name} was changed by another transaction, and what this one requires of it broke: {reason}"
+        return CommitConflict(message, keys=[f"table {name}"])
+
+    def _conflict(self, clash: _core.Clash, reason: str) -> CommitConflict:
+        name = full_name(clash.namespace, clash.name)
+        won = self._lakehouse.version(clash.version).info
+        winners = [Winner(won.version, one.id, one.message, one.author) for one in won.transactions]
+        return CommitConflict(
+            f"table {name} was changed by version {clash.version}, and this transaction does not fit on it: {reason}",
+            keys=[f"table {name}"],
+            winners=winners,
+        )

@@ -1,0 +1,293 @@
+"""One table, as one version or one transaction has it.
+
+Where a handle comes from decides what its writes mean: from a transaction they become visible with its commit;
+from the lakehouse each is a transaction of its own; from `at(...)` they are refused.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+
+from trinitylake.arguments import checked, checked_as, table_properties, texts, user_names
+from trinitylake.definitions import Schema, from_iceberg
+from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.errors import translated
+from trinitylake.names import full_name
+from trinitylake.tables import input_rows as rows
+from trinitylake.tables.filters import parse_filter
+from trinitylake.tables.scan import Scan
+from trinitylake.tables.upsert import completed
+
+if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.table import Table as IcebergTable
+    from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
+    from pyiceberg.table.sorting import SortOrder
+    from pyiceberg.table.update.schema import UpdateSchema
+    from pyiceberg.table.update.spec import UpdateSpec
+
+    from trinitylake.definitions import TableDef
+
+TableType = Literal["managed", "external", "federated"]
+Result = TypeVar("Result")
+
+
+class UpsertResult(NamedTuple):
+    """How many rows an upsert changed and added."""
+
+    rows_updated: int
+    rows_inserted: int
+
+
+class Table(ABC):
+    """A table and its rows (`TableDef`, format §6 and §9)."""
+
+    def __init__(self, namespace: str, name: str, definition: TableDef) -> None:
+        self._namespace = namespace
+        self._name = name
+        self._definition = definition
+
+    @abstractmethod
+    def _iceberg(self) -> IcebergTable:
+        """The state that reads see."""
+
+    @abstractmethod
+    def writing(self) -> AbstractContextManager[IcebergTable]:
+        """A PyIceberg table whose changes are kept when the block ends well. Raises `InvalidArgument` if read-only."""
+
+    #: Whether a write that lost a race runs again.
+    _repeats_writes: ClassVar[bool] = False
+
+    def _write(self, operation: Callable[[IcebergTable], Result]) -> Result:
+        """Run one write."""
+        with self.writing() as iceberg:
+            return operation(iceberg)
+
+    @abstractmethod
+    def _shown_version(self) -> int:
+        """The version of the lakehouse that an error about the table is about."""
+
+    def _subject(self) -> str:
+        return f"table {self.name} in version {self._shown_version()}"
+
+    # What it is
+
+    @property
+    def name(self) -> str:
+        """The full name, such as `"nyc.flights"`."""
+        return full_name(self._namespace, self._name)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace the table is in."""
+        return self._namespace
+
+    @property
+    def id(self) -> str:
+        """Constant over the table's life, through renames too: dropped and created again, it has another one."""
+        return self._definition.id
+
+    @property
+    def type(self) -> TableType:
+        """Whether the lakehouse owns the data, points to a table elsewhere, or to one in another catalog (§9)."""
+        types: tuple[TableType, ...] = ("managed", "external", "federated")
+        return types[self._definition.table_type]
+
+    @property
+    def iceberg(self) -> IcebergTable:
+        """The PyIceberg table, for all that PyIceberg can do and this class does not wrap.
+
+        In a transaction its writes are part of the transaction; elsewhere it is for reading.
+        """
+        return self._iceberg()
+
+    @property
+    def schema(self) -> Schema:
+        """The columns, in TrinityLake's types."""
+        return from_iceberg(self._iceberg().schema())
+
+    @property
+    def partition_spec(self) -> PartitionSpec:
+        """The current PyIceberg partition spec."""
+        return self._iceberg().spec()
+
+    @property
+    def sort_order(self) -> SortOrder:
+        """The current PyIceberg sort order."""
+        return self._iceberg().sort_order()
+
+    @property
+    def primary_key(self) -> list[str]:
+        """The columns that identify a row, which `upsert` matches on; not enforced by other writes."""
+        return list(self.schema.primary_key)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table properties, Iceberg's included."""
+        return dict(self._definition.properties) | dict(self._iceberg().properties)
+
+    @property
+    def location(self) -> str:
+        """The URI under which the table's data and metadata lie."""
+        return self._iceberg().location()
+
+    @property
+    def metadata_location(self) -> str:
+        """The URI of the Iceberg metadata file."""
+        return self._iceberg().metadata_location
+
+    def refresh(self) -> None:
+        """Read the latest version from now on. A table of a transaction or of a frozen version stays as it is."""
+        return
+
+    def snapshots(self) -> list[Snapshot]:
+        """Iceberg snapshots still in the table's metadata, oldest first."""
+        return sorted(self._iceberg().snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
+
+    def history(self) -> list[SnapshotLogEntry]:
+        """Which snapshot was current since when, oldest first."""
+        return self._iceberg().history()
+
+    # Reading
+
+    @checked
+    def scan(
+        self,
+        filter: str | BooleanExpression | None = None,
+        columns: Iterable[str] | None = None,
+        limit: int | None = None,
+        *,
+        snapshot_id: int | None = None,
+    ) -> Scan:
+        """Rows that match `filter` (SQL-like text or a PyIceberg expression), at most `limit` of them.
+
+        Raises `InvalidArgument` for a filter that cannot be read or a column that is not there.
+        """
+        iceberg = self._iceberg()
+        with translated():
+            scan = iceberg.scan(
+                row_filter=AlwaysTrue() if filter is None else parse_filter(filter),
+                selected_fields=("*",) if columns is None else tuple(columns),
+                snapshot_id=snapshot_id,
+                limit=limit,
+            )
+            scan.projection()  # an unknown column is refused here rather than on the first row
+        return Scan(scan, self._subject)
+
+    # Writing
+
+    def append(self, data: Any) -> None:
+        """Add rows: anything Arrow (pyarrow, polars, pandas, duckdb), a dict of columns, a list or iterator of dicts.
+
+        A stream or an iterator of record batches is written as it comes unless the table is partitioned. Outside of a
+        transaction it is read to its end first, into a temporary file if it is large, because the append may have to
+        be repeated. Raises `InvalidArgument` for data that does not fit the columns.
+        """
+        with rows.taken(data, repeatable=self._repeats_writes) as given:
+
+            def operation(iceberg: IcebergTable) -> None:
+                conformed = rows.conform(given, iceberg.schema(), stream=iceberg.spec().is_unpartitioned())
+                with translated(self._subject):
+                    iceberg.append(conformed)
+
+            self._write(operation)
+
+    def overwrite(self, data: Any, filter: str | BooleanExpression | None = None) -> None:
+        """Replace the rows that match `filter`, or all of them, by the rows of `data`. Raises as `append` does."""
+        matching = AlwaysTrue() if filter is None else parse_filter(filter)
+        with rows.taken(data, repeatable=self._repeats_writes) as given:
+
+            def operation(iceberg: IcebergTable) -> None:
+                conformed = rows.conform(given, iceberg.schema(), stream=iceberg.spec().is_unpartitioned())
+                with translated(self._subject):
+                    # Nothing to replace; PyIceberg would warn about that. A managed table has to know that it looked.
+                    if iceberg.current_snapshot() is None and self.type != "managed":
+                        iceberg.append(conformed)
+                    else:
+                        iceberg.overwrite(conformed, overwrite_filter=matching)
+
+            self._write(operation)
+
+    def delete(self, filter: str | BooleanExpression) -> None:
+        """Remove the rows that match `filter`; `pyiceberg.expressions.AlwaysTrue()` removes all."""
+        matching = parse_filter(filter)
+
+        def operation(iceberg: IcebergTable) -> None:
+            with translated(self._subject):
+                if iceberg.current_snapshot() is not None or self.type == "managed":
+                    iceberg.delete(matching)
+
+        self._write(operation)
+
+    def upsert(self, data: Any, on: Iterable[str] | None = None) -> UpsertResult:
+        """Update the rows whose key is there already, insert the others.
+
+        The key is `on`, or else the primary key. A column that `data` does not have keeps its value where a row is
+        updated, and becomes null where one is inserted. Raises `InvalidArgument` if there is no key, if two rows of
+        `data` have the same one, and as `append` does.
+        """
+        columns = None if on is None else self._known_columns(texts(on, "on"))
+        with rows.taken(data, repeatable=self._repeats_writes) as given:
+
+            def operation(iceberg: IcebergTable) -> UpsertResult:
+                with translated(self._subject):
+                    conformed = rows.conform(given, iceberg.schema())
+                    keys = list(iceberg.schema().identifier_field_names()) if columns is None else columns
+                    result = iceberg.upsert(completed(conformed, iceberg, sorted(keys)), join_cols=columns)
+                return UpsertResult(result.rows_updated, result.rows_inserted)
+
+            return self._write(operation)
+
+    def _known_columns(self, names: Iterable[str]) -> list[str]:
+        known = self.schema.names
+        if unknown := [name for name in names if name not in known]:
+            raise InvalidArgument(f"table {self.name} has no column {', '.join(unknown)}; it has {', '.join(known)}")
+        return list(names)
+
+    # Changing the table itself
+
+    @contextmanager
+    def update_schema(self) -> Iterator[UpdateSchema]:
+        """PyIceberg's schema update: `with table.update_schema() as update: update.add_column("delay", LongType())`."""
+        with self.writing() as iceberg, iceberg.update_schema() as update:
+            yield update
+
+    @contextmanager
+    def update_spec(self) -> Iterator[UpdateSpec]:
+        """PyIceberg's update of the partition spec: `with table.update_spec() as update: update.add_field(…)`."""
+        with self.writing() as iceberg, iceberg.update_spec() as update:
+            yield update
+
+    @checked_as(properties=table_properties)
+    def set_properties(self, properties: dict[str, str]) -> None:
+        """Set table properties, leaving the others as they are."""
+
+        def operation(iceberg: IcebergTable) -> None:
+            with iceberg.transaction() as change:
+                change.set_properties(dict(properties))
+
+        self._write(operation)
+
+    def remove_properties(self, *names: str) -> None:
+        """Remove table properties; one that is not set is not an error."""
+
+        given = user_names(names, "names of properties")
+
+        def operation(iceberg: IcebergTable) -> None:
+            if present := [name for name in given if name in iceberg.properties]:
+                with iceberg.transaction() as change:
+                    change.remove_properties(*present)
+
+        self._write(operation)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        kind = "" if self.type == "managed" else f", {self.type}"
+        return f"Table({self.name!r}{kind})"

@@ -1,0 +1,101 @@
+"""What a table's definition repeats of its Iceberg metadata, for readers that do not open the metadata (format §6).
+
+The format has types that Iceberg has not, such as smallint and varchar(3). A column keeps the type it was declared
+with as long as Iceberg still has the type that it became.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyiceberg.table.sorting import NullOrder, SortDirection
+from pyiceberg.transforms import IdentityTransform
+
+from trinitylake.definitions import (
+    METADATA_LOCATION,
+    Column,
+    Schema,
+    SortKey,
+    TableDef,
+    Type,
+    from_iceberg,
+    from_proto,
+    to_iceberg,
+    to_proto,
+)
+from trinitylake.errors import CorruptFile, InvalidArgument
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+
+def metadata_path(definition: TableDef, name: str) -> str:
+    """The metadata file of a managed table, below the root. Raises `CorruptFile` if the definition has none."""
+    path = definition.format_properties.get(METADATA_LOCATION, "")
+    if not path:
+        raise CorruptFile(f"the definition of the managed table {name} names no metadata file")
+    return path
+
+
+def with_primary_key(schema: Schema, primary_key: tuple[str, ...]) -> Schema:
+    """`schema` with these columns as its primary key, which makes them required. Raises `InvalidArgument`."""
+    if not primary_key:
+        return schema
+    if missing := [name for name in primary_key if name not in schema.names]:
+        raise InvalidArgument(f"the primary key names columns that the schema does not have: {', '.join(missing)}")
+    columns = [replace(column, nullable=False) if column.name in primary_key else column for column in schema.columns]
+    return Schema(columns, primary_key)
+
+
+def describe(definition: TableDef, metadata: TableMetadata, declared: Schema | None = None) -> None:
+    """Bring schema, primary key and sort keys of a definition in step with Iceberg metadata, in place.
+
+    `declared` is the schema to take finer types from: the one stored so far if not given.
+    """
+    current = metadata.schema()
+    if declared is None:
+        declared = from_proto(definition.schema)
+    described = from_iceberg(current)
+    columns = [_keep_declared(column, _counterpart(column, declared.columns)) for column in described.columns]
+    definition.schema.CopyFrom(to_proto(Schema(columns)))
+    # In the order in which they were declared, which Iceberg's set of field ids does not keep.
+    keys = [name for name in declared.primary_key or definition.primary_keys if name in described.primary_key]
+    keys += [name for name in described.primary_key if name not in keys]
+    definition.primary_keys[:] = keys
+    order = next((one for one in metadata.sort_orders if one.order_id == metadata.default_sort_order_id), None)
+    del definition.sort_keys[:]
+    for field in order.fields if order is not None else ():
+        if isinstance(field.transform, IdentityTransform) and (name := current.find_column_name(field.source_id)):
+            definition.sort_keys.append(
+                SortKey(
+                    column=name,
+                    descending=field.direction == SortDirection.DESC,
+                    nulls_last=field.null_order == NullOrder.NULLS_LAST,
+                )
+            )
+
+
+def _counterpart(column: Column, declared: tuple[Column, ...]) -> Column | None:
+    """The same column as it was declared: by its id, which survives renames, or by name before ids are assigned."""
+    for one in declared:
+        if one.id == column.id if one.id else one.name == column.name:
+            return one
+    return None
+
+
+def _keep_declared(column: Column, declared: Column | None) -> Column:
+    if declared is None:
+        return column
+    type = column.type
+    if type.children and type.kind == declared.type.kind:
+        children = tuple(_keep_declared(child, _counterpart(child, declared.type.children)) for child in type.children)
+        type = replace(type, children=children)
+    elif not declared.type.children and _same_in_iceberg(type, declared.type):
+        type = declared.type
+    return replace(column, type=type, properties=declared.properties)
+
+
+def _same_in_iceberg(one: Type, other: Type) -> bool:
+    schema = to_iceberg(Schema([Column("one", one, id=1), Column("other", other, id=2)]))
+    return schema.fields[0].field_type == schema.fields[1].field_type

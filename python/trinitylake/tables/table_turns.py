@@ -1,0 +1,162 @@
+"""Taking turns: on one machine, transactions that changed the same table commit one after the other.
+
+Without it every commit of one writer makes all the others redo theirs, so that eight writers do the work of thirty.
+It saves work and decides nothing: writers on other machines, and those that miss each other here, still meet in the
+commit itself. So whoever waits goes on without its turn after a while: the other may be asleep, or wait for this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from trinitylake.errors import InvalidArgument
+
+try:
+    import fcntl
+except ImportError:  # Windows: turns within a process only
+    fcntl = None  # type: ignore[assignment]
+
+#: How long to wait for other processes, for all tables of a transaction together.
+PROCESS_TURN_TIMEOUT_SECONDS = 2.0
+#: How long to wait for other threads of this process, for each table.
+THREAD_TURN_TIMEOUT_SECONDS = 30.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.001, 0.01
+
+
+class Turn:
+    """The turn of one table. Kept only as long as somebody holds it or waits for it."""
+
+    __slots__ = ("__weakref__", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+class ProcessTurns:
+    """The turns among the processes of one user: locks on bytes of one empty file, a byte for each table.
+
+    The system gives a lock back when its process ends, however it ends. Nothing is ever written.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._file: int | None = None
+        self._is_opened = False
+
+    @contextmanager
+    def taken(self, table_ids: Iterable[str]) -> Iterator[None]:
+        """Wait for the turn of these tables, or until that takes too long. No two threads may take the same one."""
+        deadline = time.monotonic() + PROCESS_TURN_TIMEOUT_SECONDS
+        with ExitStack() as stack:
+            for id in table_ids:
+                stack.enter_context(self._byte(id, deadline))
+            yield
+
+    @contextmanager
+    def _byte(self, table_id: str, deadline: float) -> Iterator[None]:
+        file = self._open()
+        if file is None:
+            yield
+            return
+        start = int.from_bytes(hashlib.blake2b(table_id.encode(), digest_size=7).digest(), "big")
+        pause = _FIRST_PAUSE_SECONDS
+        is_ours = _try_lock(file, start)
+        while not is_ours and time.monotonic() < deadline:
+            time.sleep(pause * (0.5 + random.random()))
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            is_ours = _try_lock(file, start)
+        try:
+            yield
+        finally:
+            if is_ours:
+                with contextlib.suppress(OSError):
+                    fcntl.lockf(file, fcntl.LOCK_UN, 1, start)
+
+    def _open(self) -> int | None:
+        """The file, open for the life of the process: to close it would give back all locks. None if there is none."""
+        with self._guard:
+            if not self._is_opened and fcntl is not None:
+                path = Path(tempfile.gettempdir()) / f"trinitylake-turns-{os.getuid()}"
+                with contextlib.suppress(OSError):
+                    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+                    self._file = file if os.fstat(file).st_uid == os.getuid() else None
+            self._is_opened = True
+            return self._file
+
+
+def _try_lock(file: int, start: int) -> bool:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, start)
+    except OSError as error:
+        # Else the file system has no locks, and there is nothing to wait for.
+        return error.errno not in (errno.EACCES, errno.EAGAIN)
+    return True
+
+
+class Turns:
+    """The turns of this process, by table id."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._turns: WeakValueDictionary[str, Turn] = WeakValueDictionary()
+        self._processes = ProcessTurns()
+        self._in_use = threading.local()
+
+    @contextmanager
+    def taken(self, table_ids: Iterable[str]) -> Iterator[None]:
+        """Wait for the turn of all these tables; in one order everywhere, so nobody waits in a circle.
+
+        Raises `InvalidArgument` for a table that this thread has `in_use`.
+        """
+        ids = sorted(set(table_ids))
+        if not self._used_here().isdisjoint(ids):
+            raise InvalidArgument(
+                "a check must not write to a table that its own transaction changes: the commit would wait for itself; "
+                "a check only reads"
+            )
+        with self.in_use(ids), ExitStack() as stack:
+            with self._guard:
+                turns = [self._turns.setdefault(id, Turn()) for id in ids]
+            for turn in turns:
+                if turn.lock.acquire(timeout=THREAD_TURN_TIMEOUT_SECONDS):
+                    stack.callback(turn.lock.release)
+            stack.enter_context(self._processes.taken(ids))
+            yield
+
+    @contextmanager
+    def in_use(self, table_ids: Iterable[str]) -> Iterator[None]:
+        """Refuse `taken` of these tables to this thread.
+
+        Who asks for it inside is a check of the transaction that changes the tables: it would wait for itself, and the
+        checks would have to run again after each of its writes.
+        """
+        held = self._used_here()
+        added = set(table_ids) - held
+        held |= added
+        try:
+            yield
+        finally:
+            held -= added
+
+    def _used_here(self) -> set[str]:
+        table_ids: set[str] = self._in_use.__dict__.setdefault("table_ids", set())
+        return table_ids
+
+    def forget(self) -> None:
+        """In a forked child: locks that threads of the parent held have nobody to release them."""
+        self.__init__()  # type: ignore[misc]
+
+
+turns = Turns()
+os.register_at_fork(after_in_child=turns.forget)

@@ -1,0 +1,161 @@
+"""A table in an open transaction: its writes are seen here at once, and elsewhere after the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+
+from trinitylake.definitions import (
+    METADATA_LOCATION,
+    PREVIOUS_METADATA_LOCATION,
+    Schema,
+    TableDef,
+    from_proto,
+    serialize,
+)
+from trinitylake.errors import InvalidArgument, ObjectNotFound
+from trinitylake.iceberg_storage.staging.staged_table import StagedTable
+from trinitylake.tables.table import Table
+from trinitylake.tables.table_definition import describe, metadata_path
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table as IcebergTable
+    from pyiceberg.table.metadata import TableMetadata
+
+    from trinitylake import _core
+    from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+
+
+class TransactionTable(Table):
+    """A table from `txn.table(...)` or `txn.create_table(...)`.
+
+    A federated table is written at once, in its own catalog: the transaction can neither hide nor undo that.
+
+    Attributes:
+        staged: the state of a managed table that has been looked at; None for one that has not, and for others.
+        uses: how often the table has been looked at or written to.
+    """
+
+    def __init__(
+        self,
+        open_core: Callable[[], _core.Transaction],
+        io: LakehouseFileIO,
+        namespace: str,
+        name: str,
+        definition: TableDef,
+        staged: StagedTable | None = None,
+    ) -> None:
+        super().__init__(namespace, name, definition)
+        self._open_core = open_core
+        self._io = io
+        self._elsewhere: IcebergTable | None = None
+        self._dropped_by: Literal["this", "another"] | None = None
+        self.staged = staged
+        self.uses = 0
+        self._described = _shape(staged.metadata) if staged is not None else None
+
+    def _shown_version(self) -> int:
+        return self._open_core().base.number
+
+    def _iceberg(self) -> IcebergTable:
+        self._open_core()
+        self.uses += 1
+        if self._dropped_by:
+            raise ObjectNotFound(f"table {self.name} was dropped by {self._dropped_by} transaction")
+        if self.type != "managed":
+            if self._elsewhere is None:
+                from trinitylake.tables.frozen_table import open_elsewhere
+
+                self._elsewhere = open_elsewhere(self._definition)
+            return self._elsewhere
+        if self.staged is None:
+            identifier = (*self._namespace.split("."), self._name)
+            self.staged = StagedTable.load(identifier, metadata_path(self._definition, self.name), io=self._io)
+            self._described = _shape(self.staged.metadata)
+        return self.staged.table
+
+    @property
+    def schema(self) -> Schema:
+        """The columns, in TrinityLake's types, with the changes of this transaction."""
+        self._iceberg()
+        if self.staged is None:
+            return super().schema
+        self._bring_in_step(self.staged.metadata)
+        return from_proto(self._definition.schema, tuple(self._definition.primary_keys))
+
+    @contextmanager
+    def writing(self) -> Iterator[IcebergTable]:
+        self._open_core().check_writable()
+        iceberg = self._iceberg()
+        if self.type == "external":
+            raise InvalidArgument(f"table {self.name} is external, which means read-only here: write where it lives")
+        yield iceberg
+
+    @property
+    def definition(self) -> TableDef:
+        """The definition, as the transaction has it; `StagedTables.alter` changes it in place."""
+        return self._definition
+
+    def open_staged(self) -> StagedTable:
+        """What is staged of a managed table, which is looked at now if it has not been."""
+        self._iceberg()
+        assert self.staged is not None
+        return self.staged
+
+    @property
+    def own_name(self) -> str:
+        """The name without its namespace."""
+        return self._name
+
+    def rename(self, namespace: str, name: str) -> None:
+        """Go on under another name."""
+        self._namespace, self._name = namespace, name
+
+    def drop(self, by: Literal["this", "another"] = "this") -> None:
+        """Refuse to work from now on."""
+        self._dropped_by = by
+
+    def forget(self) -> None:
+        """Read the metadata of a table elsewhere anew when it is next needed."""
+        self._elsewhere = None
+
+    def rebase(self, winner: TableDef) -> None:
+        """Take over the definition that won; `staged` has been redone on its metadata."""
+        self._definition = winner
+        self._described = None
+
+    @property
+    def is_required(self) -> bool:
+        """Whether the table is not changed here, but has to be something when the transaction commits."""
+        return self.staged is not None and self.staged.required
+
+    def take_over(self, winner: TableDef) -> list[str]:
+        """Show another version's state of a table that is not changed here; returns files that came to nothing."""
+        self._definition = winner
+        unused = [] if self.staged is None else self.staged.written_paths
+        self.staged = None
+        self._elsewhere = None
+        self._described = None
+        return unused
+
+    def definition_to_commit(self) -> bytes:
+        """The definition of a managed table with the metadata file that `staged.finish` named."""
+        assert self.staged is not None
+        self._bring_in_step(self.staged.metadata)
+        locations = self._definition.format_properties
+        locations[METADATA_LOCATION], _ = self.staged.finish()
+        if self.staged.base_metadata_path is not None:
+            locations[PREVIOUS_METADATA_LOCATION] = self.staged.base_metadata_path
+        return serialize(self._definition)
+
+    def _bring_in_step(self, metadata: TableMetadata) -> None:
+        shape = _shape(metadata)
+        if self._described != shape:
+            describe(self._definition, metadata)
+            self._described = shape
+
+
+def _shape(metadata: TableMetadata) -> tuple[int, int]:
+    """What a definition tells of metadata, as ids: equal shapes of one table need no new description."""
+    return metadata.current_schema_id, metadata.default_sort_order_id

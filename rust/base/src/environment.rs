@@ -1,0 +1,118 @@
+//! Where time, ids and randomness come from.
+//!
+//! Nothing else in the crate asks the operating system for them (a lint forbids it), so that a test can
+//! decide them and a seed replays a run.
+
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+pub trait Environment: Send + Sync + Debug {
+    /// Milliseconds since the Unix epoch, by this machine's clock.
+    fn now_millis(&self) -> u64;
+    /// Milliseconds on a clock that never goes back, for deadlines.
+    fn elapsed_millis(&self) -> u64;
+    /// A fresh version 4 UUID.
+    fn uuid(&self) -> Uuid;
+    /// A number in `0..bound`; 0 where `bound` is 0.
+    fn random_below(&self, bound: u64) -> u64;
+    fn sleep(&self, duration: Duration) -> Task;
+    /// Is done when so much time has passed, for whoever waits for something else at the same time: a clock
+    /// that sleeping moves is not moved by this.
+    fn alarm(&self, duration: Duration) -> Task {
+        self.sleep(duration)
+    }
+    /// Runs work that the caller need not wait for. Returns the part that it should wait for nevertheless: by
+    /// default all of it, so that a test knows when the work is done.
+    fn background(&self, work: Task) -> Task {
+        work
+    }
+}
+
+/// A future that owns all it needs.
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The machine's own clock, the system's random generator, tokio's timer.
+#[derive(Debug)]
+pub struct SystemEnvironment {
+    started: std::time::Instant,
+}
+
+impl SystemEnvironment {
+    #[allow(clippy::disallowed_methods, reason = "the one place that may ask the system")]
+    pub fn shared() -> Arc<dyn Environment> {
+        Arc::new(SystemEnvironment { started: std::time::Instant::now() })
+    }
+}
+
+impl Environment for SystemEnvironment {
+    #[allow(clippy::disallowed_methods, reason = "the one place that may ask the system")]
+    fn now_millis(&self) -> u64 {
+        std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |since_epoch| since_epoch.as_millis() as u64)
+    }
+
+    fn elapsed_millis(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "the one place that may ask the system")]
+    fn uuid(&self) -> Uuid {
+        Uuid::new_v4()
+    }
+
+    fn random_below(&self, bound: u64) -> u64 {
+        if bound == 0 { 0 } else { rand::random_range(0..bound) }
+    }
+
+    fn sleep(&self, duration: Duration) -> Task {
+        Box::pin(tokio::time::sleep(duration))
+    }
+
+    /// The caller polls the work once. If that completes it, as on a local disk, no task is started; else a
+    /// task of the runtime continues it.
+    fn background(&self, mut work: Task) -> Task {
+        Box::pin(std::future::poll_fn(move |context| {
+            if work.as_mut().poll(context).is_pending() {
+                let rest = std::mem::replace(&mut work, Box::pin(std::future::ready(())));
+                BACKGROUND_TASKS.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(async {
+                    let _done = BackgroundTask;
+                    rest.await;
+                });
+            }
+            Poll::Ready(())
+        }))
+    }
+}
+
+static BACKGROUND_TASKS: AtomicUsize = AtomicUsize::new(0);
+
+/// One task in [`BACKGROUND_TASKS`]; removed from the count when it ends, also if it panics.
+struct BackgroundTask;
+
+impl Drop for BackgroundTask {
+    fn drop(&mut self) {
+        BACKGROUND_TASKS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Tasks of [`SystemEnvironment::background`] that are still running. A process that ends waits for them.
+pub fn background_tasks() -> usize {
+    BACKGROUND_TASKS.load(Ordering::SeqCst)
+}
+
+/// For a forked child: the tasks of its parent do not run there.
+pub fn forget_background_tasks() {
+    BACKGROUND_TASKS.store(0, Ordering::SeqCst);
+}

@@ -1,0 +1,384 @@
+//! The root URI of a lakehouse, and which paths and locations are allowed (format §2).
+//!
+//! Locations are read literally, like object keys: nothing is percent-decoded, nothing normalised, and
+//! what would change under a POSIX evaluation (`.`, `..`, an empty segment) is refused. `\` is an
+//! ordinary character, as it is in an object key and in a POSIX file name.
+//!
+//! Owned here: the spelling of URIs. Which stores stand behind them is decided by the storage crate; how the
+//! files inside a lakehouse are named, by `path` of the format crate.
+
+use std::fmt;
+use std::path::{Component, Path, PathBuf};
+
+use crate::error::{Error, Result};
+
+/// The kinds of store that a root can lie in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// A folder of the local disk, `file:///…`.
+    File,
+    /// The memory of this process, `memory://name`.
+    Memory,
+    /// Amazon S3 and whatever speaks its protocol, `s3://bucket/…`.
+    S3,
+    /// Google Cloud Storage, `gs://bucket/…`.
+    Gcs,
+    /// Azure Blob Storage and Data Lake Storage, `az://container/…`, `abfss://container@account/…`.
+    Azure,
+}
+
+/// What users may write before `://`, and how a root URI spells it.
+const SCHEMES: &[(&str, &str, Scheme)] = &[
+    ("file", "file", Scheme::File),
+    ("memory", "memory", Scheme::Memory),
+    ("s3", "s3", Scheme::S3),
+    ("s3a", "s3", Scheme::S3),
+    ("gs", "gs", Scheme::Gcs),
+    ("az", "az", Scheme::Azure),
+    ("abfs", "abfss", Scheme::Azure),
+    ("abfss", "abfss", Scheme::Azure),
+];
+
+/// The root of a lakehouse: a fully qualified URI that ends in `/`. A local one is canonical: whichever
+/// symbolic links lead there, the folder has one root.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RootUri {
+    scheme: Scheme,
+    uri: String,
+    /// Bucket, `container` or `container@account.host`, name of the memory; empty for files.
+    authority: String,
+    /// What stands in front of every path: empty or `segments/`; for files the absolute folder.
+    prefix: String,
+}
+
+impl RootUri {
+    /// Reads what a user wrote: a URI, or a path of the local disk, which is made absolute. `~` is
+    /// expanded by shells, not here: it is refused rather than taken for the name of a folder. Of a local root,
+    /// symbolic links are followed as far as the path exists.
+    pub fn parse(input: &str) -> Result<Self> {
+        let root = Self::parse_literally(input)?;
+        if root.scheme != Scheme::File {
+            return Ok(root);
+        }
+        let real = real_path(Path::new(&root.prefix))
+            .map_err(|error| invalid(input, &format!("its symbolic links cannot be followed: {error}")))?;
+        match real.to_str() {
+            Some(real) => Self::from_absolute(real.trim_start_matches('/'), input),
+            None => Err(invalid(input, "the path that its symbolic links lead to is not UTF-8")),
+        }
+    }
+
+    /// Reads a root that was recorded: nothing is asked of this machine's disk, on which another folder, or
+    /// none, may be of that name.
+    pub fn parse_literally(input: &str) -> Result<Self> {
+        if input.is_empty() {
+            return Err(invalid(input, "it is empty"));
+        }
+        check_characters(input, input)?;
+        let Some((scheme, rest)) = split_scheme(input) else { return Self::from_local_path(input) };
+        if scheme == "hdfs" {
+            return Err(invalid(
+                &without_secrets(input),
+                "hdfs:// is a root of the format, but this implementation cannot read HDFS; copy the lakehouse \
+                 to a local folder, s3://, gs:// or az://",
+            ));
+        }
+        let Some(&(_, spelling, scheme)) = SCHEMES.iter().find(|(name, ..)| *name == scheme) else {
+            let known = SCHEMES.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(", ");
+            return Err(invalid(
+                &without_secrets(input),
+                &format!("the scheme `{scheme}` is not one of {known}"),
+            ));
+        };
+        if scheme == Scheme::File {
+            return Self::from_file_uri(input, rest);
+        }
+        // A query or a password in a root is a pasted credential: say so without repeating it.
+        let shown = without_secrets(input);
+        let rest = rest.strip_prefix("//").ok_or_else(|| invalid(&shown, "`//` must follow the scheme"))?;
+        if rest.contains(['?', '#']) {
+            return Err(invalid(
+                &shown,
+                "a root has no query and no fragment; tokens and keys are storage options",
+            ));
+        }
+        let (authority, key) = rest.split_once('/').unwrap_or((rest, ""));
+        check_authority(scheme, authority, &shown)?;
+        let prefix = match key.strip_suffix('/').unwrap_or(key) {
+            "" if key.is_empty() => String::new(),
+            key => {
+                check_segments(key, input)?;
+                format!("{key}/")
+            }
+        };
+        let uri = format!("{spelling}://{authority}/{prefix}");
+        Ok(Self { scheme, uri, authority: authority.to_owned(), prefix })
+    }
+
+    fn from_file_uri(input: &str, rest: &str) -> Result<Self> {
+        let path = match rest.strip_prefix("//") {
+            None => rest,
+            Some(rest) => rest.strip_prefix("localhost").filter(|rest| rest.starts_with('/')).unwrap_or(rest),
+        };
+        let Some(path) = path.strip_prefix('/') else {
+            return Err(invalid(
+                input,
+                "a file URI names an absolute path of this machine: file:///folder/lakehouse",
+            ));
+        };
+        Self::from_absolute(path, input)
+    }
+
+    fn from_local_path(input: &str) -> Result<Self> {
+        if input == "~" || input.starts_with("~/") {
+            return Err(invalid(input, "`~` is not expanded here; give the absolute path"));
+        }
+        let known =
+            input.split_once(':').filter(|(scheme, _)| SCHEMES.iter().any(|(name, ..)| name == scheme));
+        if let Some((scheme, _)) = known {
+            return Err(invalid(input, &format!("a URI starts with `{scheme}://`")));
+        }
+        let absolute = absolute_path(Path::new(input))
+            .map_err(|error| invalid(input, &format!("it cannot be made absolute: {error}")))?;
+        let Some(absolute) = absolute.to_str() else {
+            return Err(invalid(input, "the absolute path is not UTF-8"));
+        };
+        Self::from_absolute(absolute.trim_start_matches('/'), input)
+    }
+
+    /// `path` without its leading `/`.
+    fn from_absolute(path: &str, input: &str) -> Result<Self> {
+        let path = path.strip_suffix('/').unwrap_or(path);
+        if path.is_empty() {
+            return Err(invalid(input, "the root folder of the machine cannot be a lakehouse"));
+        }
+        check_segments(path, input)?;
+        let prefix = format!("/{path}/");
+        Ok(Self { scheme: Scheme::File, uri: format!("file://{prefix}"), authority: String::new(), prefix })
+    }
+
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// The whole URI, which ends in `/`.
+    pub fn as_str(&self) -> &str {
+        &self.uri
+    }
+
+    /// The bucket or container, or the name of a memory; empty for a local folder.
+    pub fn bucket(&self) -> &str {
+        self.authority.split_once('@').map_or(self.authority.as_str(), |(container, _)| container)
+    }
+
+    /// The host of an Azure account, `account.dfs.core.windows.net`, where the URI names one.
+    pub fn account_host(&self) -> Option<&str> {
+        self.authority.split_once('@').map(|(_, host)| host)
+    }
+
+    /// What stands in front of every path in the bucket: empty or `segments/`. For a local folder its
+    /// absolute path, with `/` at both ends.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Whether both name the same place. Where only one of them names the host of an Azure account, the bucket and the
+    /// path decide.
+    pub fn is_same_place(&self, other: &RootUri) -> bool {
+        let hosts_agree = match (self.account_host(), other.account_host()) {
+            (Some(own), Some(others)) => own == others,
+            _ => true,
+        };
+        hosts_agree
+            && (self.scheme, self.bucket(), &self.prefix) == (other.scheme, other.bucket(), &other.prefix)
+    }
+
+    /// The full URI of a path of this lakehouse. The path is taken as it is: see [`check_path`].
+    pub fn join(&self, path: &str) -> String {
+        format!("{}{path}", self.uri)
+    }
+
+    /// The path that a full URI means in this lakehouse; `None` if it lies elsewhere (compared by
+    /// segment: `s3://b/lake2` is not in `s3://b/lake`) or breaks the rules for locations.
+    ///
+    /// Spellings that mean the same file are equal: `file:/x`, `file:///x`, `file://localhost/x` and,
+    /// for a local root, the plain absolute path `/x`; `s3a` and `s3`; `abfs` and `abfss`.
+    pub fn relativize(&self, uri: &str) -> Option<String> {
+        let key = match split_scheme(uri) {
+            None if self.scheme == Scheme::File => uri,
+            None => return None,
+            Some((scheme, rest)) => {
+                let &(_, spelling, _) = SCHEMES.iter().find(|(name, ..)| *name == scheme)?;
+                if !self.uri.strip_prefix(spelling)?.starts_with("://") {
+                    return None;
+                }
+                match (self.scheme, rest.strip_prefix("//")) {
+                    (Scheme::File, None) => rest,
+                    (Scheme::File, Some(rest)) => {
+                        rest.strip_prefix("localhost").filter(|rest| rest.starts_with('/')).unwrap_or(rest)
+                    }
+                    (_, rest) => rest?.strip_prefix(self.authority.as_str())?.strip_prefix('/')?,
+                }
+            }
+        };
+        let path = key.strip_prefix(self.prefix.as_str())?;
+        check_path(path).is_ok().then(|| path.to_owned())
+    }
+}
+
+impl fmt::Display for RootUri {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.uri)
+    }
+}
+
+/// Refuses what is not a path: relative to the root, no leading or trailing `/`, no `.`, `..` or empty
+/// segment, no control character.
+pub fn check_path(path: &str) -> Result<()> {
+    if path.is_empty() {
+        return Err(invalid(path, "a path is not empty"));
+    }
+    check_characters(path, path)?;
+    if path.starts_with('/') {
+        return Err(invalid(path, "a path is relative to the root and never starts with `/`"));
+    }
+    check_segments(path, path)
+}
+
+/// Refuses what is neither a path nor a qualified URI. A URI may end in one `/`, and its scheme may be
+/// one that this crate cannot open: an external table belongs to whoever reads it.
+pub fn check_location(location: &str) -> Result<()> {
+    let Some((_, rest)) = split_scheme(location) else { return check_path(location) };
+    check_characters(location, location)?;
+    let key = match rest.strip_prefix("//") {
+        // `file:/x`, the short form without an authority.
+        None => rest.strip_prefix('/').unwrap_or(rest),
+        Some(rest) => rest.split_once('/').map_or("", |(_, key)| key),
+    };
+    match key.strip_suffix('/').unwrap_or(key) {
+        "" if key.is_empty() => Ok(()),
+        key => check_segments(key, location),
+    }
+}
+
+/// Scheme in lower case and what follows the `:`, if the text is a URI: `scheme://…` or `file:/…`.
+fn split_scheme(text: &str) -> Option<(String, &str)> {
+    let (scheme, rest) = text.split_once(':')?;
+    let mut bytes = scheme.bytes();
+    let named = bytes.next()?.is_ascii_alphabetic()
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'));
+    let scheme = scheme.to_ascii_lowercase();
+    (named && (rest.starts_with("//") || (scheme == "file" && rest.starts_with('/'))))
+        .then_some((scheme, rest))
+}
+
+fn check_authority(scheme: Scheme, authority: &str, shown: &str) -> Result<()> {
+    let what = match scheme {
+        Scheme::Memory => "name",
+        Scheme::Azure => "container",
+        Scheme::File | Scheme::S3 | Scheme::Gcs => "bucket",
+    };
+    let (bucket, host) = match authority.split_once('@') {
+        // `user:password@host` is a credential; only Azure gives `container@account` a meaning.
+        Some((bucket, host)) if scheme == Scheme::Azure && !host.is_empty() => (bucket, host),
+        Some(_) => {
+            return Err(invalid(shown, "a root holds no user and no password; they are storage options"));
+        }
+        None => (authority, ""),
+    };
+    if bucket.is_empty() {
+        return Err(invalid(shown, &format!("it names no {what}")));
+    }
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'$');
+    if !bucket.bytes().chain(host.bytes()).all(plain) || matches!(bucket, "." | "..") {
+        return Err(invalid(shown, &format!("the {what} holds a character that it cannot hold")));
+    }
+    Ok(())
+}
+
+fn check_characters(text: &str, shown: &str) -> Result<()> {
+    match text.chars().find(char::is_ascii_control) {
+        None => Ok(()),
+        Some(found) => Err(invalid(shown, &format!("it holds the control character {found:?}"))),
+    }
+}
+
+fn check_segments(path: &str, shown: &str) -> Result<()> {
+    for segment in path.split('/') {
+        match segment {
+            "" => return Err(invalid(shown, "it has an empty segment (`//`, or a `/` at its end)")),
+            "." | ".." => return Err(invalid(shown, &format!("the segment `{segment}` is not allowed"))),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The location as an error may show it: without a query, and without a user before `@`.
+fn without_secrets(location: &str) -> String {
+    let shown = location.split(['?', '#']).next().unwrap_or_default();
+    match shown.split_once("://") {
+        Some((scheme, rest)) => {
+            let (authority, key) =
+                rest.split_once('/').map_or((rest, ""), |(head, _)| (head, &rest[head.len()..]));
+            // A secret that was pasted in may hold slashes: then the first of them is not where the host ends.
+            if authority.contains(':')
+                && let Some((_, shown)) = rest.rsplit_once('@')
+            {
+                return format!("{scheme}://{shown}");
+            }
+            let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+            format!("{scheme}://{host}{key}")
+        }
+        None => shown.to_owned(),
+    }
+}
+
+/// Absolute, without `.` and `..`. As in every other program, `..` is the parent of the folder that the path
+/// before it leads to, so symbolic links before a `..` are resolved.
+fn absolute_path(path: &Path) -> std::io::Result<PathBuf> {
+    let mut absolute = PathBuf::new();
+    for component in std::path::absolute(path)?.components() {
+        match component {
+            Component::ParentDir => {
+                if absolute.exists() {
+                    absolute = absolute.canonicalize()?;
+                }
+                absolute.pop();
+            }
+            Component::CurDir => {}
+            component => absolute.push(component),
+        }
+    }
+    Ok(absolute)
+}
+
+/// The path without symbolic links. What does not exist yet is kept as it is written.
+fn real_path(path: &Path) -> std::io::Result<PathBuf> {
+    for ancestor in path.ancestors() {
+        if ancestor.exists() {
+            let real = ancestor.canonicalize()?;
+            return Ok(match path.strip_prefix(ancestor) {
+                Ok(rest) if rest.as_os_str().is_empty() => real,
+                Ok(rest) => real.join(rest),
+                Err(_) => path.to_path_buf(),
+            });
+        }
+    }
+    Ok(path.to_path_buf())
+}
+
+fn invalid(location: &str, reason: &str) -> Error {
+    let mut shown = String::with_capacity(location.len());
+    for character in location.chars() {
+        if character.is_control() {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    Error::InvalidLocation(format!("`{shown}` is not a valid location: {reason}"))
+}
+
+#[cfg(test)]
+mod tests;

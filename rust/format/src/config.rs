@@ -1,0 +1,147 @@
+//! The settings of a lakehouse, and what follows from them.
+//!
+//! A user chooses few things: the order of the tree, sizes, some properties. All else is derived here, with
+//! the reason for each value, so that no other file holds a number of its own.
+
+use crate::definition::LakehouseDefinition;
+use crate::key::NameSizes;
+use crate::node::codec::Compression;
+use trinitylake_base::error::{Error, Result};
+
+/// Property: `zstd` (default), `lz4` or `none`.
+pub const PROPERTY_NODE_COMPRESSION: &str = "node.compression";
+/// Property: soft cap of the root's write buffer in bytes, before compression.
+pub const PROPERTY_ROOT_BUFFER_SIZE_BYTES: &str = "root.buffer-size-bytes";
+/// Property: soft cap of an inner node's write buffer in bytes, before compression.
+pub const PROPERTY_INNER_BUFFER_SIZE_BYTES: &str = "inner.buffer-size-bytes";
+
+/// Property: `none` (default) or `queue`, how writers in several processes coordinate.
+pub const PROPERTY_COMMIT_COORDINATION: &str = "commit.coordination";
+
+/// The root is rewritten by every commit; a larger buffer costs bytes each time and saves few node
+/// writes. Bytes per commit are least near 130 messages.
+const ROOT_BUFFER_SIZE_BYTES: usize = 64 << 10;
+/// Commits like the last one that the root's buffer has room for, where groups make them large.
+const COMMITS_IN_ROOT_BUFFER: usize = 10;
+const INNER_BUFFER_SIZE_BYTES: usize = 64 << 10;
+/// An inner node passes messages on to this many children per commit, unless over its hard cap: bounds
+/// the nodes one commit writes.
+pub const INNER_FLUSH_CHILDREN: usize = 2;
+pub const ORDER_MIN: usize = 3;
+pub const ORDER_MAX: usize = 65_536;
+
+/// How writers in several processes share the next versions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Coordination {
+    /// Each writer tries to create the next root by itself.
+    #[default]
+    None,
+    /// Writers that lost a race line up; one of those that wait puts the transactions of all into one root.
+    Queue,
+}
+
+impl Coordination {
+    pub fn parse(name: &str) -> Result<Coordination> {
+        match name {
+            "none" => Ok(Coordination::None),
+            "queue" => Ok(Coordination::Queue),
+            _ => Err(Error::InvalidArgument(format!(
+                "coordination {name:?} is not one of \"none\", \"queue\""
+            ))),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TreeConfig {
+    /// Children a node may have (N).
+    pub order: usize,
+    pub names: NameSizes,
+    pub file_path_max_size_bytes: usize,
+    pub node_max_size_bytes: usize,
+    pub root_buffer_size_bytes: usize,
+    /// The cap of the root's buffer was chosen by the user, and does not follow the size of commits.
+    pub root_buffer_is_fixed: bool,
+    pub inner_buffer_size_bytes: usize,
+    pub compression: Compression,
+    pub coordination: Coordination,
+}
+
+impl Default for TreeConfig {
+    fn default() -> Self {
+        TreeConfig {
+            order: 128,
+            names: NameSizes::default(),
+            file_path_max_size_bytes: 200,
+            node_max_size_bytes: 1 << 20,
+            root_buffer_size_bytes: ROOT_BUFFER_SIZE_BYTES,
+            root_buffer_is_fixed: false,
+            inner_buffer_size_bytes: INNER_BUFFER_SIZE_BYTES,
+            compression: Compression::Zstd,
+            coordination: Coordination::None,
+        }
+    }
+}
+
+impl TreeConfig {
+    pub fn of(definition: &LakehouseDefinition) -> Result<TreeConfig> {
+        let buffer_size = |property: &str, default: usize| -> Result<usize> {
+            match definition.properties().get(property) {
+                None => Ok(default),
+                Some(text) => text.parse().map_err(|_| {
+                    Error::InvalidArgument(format!(
+                        "lakehouse property {property} is {text:?}, not a number of bytes"
+                    ))
+                }),
+            }
+        };
+        let node_max_size_bytes = definition.node_file_max_size_bytes();
+        let config = TreeConfig {
+            order: definition.order(),
+            names: definition.name_sizes(),
+            file_path_max_size_bytes: definition.file_path_max_size_bytes(),
+            node_max_size_bytes,
+            root_buffer_size_bytes: buffer_size(PROPERTY_ROOT_BUFFER_SIZE_BYTES, ROOT_BUFFER_SIZE_BYTES)?
+                .min(node_max_size_bytes),
+            root_buffer_is_fixed: definition.properties().contains_key(PROPERTY_ROOT_BUFFER_SIZE_BYTES),
+            inner_buffer_size_bytes: buffer_size(PROPERTY_INNER_BUFFER_SIZE_BYTES, INNER_BUFFER_SIZE_BYTES)?
+                .min(node_max_size_bytes),
+            compression: match definition.properties().get(PROPERTY_NODE_COMPRESSION) {
+                Some(name) => Compression::parse(name)?,
+                None => Compression::default(),
+            },
+            coordination: match definition.properties().get(PROPERTY_COMMIT_COORDINATION) {
+                Some(name) => Coordination::parse(name)?,
+                None => Coordination::default(),
+            },
+        };
+        config.check()?;
+        Ok(config)
+    }
+
+    /// What the root's buffer may hold after a commit of so many bytes. A buffer of only a few commits would
+    /// be flushed by each of them, so it grows with them, up to the size of a node.
+    pub fn root_buffer_cap_bytes(&self, commit_size_bytes: usize) -> usize {
+        if self.root_buffer_is_fixed {
+            return self.root_buffer_size_bytes;
+        }
+        let grown = commit_size_bytes.saturating_mul(COMMITS_IN_ROOT_BUFFER).min(self.node_max_size_bytes);
+        self.root_buffer_size_bytes.max(grown)
+    }
+
+    fn check(&self) -> Result<()> {
+        let within = |what: &str, value: usize, least: usize, most: usize| {
+            if (least..=most).contains(&value) {
+                return Ok(());
+            }
+            Err(Error::InvalidArgument(format!("{what} is {value}, it must be from {least} to {most}")))
+        };
+        within("order", self.order, ORDER_MIN, ORDER_MAX)?;
+        within("namespace_name_max_size_bytes", self.names.namespace, 1, 1024)?;
+        within("table_name_max_size_bytes", self.names.table, 1, 1024)?;
+        within("view_name_max_size_bytes", self.names.view, 1, 1024)?;
+        // The fixed parts of an optimised definition path take 84 bytes.
+        within("file_path_max_size_bytes", self.file_path_max_size_bytes, 100, 1024)?;
+        within("node_file_max_size_bytes", self.node_max_size_bytes, 1024, 1 << 30)
+    }
+}

@@ -1,0 +1,234 @@
+//! The lakehouse definition file. Definitions of objects pass through the core as bytes.
+//!
+//! The bytes are kept beside the parsed message: fields that a newer writer added survive a rewrite by this
+//! release.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use prost::Message as _;
+use prost::encoding::{DecodeContext, decode_key, skip_field};
+
+use crate::key::NameSizes;
+use trinitylake_base::error::{Error, Result};
+
+#[allow(clippy::all, reason = "generated")]
+pub mod proto {
+    include!(concat!(env!("OUT_DIR"), "/trinitylake.rs"));
+}
+
+/// The newest format this code reads and writes.
+pub const MAJOR_VERSION: u32 = 0;
+const DEFINITION_MAX_SIZE_BYTES: usize = 16 << 20;
+
+#[derive(Clone, Debug)]
+pub struct LakehouseDefinition {
+    bytes: Bytes,
+    message: proto::LakehouseDef,
+}
+
+impl LakehouseDefinition {
+    /// Parses a definition file; refuses a major version above [`MAJOR_VERSION`].
+    pub fn decode(bytes: Bytes, path: &str) -> Result<LakehouseDefinition> {
+        if bytes.len() > DEFINITION_MAX_SIZE_BYTES {
+            return Err(Error::corrupt(
+                path,
+                format!("{} bytes are too many for a lakehouse definition", bytes.len()),
+            ));
+        }
+        let message = proto::LakehouseDef::decode(bytes.clone())
+            .map_err(|error| Error::corrupt(path, format!("not a lakehouse definition: {error}")))?;
+        if message.major_version > MAJOR_VERSION {
+            return Err(Error::UnsupportedVersion(format!(
+                "{path}: this lakehouse has format version {}, this release reads up to {MAJOR_VERSION}; upgrade \
+                 trinitylake",
+                message.major_version
+            )));
+        }
+        Ok(LakehouseDefinition { bytes, message })
+    }
+
+    pub fn encode(message: proto::LakehouseDef) -> LakehouseDefinition {
+        LakehouseDefinition { bytes: Bytes::from(message.encode_to_vec()), message }
+    }
+
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    pub fn name(&self) -> &str {
+        &self.message.name
+    }
+
+    pub fn properties(&self) -> &BTreeMap<String, String> {
+        &self.message.properties
+    }
+
+    pub fn order(&self) -> usize {
+        or_default(self.message.order, 128)
+    }
+
+    pub fn node_file_max_size_bytes(&self) -> usize {
+        match self.message.node_file_max_size_bytes {
+            0 => 1 << 20,
+            size => usize::try_from(size).unwrap_or(usize::MAX),
+        }
+    }
+
+    pub fn file_path_max_size_bytes(&self) -> usize {
+        or_default(self.message.file_path_max_size_bytes, 200)
+    }
+
+    pub fn name_sizes(&self) -> NameSizes {
+        NameSizes {
+            namespace: or_default(self.message.namespace_name_max_size_bytes, 100),
+            table: or_default(self.message.table_name_max_size_bytes, 100),
+            view: or_default(self.message.view_name_max_size_bytes, 100),
+        }
+    }
+
+    pub fn maximum_version_age_millis(&self) -> u64 {
+        match self.message.maximum_version_age_millis {
+            0 => 7 * 24 * 60 * 60 * 1000,
+            age => age,
+        }
+    }
+
+    pub fn minimum_versions_to_keep(&self) -> u64 {
+        match self.message.minimum_versions_to_keep {
+            0 => 3,
+            versions => versions.into(),
+        }
+    }
+
+    /// How long a saved transaction may wait to be resumed.
+    pub fn transaction_ttl_millis(&self) -> u64 {
+        match self.message.txn_ttl_millis {
+            0 => 24 * 60 * 60 * 1000,
+            age => age,
+        }
+    }
+
+    /// How long single versions are kept: milliseconds by version.
+    pub fn maximum_version_age_overrides(&self) -> &BTreeMap<u64, u64> {
+        &self.message.maximum_version_age_millis_overrides
+    }
+
+    pub fn exported_snapshots(&self) -> &BTreeMap<String, String> {
+        &self.message.exported_snapshots
+    }
+
+    /// Root URI of the place where the lakehouse lies, if it was ever recorded.
+    pub fn root_uri(&self) -> Option<&str> {
+        Some(self.message.root_uri.as_str()).filter(|uri| !uri.is_empty())
+    }
+
+    /// Where the lakehouse lay before, oldest first.
+    pub fn former_root_uris(&self) -> &[String] {
+        &self.message.former_root_uris
+    }
+
+    /// The same definition, which says that the lakehouse lies at `root_uri` and lay at `former` before.
+    pub fn placed_at(&self, root_uri: &str, former: &[String]) -> Result<LakehouseDefinition> {
+        let placement = proto::LakehouseDef {
+            root_uri: root_uri.to_string(),
+            former_root_uris: former.to_vec(),
+            ..proto::LakehouseDef::default()
+        };
+        let damaged = |error: prost::DecodeError| {
+            Error::corrupt("(lakehouse definition)", format!("its fields cannot be told apart: {error}"))
+        };
+        let mut bytes =
+            without_fields(&self.bytes, &[ROOT_URI_FIELD, FORMER_ROOT_URIS_FIELD]).map_err(damaged)?;
+        bytes.extend(placement.encode_to_vec());
+        LakehouseDefinition::decode(bytes.into(), "(lakehouse definition)")
+    }
+
+    /// Settings that the tree and its keys depend on, so they can never change.
+    pub fn fixed_settings(&self) -> [(&'static str, usize); 4] {
+        let names = self.name_sizes();
+        [
+            ("order", self.order()),
+            ("namespace_name_max_size_bytes", names.namespace),
+            ("table_name_max_size_bytes", names.table),
+            ("view_name_max_size_bytes", names.view),
+        ]
+    }
+}
+
+/// Numbers of `root_uri` and `former_root_uris` in the schema.
+const ROOT_URI_FIELD: u32 = 16;
+const FORMER_ROOT_URIS_FIELD: u32 = 17;
+
+/// The encoded message without some of its fields. Those that this release does not know stay.
+fn without_fields(bytes: &Bytes, fields: &[u32]) -> Result<Vec<u8>, prost::DecodeError> {
+    let mut kept = Vec::with_capacity(bytes.len());
+    let mut rest = bytes.clone();
+    while !rest.is_empty() {
+        let start = bytes.len() - rest.len();
+        let (field, wire_type) = decode_key(&mut rest)?;
+        skip_field(wire_type, field, &mut rest, DecodeContext::default())?;
+        if !fields.contains(&field) {
+            kept.extend_from_slice(&bytes[start..bytes.len() - rest.len()]);
+        }
+    }
+    Ok(kept)
+}
+
+/// In protobuf 3 a number that was not written reads as 0.
+fn or_default(value: u32, default: usize) -> usize {
+    if value == 0 { default } else { value as usize }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unset_fields_have_the_defaults_of_the_format() {
+        let definition = LakehouseDefinition::encode(proto::LakehouseDef::default());
+        assert_eq!(definition.order(), 128);
+        assert_eq!(definition.name_sizes(), NameSizes { namespace: 100, table: 100, view: 100 });
+        assert_eq!(definition.node_file_max_size_bytes(), 1_048_576);
+        assert_eq!(definition.minimum_versions_to_keep(), 3);
+    }
+
+    #[test]
+    fn a_newer_major_version_is_refused() {
+        let newer = proto::LakehouseDef { major_version: MAJOR_VERSION + 1, ..Default::default() };
+        let error = LakehouseDefinition::decode(newer.encode_to_vec().into(), "d").unwrap_err();
+        assert!(matches!(error, Error::UnsupportedVersion(_)), "{error}");
+    }
+
+    #[test]
+    fn damaged_bytes_are_a_corrupt_file() {
+        let error = LakehouseDefinition::decode(Bytes::from_static(b"\xff\xff\xff"), "d").unwrap_err();
+        assert!(matches!(error, Error::CorruptFile { .. }), "{error}");
+    }
+
+    #[test]
+    fn unknown_fields_survive() {
+        let mut bytes = proto::LakehouseDef { name: "lake".into(), ..Default::default() }.encode_to_vec();
+        bytes.extend_from_slice(&[0xF8, 0x07, 0x2A]); // field 127, varint 42
+        let definition = LakehouseDefinition::decode(bytes.clone().into(), "d").unwrap();
+        assert_eq!(definition.bytes().as_ref(), bytes);
+    }
+
+    #[test]
+    fn a_place_is_recorded_over_an_older_one_and_unknown_fields_survive() {
+        let mut bytes = proto::LakehouseDef {
+            name: "lake".into(),
+            root_uri: "file:///first/".into(),
+            former_root_uris: vec!["file:///zero/".into()],
+            ..Default::default()
+        }
+        .encode_to_vec();
+        bytes.extend_from_slice(&[0xF8, 0x07, 0x2A]); // field 127, varint 42
+        let definition = LakehouseDefinition::decode(bytes.into(), "d").unwrap();
+        let moved = definition.placed_at("s3://bucket/lake/", &["file:///first/".to_string()]).unwrap();
+        assert_eq!(moved.name(), "lake");
+        assert_eq!(moved.root_uri(), Some("s3://bucket/lake/"));
+        assert_eq!(moved.former_root_uris(), ["file:///first/"]);
+        assert!(moved.bytes().windows(3).any(|bytes| bytes == [0xF8, 0x07, 0x2A]));
+    }
+}

@@ -1,0 +1,284 @@
+//! Keys of objects in the tree and the rules for names (format §4).
+//!
+//! A key is `<schema id><namespace, padded><name, padded>`: bytewise order mirrors the hierarchy, all
+//! tables of a namespace are neighbours. Sizes and padding count bytes; the pad is the space, with which
+//! no name begins or ends.
+
+use std::ops::Bound;
+
+use trinitylake_base::error::{Error, Result};
+
+pub const SCHEMA_ID_SIZE_BYTES: usize = 4;
+pub const TRANSACTION_ID_MAX_SIZE_BYTES: usize = 100;
+const PAD: char = ' ';
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ObjectKind {
+    Namespace,
+    Table,
+    View,
+    /// A committed transaction whose id the user chose.
+    TransactionRecord,
+}
+
+impl ObjectKind {
+    pub const ALL: [ObjectKind; 4] =
+        [ObjectKind::Namespace, ObjectKind::Table, ObjectKind::View, ObjectKind::TransactionRecord];
+
+    /// Schema id in base64 digits, most significant first, padded with `=`.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            ObjectKind::Namespace => "B===",
+            ObjectKind::Table => "C===",
+            ObjectKind::View => "D===",
+            ObjectKind::TransactionRecord => "E===",
+        }
+    }
+
+    /// The inverse of [`ObjectKind::prefix`], from a whole key.
+    pub fn of_key(key: &str) -> Option<ObjectKind> {
+        ObjectKind::ALL.into_iter().find(|kind| key.starts_with(kind.prefix()))
+    }
+
+    /// The word in file names, messages and the API.
+    pub fn word(self) -> &'static str {
+        match self {
+            ObjectKind::Namespace => "namespace",
+            ObjectKind::Table => "table",
+            ObjectKind::View => "view",
+            ObjectKind::TransactionRecord => "transaction",
+        }
+    }
+}
+
+/// The object that a key stands for. `namespace` is empty for transaction records, `name` for namespaces.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectName {
+    pub kind: ObjectKind,
+    pub namespace: String,
+    pub name: String,
+}
+
+impl std::fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let word = self.kind.word();
+        match self.kind {
+            ObjectKind::Namespace => write!(f, "{word} {}", self.namespace),
+            ObjectKind::TransactionRecord => write!(f, "{word} {}", self.name),
+            ObjectKind::Table | ObjectKind::View => write!(f, "{word} {}.{}", self.namespace, self.name),
+        }
+    }
+}
+
+/// Longest names in bytes, part of a lakehouse's definition and fixed for its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NameSizes {
+    pub namespace: usize,
+    pub table: usize,
+    pub view: usize,
+}
+
+impl Default for NameSizes {
+    fn default() -> Self {
+        NameSizes { namespace: 100, table: 100, view: 100 }
+    }
+}
+
+/// A contiguous part of the key space: `start <= key`, and `key < end` if there is an end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRange {
+    pub start: String,
+    pub end: Option<String>,
+}
+
+impl KeyRange {
+    pub fn all() -> Self {
+        KeyRange { start: String::new(), end: None }
+    }
+
+    /// Keys that start with `prefix`.
+    pub fn prefix(prefix: &str) -> Self {
+        KeyRange { start: prefix.to_string(), end: successor_of_prefix(prefix) }
+    }
+
+    pub fn contains(&self, key: &str) -> bool {
+        self.start.as_str() <= key && self.end.as_deref().is_none_or(|end| key < end)
+    }
+
+    pub fn bounds(&self) -> (Bound<&str>, Bound<&str>) {
+        let end = self.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        (Bound::Included(self.start.as_str()), end)
+    }
+}
+
+/// The smallest string that is greater than every string that starts with `prefix`.
+fn successor_of_prefix(prefix: &str) -> Option<String> {
+    let mut characters: Vec<char> = prefix.chars().collect();
+    while let Some(last) = characters.pop() {
+        // UTF-8 sorts like code points; the surrogates are no characters.
+        let next = match last {
+            '\u{D7FF}' => Some('\u{E000}'),
+            other => char::from_u32(other as u32 + 1),
+        };
+        if let Some(next) = next {
+            characters.push(next);
+            return Some(characters.into_iter().collect());
+        }
+    }
+    None
+}
+
+impl NameSizes {
+    pub fn namespace_key(&self, namespace: &str) -> Result<String> {
+        check_namespace(namespace, self.namespace)?;
+        Ok(self.build(ObjectKind::Namespace, &[(namespace, self.namespace)]))
+    }
+
+    pub fn table_key(&self, namespace: &str, table: &str) -> Result<String> {
+        check_namespace(namespace, self.namespace)?;
+        check_name("table", table, self.table)?;
+        Ok(self.build(ObjectKind::Table, &[(namespace, self.namespace), (table, self.table)]))
+    }
+
+    pub fn view_key(&self, namespace: &str, view: &str) -> Result<String> {
+        check_namespace(namespace, self.namespace)?;
+        check_name("view", view, self.view)?;
+        Ok(self.build(ObjectKind::View, &[(namespace, self.namespace), (view, self.view)]))
+    }
+
+    pub fn transaction_key(&self, id: &str) -> Result<String> {
+        check_transaction_id(id)?;
+        Ok(self.build(ObjectKind::TransactionRecord, &[(id, TRANSACTION_ID_MAX_SIZE_BYTES)]))
+    }
+
+    pub fn key(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<String> {
+        match kind {
+            ObjectKind::Namespace => self.namespace_key(namespace),
+            ObjectKind::Table => self.table_key(namespace, name),
+            ObjectKind::View => self.view_key(namespace, name),
+            ObjectKind::TransactionRecord => self.transaction_key(name),
+        }
+    }
+
+    fn build(&self, kind: ObjectKind, parts: &[(&str, usize)]) -> String {
+        let size = SCHEMA_ID_SIZE_BYTES + parts.iter().map(|(_, size)| size).sum::<usize>();
+        let mut key = String::with_capacity(size);
+        key.push_str(kind.prefix());
+        for (part, size) in parts {
+            key.push_str(part);
+            key.extend(std::iter::repeat_n(PAD, size - part.len()));
+        }
+        key
+    }
+
+    /// Bytes of a key of this kind.
+    pub fn key_size_bytes(&self, kind: ObjectKind) -> usize {
+        SCHEMA_ID_SIZE_BYTES
+            + match kind {
+                ObjectKind::Namespace => self.namespace,
+                ObjectKind::Table => self.namespace + self.table,
+                ObjectKind::View => self.namespace + self.view,
+                ObjectKind::TransactionRecord => TRANSACTION_ID_MAX_SIZE_BYTES,
+            }
+    }
+
+    /// The inverse of [`NameSizes::key`]; `None` if the key is not one of this lakehouse.
+    pub fn decode(&self, key: &str) -> Option<ObjectName> {
+        let (kind, namespace, name) = self.decode_parts(key)?;
+        Some(ObjectName { kind, namespace: namespace.to_string(), name: name.to_string() })
+    }
+
+    /// [`NameSizes::decode`] without copying: kind, namespace, name.
+    pub fn decode_parts<'a>(&self, key: &'a str) -> Option<(ObjectKind, &'a str, &'a str)> {
+        let kind = ObjectKind::of_key(key)?;
+        if key.len() != self.key_size_bytes(kind) {
+            return None;
+        }
+        let body = &key[SCHEMA_ID_SIZE_BYTES..];
+        match kind {
+            ObjectKind::Namespace => Some((kind, body.trim_end_matches(PAD), "")),
+            ObjectKind::TransactionRecord => Some((kind, "", body.trim_end_matches(PAD))),
+            ObjectKind::Table | ObjectKind::View => {
+                let (namespace, name) = body.split_at_checked(self.namespace)?;
+                Some((kind, namespace.trim_end_matches(PAD), name.trim_end_matches(PAD)))
+            }
+        }
+    }
+
+    /// All tables or views of a namespace, or all of the lakehouse.
+    pub fn objects_in(&self, kind: ObjectKind, namespace: Option<&str>) -> Result<KeyRange> {
+        let Some(namespace) = namespace else { return Ok(KeyRange::prefix(kind.prefix())) };
+        check_namespace(namespace, self.namespace)?;
+        Ok(KeyRange::prefix(&self.build(kind, &[(namespace, self.namespace)])))
+    }
+
+    /// All namespaces below a parent (at any depth), or all of the lakehouse.
+    pub fn namespaces_below(&self, parent: Option<&str>) -> Result<KeyRange> {
+        let prefix = ObjectKind::Namespace.prefix();
+        let Some(parent) = parent else { return Ok(KeyRange::prefix(prefix)) };
+        check_namespace(parent, self.namespace)?;
+        Ok(KeyRange::prefix(&format!("{prefix}{parent}.")))
+    }
+}
+
+/// Refuses a namespace that is not a valid name, or whose parts between dots are not.
+pub fn check_namespace(namespace: &str, max_size_bytes: usize) -> Result<()> {
+    check_name("namespace", namespace, max_size_bytes)?;
+    if namespace.split('.').any(str::is_empty) {
+        return Err(Error::InvalidName(format!(
+            "namespace {namespace:?} has an empty part: levels are joined with single dots, as in \"a.b\""
+        )));
+    }
+    namespace.split('.').try_for_each(|level| check_ends("namespace", level))
+}
+
+/// Refuses a name that is empty, longer than its limit, begins or ends with a space, or holds a control character
+/// or DEL.
+pub fn check_name(what: &str, name: &str, max_size_bytes: usize) -> Result<()> {
+    if name.is_empty() {
+        return Err(Error::InvalidName(format!("{what} name is empty")));
+    }
+    if name.len() > max_size_bytes {
+        let start = cut_for_message(name);
+        return Err(Error::InvalidName(format!(
+            "{what} name {start:?} has {} bytes, the limit of this lakehouse is {max_size_bytes}",
+            name.len()
+        )));
+    }
+    if let Some(bad) = name.bytes().find(|byte| *byte < b' ' || *byte == 0x7F) {
+        return Err(Error::InvalidName(format!(
+            "{what} name {name:?} holds the control character U+{bad:04X}, which names must not hold"
+        )));
+    }
+    check_ends(what, name)
+}
+
+/// Keys are padded with spaces, so a space at the end could not be told from padding.
+fn check_ends(what: &str, name: &str) -> Result<()> {
+    if name.starts_with(PAD) || name.ends_with(PAD) {
+        return Err(Error::InvalidName(format!("{what} name {name:?} begins or ends with a space")));
+    }
+    Ok(())
+}
+
+fn cut_for_message(name: &str) -> String {
+    if name.chars().count() <= 40 { name.to_string() } else { name.chars().take(40).chain(['…']).collect() }
+}
+
+/// Ids that users choose end up in file names, so they keep to `[A-Za-z0-9._-]{1,100}`.
+pub fn check_transaction_id(id: &str) -> Result<()> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    if id.is_empty() || id.len() > TRANSACTION_ID_MAX_SIZE_BYTES || !id.bytes().all(plain) {
+        return Err(Error::InvalidName(format!(
+            "transaction id {:?} is not 1 to {TRANSACTION_ID_MAX_SIZE_BYTES} of the characters A-Z a-z 0-9 . _ -",
+            cut_for_message(id)
+        )));
+    }
+    if id.bytes().all(|byte| byte == b'.') {
+        return Err(Error::InvalidName(format!("transaction id {id:?} consists of dots only")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+//! Keys and the rules for names.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::sort_text::{key_of, sort_text};
+
+const SIZES: NameSizes = NameSizes { namespace: 8, table: 6, view: 4 };
+
+#[test]
+fn keys_have_golden_values() {
+    assert_eq!(SIZES.namespace_key("ns").unwrap(), "B===ns      ");
+    assert_eq!(SIZES.table_key("ns", "t1").unwrap(), "C===ns      t1    ");
+    assert_eq!(SIZES.view_key("ns", "v1").unwrap(), "D===ns      v1  ");
+    assert_eq!(SIZES.transaction_key("tx").unwrap(), format!("E===tx{}", " ".repeat(98)));
+    assert_eq!(NameSizes::default().table_key("n", "t").unwrap().len(), 204);
+}
+
+/// Mode 37: limits and padding count bytes.
+#[test]
+fn names_are_measured_in_bytes() {
+    assert_eq!(SIZES.view_key("é", "日").unwrap(), "D===é      日 ");
+    SIZES.namespace_key("éééé").unwrap();
+    let error = SIZES.namespace_key("ééééé").unwrap_err().to_string();
+    assert!(error.contains("10 bytes") && error.contains("limit") && error.contains('8'), "{error}");
+    assert!(SIZES.table_key("ns", "1234567").is_err());
+    assert!(SIZES.view_key("ns", "12345").is_err());
+}
+
+/// Mode 38: no normalisation; two byte strings are two names.
+#[test]
+fn composed_and_decomposed_names_are_two() {
+    assert_ne!(SIZES.table_key("ns", "\u{e9}").unwrap(), SIZES.table_key("ns", "e\u{301}").unwrap());
+}
+
+#[test]
+fn names_with_a_space_at_an_end_or_a_control_character_are_refused() {
+    for (name, told) in [
+        ("", "empty"),
+        (" ", "space"),
+        ("a ", "space"),
+        (" a", "space"),
+        ("a\0", "U+0000"),
+        ("a\nb", "U+000A"),
+        ("\x1F", "U+001F"),
+        ("\x7F", "U+007F"),
+    ] {
+        for error in [SIZES.namespace_key(name), SIZES.table_key("ns", name), SIZES.view_key("ns", name)] {
+            let error = error.unwrap_err();
+            assert!(
+                matches!(&error, Error::InvalidName(message) if message.contains(told)),
+                "{name:?}: {error}"
+            );
+        }
+    }
+    for name in ["a b", "a  b c", "a/b", "..", "a\\b", "%20", "\u{202E}", "\u{A0}"] {
+        SIZES.table_key("ns", name).unwrap();
+    }
+}
+
+#[test]
+fn namespaces_have_no_empty_part() {
+    for namespace in ["a", "a.b", "a.b.c"] {
+        SIZES.namespace_key(namespace).unwrap();
+    }
+    for namespace in [".", ".a", "a.", "a..b"] {
+        assert!(matches!(SIZES.namespace_key(namespace), Err(Error::InvalidName(_))), "{namespace}");
+    }
+}
+
+#[test]
+fn transaction_ids_are_safe_in_file_names() {
+    for id in ["a", "A-Z_0.9", &"x".repeat(100), "..a"] {
+        check_transaction_id(id).unwrap();
+    }
+    for id in ["", "a/b", "a b", "é", "..", ".", &"x".repeat(101), "a\n"] {
+        assert!(matches!(check_transaction_id(id), Err(Error::InvalidName(_))), "{id:?}");
+    }
+}
+
+#[test]
+fn keys_of_another_lakehouse_are_not_decoded() {
+    let key = SIZES.table_key("ns", "t").unwrap();
+    assert_eq!(NameSizes::default().decode(&key), None);
+    assert_eq!(SIZES.decode(&key[1..]), None);
+    assert_eq!(SIZES.decode(""), None);
+    assert_eq!(SIZES.decode("Z===ns      "), None);
+    // Right size, but the namespace would end within a character.
+    assert_eq!(SIZES.decode("C===1234567é12345"), None);
+}
+
+#[test]
+fn a_prefix_is_followed_by_the_next_string_of_its_length() {
+    let range = |prefix| KeyRange::prefix(prefix).end;
+    assert_eq!(range("a").as_deref(), Some("b"));
+    assert_eq!(range("az\u{10FFFF}").as_deref(), Some("a{"));
+    assert_eq!(range("\u{D7FF}").as_deref(), Some("\u{E000}"));
+    assert_eq!(range("\u{10FFFF}"), None);
+    assert_eq!(range(""), None);
+}
+
+fn name(size: usize) -> impl Strategy<Value = String> {
+    prop::collection::vec("[!-~é日😀]", 1..=size).prop_filter_map("too long", move |characters| {
+        let name: String = characters.concat();
+        (name.len() <= size).then_some(name)
+    })
+}
+
+fn namespace() -> impl Strategy<Value = String> {
+    name(8).prop_filter("an empty part", |name| name.split('.').all(|part| !part.is_empty()))
+}
+
+proptest! {
+    #[test]
+    fn keys_round_trip(namespace in namespace(), table in name(6), view in name(4), id in "[A-Za-z0-9_-]{1,100}") {
+        for (kind, namespace, name) in [
+            (ObjectKind::Namespace, namespace.as_str(), ""),
+            (ObjectKind::Table, &namespace, table.as_str()),
+            (ObjectKind::View, &namespace, view.as_str()),
+            (ObjectKind::TransactionRecord, "", id.as_str()),
+        ] {
+            let key = SIZES.key(kind, namespace, name).unwrap();
+            prop_assert_eq!(key.len(), SIZES.key_size_bytes(kind));
+            prop_assert_eq!(SIZES.decode_parts(&key), Some((kind, namespace, name)));
+        }
+    }
+
+    /// Bytewise order of keys is order by kind, namespace, name.
+    #[test]
+    fn the_order_of_keys_mirrors_the_hierarchy(
+        left in (any::<bool>(), namespace(), name(4)),
+        right in (any::<bool>(), namespace(), name(4)),
+    ) {
+        let key = |(is_table, namespace, name): &(bool, String, String)| {
+            let kind = if *is_table { ObjectKind::Table } else { ObjectKind::View };
+            SIZES.key(kind, namespace, name).unwrap()
+        };
+        let order = |(is_table, namespace, name): &(bool, String, String)| (!is_table, namespace.clone(), name.clone());
+        prop_assert_eq!(key(&left).cmp(&key(&right)), order(&left).cmp(&order(&right)));
+    }
+
+    #[test]
+    fn a_prefix_range_holds_what_starts_with_the_prefix(prefix in ".{0,4}", key in ".{0,6}") {
+        let range = KeyRange::prefix(&prefix);
+        prop_assert_eq!(range.contains(&key), key.starts_with(&prefix));
+        let longer = format!("{prefix}{key}");
+        prop_assert!(range.contains(&longer));
+    }
+
+    #[test]
+    fn ranges_of_a_namespace_hold_its_objects_alone(namespace in namespace(), other in namespace(), table in name(6)) {
+        let range = SIZES.objects_in(ObjectKind::Table, Some(&namespace)).unwrap();
+        prop_assert_eq!(range.contains(&SIZES.table_key(&other, &table).unwrap()), namespace == other);
+        let below = SIZES.namespaces_below(Some(&namespace)).unwrap();
+        let is_below = other.strip_prefix(&namespace).is_some_and(|rest| rest.starts_with('.'));
+        prop_assert_eq!(below.contains(&SIZES.namespace_key(&other).unwrap()), is_below);
+        prop_assert!(SIZES.namespaces_below(None).unwrap().contains(&SIZES.namespace_key(&other).unwrap()));
+        prop_assert!(!SIZES.objects_in(ObjectKind::View, None).unwrap().contains(&SIZES.table_key(&other, &table).unwrap()));
+    }
+}
+
+/// All texts of up to `length` characters.
+fn texts(alphabet: &str, length: usize) -> Vec<String> {
+    let mut all = vec![String::new()];
+    for _ in 0..length {
+        let longer = all.iter().flat_map(|text| alphabet.chars().map(move |last| format!("{text}{last}")));
+        all = longer.chain(all.iter().cloned()).collect();
+    }
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// A test suite of another project creates a namespace with a space in its name: names may hold spaces, just not
+/// where they would be taken for padding. Whatever such names are, they sort as padded texts do and come back.
+#[test]
+fn names_with_spaces_keep_their_order_and_come_back() {
+    let is_name = |name: &str| !name.is_empty() && name.trim_matches(' ') == name;
+    let (mut keys, mut sort_texts, mut refused) = (Vec::new(), Vec::new(), 0);
+    for namespace in texts("a !.", 4) {
+        for table in texts("a z", 3) {
+            let is_good = namespace.split('.').all(is_name) && is_name(&table);
+            match SIZES.table_key(&namespace, &table) {
+                Ok(key) => {
+                    assert!(is_good, "{namespace:?} {table:?}");
+                    assert_eq!(SIZES.decode_parts(&key), Some((ObjectKind::Table, &*namespace, &*table)));
+                    assert!(SIZES.objects_in(ObjectKind::Table, Some(&namespace)).unwrap().contains(&key));
+                    sort_texts.push(sort_text(SIZES, &key).unwrap());
+                    keys.push(key);
+                }
+                Err(error) => {
+                    assert!(!is_good && matches!(error, Error::InvalidName(_)), "{namespace:?}: {error}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(keys.len() > 1000 && refused > 1000, "{} {refused}", keys.len());
+    keys.sort();
+    sort_texts.sort();
+    let back: Vec<String> = sort_texts.iter().map(|text| key_of(SIZES, text).unwrap()).collect();
+    assert_eq!(back, keys);
+}

@@ -1,0 +1,12 @@
+//! The format without storage: what files are called, how objects are keyed and listed, what a node file
+//! and a lakehouse definition hold. Nothing here reads or writes; all of it is functions of bytes.
+
+pub mod batch;
+pub mod config;
+pub mod definition;
+pub mod key;
+pub mod managed_table_folder;
+pub mod node;
+pub mod path;
+pub mod placement;
+pub mod sort_text;

@@ -1,0 +1,70 @@
+//! The folder of a managed table's data and metadata files, relative to the root (format §9).
+//!
+//! A table keeps its folder when it is renamed, so the folder says where a table began and not what it is
+//! called: whoever wants to know whose a folder is asks for its tables.
+
+use crate::path::{SEGMENT_MAX_SIZE_BYTES, cut};
+
+/// `<namespace>/<table>-<8 hex digits of its id>`. What could not be a segment of a path is replaced; the
+/// digits keep the folder unique.
+pub fn managed_table_folder(namespace: &str, name: &str, id: &str) -> String {
+    let digits: String = id.chars().filter(char::is_ascii_hexdigit).take(8).collect();
+    let room = SEGMENT_MAX_SIZE_BYTES - digits.len() - 1;
+    format!(
+        "{}/{}-{digits}",
+        cut(&plain_segment(namespace), SEGMENT_MAX_SIZE_BYTES),
+        cut(&plain_segment(name), room)
+    )
+}
+
+/// A segment that every store, URI parser and engine reads alike.
+fn plain_segment(name: &str) -> String {
+    let plain: String = name
+        .chars()
+        .map(|c| if c.is_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' })
+        .collect();
+    // A leading underscore or dot is where the format keeps its own files.
+    if plain.starts_with(['.', '_']) { format!("-{}", &plain[1..]) } else { plain }
+}
+
+/// The inverse of [`managed_table_folder`], as far as there is one: the first digits of the table's id.
+pub fn table_id_digits(folder: &str) -> Option<&str> {
+    let (_, name) = folder.split_once('/').filter(|(_, name)| !name.contains('/'))?;
+    let (_, digits) = name.rsplit_once('-')?;
+    (digits.len() == 8 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(digits)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use trinitylake_base::root_uri::check_path;
+
+    use super::*;
+
+    #[test]
+    fn folders_have_golden_values() {
+        let id = "01234567-89ab-4def-8123-456789abcdef";
+        assert_eq!(managed_table_folder("sales", "orders", id), "sales/orders-01234567");
+        assert_eq!(managed_table_folder("sales.eu", "Größe", id), "sales.eu/Größe-01234567");
+        // What an engine could take for a path, a query or a hidden folder.
+        assert_eq!(managed_table_folder("..", "a/b", id), "-./a-b-01234567");
+        assert_eq!(managed_table_folder("_txn", "a?b#c%20", id), "-txn/a-b-c-20-01234567");
+    }
+
+    proptest! {
+        #[test]
+        fn folders_are_two_plain_segments_that_end_in_the_id(
+            namespace in ".{1,300}",
+            name in ".{1,300}",
+            id in any::<u128>(),
+        ) {
+            let id = uuid::Uuid::from_u128(id).to_string();
+            let folder = managed_table_folder(&namespace, &name, &id);
+            prop_assert_eq!(folder.split('/').count(), 2, "{}", folder);
+            prop_assert!(folder.split('/').all(|segment| segment.len() <= SEGMENT_MAX_SIZE_BYTES));
+            prop_assert!(!folder.starts_with(['_', '.']));
+            prop_assert_eq!(table_id_digits(&folder), Some(&id[..8]));
+            check_path(&folder).unwrap();
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Nodes to bytes and back: one Arrow IPC file, one record batch, a checksum in the footer (format §5).
+//!
+//! Bytes are not trusted. Before arrow-ipc sees them the checksum is compared, every offset and length
+//! of the footer and the batch is held against the file, and what the buffers say they decompress to is
+//! bounded. Decoding validates the arrays and any panic in it becomes `CorruptFile`.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use arrow_array::builder::StringBuilder;
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_buffer::Buffer;
+use arrow_ipc::reader::{FileDecoder, read_footer_length};
+use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
+use arrow_ipc::{Block, CompressionType, Footer, convert::fb_to_schema, root_as_footer, root_as_message};
+use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::draft::Draft;
+use super::{HEIGHT, N_KEYS, Node, node_schema};
+use trinitylake_base::error::{Error, Result};
+
+/// Footer metadata: `xxh3-64:<16 hex digits>` over all bytes before the footer.
+pub const CHECKSUM: &str = "trinitylake.checksum";
+const CHECKSUM_ALGORITHM: &str = "xxh3-64:";
+
+const MAGIC: &[u8] = b"ARROW1";
+/// Footer length (4 bytes) and the closing magic.
+const TRAILER_SIZE_BYTES: usize = 10;
+/// Marks the end of the messages; stands directly before the footer.
+const END_OF_STREAM: [u8; 8] = [0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0];
+
+/// A node may be larger than the target size of the lakehouse, but none that is not damaged reaches this.
+const UNCOMPRESSED_MAX_SIZE_BYTES: u64 = 2 << 30;
+/// Padded keys compress well, but not this well: a file that claims more would only exhaust the memory.
+const COMPRESSION_RATIO_MAX: u64 = 1024;
+const UNCOMPRESSED_ALWAYS_SIZE_BYTES: u64 = 4 << 20;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    None,
+    Lz4,
+    #[default]
+    Zstd,
+}
+
+impl Compression {
+    pub fn parse(name: &str) -> Result<Compression> {
+        match name {
+            "none" => Ok(Compression::None),
+            "lz4" => Ok(Compression::Lz4),
+            "zstd" => Ok(Compression::Zstd),
+            other => Err(Error::InvalidArgument(format!(
+                "node compression {other:?} is not one of \"none\", \"lz4\", \"zstd\""
+            ))),
+        }
+    }
+
+    fn write_options(self) -> Result<IpcWriteOptions, arrow_schema::ArrowError> {
+        let options = IpcWriteOptions::default();
+        match self {
+            Compression::None => Ok(options),
+            Compression::Lz4 => options.try_with_compression(Some(CompressionType::LZ4_FRAME)),
+            // Levels 3 to 9 gain at most three percent on padded keys.
+            Compression::Zstd => {
+                options.try_with_compression(Some(CompressionType::ZSTD))?.try_with_compression_level(Some(1))
+            }
+        }
+    }
+}
+
+/// A node as it will be stored and as it will be read, so that its writer need not decode it again.
+#[derive(Debug)]
+pub struct Encoded {
+    pub bytes: Bytes,
+    pub node: Node,
+}
+
+/// Lays a draft out as a node of `order` rows. `system` are the system rows besides `n_keys` and `height`.
+pub fn encode(
+    system: &[(&str, String)],
+    draft: &Draft,
+    order: usize,
+    compression: Compression,
+) -> Result<Encoded> {
+    let batch = lay_out(system, draft, order).map_err(|error| Error::corrupt("(new node)", error))?;
+    // A file that its own reader would refuse must never be written.
+    let node = Node::from_batch(&batch, "(new node)", Some(order))?;
+    let bytes = encode_batch(&batch, compression)?;
+    Ok(Encoded { bytes, node })
+}
+
+/// Writes rows that follow the node layout, which is not checked.
+pub fn encode_batch(batch: &RecordBatch, compression: Compression) -> Result<Bytes> {
+    write_file(batch, compression).map_err(|error| Error::corrupt("(new node)", error))
+}
+
+fn write_file(batch: &RecordBatch, compression: Compression) -> Result<Bytes, arrow_schema::ArrowError> {
+    let options = compression.write_options()?;
+    let capacity = batch.get_array_memory_size() + 2048;
+    let mut writer =
+        FileWriter::try_new_with_options(Vec::with_capacity(capacity), batch.schema_ref(), options)?;
+    writer.write(batch)?;
+    let mut hasher = xxhash_rust::xxh3::Xxh3::new();
+    hasher.update(writer.get_ref());
+    hasher.update(&END_OF_STREAM);
+    writer.write_metadata(CHECKSUM, format!("{CHECKSUM_ALGORITHM}{:016x}", hasher.digest()));
+    Ok(Bytes::from(writer.into_inner()?))
+}
+
+fn lay_out(
+    system: &[(&str, String)],
+    draft: &Draft,
+    order: usize,
+) -> Result<RecordBatch, arrow_schema::ArrowError> {
+    let counts = [(N_KEYS, draft.rows.len().to_string()), (HEIGHT, draft.height.to_string())];
+    let n_system = system.len() + counts.len();
+    let rows = n_system + order + draft.buffer.len();
+    // Of exactly this size: the node stays in the cache as it is built here, and the cache does not count unused
+    // capacity.
+    let mut key_size: usize = system.iter().chain(&counts).map(|(name, _)| name.len()).sum();
+    let mut value_size: usize = system.iter().chain(&counts).map(|(_, text)| text.len()).sum();
+    for row in &draft.rows {
+        key_size += row.key.len();
+        value_size += row.value.len();
+    }
+    for message in &draft.buffer {
+        key_size += message.key.len();
+        value_size += message.value.as_ref().map_or(0, |value| value.len());
+    }
+    let mut key = StringBuilder::with_capacity(rows, key_size);
+    let mut value = StringBuilder::with_capacity(rows, value_size);
+    let mut child = StringBuilder::with_capacity(rows, draft.children.iter().map(|path| path.len()).sum());
+    let mut txn = StringBuilder::with_capacity(rows, draft.buffer.iter().map(|m| m.txn.len()).sum());
+
+    for (name, text) in system.iter().chain(counts.iter()) {
+        key.append_value(name);
+        value.append_value(text);
+    }
+    key.append_null();
+    value.append_null();
+    for row in &draft.rows {
+        key.append_value(&row.key);
+        value.append_value(&row.value);
+    }
+    let padding = order.saturating_sub(draft.rows.len() + 1);
+    for _ in 0..padding {
+        key.append_null();
+        value.append_null();
+    }
+    for _ in 0..n_system {
+        child.append_null();
+    }
+    for path in &draft.children {
+        child.append_value(path);
+    }
+    for _ in draft.children.len()..order + draft.buffer.len() {
+        child.append_null();
+    }
+    for _ in 0..n_system + order {
+        txn.append_null();
+    }
+    for message in &draft.buffer {
+        key.append_value(&message.key);
+        value.append_option(message.value.as_deref());
+        txn.append_value(&message.txn);
+    }
+    let columns: Vec<ArrayRef> = [key.finish(), value.finish(), child.finish(), txn.finish()]
+        .into_iter()
+        .map(|column| std::sync::Arc::new(column) as ArrayRef)
+        .collect();
+    RecordBatch::try_new(node_schema(), columns)
+}
+
+/// Reads a node file. `order` is the N of the lakehouse where it is known; `path` is for messages.
+pub fn decode(bytes: Bytes, path: &str, order: Option<usize>) -> Result<Node> {
+    let batch = decode_batch(bytes, path)?;
+    Node::from_batch(&batch, path, order)
+}
+
+/// The rows of a node file: the checksum is verified, the arrays are valid, the layout is not yet checked.
+pub fn decode_batch(bytes: Bytes, path: &str) -> Result<RecordBatch> {
+    let corrupt = |message: String| Error::corrupt(path, message);
+    let frame = Frame::check(&bytes).map_err(corrupt)?;
+    let buffer = Buffer::from(bytes.clone());
+    let data = buffer.slice_with_length(frame.batch_offset, frame.batch_size);
+    // The checks above leave arrow-ipc little to stumble over; should it still, that is a damaged file.
+    let decoded = catch_unwind(AssertUnwindSafe(|| -> Result<Option<RecordBatch>, String> {
+        let schema =
+            std::sync::Arc::new(fb_to_schema(frame.footer.schema().ok_or("the footer has no schema")?));
+        FileDecoder::new(schema, frame.footer.version())
+            .read_record_batch(&frame.block, &data)
+            .map_err(|error| format!("not a valid Arrow record batch: {error}"))
+    }));
+    match decoded {
+        Ok(Ok(Some(batch))) => Ok(batch),
+        Ok(Ok(None)) => Err(corrupt("the block of the record batch holds something else".into())),
+        Ok(Err(message)) => Err(corrupt(message)),
+        Err(_) => Err(corrupt("not a valid Arrow record batch: its structure contradicts itself".into())),
+    }
+}
+
+/// Where the one record batch lies, after everything that can be checked without decoding it.
+struct Frame<'a> {
+    footer: Footer<'a>,
+    block: Block,
+    batch_offset: usize,
+    batch_size: usize,
+}
+
+impl<'a> Frame<'a> {
+    fn check(bytes: &'a [u8]) -> Result<Frame<'a>, String> {
+        if bytes.len() < MAGIC.len() + 2 + END_OF_STREAM.len() + TRAILER_SIZE_BYTES {
+            return Err(format!("{} bytes are too few for an Arrow file: empty or truncated", bytes.len()));
+        }
+        if !bytes.starts_with(MAGIC) || !bytes.ends_with(MAGIC) {
+            return Err("not an Arrow file, or truncated: it does not begin and end with ARROW1".into());
+        }
+        let trailer = bytes.len() - TRAILER_SIZE_BYTES;
+        let mut trailer_bytes = [0u8; TRAILER_SIZE_BYTES];
+        trailer_bytes.copy_from_slice(&bytes[trailer..]);
+        let footer_size = read_footer_length(trailer_bytes).map_err(|error| error.to_string())?;
+        let footer_offset = trailer
+            .checked_sub(footer_size)
+            .filter(|offset| *offset >= MAGIC.len())
+            .ok_or_else(|| format!("the footer cannot have {footer_size} bytes"))?;
+        let footer = root_as_footer(&bytes[footer_offset..trailer])
+            .map_err(|error| format!("the footer is damaged: {error}"))?;
+        verify_checksum(&footer, &bytes[..footer_offset])?;
+
+        if footer.dictionaries().is_some_and(|blocks| !blocks.is_empty()) {
+            return Err("a node file has no dictionaries".into());
+        }
+        let blocks = footer.recordBatches().ok_or("the footer names no record batch")?;
+        if blocks.len() != 1 {
+            return Err(format!("a node file has one record batch, this one has {}", blocks.len()));
+        }
+        let block = *blocks.get(0);
+        let part = |size: i64| usize::try_from(size).map_err(|_| format!("{size} is no size or offset"));
+        let (offset, metadata, body) =
+            (part(block.offset())?, part(block.metaDataLength().into())?, part(block.bodyLength())?);
+        let size = metadata.checked_add(body).ok_or("the record batch is larger than any file")?;
+        if offset.checked_add(size).is_none_or(|end| end > footer_offset) {
+            return Err("the record batch reaches beyond the messages of the file".into());
+        }
+        let batch = &bytes[offset..offset + size];
+        check_buffers(&batch[..metadata], &batch[metadata..])?;
+        Ok(Frame { footer, block, batch_offset: offset, batch_size: size })
+    }
+}
+
+fn verify_checksum(footer: &Footer<'_>, covered: &[u8]) -> Result<(), String> {
+    let stated = footer
+        .custom_metadata()
+        .into_iter()
+        .flatten()
+        .find(|entry| entry.key() == Some(CHECKSUM))
+        .and_then(|entry| entry.value());
+    // A file of another writer, or an algorithm this reader does not know: readable, unverified.
+    let Some(digits) = stated.and_then(|stated| stated.strip_prefix(CHECKSUM_ALGORITHM)) else {
+        return Ok(());
+    };
+    let actual = format!("{:016x}", xxh3_64(covered));
+    if digits == actual {
+        Ok(())
+    } else {
+        Err(format!("damaged: the checksum of its content is {actual}, the footer says {digits}"))
+    }
+}
+
+/// Every buffer lies in the body, and what it decompresses to stays within bounds.
+fn check_buffers(metadata: &[u8], body: &[u8]) -> Result<(), String> {
+    // An optional continuation marker, then the length of the message.
+    let message = match metadata.get(..4) {
+        Some([0xFF, 0xFF, 0xFF, 0xFF]) => metadata.get(8..),
+        Some(_) => metadata.get(4..),
+        None => None,
+    };
+    let message = root_as_message(message.ok_or("the record batch has no header")?)
+        .map_err(|error| format!("the header of the record batch is damaged: {error}"))?;
+    let batch = message.header_as_record_batch().ok_or("the message is not a record batch")?;
+    let compressed = batch.compression().is_some();
+    let mut uncompressed: u64 = 0;
+    for buffer in batch.buffers().into_iter().flatten() {
+        let (offset, length) = (buffer.offset(), buffer.length());
+        let content = usize::try_from(offset)
+            .ok()
+            .zip(usize::try_from(length).ok())
+            .and_then(|(offset, length)| body.get(offset..offset.checked_add(length)?))
+            .ok_or_else(|| {
+                format!("a buffer of {length} bytes at {offset} lies outside of the record batch")
+            })?;
+        let size = match content.first_chunk::<8>() {
+            Some(prefix) if compressed => match i64::from_le_bytes(*prefix) {
+                -1 => content.len() as u64 - 8,
+                size => u64::try_from(size).map_err(|_| format!("{size} is no uncompressed size"))?,
+            },
+            None if compressed && !content.is_empty() => {
+                return Err("a compressed buffer is too short to state its size".into());
+            }
+            _ => content.len() as u64,
+        };
+        uncompressed = uncompressed.saturating_add(size);
+    }
+    let limit = (body.len() as u64)
+        .saturating_mul(COMPRESSION_RATIO_MAX)
+        .clamp(UNCOMPRESSED_ALWAYS_SIZE_BYTES, UNCOMPRESSED_MAX_SIZE_BYTES);
+    if uncompressed > limit {
+        return Err(format!(
+            "refused: it says it decompresses from {} to {uncompressed} bytes, the limit is {limit}",
+            body.len()
+        ));
+    }
+    if batch.length() < 0 || batch.length() as u64 > limit {
+        return Err(format!("{} is no number of rows", batch.length()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

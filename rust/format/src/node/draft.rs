@@ -1,0 +1,178 @@
+//! A node that is being changed: its rows, its children, and the messages in its buffer.
+//!
+//! Pure functions of one node. The rules that they follow are numbered as in `docs/architecture.md` (rules
+//! of the tree). When a node is split or merged is decided in `split_and_merge` of the tree crate.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use super::{MessageRef, Node};
+
+pub type Text = Arc<str>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    pub key: Text,
+    pub value: Text,
+}
+
+/// A change on its way down the tree; `value` is `None` for a delete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    pub key: Text,
+    pub value: Option<Text>,
+    pub txn: Text,
+}
+
+impl Message {
+    /// What the message takes in a node file, before compression: texts and offsets.
+    pub fn size_bytes(&self) -> usize {
+        self.key.len() + self.value.as_ref().map_or(0, |value| value.len()) + self.txn.len() + 16
+    }
+}
+
+impl From<MessageRef<'_>> for Message {
+    fn from(message: MessageRef<'_>) -> Self {
+        Message { key: message.key.into(), value: message.value.map(Into::into), txn: message.txn.into() }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Draft {
+    pub height: u32,
+    /// By key, strictly ascending.
+    pub rows: Vec<Row>,
+    /// Paths; empty in a leaf, else one more than rows.
+    pub children: Vec<Text>,
+    /// Oldest first.
+    pub buffer: Vec<Message>,
+}
+
+impl Draft {
+    pub fn of(node: &Node, height: u32) -> Draft {
+        let inner = !node.is_leaf();
+        Draft {
+            height,
+            rows: (0..node.n_keys())
+                .map(|i| Row { key: node.key(i).into(), value: node.value(i).into() })
+                .collect(),
+            children: if inner {
+                (0..=node.n_keys()).map(|i| node.child(i).into()).collect()
+            } else {
+                Vec::new()
+            },
+            buffer: node.messages().map(Message::from).collect(),
+        }
+    }
+
+    pub fn is_leaf(&self) -> bool {
+        self.height == 0
+    }
+
+    pub fn find_row(&self, key: &str) -> Result<usize, usize> {
+        self.rows.binary_search_by(|row| (*row.key).cmp(key))
+    }
+
+    /// The child that a key which is not in this node's table belongs to.
+    pub fn child_of(&self, key: &str) -> Option<usize> {
+        self.find_row(key).err()
+    }
+
+    /// Whether this message is parked here: a delete of a key in this node's own table.
+    pub fn is_parked(&self, message: &Message) -> bool {
+        message.value.is_none() && self.find_row(&message.key).is_ok()
+    }
+
+    /// Rules 2 and 7: only the newest message of a key stays, and a set of a key in the own table
+    /// becomes its value. Deletes of own keys stay: they are parked.
+    pub fn absorb(&mut self) {
+        let buffer = std::mem::take(&mut self.buffer);
+        for message in coalesce(buffer) {
+            match (self.find_row(&message.key), &message.value) {
+                (Ok(i), Some(value)) => self.rows[i].value = value.clone(),
+                _ => self.buffer.push(message),
+            }
+        }
+    }
+
+    pub fn buffer_size_bytes(&self) -> usize {
+        self.buffer.iter().map(Message::size_bytes).sum()
+    }
+
+    /// Rule 3: the child whose messages weigh most, parked ones not counted.
+    pub fn heaviest_child(&self) -> Option<usize> {
+        let mut weights = vec![0usize; self.children.len()];
+        for message in &self.buffer {
+            if let Some(child) = self.child_of(&message.key) {
+                weights[child] += message.size_bytes();
+            }
+        }
+        // The first of equals, so that a history has one outcome.
+        let (mut heaviest, mut most) = (None, 0);
+        for (child, weight) in weights.into_iter().enumerate() {
+            if weight > most {
+                (heaviest, most) = (Some(child), weight);
+            }
+        }
+        heaviest
+    }
+
+    /// Takes the messages of a child out of the buffer, oldest first.
+    pub fn take_messages_of(&mut self, child: usize) -> Vec<Message> {
+        let buffer = std::mem::take(&mut self.buffer);
+        let (taken, kept) =
+            buffer.into_iter().partition(|message| self.child_of(&message.key) == Some(child));
+        self.buffer = kept;
+        taken
+    }
+
+    /// Takes the parked delete of row `i` out of the buffer. Returns whether there was one.
+    pub fn take_parked(&mut self, i: usize) -> bool {
+        let key = self.rows[i].key.clone();
+        let before = self.buffer.len();
+        self.buffer.retain(|message| message.key != key);
+        self.buffer.len() < before
+    }
+
+    /// Rows of the table that a parked delete hides.
+    pub fn parked_rows(&self) -> Vec<usize> {
+        self.buffer.iter().filter_map(|message| self.find_row(&message.key).ok()).collect()
+    }
+
+    /// Applies messages to a leaf: a set inserts or replaces a row, a delete removes it. Messages in the leaf's
+    /// own buffer, which only leaves of other writers have, are older and applied first.
+    pub fn apply_to_leaf(&mut self, messages: Vec<Message>) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.extend(messages);
+        let mut changes: BTreeMap<Text, Option<Text>> = BTreeMap::new();
+        for message in buffer {
+            changes.insert(message.key, message.value);
+        }
+        if changes.is_empty() {
+            return;
+        }
+        let mut merged = Vec::with_capacity(self.rows.len() + changes.len());
+        let mut rows = std::mem::take(&mut self.rows).into_iter().peekable();
+        for (key, value) in changes {
+            while let Some(row) = rows.next_if(|row| row.key < key) {
+                merged.push(row);
+            }
+            rows.next_if(|row| row.key == key);
+            merged.extend(value.map(|value| Row { key, value }));
+        }
+        merged.extend(rows);
+        self.rows = merged;
+    }
+}
+
+/// Rule 7: of each key only the last message stays, in its place.
+pub fn coalesce(messages: Vec<Message>) -> Vec<Message> {
+    let mut seen = HashSet::with_capacity(messages.len());
+    let mut newest: Vec<Message> =
+        messages.into_iter().rev().filter(|message| seen.insert(message.key.clone())).collect();
+    newest.reverse();
+    newest
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+//! Names of the files of a lakehouse, relative to its root (format §3).
+//!
+//! Each builder of a name stands beside its inverse. Whoever reads a tree follows paths as they are stored;
+//! the inverses are for those who find a file in a listing and ask what it is.
+
+use std::fmt::Write;
+
+use uuid::Uuid;
+
+use crate::key::ObjectKind;
+
+pub const LATEST_HINT_PATH: &str = "_latest_hint.txt";
+pub const EXPIRED_PREFIX: &str = "_expired/";
+pub const TRANSACTION_PREFIX: &str = "_txn/";
+pub const INTENT_PREFIX: &str = "_queue/";
+pub const LAKEHOUSE_DEFINITION_PREFIX: &str = "_lakehouse_def_";
+
+/// `aaaa/bbbb/cccc/dddddddd-`, which [`optimize`] puts in front of a path.
+const OPTIMIZED_PREFIX_SIZE_BYTES: usize = 24;
+/// The longest name between two slashes that common file systems take.
+pub(crate) const SEGMENT_MAX_SIZE_BYTES: usize = 255;
+const ROOT_DIGITS_MIN: usize = 32;
+const ROOT_DIGITS_MAX: usize = 63;
+const ROOT_SUFFIX: &str = ".arrow";
+/// Of roots in format revision 000.
+const ROOT_SUFFIX_000: &str = ".ipc";
+const DEFINITION_SUFFIX: &str = ".binpb";
+const UUID_SIZE_BYTES: usize = 36;
+
+/// Spreads files over 2^20 prefixes: the 20 low bits of MurmurHash3 x86 32 (seed 0) of the path, in
+/// groups of 4, 4, 4 and 8 digits, then the path with its slashes made dashes.
+pub fn optimize(path: &str) -> String {
+    let mut optimized = Vec::with_capacity(OPTIMIZED_PREFIX_SIZE_BYTES + path.len());
+    optimize_into(path, &mut optimized);
+    // The input is UTF-8 and only ASCII bytes were added or exchanged.
+    String::from_utf8(optimized).unwrap_or_default()
+}
+
+/// [`optimize`], appended to `output`, for batches.
+pub fn optimize_into(path: &str, output: &mut Vec<u8>) {
+    let hash = mur3::murmurhash3_x86_32(path.as_bytes(), 0) as usize;
+    let mut prefix = *b"0000/0000/0000/00000000-";
+    for (position, shift) in [(0, 16), (5, 12), (10, 8), (15, 4), (19, 0)] {
+        prefix[position..position + 4].copy_from_slice(&FOUR_DIGITS[hash >> shift & 15]);
+    }
+    output.extend_from_slice(&prefix);
+    let flattened = output.len();
+    output.extend_from_slice(path.as_bytes());
+    // Without a branch, so that the compiler vectorises the loop.
+    for byte in &mut output[flattened..] {
+        *byte = if *byte == b'/' { b'-' } else { *byte };
+    }
+}
+
+/// What follows the prefix that [`optimize`] puts in front: the path with its slashes made dashes.
+fn after_prefix(path: &str) -> Option<&str> {
+    let (prefix, rest) = path.split_at_checked(OPTIMIZED_PREFIX_SIZE_BYTES)?;
+    let is_form = prefix.bytes().enumerate().all(|(i, byte)| match i {
+        4 | 9 | 14 => byte == b'/',
+        23 => byte == b'-',
+        _ => matches!(byte, b'0' | b'1'),
+    });
+    (is_form && !rest.contains('/')).then_some(rest)
+}
+
+/// A UUID as it stands in names: in lower case, with dashes.
+fn parse_id(text: &str) -> Option<Uuid> {
+    let id = Uuid::try_parse(text).ok()?;
+    (id.to_string() == text).then_some(id)
+}
+
+/// The binary digits of 0 to 15.
+const FOUR_DIGITS: [[u8; 4]; 16] = {
+    let mut digits = [[b'0'; 4]; 16];
+    let mut number = 0;
+    while number < 16 {
+        let mut bit = 0;
+        while bit < 4 {
+            digits[number][bit] += (number >> (3 - bit) & 1) as u8;
+            bit += 1;
+        }
+        number += 1;
+    }
+    digits
+};
+
+/// Root node file of a version: its binary digits reversed, padded to 32 with zeros at the end, so that
+/// neighbouring versions differ in their first characters.
+pub fn root_path(version: u64) -> String {
+    root_name(version, ROOT_SUFFIX)
+}
+
+/// The same in format revision 000, whose lakehouses are still read.
+pub fn root_path_000(version: u64) -> String {
+    root_name(version, ROOT_SUFFIX_000)
+}
+
+fn root_name(version: u64, suffix: &str) -> String {
+    let mut name = String::with_capacity(48);
+    name.push('_');
+    let mut rest = version;
+    let mut digits = 0;
+    while rest > 0 || digits < ROOT_DIGITS_MIN {
+        name.push(if rest & 1 == 1 { '1' } else { '0' });
+        rest >>= 1;
+        digits += 1;
+    }
+    name.push_str(suffix);
+    name
+}
+
+/// The inverse of [`root_path`] and of [`root_path_000`].
+pub fn root_version(path: &str) -> Option<u64> {
+    let digits = path.strip_prefix('_')?;
+    let digits = digits.strip_suffix(ROOT_SUFFIX).or_else(|| digits.strip_suffix(ROOT_SUFFIX_000))?;
+    if digits.len() < ROOT_DIGITS_MIN || digits.len() > ROOT_DIGITS_MAX {
+        return None;
+    }
+    let mut version = 0u64;
+    for (power, digit) in digits.bytes().enumerate() {
+        match digit {
+            b'1' => version |= 1 << power,
+            b'0' => {}
+            _ => return None,
+        }
+    }
+    // Beyond 32 digits a padded name would be a second name of the same version.
+    (digits.len() == ROOT_DIGITS_MIN || digits.ends_with('1')).then_some(version)
+}
+
+/// A fresh non-root node file.
+pub fn node_path(id: Uuid) -> String {
+    optimize(&format!("node-{id}.arrow"))
+}
+
+/// The inverse of [`node_path`].
+pub fn node_id(path: &str) -> Option<Uuid> {
+    parse_id(after_prefix(path)?.strip_prefix("node-")?.strip_suffix(".arrow")?)
+}
+
+/// A fresh definition file: `<kind>-<name>-<namespace>-<uuid>.binpb`, optimised. A name that would make
+/// the path longer than `max_size_bytes` is cut; the id keeps the path unique.
+pub fn definition_path(
+    kind: ObjectKind,
+    namespace: &str,
+    name: &str,
+    id: Uuid,
+    max_size_bytes: usize,
+) -> String {
+    let identifier = match kind {
+        ObjectKind::Namespace => namespace.to_string(),
+        ObjectKind::Table | ObjectKind::View | ObjectKind::TransactionRecord => format!("{name}-{namespace}"),
+    };
+    let fixed =
+        OPTIMIZED_PREFIX_SIZE_BYTES + kind.word().len() + 2 + UUID_SIZE_BYTES + DEFINITION_SUFFIX.len();
+    let segment = SEGMENT_MAX_SIZE_BYTES + OPTIMIZED_PREFIX_SIZE_BYTES - 9;
+    let room = max_size_bytes.min(segment).saturating_sub(fixed);
+    let identifier = cut(&identifier, room);
+    optimize(&format!("{}-{identifier}-{id}{DEFINITION_SUFFIX}", kind.word()))
+}
+
+/// The inverse of [`definition_path`], as far as there is one: names may have been cut, and may hold dashes.
+pub fn definition_id(path: &str) -> Option<(ObjectKind, Uuid)> {
+    let name = after_prefix(path)?.strip_suffix(DEFINITION_SUFFIX)?;
+    let (start, id) = name.split_at_checked(name.len().checked_sub(UUID_SIZE_BYTES)?)?;
+    let start = start.strip_suffix('-')?;
+    let kind = ObjectKind::ALL
+        .into_iter()
+        .find(|kind| start.strip_prefix(kind.word()).is_some_and(|rest| rest.starts_with('-')))?;
+    Some((kind, parse_id(id)?))
+}
+
+/// The longest start of `text` that has at most `size_bytes` bytes and ends between two characters.
+pub(crate) fn cut(text: &str, size_bytes: usize) -> &str {
+    let mut end = size_bytes.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+pub fn lakehouse_definition_path(id: Uuid) -> String {
+    format!("{LAKEHOUSE_DEFINITION_PREFIX}{id}{DEFINITION_SUFFIX}")
+}
+
+/// The inverse of [`lakehouse_definition_path`].
+pub fn lakehouse_definition_id(path: &str) -> Option<Uuid> {
+    parse_id(path.strip_prefix(LAKEHOUSE_DEFINITION_PREFIX)?.strip_suffix(DEFINITION_SUFFIX)?)
+}
+
+/// The file whose existence says that versions below `version` have expired.
+pub fn boundary_path(version: u64) -> String {
+    format!("{EXPIRED_PREFIX}{version:020}")
+}
+
+/// The inverse of [`boundary_path`].
+pub fn boundary_version(path: &str) -> Option<u64> {
+    twenty_digits(path.strip_prefix(EXPIRED_PREFIX)?)
+}
+
+/// A saved state of a distributed transaction, or the record of a committed one.
+pub fn transaction_path(id: &str, sequence: u64) -> String {
+    let mut path = String::with_capacity(TRANSACTION_PREFIX.len() + id.len() + 27);
+    // Writing to a String cannot fail.
+    let _ = write!(path, "{TRANSACTION_PREFIX}{id}/{sequence:020}{DEFINITION_SUFFIX}");
+    path
+}
+
+/// The inverse of [`transaction_path`].
+pub fn transaction_file(path: &str) -> Option<(&str, u64)> {
+    let (id, file) = path.strip_prefix(TRANSACTION_PREFIX)?.split_once('/')?;
+    Some((id, twenty_digits(file.strip_suffix(DEFINITION_SUFFIX)?)?))
+}
+
+/// The file of transactions that wait to be put into a root. Names sort by time.
+pub fn intent_path(now_millis: u64, id: Uuid) -> String {
+    format!("{INTENT_PREFIX}{now_millis:020}-{id}{DEFINITION_SUFFIX}")
+}
+
+/// The inverse of [`intent_path`]: when it was written, in milliseconds since 1970, and its id.
+pub fn intent_file(path: &str) -> Option<(u64, Uuid)> {
+    let name = path.strip_prefix(INTENT_PREFIX)?.strip_suffix(DEFINITION_SUFFIX)?;
+    let (millis, id) = name.split_once('-')?;
+    Some((twenty_digits(millis)?, parse_id(id)?))
+}
+
+fn twenty_digits(text: &str) -> Option<u64> {
+    (text.len() == 20 && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! Names of files: golden values, inverses, limits.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// The murmur3 of the published reference, written a second time from its description.
+fn murmur3(bytes: &[u8]) -> u32 {
+    let mut hash = 0u32;
+    let mix = |word: u32| word.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
+    let mut words = bytes.chunks_exact(4);
+    for word in &mut words {
+        let word = u32::from_le_bytes(word.try_into().unwrap());
+        hash = (hash ^ mix(word)).rotate_left(13).wrapping_mul(5).wrapping_add(0xe654_6b64);
+    }
+    let rest = words.remainder();
+    if !rest.is_empty() {
+        let word = rest.iter().rev().fold(0u32, |word, byte| word << 8 | u32::from(*byte));
+        hash ^= mix(word);
+    }
+    hash ^= bytes.len() as u32;
+    hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
+    hash = (hash ^ hash >> 13).wrapping_mul(0xc2b2_ae35);
+    hash ^ hash >> 16
+}
+
+/// Format §3, step by step.
+fn optimize_by_the_book(path: &str) -> String {
+    let digits = format!("{:020b}", murmur3(path.as_bytes()) & 0xF_FFFF);
+    let groups = [&digits[..4], &digits[4..8], &digits[8..12], &digits[12..]].join("/");
+    format!("{groups}-{}", path.replace('/', "-"))
+}
+
+#[test]
+fn the_hash_has_its_published_values() {
+    for (text, hash) in [
+        ("", 0),
+        ("hello", 0x248b_fa47),
+        ("hello, world", 0x149b_bb7f),
+        ("The quick brown fox jumps over the lazy dog", 0x2e4f_f723),
+    ] {
+        assert_eq!(mur3::murmurhash3_x86_32(text.as_bytes(), 0), hash, "{text:?}");
+        assert_eq!(murmur3(text.as_bytes()), hash, "{text:?}");
+    }
+}
+
+#[test]
+fn optimized_paths_have_golden_values() {
+    // 0x248bfa47: the 20 low bits are b fa47.
+    assert_eq!(optimize("hello"), "1011/1111/1010/01000111-hello");
+    assert_eq!(optimize("hello, world"), "1011/1011/1011/01111111-hello, world");
+    assert_eq!(optimize(""), "0000/0000/0000/00000000-");
+    assert!(optimize("a/b/c").ends_with("-a-b-c"));
+}
+
+#[test]
+fn root_paths_have_golden_values() {
+    assert_eq!(root_path(0), format!("_{}.arrow", "0".repeat(32)));
+    assert_eq!(root_path(1), format!("_1{}.arrow", "0".repeat(31)));
+    assert_eq!(root_path(100), "_00100110000000000000000000000000.arrow");
+    assert_eq!(root_path(u32::MAX.into()), format!("_{}.arrow", "1".repeat(32)));
+}
+
+/// Mode 13: versions of 2^32 and above.
+#[test]
+fn root_paths_grow_beyond_32_digits() {
+    assert_eq!(root_path(1 << 32), format!("_{}1.arrow", "0".repeat(32)));
+    assert_eq!(root_path((1 << 63) - 1), format!("_{}.arrow", "1".repeat(63)));
+    for version in [1 << 32, (1 << 32) + 1, (1 << 62) + 5, (1 << 63) - 1] {
+        assert_eq!(root_version(&root_path(version)), Some(version));
+    }
+}
+
+#[test]
+fn root_names_of_the_older_revision_are_read() {
+    let name = "_00100110000000000000000000000000.ipc";
+    assert_eq!(root_version(name), Some(100));
+    assert_eq!(root_path_000(100), name);
+}
+
+#[test]
+fn names_that_only_look_like_ours_are_not_taken_apart() {
+    let id = "01234567-89ab-4def-8123-456789abcdef";
+    let prefix = "0000/0000/0000/00000000-";
+    assert!(node_id(&format!("{prefix}node-{id}.arrow")).is_some());
+    for name in [
+        format!("{prefix}node-{}.arrow", id.to_uppercase()),
+        format!("{prefix}node-{id}"),
+        format!("{prefix}a/node-{id}.arrow"),
+        format!("0000/0000/0000/00000002-node-{id}.arrow"),
+        format!("node-{id}.arrow"),
+        "é".repeat(20),
+        String::new(),
+    ] {
+        assert_eq!(node_id(&name), None, "{name}");
+    }
+    assert!(definition_id(&format!("{prefix}view-a-b-{id}.binpb")).is_some());
+    for name in
+        [format!("{prefix}views-a-{id}.binpb"), format!("{prefix}view{id}.binpb"), format!("{prefix}.binpb")]
+    {
+        assert_eq!(definition_id(&name), None, "{name}");
+    }
+    assert_eq!(intent_file(&format!("_queue/1-{id}.binpb")), None);
+    assert_eq!(lakehouse_definition_id("_lakehouse_def_.binpb"), None);
+}
+
+#[test]
+fn root_names_that_are_not_canonical_are_refused() {
+    let zeros = "0".repeat(32);
+    for name in [
+        "".to_string(),
+        "_.arrow".into(),
+        format!("{zeros}.arrow"),
+        format!("_{zeros}"),
+        format!("_{zeros}.parquet"),
+        format!("_{}.arrow", "0".repeat(31)),
+        // A second name of version 0.
+        format!("_{zeros}0.arrow"),
+        format!("_{zeros}10.arrow"),
+        format!("_{}1.arrow", "0".repeat(63)),
+        format!("_{}2.arrow", "0".repeat(31)),
+        format!("_{}-.arrow", "0".repeat(31)),
+        format!("_{}é.arrow", "0".repeat(30)),
+        format!("a/_{zeros}.arrow"),
+        LATEST_HINT_PATH.into(),
+    ] {
+        assert_eq!(root_version(&name), None, "{name}");
+    }
+}
+
+#[test]
+fn neighbouring_roots_differ_in_their_first_characters() {
+    let starts: std::collections::HashSet<String> = (0..64).map(|v| root_path(v)[..7].to_string()).collect();
+    assert_eq!(starts.len(), 64);
+}
+
+#[test]
+fn boundaries_and_transaction_files_have_golden_values() {
+    assert_eq!(boundary_path(42), "_expired/00000000000000000042");
+    assert_eq!(boundary_version("_expired/00000000000000000042"), Some(42));
+    for name in ["_expired/42", "_expired/", "00000000000000000042", "_expired/0000000000000000004x"] {
+        assert_eq!(boundary_version(name), None, "{name}");
+    }
+    assert_eq!(boundary_version("_expired/99999999999999999999"), None, "above 64 bits");
+    assert_eq!(transaction_path("tx.1", 7), "_txn/tx.1/00000000000000000007.binpb");
+    assert_eq!(transaction_file("_txn/tx.1/00000000000000000007.binpb"), Some(("tx.1", 7)));
+    for name in [
+        "_txn/tx.1",
+        "_txn/tx.1/7.binpb",
+        "_txn/tx.1/00000000000000000007",
+        "tx.1/00000000000000000007.binpb",
+    ] {
+        assert_eq!(transaction_file(name), None, "{name}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn optimize_follows_the_book(path in ".{0,80}") {
+        prop_assert_eq!(optimize(&path), optimize_by_the_book(&path));
+    }
+
+    #[test]
+    fn every_version_round_trips(version in 0u64..1 << 63) {
+        for version in [version, version >> 31, version >> 40] {
+            prop_assert_eq!(root_version(&root_path(version)), Some(version));
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_read_as_a_root_is_that_roots_name(name in "_[01]{30,64}\\.arrow") {
+        if let Some(version) = root_version(&name) {
+            prop_assert_eq!(root_path(version), name);
+        }
+    }
+
+    #[test]
+    fn boundaries_and_transaction_files_round_trip(version in any::<u64>(), id in "[A-Za-z0-9._-]{1,100}") {
+        prop_assert_eq!(boundary_version(&boundary_path(version)), Some(version));
+        let path = transaction_path(&id, version);
+        prop_assert_eq!(transaction_file(&path), Some((id.as_str(), version)));
+    }
+
+    /// Modes 37 and 39: the limits count bytes, and a cut name is still UTF-8.
+    #[test]
+    fn definition_paths_keep_their_limits(
+        namespace in "[^\\x00-\\x20\\x7f]{1,60}",
+        name in "[^\\x00-\\x20\\x7f]{1,60}",
+        id in any::<u128>(),
+        max_size_bytes in 100usize..1025,
+    ) {
+        let id = uuid::Uuid::from_u128(id);
+        for kind in [ObjectKind::Namespace, ObjectKind::Table, ObjectKind::View] {
+            let path = definition_path(kind, &namespace, &name, id, max_size_bytes);
+            prop_assert!(path.len() <= max_size_bytes, "{path}");
+            prop_assert!(path.split('/').all(|segment| segment.len() <= 255), "{path}");
+            prop_assert_eq!(path.split('/').count(), 4);
+            let end = format!("-{id}.binpb");
+            prop_assert!(path.ends_with(&end), "{path}");
+            trinitylake_base::root_uri::check_path(&path).unwrap();
+        }
+    }
+
+    /// Only `root_version` and two others had an inverse, so whoever met a file in a listing took its name
+    /// apart by hand, and `.arrow` was replaced by `.ipc` wherever it stood in a path.
+    #[test]
+    fn every_name_says_what_it_names(
+        id in any::<u128>(),
+        millis in any::<u64>(),
+        version in 0u64..1 << 63,
+        namespace in "[^\\x00-\\x20\\x7f]{1,60}",
+        name in "[^\\x00-\\x20\\x7f]{0,60}",
+        max_size_bytes in 100usize..1025,
+    ) {
+        let id = uuid::Uuid::from_u128(id);
+        prop_assert_eq!(root_version(&root_path_000(version)), Some(version));
+        prop_assert_eq!(intent_file(&intent_path(millis, id)), Some((millis, id)));
+        prop_assert_eq!(node_id(&node_path(id)), Some(id));
+        prop_assert_eq!(lakehouse_definition_id(&lakehouse_definition_path(id)), Some(id));
+        for kind in ObjectKind::ALL {
+            let path = definition_path(kind, &namespace, &name, id, max_size_bytes);
+            prop_assert_eq!(definition_id(&path), Some((kind, id)), "{}", path);
+            prop_assert_eq!(node_id(&path), None);
+        }
+        prop_assert_eq!(definition_id(&node_path(id)), None);
+    }
+}
+
+#[test]
+fn definition_paths_name_the_object() {
+    let id = uuid::Uuid::from_u128(0x0123_4567_89ab_4def_8123_4567_89ab_cdef);
+    let file = |kind, namespace, name| {
+        let path = definition_path(kind, namespace, name, id, 200);
+        path[OPTIMIZED_PREFIX_SIZE_BYTES..].to_string()
+    };
+    assert_eq!(file(ObjectKind::Namespace, "ns1", ""), format!("namespace-ns1-{id}.binpb"));
+    assert_eq!(file(ObjectKind::Table, "ns1", "t1"), format!("table-t1-ns1-{id}.binpb"));
+    assert_eq!(file(ObjectKind::View, "ns1", "v1"), format!("view-v1-ns1-{id}.binpb"));
+    assert_eq!(node_path(id), optimize(&format!("node-{id}.arrow")));
+    assert_eq!(lakehouse_definition_path(id), format!("_lakehouse_def_{id}.binpb"));
+}
+
+#[test]
+fn long_names_are_cut_between_characters() {
+    let id = uuid::Uuid::from_u128(1);
+    let short = definition_path(ObjectKind::Namespace, &"é".repeat(50), "", id, 200);
+    assert!(short.contains(&"é".repeat(50)), "nothing is cut within the limit: {short}");
+    for max_size_bytes in 120..140 {
+        let path = definition_path(ObjectKind::Table, &"ü".repeat(50), &"日".repeat(33), id, max_size_bytes);
+        assert!(path.len() <= max_size_bytes && path.len() + 3 > max_size_bytes, "{path}");
+    }
+    assert_eq!(cut("日本", 5), "日");
+    assert_eq!(cut("日本", 6), "日本");
+    assert_eq!(cut("日本", 2), "");
+}

@@ -1,0 +1,70 @@
+//! Creating a file that several writers want to create: the first one wins. What the file means is not known
+//! here.
+//!
+//! Any answer but "created" leaves it open who won (format §8.2): a reply may be lost, or the client may have
+//! retried and found its own first attempt. So the file is read back. Its bytes hold an id that no other
+//! writer has: equal bytes are ours.
+//! A refusal settles only the request that it answers: as long as an earlier request of the same claim was not
+//! answered, that one may still create the file.
+
+use bytes::Bytes;
+
+use crate::{PutOutcome, Storage};
+use trinitylake_base::environment::Environment;
+use trinitylake_base::error::Error;
+
+/// What became of a claim. There is no fourth answer.
+#[derive(Clone, Debug)]
+pub enum Claim {
+    /// `sent_once`: the first request was answered. If not, a copy of it may still be on its way and create
+    /// the file again after it was deleted.
+    Won { sent_once: bool },
+    /// Another writer was first; the bytes of its file.
+    Lost(Bytes),
+    /// No request created the file, and none is on its way that could: each was refused
+    /// ([`Error::is_refusal`]).
+    Refused(Error),
+    /// A request may have created the file, or may yet: `CommitStateUnknown`.
+    Unknown(Error),
+}
+
+/// Creates `path` with `bytes` unless somebody else has. Tries at least once, and until `deadline_millis` on
+/// the environment's elapsed clock.
+pub async fn claim(
+    storage: &dyn Storage,
+    environment: &dyn Environment,
+    path: &str,
+    bytes: Bytes,
+    deadline_millis: u64,
+) -> Claim {
+    let mut retries = storage.retry_policy().until(environment, deadline_millis);
+    let mut sent_once = true;
+    let mut is_in_doubt = false;
+    loop {
+        let put = storage.put_if_absent(path, bytes.clone()).await;
+        if matches!(put, Ok(PutOutcome::Created)) {
+            return Claim::Won { sent_once };
+        }
+        sent_once = false;
+        let was_refused = put.as_ref().is_err_and(Error::is_refusal);
+        is_in_doubt |= !was_refused;
+        let doubt = match (storage.get(path).await, put) {
+            (Ok(found), _) if found == bytes => return Claim::Won { sent_once },
+            (Ok(found), _) => return Claim::Lost(found),
+            (_, Err(refusal)) if was_refused && !is_in_doubt => return Claim::Refused(refusal),
+            (Err(Error::FileNotFound { .. }), Err(error)) => error.to_string(),
+            (Err(Error::FileNotFound { .. }), Ok(_)) => {
+                "it was said to exist, and then was not there".to_string()
+            }
+            (Err(error), _) => error.to_string(),
+        };
+        if !retries.pause().await {
+            return Claim::Unknown(Error::CommitStateUnknown(format!(
+                "{path}: cannot tell whether the commit happened, nothing was deleted ({doubt})"
+            )));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

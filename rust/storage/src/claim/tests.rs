@@ -1,0 +1,176 @@
+//! Who was first, whatever the store answers.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
+use crate::memory_files::MemoryFiles;
+use trinitylake_base::environment::testing::TestEnvironment;
+
+const PATH: &str = "slot";
+const DEADLINE_MILLIS: u64 = 30_000;
+
+struct Race {
+    files: Arc<MemoryFiles>,
+    storage: FaultyStorage,
+    environment: Arc<TestEnvironment>,
+}
+
+impl Race {
+    fn new(plan: impl IntoIterator<Item = Fault>) -> Race {
+        let files = MemoryFiles::shared();
+        let storage = FaultyStorage::new(files.clone(), plan);
+        Race { files, storage, environment: TestEnvironment::seeded(1) }
+    }
+
+    async fn claim(&self, bytes: &'static str) -> Claim {
+        claim(&self.storage, self.environment.as_ref(), PATH, Bytes::from(bytes), DEADLINE_MILLIS).await
+    }
+
+    fn content(&self) -> Option<Bytes> {
+        futures::executor::block_on(self.files.get(PATH)).ok()
+    }
+
+    fn assert_all_faults_fired(&self) {
+        assert_eq!(self.storage.unfired(), []);
+    }
+}
+
+fn assert_lost(claim: Claim, winner: &str) {
+    assert!(matches!(&claim, Claim::Lost(found) if found == winner), "{claim:?}");
+}
+
+fn on_put(nth: u64, action: Action) -> Fault {
+    Fault::new(Trigger::on(Verb::PutIfAbsent, nth), action)
+}
+
+fn on_get(nth: u64, action: Action) -> Fault {
+    Fault::new(Trigger::on(Verb::Get, nth), action)
+}
+
+#[tokio::test]
+async fn the_first_wins_and_the_second_sees_who_was() {
+    let race = Race::new([]);
+    assert!(matches!(race.claim("mine").await, Claim::Won { .. }));
+    assert_lost(race.claim("yours").await, "mine");
+    assert_eq!(race.content().unwrap(), "mine");
+}
+
+/// A load balancer cut the connection after the store had written the file. The writer believed it had
+/// failed, committed again, and every row was there twice.
+#[tokio::test]
+async fn mode_1_put_applied_and_reply_lost_is_won_once() {
+    let race = Race::new([on_put(0, Action::FailAfter)]);
+    assert!(matches!(race.claim("mine").await, Claim::Won { .. }));
+    race.assert_all_faults_fired();
+    let puts = race.storage.log().iter().filter(|operation| operation.verb == Verb::PutIfAbsent).count();
+    assert_eq!(puts, 1, "what arrived was sent again");
+}
+
+#[tokio::test]
+async fn a_request_that_never_arrived_is_sent_again() {
+    let race = Race::new([on_put(0, Action::FailBefore), on_put(0, Action::FailBefore)]);
+    assert!(matches!(race.claim("mine").await, Claim::Won { .. }));
+    race.assert_all_faults_fired();
+}
+
+/// The reply was lost, the rival's was not: an error is no licence to believe one's own write.
+#[tokio::test]
+async fn a_lost_reply_about_a_lost_race_is_a_lost_race() {
+    let race = Race::new([on_put(1, Action::FailAfter)]);
+    assert!(matches!(race.claim("first").await, Claim::Won { .. }));
+    // The request fails as a whole, the file is the other's.
+    assert_lost(race.claim("second").await, "first");
+}
+
+/// The request sat in a proxy, its client gave up and sent another, and then it came.
+#[tokio::test]
+async fn mode_2_put_that_lands_after_its_client_gave_up_changes_nothing() {
+    let race = Race::new([on_put(0, Action::Late)]);
+    assert!(matches!(race.claim("mine").await, Claim::Won { .. }));
+    let late = race.storage.deliver_late().await;
+    assert!(matches!(late[..], [Ok(PutOutcome::AlreadyExists)]), "{late:?}");
+
+    let race = Race::new([on_put(1, Action::Late)]);
+    assert!(matches!(race.claim("first").await, Claim::Won { .. }));
+    assert_lost(race.claim("late").await, "first");
+    race.storage.deliver_late().await;
+    assert_eq!(race.content().unwrap(), "first");
+}
+
+/// The HTTP client retried by itself and was told that the file exists: its own, from the first try.
+#[tokio::test]
+async fn mode_3_client_retry_that_meets_its_own_write_is_won() {
+    let race = Race::new([on_put(0, Action::AlreadyExistsAfter)]);
+    assert!(matches!(race.claim("mine").await, Claim::Won { .. }));
+    race.assert_all_faults_fired();
+}
+
+#[tokio::test]
+async fn reading_back_is_repeated_until_it_answers() {
+    let lost = [on_put(0, Action::FailAfter), on_get(0, Action::FailBefore), on_put(0, Action::FailBefore)];
+    let race = Race::new(lost.into_iter().chain([on_get(0, Action::FailAfter)]));
+    assert!(matches!(race.claim("mine").await, Claim::Won { .. }));
+    race.assert_all_faults_fired();
+}
+
+#[tokio::test]
+async fn a_store_that_denies_permission_is_not_asked_for_ever() {
+    let race = Race::new([on_put(0, Action::Deny)]);
+    let claim = race.claim("mine").await;
+    assert!(matches!(claim, Claim::Refused(Error::PermissionDenied(_))), "{claim:?}");
+    assert_eq!(race.environment.elapsed_millis(), 0);
+}
+
+/// A store that answers with errors until the deadline: nobody knows, so nothing may be deleted.
+#[tokio::test]
+async fn doubt_until_the_deadline_is_commit_state_unknown_and_deletes_nothing() {
+    for reply in [Action::FailBefore, Action::FailAfter] {
+        let files = MemoryFiles::shared();
+        let storage = FaultyStorage::with_policy(files.clone(), Box::new(move |_| Some(reply)));
+        let environment = TestEnvironment::seeded(2);
+        let bytes = Bytes::from("mine");
+        let claim = claim(&storage, environment.as_ref(), PATH, bytes, DEADLINE_MILLIS).await;
+        assert!(matches!(claim, Claim::Unknown(Error::CommitStateUnknown(_))), "{claim:?}");
+        assert!((DEADLINE_MILLIS..DEADLINE_MILLIS + 5000).contains(&environment.elapsed_millis()));
+        assert!(storage.log().iter().all(|operation| operation.verb != Verb::Delete));
+        assert!(storage.log().len() < 200, "the pauses do not grow");
+        assert_eq!(files.has(PATH), reply == Action::FailAfter);
+    }
+}
+
+/// The first request sat in a proxy. The second was denied, since the credentials had expired meanwhile, and the
+/// writer was told that it certainly had not committed; then the first one came, and it had.
+#[tokio::test]
+async fn a_denial_says_nothing_about_the_request_before_it() {
+    let denials = (0..1000).map(|_| on_put(0, Action::Deny));
+    let race = Race::new([on_put(0, Action::Late)].into_iter().chain(denials));
+    let claim = race.claim("mine").await;
+    assert!(matches!(claim, Claim::Unknown(Error::CommitStateUnknown(_))), "{claim:?}");
+    race.storage.deliver_late().await;
+    assert_eq!(race.content().unwrap(), "mine");
+}
+
+/// A store answered with an error that no list had, and "not retryable" was taken for "certainly not written".
+#[tokio::test]
+async fn an_error_that_is_not_retryable_is_no_proof() {
+    for action in [Action::BreakBefore, Action::BreakAfter] {
+        let files = MemoryFiles::shared();
+        let mut has_failed = false;
+        let policy = move |operation: &crate::faulty::Operation| {
+            // Reading back fails as well, so that nothing settles it.
+            has_failed |= operation.verb == Verb::PutIfAbsent;
+            has_failed.then_some(action)
+        };
+        let storage = FaultyStorage::with_policy(files.clone(), Box::new(policy));
+        let environment = TestEnvironment::seeded(2);
+        let claim = claim(&storage, environment.as_ref(), PATH, "mine".into(), DEADLINE_MILLIS).await;
+        assert!(matches!(claim, Claim::Unknown(Error::CommitStateUnknown(_))), "{action:?}: {claim:?}");
+        assert_eq!(files.has(PATH), action == Action::BreakAfter);
+    }
+    // What the store says of the file is a proof.
+    let race = Race::new([on_put(0, Action::BreakAfter)]);
+    assert!(matches!(race.claim("mine").await, Claim::Won { .. }));
+    let race = Race::new([on_put(0, Action::BreakBefore)]);
+    assert!(matches!(race.claim("mine").await, Claim::Won { .. }));
+}

@@ -1,0 +1,181 @@
+//! Storage that counts its requests, by verb, and the bytes that it reads and writes.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::{FileInfo, PutOutcome, RetryPolicy, Storage};
+use trinitylake_base::error::Result;
+
+/// Requests and bytes since the handle was made. Requests and written bytes count when they are sent, whether
+/// or not they succeed; read bytes count when they arrive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub get: u64,
+    pub get_range: u64,
+    pub head: u64,
+    pub put_if_absent: u64,
+    pub put_hint: u64,
+    pub list: u64,
+    pub delete: u64,
+    pub exists: u64,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+}
+
+impl Counters {
+    /// Requests of all verbs.
+    pub fn requests(&self) -> u64 {
+        self.get
+            + self.get_range
+            + self.head
+            + self.put_if_absent
+            + self.put_hint
+            + self.list
+            + self.delete
+            + self.exists
+    }
+
+    /// The difference to `earlier`, a reading of the same handle.
+    pub fn since(&self, earlier: &Counters) -> Counters {
+        Counters {
+            get: self.get - earlier.get,
+            get_range: self.get_range - earlier.get_range,
+            head: self.head - earlier.head,
+            put_if_absent: self.put_if_absent - earlier.put_if_absent,
+            put_hint: self.put_hint - earlier.put_hint,
+            list: self.list - earlier.list,
+            delete: self.delete - earlier.delete,
+            exists: self.exists - earlier.exists,
+            read_bytes: self.read_bytes - earlier.read_bytes,
+            written_bytes: self.written_bytes - earlier.written_bytes,
+        }
+    }
+
+    /// Names and values, in a fixed order.
+    pub fn entries(&self) -> [(&'static str, u64); 10] {
+        [
+            ("get", self.get),
+            ("get_range", self.get_range),
+            ("head", self.head),
+            ("put_if_absent", self.put_if_absent),
+            ("put_hint", self.put_hint),
+            ("list", self.list),
+            ("delete", self.delete),
+            ("exists", self.exists),
+            ("read_bytes", self.read_bytes),
+            ("written_bytes", self.written_bytes),
+        ]
+    }
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    get: AtomicU64,
+    get_range: AtomicU64,
+    head: AtomicU64,
+    put_if_absent: AtomicU64,
+    put_hint: AtomicU64,
+    list: AtomicU64,
+    delete: AtomicU64,
+    exists: AtomicU64,
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+}
+
+fn add(counter: &AtomicU64, amount: usize) {
+    counter.fetch_add(amount as u64, Ordering::Relaxed);
+}
+
+/// A store whose requests are counted.
+#[derive(Debug)]
+pub struct CountingStorage {
+    inner: Arc<dyn Storage>,
+    tally: Tally,
+}
+
+impl CountingStorage {
+    pub fn new(inner: Arc<dyn Storage>) -> Self {
+        Self { inner, tally: Tally::default() }
+    }
+
+    /// A reading. Counters that change meanwhile may be read before or after.
+    pub fn counters(&self) -> Counters {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counters {
+            get: read(&self.tally.get),
+            get_range: read(&self.tally.get_range),
+            head: read(&self.tally.head),
+            put_if_absent: read(&self.tally.put_if_absent),
+            put_hint: read(&self.tally.put_hint),
+            list: read(&self.tally.list),
+            delete: read(&self.tally.delete),
+            exists: read(&self.tally.exists),
+            read_bytes: read(&self.tally.read_bytes),
+            written_bytes: read(&self.tally.written_bytes),
+        }
+    }
+}
+
+#[async_trait]
+impl Storage for CountingStorage {
+    fn root(&self) -> &str {
+        self.inner.root()
+    }
+
+    fn retry_policy(&self) -> RetryPolicy {
+        self.inner.retry_policy()
+    }
+
+    async fn get(&self, path: &str) -> Result<Bytes> {
+        add(&self.tally.get, 1);
+        let bytes = self.inner.get(path).await?;
+        add(&self.tally.read_bytes, bytes.len());
+        Ok(bytes)
+    }
+
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        add(&self.tally.get_range, 1);
+        let bytes = self.inner.get_range(path, range).await?;
+        add(&self.tally.read_bytes, bytes.len());
+        Ok(bytes)
+    }
+
+    async fn head(&self, path: &str) -> Result<FileInfo> {
+        add(&self.tally.head, 1);
+        self.inner.head(path).await
+    }
+
+    async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
+        add(&self.tally.put_if_absent, 1);
+        add(&self.tally.written_bytes, bytes.len());
+        self.inner.put_if_absent(path, bytes).await
+    }
+
+    async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
+        add(&self.tally.put_hint, 1);
+        add(&self.tally.written_bytes, bytes.len());
+        self.inner.put_hint(path, bytes).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        add(&self.tally.list, 1);
+        self.inner.list(prefix).await
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        add(&self.tally.delete, 1);
+        self.inner.delete(path).await
+    }
+
+    async fn exists(&self, path: &str) -> Result<bool> {
+        add(&self.tally.exists, 1);
+        self.inner.exists(path).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,277 @@
+//! Failures of a store as errors: which kind it is, and a message that says what was done, where, and why it
+//! failed. No message holds a secret.
+//!
+//! `object_store` keeps its HTTP status to itself, so the status and the store's own error code are read
+//! from the error chain. URLs are never repeated: a signed one is a credential.
+
+use object_store::client::{HttpError, HttpErrorKind};
+
+use trinitylake_base::error::Error;
+
+/// The longest part of a store's own message that is repeated, in characters.
+const MAX_REASON_CHARS: usize = 300;
+
+/// Values that no message may hold.
+#[derive(Clone, Default)]
+pub(crate) struct Secrets(Vec<String>);
+
+impl Secrets {
+    /// Shorter values than this could not be told from ordinary text.
+    const MIN_LENGTH: usize = 4;
+
+    pub(crate) fn add(&mut self, secret: &str) {
+        // A key file is JSON: an error could quote a part of it.
+        if let Ok(json) = serde_json::from_str::<serde_json::Value>(secret) {
+            self.add_strings(&json);
+        }
+        // A shared access signature is a query: the signature is what must not show, in either spelling.
+        for pair in secret.split(['?', '&']) {
+            if let Some(signature) = pair.strip_prefix("sig=") {
+                self.add_one(signature);
+                self.add_one(&percent_encoding::percent_decode_str(signature).decode_utf8_lossy());
+            }
+        }
+        self.add_one(secret);
+    }
+
+    fn add_strings(&mut self, json: &serde_json::Value) {
+        match json {
+            serde_json::Value::String(text) => self.add_one(text),
+            serde_json::Value::Array(items) => items.iter().for_each(|item| self.add_strings(item)),
+            serde_json::Value::Object(fields) => fields.values().for_each(|field| self.add_strings(field)),
+            serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::Number(_) => {}
+        }
+    }
+
+    fn add_one(&mut self, secret: &str) {
+        if secret.len() >= Self::MIN_LENGTH {
+            self.0.push(secret.to_owned());
+            // The longest first, so that no rest of one stays when another is a part of it.
+            self.0.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        }
+    }
+
+    pub(crate) fn redact(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "***"))
+    }
+}
+
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Secrets({})", self.0.len())
+    }
+}
+
+/// What was asked of the store, for the message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    /// "read", "create", "list", …
+    pub(crate) verb: &'static str,
+    /// The full URI of the file or folder.
+    pub(crate) uri: &'a str,
+    /// Path relative to the root.
+    pub(crate) path: &'a str,
+}
+
+impl Request<'_> {
+    fn failed(&self, reason: &str) -> String {
+        format!("cannot {} {}: {reason}", self.verb, self.uri)
+    }
+
+    fn storage(&self, reason: &str, retryable: bool) -> Error {
+        Error::Storage { message: self.failed(reason), retryable }
+    }
+
+    fn refused(&self, reason: &str) -> Error {
+        Error::StorageRefused(self.failed(reason))
+    }
+
+    fn denied(&self, reason: &str) -> Error {
+        Error::PermissionDenied(self.failed(reason))
+    }
+
+    /// The kind and message for a failure of the local disk.
+    pub(crate) fn local_failure(&self, error: &std::io::Error) -> Error {
+        use std::io::ErrorKind;
+        match error.kind() {
+            // Whoever writes makes the folders first, so what is missing or no folder is not the file.
+            ErrorKind::NotFound
+            | ErrorKind::NotADirectory
+            | ErrorKind::AlreadyExists
+            | ErrorKind::IsADirectory
+                if matches!(self.verb, "create" | "write") =>
+            {
+                self.refused(&format!("a part of its path is missing or not a folder ({error})"))
+            }
+            ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory => {
+                Error::FileNotFound { path: self.path.to_owned() }
+            }
+            ErrorKind::PermissionDenied => self.denied("the file system denies permission"),
+            ErrorKind::ReadOnlyFilesystem => self.denied("the file system is mounted read-only"),
+            ErrorKind::StorageFull => self.refused("no space is left on the disk"),
+            ErrorKind::QuotaExceeded => self.refused("the disk quota is used up"),
+            ErrorKind::FileTooLarge => self.refused("the file system does not take files this large"),
+            ErrorKind::InvalidFilename => Error::InvalidLocation(
+                self.failed("a segment or the whole path is too long for the file system"),
+            ),
+            ErrorKind::Interrupted | ErrorKind::TimedOut | ErrorKind::StaleNetworkFileHandle => {
+                self.storage(&error.to_string(), true)
+            }
+            // Too many open files: EMFILE, ENFILE have no kind of their own.
+            _ if matches!(error.raw_os_error(), Some(23 | 24)) => {
+                self.storage("too many files are open", true)
+            }
+            _ => self.storage(&error.to_string(), false),
+        }
+    }
+
+    /// The kind and message for a failure of an object store.
+    pub(crate) fn store_failure(&self, error: &object_store::Error, secrets: &Secrets) -> Error {
+        use object_store::Error as Store;
+        let answer = Answer::of(error);
+        let reason = secrets.redact(&answer.reason(error));
+        match error {
+            // First of all: the other answers would be those of the credential service.
+            _ if answer.asked_for_credentials => self.denied(&format!(
+                "no credentials were found in the storage options or the environment, and the machine's own \
+                 credential service did not answer ({reason})"
+            )),
+            _ if answer.says_no_bucket() => self.refused(&format!("the bucket does not exist ({reason})")),
+            _ if answer.says_wrong_region() => self.refused(&format!(
+                "the bucket lies in another region; set the storage option `region` ({reason})"
+            )),
+            // A creation and a listing cannot miss a file: what is missing is the bucket.
+            _ if answer.status == Some(404) && matches!(self.verb, "create" | "write" | "list") => {
+                self.refused(&format!("the bucket does not exist ({reason})"))
+            }
+            Store::NotFound { .. } => Error::FileNotFound { path: self.path.to_owned() },
+            Store::InvalidPath { .. } => Error::InvalidLocation(self.failed(&reason)),
+            _ if answer.says_bad_credentials() || matches!(error, Store::Unauthenticated { .. }) => {
+                self.denied(&format!("the store refuses the credentials ({reason})"))
+            }
+            _ if answer.status == Some(403) || matches!(error, Store::PermissionDenied { .. }) => self
+                .denied(&format!(
+                    "the store denies permission ({reason}); some stores also answer so for a file that is \
+                     missing when the credentials may not list the bucket"
+                )),
+            Store::NotImplemented { .. } | Store::NotSupported { .. } => {
+                self.refused(&format!("the store cannot do that ({reason})"))
+            }
+            Store::UnknownConfigurationKey { key, .. } => Error::InvalidArgument(
+                self.failed(&format!("the storage option `{key}` does not fit the store")),
+            ),
+            _ => self.storage(&reason, answer.is_retryable()),
+        }
+    }
+}
+
+/// What an error chain tells about the answer that caused it.
+struct Answer {
+    status: Option<u16>,
+    /// The store's own code, such as `NoSuchBucket`, and its words.
+    code: Option<String>,
+    message: Option<String>,
+    transport: Option<HttpErrorKind>,
+    asked_for_credentials: bool,
+    /// The innermost error: the one that says what happened.
+    cause: String,
+}
+
+impl Answer {
+    fn of(error: &object_store::Error) -> Self {
+        let mut answer = Self {
+            status: None,
+            code: None,
+            message: None,
+            transport: None,
+            asked_for_credentials: false,
+            cause: String::new(),
+        };
+        let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+        while let Some(error) = next {
+            let text = error.to_string();
+            if let Some(http) = error.downcast_ref::<HttpError>() {
+                answer.transport = Some(http.kind());
+            }
+            answer.asked_for_credentials |= ["169.254.169.254", "metadata.google.internal", "169.254.170.2"]
+                .iter()
+                .any(|host| text.contains(host));
+            if let Some(rest) = text.strip_prefix("Server returned non-2xx status code: ") {
+                let (status, body) = rest.split_once(": ").unwrap_or((rest, ""));
+                answer.status = status.split(' ').next().and_then(|status| status.parse().ok());
+                answer.code = element(body, "Code");
+                answer.message = element(body, "Message");
+            } else if let Some(body) = text.strip_prefix("Server returned error response: ") {
+                answer.code = element(body, "Code");
+                answer.message = element(body, "Message");
+            }
+            answer.cause = text;
+            next = error.source();
+        }
+        answer
+    }
+
+    fn reason(&self, error: &object_store::Error) -> String {
+        let mut reason = match (&self.code, &self.message, self.status) {
+            (Some(code), Some(message), _) => format!("{code}: {message}"),
+            (Some(code), None, _) => code.clone(),
+            (None, _, Some(status)) => format!("status {status}"),
+            (None, _, None) => match error {
+                object_store::Error::NotFound { .. } => "not found".to_owned(),
+                _ => self.cause.clone(),
+            },
+        };
+        // A URL in somebody else's words may be a signed one.
+        while let Some(start) = reason.find("http://").or_else(|| reason.find("https://")) {
+            let end =
+                reason[start..].find([' ', '"', ')', '<']).map_or(reason.len(), |length| start + length);
+            reason.replace_range(start..end, "(URL)");
+        }
+        match reason.char_indices().nth(MAX_REASON_CHARS) {
+            Some((end, _)) => format!("{}…", &reason[..end]),
+            None => reason,
+        }
+    }
+
+    fn has_code(&self, codes: &[&str]) -> bool {
+        self.code.as_deref().is_some_and(|code| codes.contains(&code))
+    }
+
+    fn says_no_bucket(&self) -> bool {
+        self.has_code(&["NoSuchBucket", "ContainerNotFound", "FilesystemNotFound", "ContainerBeingDeleted"])
+    }
+
+    fn says_wrong_region(&self) -> bool {
+        self.has_code(&["PermanentRedirect", "TemporaryRedirect", "IllegalLocationConstraintException"])
+            || (self.has_code(&["AuthorizationHeaderMalformed"])
+                && self.message.as_deref().is_some_and(|message| message.contains("region")))
+            || matches!(self.status, Some(301 | 307))
+            || self.cause.contains("incorrectly configured region")
+    }
+
+    fn says_bad_credentials(&self) -> bool {
+        self.has_code(&["ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId"])
+            || self.status == Some(401)
+    }
+
+    fn is_retryable(&self) -> bool {
+        match (self.status, self.transport) {
+            (Some(status), _) => status >= 500 && status != 501 || matches!(status, 408 | 409 | 425 | 429),
+            // A body that broke off is worth another try; what cannot be understood is not.
+            (None, Some(kind)) => !matches!(kind, HttpErrorKind::Decode),
+            (None, None) => {
+                self.has_code(&["InternalError", "SlowDown", "ServiceUnavailable", "RequestTimeout"])
+            }
+        }
+    }
+}
+
+/// The text of the first XML element of that name.
+fn element(body: &str, name: &str) -> Option<String> {
+    let (_, rest) = body.split_once(&format!("<{name}>"))?;
+    let (text, _) = rest.split_once(&format!("</{name}>"))?;
+    Some(text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! A store that answers as slowly as a remote one, so that the cost of a design shows on a laptop.
+//!
+//! Waiting is done on tokio's clock: a test with paused time measures in virtual time.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::{FileInfo, PutOutcome, Storage};
+use trinitylake_base::error::Result;
+
+/// How long a store takes. Requests do not slow each other down.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Latency {
+    /// Every request that writes: create, hint, delete.
+    pub write: Duration,
+    /// Every request that reads: get, head, list, exists.
+    pub read: Duration,
+    /// Of one connection, in either direction.
+    pub bytes_per_second: u64,
+}
+
+impl Latency {
+    /// Amazon S3 Standard, from a machine in the same region.
+    pub const S3_STANDARD: Latency = Latency {
+        write: Duration::from_millis(60),
+        read: Duration::from_millis(20),
+        bytes_per_second: 90_000_000,
+    };
+
+    /// Amazon S3 Express One Zone, from a machine in the same zone.
+    pub const S3_EXPRESS: Latency = Latency {
+        write: Duration::from_millis(6),
+        read: Duration::from_millis(5),
+        bytes_per_second: 90_000_000,
+    };
+
+    fn transfer(&self, bytes: usize) -> Duration {
+        Duration::from_secs_f64(bytes as f64 / self.bytes_per_second.max(1) as f64)
+    }
+}
+
+/// A store behind a slow line.
+#[derive(Debug)]
+pub struct LatencyStorage {
+    inner: Arc<dyn Storage>,
+    latency: Latency,
+}
+
+impl LatencyStorage {
+    pub fn new(inner: Arc<dyn Storage>, latency: Latency) -> Self {
+        Self { inner, latency }
+    }
+
+    /// The time to the store and for what is sent; half of the request's own time.
+    async fn send(&self, request: Duration, bytes: usize) {
+        tokio::time::sleep(request / 2 + self.latency.transfer(bytes)).await;
+    }
+
+    /// The way back, which a failure takes as well.
+    async fn receive(&self, request: Duration, bytes: usize) {
+        tokio::time::sleep(request / 2 + self.latency.transfer(bytes)).await;
+    }
+}
+
+#[async_trait]
+impl Storage for LatencyStorage {
+    fn root(&self) -> &str {
+        self.inner.root()
+    }
+
+    async fn get(&self, path: &str) -> Result<Bytes> {
+        self.send(self.latency.read, 0).await;
+        let answer = self.inner.get(path).await;
+        self.receive(self.latency.read, answer.as_ref().map_or(0, Bytes::len)).await;
+        answer
+    }
+
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        self.send(self.latency.read, 0).await;
+        let answer = self.inner.get_range(path, range).await;
+        self.receive(self.latency.read, answer.as_ref().map_or(0, Bytes::len)).await;
+        answer
+    }
+
+    async fn head(&self, path: &str) -> Result<FileInfo> {
+        self.send(self.latency.read, 0).await;
+        let answer = self.inner.head(path).await;
+        self.receive(self.latency.read, 0).await;
+        answer
+    }
+
+    async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
+        self.send(self.latency.write, bytes.len()).await;
+        let answer = self.inner.put_if_absent(path, bytes).await;
+        self.receive(self.latency.write, 0).await;
+        answer
+    }
+
+    async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.send(self.latency.write, bytes.len()).await;
+        let answer = self.inner.put_hint(path, bytes).await;
+        self.receive(self.latency.write, 0).await;
+        answer
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        self.send(self.latency.read, 0).await;
+        let answer = self.inner.list(prefix).await;
+        self.receive(self.latency.read, 0).await;
+        answer
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        self.send(self.latency.write, 0).await;
+        let answer = self.inner.delete(path).await;
+        self.receive(self.latency.write, 0).await;
+        answer
+    }
+
+    async fn exists(&self, path: &str) -> Result<bool> {
+        self.send(self.latency.read, 0).await;
+        let answer = self.inner.exists(path).await;
+        self.receive(self.latency.read, 0).await;
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests;

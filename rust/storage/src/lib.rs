@@ -1,0 +1,160 @@
+//! The files below one root, and the little that TrinityLake asks of a store.
+//!
+//! Paths are relative to the root, UTF-8, read literally like object keys (format §2). Files are
+//! immutable; `put_if_absent` is the only operation on which correctness rests.
+
+#[cfg(any(test, feature = "testing"))]
+pub mod faulty;
+#[cfg(any(test, feature = "testing"))]
+pub mod latency;
+#[cfg(any(test, feature = "testing"))]
+pub mod memory_files;
+
+pub mod claim;
+pub mod counting;
+mod failure;
+pub mod local;
+pub mod object;
+pub mod options;
+pub mod probe;
+mod remote;
+pub mod retry;
+mod staging;
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::ops::Range;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use trinitylake_base::error::{Error, Result};
+use trinitylake_base::root_uri::{RootUri, Scheme, check_path};
+
+pub use counting::{Counters, CountingStorage};
+pub use local::LocalStorage;
+pub use object::ObjectStorage;
+pub use probe::probe;
+pub use retry::{RetryPolicy, RetryingStorage};
+
+/// What a conditional create found. An `Err` of `put_if_absent` says that the outcome is not known,
+/// unless its kind excludes that the file was written (permission, invalid location).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutOutcome {
+    Created,
+    AlreadyExists,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileInfo {
+    pub path: String,
+    pub size_bytes: u64,
+    /// The store's own clock.
+    pub modified_millis: u64,
+}
+
+#[async_trait]
+pub trait Storage: Send + Sync + Debug {
+    /// The root URI, canonical and with a `/` at its end: what every path is relative to.
+    fn root(&self) -> &str;
+    /// How requests to this store are repeated, by whoever repeats them.
+    fn retry_policy(&self) -> RetryPolicy {
+        RetryPolicy::default()
+    }
+    /// The whole file. `FileNotFound` if it is not there.
+    async fn get(&self, path: &str) -> Result<Bytes>;
+    /// The bytes of the range. An end behind the file is cut to the file; a start behind it, or behind
+    /// the end of the range, is an `InvalidArgument`.
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes>;
+    /// Size in bytes and modification time. `FileNotFound` if it is not there.
+    async fn head(&self, path: &str) -> Result<FileInfo>;
+    /// Creates the file or says that it exists; sent once, never retried by the client, since a
+    /// retry that finds its own first attempt cannot be told from a lost race. `AlreadyExists` is the
+    /// store's word and a question to those who race (format §8): a store may also answer so while
+    /// another creation of the same file is under way that then fails.
+    async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome>;
+    /// Creates a file with a name that nobody else can give. A reply that was lost is no harm: "exists" on
+    /// a later attempt means that an earlier one arrived.
+    async fn put_unique(&self, path: &str, bytes: Bytes) -> Result<()> {
+        match self.put_if_absent(path, bytes.clone()).await? {
+            PutOutcome::Created => Ok(()),
+            PutOutcome::AlreadyExists => retry::check_own(self, path, &bytes).await,
+        }
+    }
+    /// Replaces a file nobody relies on (the version hint): last write wins, not synced.
+    async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()>;
+    /// Files, sorted by path. Empty, or ending in `/`: every file below, at any depth. Anything else is
+    /// the start of a file name: the files directly in that folder whose names start with it, so that
+    /// `_0` finds the root node files without a walk through the lakehouse. A folder that does not
+    /// exist is empty.
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>>;
+    /// Removes the file; one that is absent already is fine.
+    async fn delete(&self, path: &str) -> Result<()>;
+    /// Whether the file is there.
+    async fn exists(&self, path: &str) -> Result<bool>;
+}
+
+/// What an acknowledged creation survives on a local disk. Object stores are always durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// A power loss: files and folders are synced.
+    #[default]
+    Fsync,
+    /// The death of the process, not of the machine.
+    None,
+}
+
+impl FromStr for Durability {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "fsync" => Ok(Self::Fsync),
+            "none" => Ok(Self::None),
+            _ => Err(Error::InvalidArgument(format!("durability is `fsync` or `none`, not `{name}`"))),
+        }
+    }
+}
+
+/// The store behind a root. Nothing is asked of it yet: a root that does not exist, or credentials that
+/// are wrong, show when the first file is used.
+pub fn open(
+    root: &RootUri,
+    storage_options: &HashMap<String, String>,
+    durability: Durability,
+) -> Result<Arc<dyn Storage>> {
+    let settings = options::resolve(root.scheme(), storage_options)?;
+    Ok(match root.scheme() {
+        Scheme::File => Arc::new(LocalStorage::new(root, durability)),
+        Scheme::Memory => Arc::new(ObjectStorage::memory(root)),
+        Scheme::S3 | Scheme::Gcs | Scheme::Azure => Arc::new(remote::connect(root, settings)?),
+    })
+}
+
+/// The range within a file of that size, as [`Storage::get_range`] defines it.
+fn checked_range(path: &str, range: Range<u64>, size_bytes: u64) -> Result<Range<u64>> {
+    let Range { start, end } = range;
+    if start > end || start > size_bytes {
+        return Err(Error::InvalidArgument(format!(
+            "{path}: the range {start}..{end} does not lie in the file, which has {size_bytes} bytes"
+        )));
+    }
+    Ok(start..end.min(size_bytes))
+}
+
+/// The folder (empty, or ending in `/`) and the start of a file name that a list prefix stands for.
+fn split_prefix(prefix: &str) -> Result<(&str, &str)> {
+    let (folder, name) = match prefix.rfind('/') {
+        Some(end) => prefix.split_at(end + 1),
+        None => ("", prefix),
+    };
+    if let Some(folder) = folder.strip_suffix('/') {
+        check_path(folder)?;
+    }
+    Ok((folder, name))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,573 @@
+//! A lakehouse in a folder of the local disk.
+//!
+//! Invariants:
+//! - A file appears under its name whole or not at all: it is written under a staging name in the same
+//!   folder and *linked* to its own name, which fails if the name is taken. A file system without hard
+//!   links is refused, because a rename would replace the other writer's commit.
+//! - With [`Durability::Fsync`], what [`Storage::put_if_absent`] created survives a power loss: the file
+//!   is synced before it is linked, its folder after, and so is every folder on the way to the root the
+//!   first time that this handle writes below it (another process may have made it a moment ago).
+//! - What could not be synced does not count: until a later sync of the same file's folders has succeeded,
+//!   this handle neither reads the file nor says that it exists, since nobody knows what a power loss leaves.
+//! - Nothing outside of the root is read or written through a symbolic link. Folders are checked once
+//!   per handle, files on every access: this stops a link that came with a copied lakehouse, not someone
+//!   who swaps folders while we run.
+//! - Listings show files only, never staging leftovers (`name#1`), symbolic links, or names that no path
+//!   can have (not UTF-8, control characters).
+
+use std::collections::HashSet;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::UNIX_EPOCH;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::failure::Request;
+use super::staging::{Staged, is_staging_name, refuses_hard_links};
+use super::{Durability, FileInfo, PutOutcome, Storage, checked_range, split_prefix};
+use trinitylake_base::error::{Error, Result};
+use trinitylake_base::root_uri::{RootUri, check_path};
+
+/// Folders that a handle remembers as checked; a set that is full starts anew.
+const MAX_KNOWN_FOLDERS: usize = 16_384;
+
+/// Up to here, writing without waiting for the disk is as quick as asking another thread to.
+const SMALL_FILE_SIZE_BYTES: usize = 64 << 10;
+
+/// Files below one folder.
+#[derive(Clone, Debug)]
+pub struct LocalStorage(Arc<Folder>);
+
+#[derive(Debug)]
+struct Folder {
+    root: RootUri,
+    path: PathBuf,
+    durability: Durability,
+    /// Where the root really is, known once it exists.
+    real_root: OnceLock<PathBuf>,
+    /// Relative folders that really lie below the root.
+    contained: Mutex<HashSet<String>>,
+    /// Relative folders whose entry in their parent is on disk.
+    durable: Mutex<HashSet<String>>,
+    /// Files that were created here, and whose folders could not be synced afterwards.
+    unsettled: Mutex<HashSet<String>>,
+    sync: FolderSync,
+}
+
+/// Syncs the entries of a folder; tests make it fail.
+#[derive(Clone)]
+struct FolderSync(Arc<SyncFolder>);
+
+type SyncFolder = dyn Fn(&Path) -> io::Result<()> + Send + Sync;
+
+impl std::fmt::Debug for FolderSync {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("FolderSync").finish_non_exhaustive()
+    }
+}
+
+impl LocalStorage {
+    /// A handle on the folder, which need not exist: the first file that is written creates it.
+    pub fn new(root: &RootUri, durability: Durability) -> Self {
+        Self::with_sync(root, durability, FolderSync(Arc::new(|folder| File::open(folder)?.sync_all())))
+    }
+
+    fn with_sync(root: &RootUri, durability: Durability, sync: FolderSync) -> Self {
+        Self(Arc::new(Folder {
+            root: root.clone(),
+            path: PathBuf::from(root.prefix()),
+            durability,
+            real_root: OnceLock::new(),
+            contained: Mutex::default(),
+            durable: Mutex::default(),
+            unsettled: Mutex::default(),
+            sync,
+        }))
+    }
+
+    /// Runs file work where it may block: what waits for the disk. The rest is over sooner than a thread
+    /// of the pool would have it, and is done by the caller.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Folder) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let folder = Arc::clone(&self.0);
+        match tokio::task::spawn_blocking(move || work(&folder)).await {
+            Ok(result) => result,
+            Err(error) => {
+                Err(Error::Storage { message: format!("a file task ended: {error}"), retryable: false })
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Storage for LocalStorage {
+    fn root(&self) -> &str {
+        self.0.root.as_str()
+    }
+
+    async fn get(&self, path: &str) -> Result<Bytes> {
+        if let Some(bytes) = self.0.get_cached(path)? {
+            return Ok(bytes);
+        }
+        let path = path.to_owned();
+        self.blocking(move |folder| folder.get(&path)).await
+    }
+
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        let path = path.to_owned();
+        self.blocking(move |folder| folder.get_range(&path, range)).await
+    }
+
+    async fn head(&self, path: &str) -> Result<FileInfo> {
+        self.0.head(path)
+    }
+
+    async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
+        if self.0.durability == Durability::None && bytes.len() <= SMALL_FILE_SIZE_BYTES {
+            return self.0.put_if_absent(path, &bytes);
+        }
+        let path = path.to_owned();
+        self.blocking(move |folder| folder.put_if_absent(&path, &bytes)).await
+    }
+
+    async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.0.put_hint(path, &bytes)
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        let (folder, _) = split_prefix(prefix)?;
+        if is_absent_folder(&self.0.path.join(folder)) {
+            return Ok(Vec::new());
+        }
+        let prefix = prefix.to_owned();
+        self.blocking(move |folder| folder.list(&prefix)).await
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        let path = path.to_owned();
+        self.blocking(move |folder| folder.delete(&path)).await
+    }
+
+    async fn exists(&self, path: &str) -> Result<bool> {
+        match self.head(path).await {
+            Ok(_) => Ok(true),
+            Err(Error::FileNotFound { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Folder {
+    fn get(&self, path: &str) -> Result<Bytes> {
+        let (file, _) = self.look_up(path, "read")?;
+        let bytes = fs::read(&file).map_err(|error| self.failure("read", path, &error))?;
+        Ok(bytes.into())
+    }
+
+    /// The file, if all of it is in memory.
+    fn get_cached(&self, path: &str) -> Result<Option<Bytes>> {
+        let (file, metadata) = self.look_up(path, "read")?;
+        let cached = File::open(&file).and_then(|file| read_cached(&file, metadata.len()));
+        Ok(cached.map_err(|error| self.failure("read", path, &error))?.map(Bytes::from))
+    }
+
+    fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        let (file, metadata) = self.look_up(path, "read")?;
+        let range = checked_range(path, range, metadata.len())?;
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        File::open(&file)
+            .and_then(|file| file.read_exact_at(&mut bytes, range.start))
+            .map_err(|error| self.failure("read", path, &error))?;
+        Ok(bytes.into())
+    }
+
+    fn head(&self, path: &str) -> Result<FileInfo> {
+        let (_, metadata) = self.look_up(path, "read")?;
+        Ok(file_info(path.to_owned(), &metadata))
+    }
+
+    fn put_if_absent(&self, path: &str, bytes: &[u8]) -> Result<PutOutcome> {
+        // As long as the file is not linked to its name, nothing was created, whatever fails.
+        let failure = |error: io::Error| match self.failure("create", path, &error) {
+            Error::Storage { message, retryable: false } => Error::StorageRefused(message),
+            error => error,
+        };
+        let (file, unsynced) = self.prepare(path)?;
+        if file.symlink_metadata().is_ok() {
+            self.settle(path)?;
+            return Ok(PutOutcome::AlreadyExists);
+        }
+        let (staged, unsynced) = match Staged::write(&file, bytes, self.durability) {
+            Ok(staged) => (staged, unsynced),
+            // Somebody removed a folder that this handle knew: make it again.
+            Err(error) if is_absent(&error) => {
+                self.forget_folders();
+                let (_, unsynced) = self.prepare(path)?;
+                (Staged::write(&file, bytes, self.durability).map_err(failure)?, unsynced)
+            }
+            Err(error) => return Err(failure(error)),
+        };
+        let outcome = match fs::hard_link(&staged.path, &file) {
+            Ok(()) => PutOutcome::Created,
+            // A network file system may repeat a link whose reply was lost and then report its own work
+            // as an error: only the file says whether it is ours.
+            Err(_) if staged.is_same_file(&file) => PutOutcome::Created,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => PutOutcome::AlreadyExists,
+            Err(error) if refuses_hard_links(&error) => {
+                let message = format!(
+                    "cannot create {}: the file system has no hard links ({error}), without which two writers \
+                     could both believe that they created the same version; put the lakehouse on another disk",
+                    self.root.join(path)
+                );
+                return Err(Error::StorageRefused(message));
+            }
+            Err(error) => match self.failure("create", path, &error) {
+                refusal if refusal.is_refusal() => return Err(refusal),
+                // A network file system may still do it.
+                error => return Err(Error::Storage { message: error.to_string(), retryable: true }),
+            },
+        };
+        drop(staged);
+        if outcome == PutOutcome::Created
+            && self.durability == Durability::Fsync
+            && let Err(error) = self.sync_entries(path, &file, &unsynced)
+        {
+            self.remember(&self.unsettled, path);
+            return Err(self.not_settled(path, &error));
+        }
+        Ok(outcome)
+    }
+
+    /// Makes the entry of a file last, and those of the folders above it that are not known to be on disk.
+    fn sync_entries(&self, path: &str, file: &Path, unsynced: &[PathBuf]) -> io::Result<()> {
+        if let Some(folder) = file.parent() {
+            (self.sync.0)(folder)?;
+        }
+        self.sync_folders(parent(path), unsynced)
+    }
+
+    /// Syncs what an earlier creation of this file could not. Until that succeeds, the file is neither there
+    /// nor absent.
+    fn settle(&self, path: &str) -> Result<()> {
+        if !self.is_known(&self.unsettled, path) {
+            return Ok(());
+        }
+        let (file, unsynced) = self.prepare(path)?;
+        // A system may forget what it could not write, and call the folder clean: another entry in it, which
+        // comes and goes, has it written again.
+        Staged::write(&file, &[], self.durability)
+            .map(drop)
+            .and_then(|()| self.sync_entries(path, &file, &unsynced))
+            .map_err(|error| self.not_settled(path, &error))?;
+        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
+        Ok(())
+    }
+
+    /// No kind of error that excludes that the file is there, or that it is not.
+    fn not_settled(&self, path: &str, error: &io::Error) -> Error {
+        let message = format!(
+            "cannot sync the folder of {}: {error}; whether the file survives a power loss is not known",
+            self.root.join(path)
+        );
+        Error::Storage { message, retryable: true }
+    }
+
+    /// In place: who reads a torn hint ignores it, and a rename would cost more than the whole commit.
+    fn put_hint(&self, path: &str, bytes: &[u8]) -> Result<()> {
+        let (file, _) = self.prepare(path)?;
+        let written = match overwrite(&file, bytes) {
+            Err(error) if is_absent(&error) => {
+                self.forget_folders();
+                self.prepare(path)?;
+                overwrite(&file, bytes)
+            }
+            written => written,
+        };
+        written.map_err(|error| self.failure("write", path, &error))
+    }
+
+    fn delete(&self, path: &str) -> Result<()> {
+        check_path(path)?;
+        let file = self.path.join(path);
+        match self.check_contained(parent(path), "delete") {
+            Err(Error::FileNotFound { .. }) => return Ok(()),
+            checked => checked?,
+        }
+        match fs::remove_file(&file) {
+            Ok(()) => Ok(()),
+            // A folder of that name is no file; some systems answer EPERM instead of EISDIR.
+            Err(_) if file.is_dir() => Ok(()),
+            Err(error) => match self.failure("delete", path, &error) {
+                Error::FileNotFound { .. } => Ok(()),
+                error => Err(error),
+            },
+        }
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        let (folder, name) = split_prefix(prefix)?;
+        let start = folder.trim_end_matches('/');
+        let mut files = Vec::new();
+        match self.check_contained(start, "list") {
+            Err(Error::FileNotFound { .. }) => return Ok(files),
+            checked => checked?,
+        }
+        let mut pending = vec![folder.to_owned()];
+        while let Some(folder) = pending.pop() {
+            let failure = |error: io::Error| self.failure("list", &folder, &error);
+            let entries = match fs::read_dir(self.path.join(&folder)) {
+                Err(error) if is_absent(&error) => continue,
+                entries => entries.map_err(failure)?,
+            };
+            for entry in entries {
+                let entry = entry.map_err(failure)?;
+                let os_name = entry.file_name();
+                let Some(entry_name) = os_name.to_str() else { continue };
+                if !entry_name.starts_with(name)
+                    || is_staging_name(entry_name)
+                    || check_path(entry_name).is_err()
+                {
+                    continue;
+                }
+                let kind = entry.file_type().map_err(failure)?;
+                let path = format!("{folder}{entry_name}");
+                if kind.is_dir() && name.is_empty() {
+                    pending.push(path + "/");
+                } else if kind.is_file() {
+                    match entry.metadata() {
+                        Ok(metadata) => files.push(file_info(path, &metadata)),
+                        // Deleted since the folder was read.
+                        Err(error) if is_absent(&error) => {}
+                        Err(error) => return Err(failure(error)),
+                    }
+                }
+            }
+        }
+        files.sort_unstable_by(|left, right| left.path.cmp(&right.path));
+        Ok(files)
+    }
+
+    /// Where a file that is to be read really is, and what it is. Anything that is not a regular file is
+    /// not there: a pipe would block, a device would never end.
+    fn look_up(&self, path: &str, verb: &'static str) -> Result<(PathBuf, Metadata)> {
+        check_path(path)?;
+        self.settle(path)?;
+        self.check_contained(parent(path), verb).map_err(|error| match error {
+            Error::FileNotFound { .. } => Error::FileNotFound { path: path.to_owned() },
+            error => error,
+        })?;
+        let failure = |error: io::Error| self.failure(verb, path, &error);
+        let mut file = self.path.join(path);
+        let mut metadata = file.symlink_metadata().map_err(failure)?;
+        if metadata.is_symlink() {
+            file = file.canonicalize().map_err(failure)?;
+            if !file.starts_with(self.real_root(verb)?) {
+                return Err(self.leads_out(path));
+            }
+            metadata = file.metadata().map_err(failure)?;
+        }
+        if !metadata.is_file() {
+            return Err(Error::FileNotFound { path: path.to_owned() });
+        }
+        Ok((file, metadata))
+    }
+
+    /// Makes the folders of a file that is to be written. Says where the file goes, and which folders have
+    /// entries that are not known to be on disk.
+    fn prepare(&self, path: &str) -> Result<(PathBuf, Vec<PathBuf>)> {
+        check_path(path)?;
+        let (folder, name) = (parent(path), path.rsplit('/').next().unwrap_or(path));
+        if is_staging_name(name) {
+            return Err(Error::InvalidLocation(format!(
+                "`{path}` cannot be written: names that end in `#` and digits mark unfinished files"
+            )));
+        }
+        let mut unsynced = Vec::new();
+        let known = match self.durability {
+            Durability::Fsync => &self.durable,
+            Durability::None => &self.contained,
+        };
+        if !self.is_known(known, folder) {
+            self.check_existing_ancestor(folder)?;
+            match self.durability {
+                Durability::Fsync => self.make_folders(folder, &mut unsynced),
+                Durability::None => fs::create_dir_all(self.path.join(folder)),
+            }
+            .map_err(|error| self.failure("create", path, &error))?;
+            self.check_contained(folder, "create")?;
+        }
+        Ok((self.path.join(path), unsynced))
+    }
+
+    /// No folder is made behind a link that leads out: checks the deepest folder that exists.
+    fn check_existing_ancestor(&self, folder: &str) -> Result<()> {
+        match self.check_contained(folder, "read") {
+            Err(Error::FileNotFound { .. }) if folder.is_empty() => Ok(()),
+            Err(Error::FileNotFound { .. }) => self.check_existing_ancestor(parent(folder)),
+            checked => checked,
+        }
+    }
+
+    /// Creates a folder and the folders above it, and names the parents of all whose entries are not known
+    /// to be on disk, deepest first.
+    fn make_folders(&self, folder: &str, unsynced: &mut Vec<PathBuf>) -> io::Result<()> {
+        if self.is_known(&self.durable, folder) {
+            return Ok(());
+        }
+        let full = self.path.join(folder);
+        if folder.is_empty() {
+            // The folders above the root are the user's, but those that we create must last as well.
+            let missing = full.ancestors().take_while(|ancestor| !ancestor.exists());
+            unsynced.extend(missing.filter_map(Path::parent).map(Path::to_path_buf));
+            return fs::create_dir_all(&full);
+        }
+        let above = unsynced.len();
+        self.make_folders(parent(folder), unsynced)?;
+        unsynced.insert(above, full.parent().unwrap_or(&full).to_path_buf());
+        match fs::create_dir(&full) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Syncs the entries of folders, all at once and after the file: the first sync that follows a change
+    /// makes a file system write it all, and the others find little to do.
+    fn sync_folders(&self, folder: &str, unsynced: &[PathBuf]) -> io::Result<()> {
+        if unsynced.is_empty() {
+            return Ok(());
+        }
+        unsynced.iter().try_for_each(|parent| (self.sync.0)(parent))?;
+        let mut folder = folder;
+        loop {
+            self.remember(&self.durable, folder);
+            if folder.is_empty() {
+                return Ok(());
+            }
+            folder = parent(folder);
+        }
+    }
+
+    /// Refuses a folder that a symbolic link takes out of the root. Below a folder that is contained, a real
+    /// folder is; only a link needs to be followed.
+    fn check_contained(&self, folder: &str, verb: &'static str) -> Result<()> {
+        if self.is_known(&self.contained, folder) {
+            return Ok(());
+        }
+        let full = self.path.join(folder);
+        let failure = |error: io::Error| self.failure(verb, folder, &error);
+        let is_link = folder.is_empty() || {
+            self.check_contained(parent(folder), verb)?;
+            full.symlink_metadata().map_err(failure)?.is_symlink()
+        };
+        if is_link && !full.canonicalize().map_err(failure)?.starts_with(self.real_root(verb)?) {
+            return Err(self.leads_out(folder));
+        }
+        self.remember(&self.contained, folder);
+        Ok(())
+    }
+
+    fn real_root(&self, verb: &'static str) -> Result<&Path> {
+        if let Some(real) = self.real_root.get() {
+            return Ok(real);
+        }
+        let real = self.path.canonicalize().map_err(|error| self.failure(verb, "", &error))?;
+        Ok(self.real_root.get_or_init(|| real))
+    }
+
+    fn leads_out(&self, path: &str) -> Error {
+        Error::InvalidLocation(format!(
+            "{}: a symbolic link leads out of the lakehouse; nothing outside of the root is read or written",
+            self.root.join(path)
+        ))
+    }
+
+    fn is_known(&self, folders: &Mutex<HashSet<String>>, folder: &str) -> bool {
+        folders.lock().unwrap_or_else(PoisonError::into_inner).contains(folder)
+    }
+
+    fn remember(&self, folders: &Mutex<HashSet<String>>, folder: &str) {
+        let mut folders = folders.lock().unwrap_or_else(PoisonError::into_inner);
+        if folders.len() >= MAX_KNOWN_FOLDERS {
+            folders.clear();
+        }
+        folders.insert(folder.to_owned());
+    }
+
+    fn forget_folders(&self) {
+        for folders in [&self.contained, &self.durable] {
+            folders.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+    }
+
+    fn failure(&self, verb: &'static str, path: &str, error: &io::Error) -> Error {
+        Request { verb, uri: &self.root.join(path), path }.local_failure(error)
+    }
+}
+
+/// Reads a file if that needs no disk.
+#[cfg(target_os = "linux")]
+fn read_cached(file: &File, size_bytes: u64) -> io::Result<Option<Vec<u8>>> {
+    use rustix::io::{Errno, ReadWriteFlags, preadv2};
+    let mut bytes = vec![0; size_bytes as usize];
+    let mut read = 0;
+    while read < bytes.len() {
+        let rest = &mut [io::IoSliceMut::new(&mut bytes[read..])];
+        match preadv2(file, rest, read as u64, ReadWriteFlags::NOWAIT) {
+            // Shorter than it was: whoever reads it properly will say so.
+            Ok(0) => return Ok(None),
+            Ok(n) => read += n,
+            Err(Errno::INTR) => {}
+            // Not in memory, or a file system that cannot tell.
+            Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Some(bytes))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn read_cached(_: &File, _: u64) -> io::Result<Option<Vec<u8>>> {
+    Ok(None)
+}
+
+fn overwrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if path.symlink_metadata().is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    file.write_all_at(bytes, 0)?;
+    if file.metadata()?.len() != bytes.len() as u64 {
+        file.set_len(bytes.len() as u64)?;
+    }
+    Ok(())
+}
+
+fn is_absent_folder(folder: &Path) -> bool {
+    matches!(folder.symlink_metadata(), Err(error) if is_absent(&error))
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// The folder of a relative path; empty for the root.
+fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
+fn file_info(path: String, metadata: &Metadata) -> FileInfo {
+    // A file from before 1970 has a broken clock behind it; 0 keeps it old.
+    let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let modified_millis = modified.map_or(0, |elapsed| elapsed.as_millis() as u64);
+    FileInfo { path, size_bytes: metadata.len(), modified_millis }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,330 @@
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::claim::{Claim, claim};
+use crate::{open, tests::local};
+
+fn storage(folder: &TempDir) -> Arc<dyn Storage> {
+    local(folder.path(), Durability::None)
+}
+
+async fn create(storage: &dyn Storage, path: &str) -> Result<PutOutcome> {
+    storage.put_if_absent(path, Bytes::from_static(b"content")).await
+}
+
+async fn paths(storage: &dyn Storage) -> Vec<String> {
+    storage.list("").await.unwrap().into_iter().map(|file| file.path).collect()
+}
+
+#[tokio::test]
+async fn a_root_that_does_not_exist_is_empty_until_the_first_file() {
+    for durability in [Durability::Fsync, Durability::None] {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("not/yet");
+        let storage = local(&root, durability);
+        assert_eq!(storage.list("").await.unwrap(), []);
+        assert!(storage.get("file").await.unwrap_err().is_file_not_found());
+        storage.delete("file").await.unwrap();
+        assert!(!root.exists(), "reading made the folder");
+        create(&*storage, "a/file").await.unwrap();
+        assert_eq!(paths(&*storage).await, ["a/file"]);
+    }
+}
+
+/// Failure mode 30: what writers left behind is neither shown nor in the way, nor taken for a file.
+#[tokio::test]
+async fn staging_leftovers_are_hidden_and_harmless() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = storage(&folder);
+    for name in ["_001.arrow#1", "_001.arrow#2", "_staged#1000000001", "a#b#7"] {
+        fs::write(folder.path().join(name), "half a fi").unwrap();
+    }
+    // Every name that this process would stage under next is taken.
+    for number in 0..300 {
+        fs::write(folder.path().join(format!("_staged#{}{number:09}", std::process::id())), "").unwrap();
+    }
+    assert_eq!(create(&*storage, "_001.arrow").await.unwrap(), PutOutcome::Created);
+    storage.put_hint("hint", Bytes::new()).await.unwrap();
+    assert_eq!(paths(&*storage).await, ["_001.arrow", "hint"]);
+    assert_eq!(storage.list("_").await.unwrap().len(), 1);
+    for path in ["file#1", "a/b#22"] {
+        assert!(matches!(create(&*storage, path).await, Err(Error::InvalidLocation(_))), "{path}");
+    }
+    for path in ["file#", "file#1a", "#1/file", "t#1.arrow"] {
+        create(&*storage, path).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_left_behind_by_writers_that_lose() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = storage(&folder);
+    for _ in 0..3 {
+        create(&*storage, "file").await.unwrap();
+        storage.put_hint("hint", Bytes::new()).await.unwrap();
+    }
+    let names = fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(names, 2);
+}
+
+/// Failure mode 42: neither a file nor a folder behind a link out of the root is read, written, listed
+/// or deleted.
+#[tokio::test]
+async fn a_link_out_of_the_root_leads_nowhere() {
+    for durability in [Durability::Fsync, Durability::None] {
+        let outside = tempfile::tempdir().unwrap();
+        fs::create_dir(outside.path().join("folder")).unwrap();
+        fs::write(outside.path().join("secret"), "secret").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        symlink(outside.path(), folder.path().join("out")).unwrap();
+        symlink(outside.path().join("secret"), folder.path().join("file")).unwrap();
+        symlink("../../../../../../../../etc", folder.path().join("relative")).unwrap();
+        let storage = local(folder.path(), durability);
+        for path in ["out/secret", "file", "relative/passwd"] {
+            let refused = |error: Error| {
+                let Error::InvalidLocation(message) = error else { panic!("{path} {error:?}") };
+                assert!(message.contains("leads out of the lakehouse"), "{message}");
+            };
+            refused(storage.get(path).await.unwrap_err());
+            refused(storage.get_range(path, 0..1).await.unwrap_err());
+            refused(storage.head(path).await.unwrap_err());
+        }
+        for path in ["out/new", "out/folder/new", "out/new/new"] {
+            assert!(matches!(create(&*storage, path).await, Err(Error::InvalidLocation(_))), "{path}");
+            assert!(
+                matches!(storage.put_hint(path, Bytes::new()).await, Err(Error::InvalidLocation(_))),
+                "{path}"
+            );
+        }
+        assert!(matches!(storage.delete("out/secret").await, Err(Error::InvalidLocation(_))));
+        assert!(matches!(storage.list("out/").await, Err(Error::InvalidLocation(_))));
+        assert_eq!(paths(&*storage).await, [""; 0]);
+        // Deleting the link itself is fine, and leaves what it points to.
+        storage.delete("file").await.unwrap();
+        assert_eq!(fs::read_to_string(outside.path().join("secret")).unwrap(), "secret");
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_link_within_the_root_is_followed_but_not_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = storage(&folder);
+    create(&*storage, "a/file").await.unwrap();
+    symlink("a/file", folder.path().join("link")).unwrap();
+    symlink("a", folder.path().join("b")).unwrap();
+    symlink("absent", folder.path().join("dangling")).unwrap();
+    symlink(".", folder.path().join("loop")).unwrap();
+    for path in ["link", "b/file", "loop/loop/a/file"] {
+        assert_eq!(storage.get(path).await.unwrap(), "content", "{path}");
+    }
+    assert!(!storage.exists("dangling").await.unwrap());
+    assert_eq!(create(&*storage, "dangling").await.unwrap(), PutOutcome::AlreadyExists);
+    assert_eq!(paths(&*storage).await, ["a/file"]);
+}
+
+#[tokio::test]
+async fn a_root_may_itself_be_a_link() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("real")).unwrap();
+    symlink("real", folder.path().join("lake")).unwrap();
+    let storage = local(&folder.path().join("lake"), Durability::Fsync);
+    create(&*storage, "a/file").await.unwrap();
+    assert_eq!(paths(&*storage).await, ["a/file"]);
+    assert!(folder.path().join("real/a/file").exists());
+}
+
+#[tokio::test]
+async fn what_is_no_regular_file_is_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = storage(&folder);
+    fs::create_dir(folder.path().join("folder")).unwrap();
+    // Reading a pipe that nobody writes to would block for ever.
+    let made = std::process::Command::new("mkfifo").arg(folder.path().join("pipe")).status().unwrap();
+    assert!(made.success());
+    for path in ["folder", "pipe"] {
+        assert!(storage.get(path).await.unwrap_err().is_file_not_found(), "{path}");
+        assert!(!storage.exists(path).await.unwrap(), "{path}");
+        assert_eq!(create(&*storage, path).await.unwrap(), PutOutcome::AlreadyExists, "{path}");
+    }
+    storage.delete("folder").await.unwrap();
+    assert!(folder.path().join("folder").exists());
+    assert_eq!(paths(&*storage).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn names_that_no_path_can_have_do_not_spoil_a_listing() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in [&b"not utf-8 \xff"[..], b"line\nbreak", b"\x7f"] {
+        let name = std::ffi::OsStr::from_bytes(name);
+        fs::write(folder.path().join(name), "").unwrap();
+        fs::create_dir(folder.path().join(name).with_extension("folder")).unwrap();
+    }
+    let storage = storage(&folder);
+    create(&*storage, "file").await.unwrap();
+    assert_eq!(paths(&*storage).await, ["file"]);
+}
+
+/// Failure mode 39.
+#[tokio::test]
+async fn a_segment_of_255_bytes_is_the_longest() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = storage(&folder);
+    let longest = "x".repeat(255);
+    create(&*storage, &longest).await.unwrap();
+    create(&*storage, &format!("a/{longest}")).await.unwrap();
+    storage.put_hint(&longest, Bytes::new()).await.unwrap();
+    let too_long = "x".repeat(256);
+    for path in [too_long.clone(), format!("{too_long}/file")] {
+        for error in [
+            create(&*storage, &path).await.unwrap_err(),
+            storage.get(&path).await.unwrap_err(),
+            storage.delete(&path).await.unwrap_err(),
+        ] {
+            let Error::InvalidLocation(message) = error else { panic!("{error:?}") };
+            assert!(message.contains("too long"), "{message}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_in_place_of_a_folder_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("file"), "").unwrap();
+    for (root, path) in [(folder.path().to_owned(), "file/below"), (folder.path().join("file"), "below")] {
+        for durability in [Durability::Fsync, Durability::None] {
+            let storage = local(&root, durability);
+            for error in [
+                create(&*storage, path).await.unwrap_err(),
+                storage.put_hint(path, Bytes::new()).await.unwrap_err(),
+            ] {
+                let Error::StorageRefused(message) = error else { panic!("{error:?}") };
+                assert!(message.contains("not a folder") && message.contains("file/below"), "{message}");
+            }
+            assert!(storage.get(path).await.unwrap_err().is_file_not_found());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_folder_that_somebody_removed_is_made_again() {
+    for durability in [Durability::Fsync, Durability::None] {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = local(folder.path(), durability);
+        create(&*storage, "a/b/one").await.unwrap();
+        fs::remove_dir_all(folder.path().join("a")).unwrap();
+        create(&*storage, "a/b/two").await.unwrap();
+        fs::remove_dir_all(folder.path().join("a")).unwrap();
+        storage.put_hint("a/b/three", Bytes::new()).await.unwrap();
+        assert_eq!(paths(&*storage).await, ["a/b/three"]);
+    }
+}
+
+/// Failure mode 28: the link was made, but the reply said otherwise; the file itself tells.
+#[test]
+fn a_link_that_was_made_is_recognised() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    let staged = Staged::write(&file, b"ours", Durability::None).unwrap();
+    assert!(!staged.is_same_file(&file));
+    fs::write(&file, "theirs").unwrap();
+    assert!(!staged.is_same_file(&file));
+    fs::remove_file(&file).unwrap();
+    fs::hard_link(&staged.path, &file).unwrap();
+    assert!(staged.is_same_file(&file));
+}
+
+/// Failure mode 29: EPERM is how Linux says that FAT has no hard links.
+#[test]
+fn a_disk_without_hard_links_is_recognised() {
+    for (code, refuses) in
+        [(1, true), (95, true), (31, true), (18, true), (17, false), (28, false), (2, false)]
+    {
+        assert_eq!(refuses_hard_links(&io::Error::from_raw_os_error(code)), refuses, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_handle_works_from_many_threads_and_runtimes() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = RootUri::parse(folder.path().to_str().unwrap()).unwrap();
+    let storage = open(&root, &HashMap::new(), Durability::Fsync).unwrap();
+    let threads: Vec<_> = (0..4)
+        .map(|thread| {
+            let storage = storage.clone();
+            std::thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                for file in 0..10 {
+                    // The same new folders from all threads at once.
+                    let path = format!("{file}/a/b/{thread}");
+                    runtime.block_on(create(&*storage, &path)).unwrap();
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(paths(&*storage).await.len(), 40);
+}
+
+/// A disk whose folders cannot be synced as often as that.
+fn with_failing_syncs(folder: &Path, failures: usize) -> (LocalStorage, Arc<AtomicUsize>) {
+    let left = Arc::new(AtomicUsize::new(failures));
+    let counted = left.clone();
+    let sync = move |folder: &Path| {
+        let is_left = |left: usize| left.checked_sub(1);
+        match counted.fetch_update(Ordering::SeqCst, Ordering::SeqCst, is_left) {
+            Ok(_) => Err(io::Error::from_raw_os_error(5)),
+            Err(_) => File::open(folder)?.sync_all(),
+        }
+    };
+    let root = RootUri::parse(folder.to_str().unwrap()).unwrap();
+    (LocalStorage::with_sync(&root, Durability::Fsync, FolderSync(Arc::new(sync))), left)
+}
+
+async fn claim_slot(storage: &LocalStorage) -> Claim {
+    let environment = trinitylake_base::environment::testing::TestEnvironment::seeded(1);
+    claim(storage, environment.as_ref(), "_slot", Bytes::from_static(b"mine"), 30_000).await
+}
+
+/// The disk answered EIO when the folder was synced after a root had been linked. The writer read the root
+/// back, found its own bytes, and said "committed"; a power loss then took the version.
+#[tokio::test]
+async fn mode_46_what_could_not_be_synced_is_not_committed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (storage, left) = with_failing_syncs(folder.path(), usize::MAX);
+    let answer = claim_slot(&storage).await;
+    assert!(matches!(answer, Claim::Unknown(Error::CommitStateUnknown(_))), "{answer:?}");
+    assert!(left.load(Ordering::SeqCst) < usize::MAX - 3, "it was tried again");
+    for doubtful in [storage.get("_slot").await.map(drop), storage.head("_slot").await.map(drop)] {
+        assert!(matches!(doubtful, Err(Error::Storage { retryable: true, .. })), "{doubtful:?}");
+    }
+    // Others read what is there, and so does a new handle: a commit on top of it syncs the same folder.
+    let (other, _) = with_failing_syncs(folder.path(), 0);
+    assert_eq!(other.get("_slot").await.unwrap(), "mine");
+}
+
+#[tokio::test]
+async fn a_sync_that_succeeds_later_settles_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (storage, left) = with_failing_syncs(folder.path(), 2);
+    assert!(matches!(claim_slot(&storage).await, Claim::Won { sent_once: false }));
+    assert_eq!(left.load(Ordering::SeqCst), 0);
+    assert_eq!(storage.get("_slot").await.unwrap(), "mine");
+    assert_eq!(storage.list("").await.unwrap().len(), 1, "nothing else was left");
+}
+
+#[tokio::test]
+async fn a_file_below_new_folders_is_settled_with_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let (storage, left) = with_failing_syncs(folder.path(), 1);
+    storage.put_if_absent("a/b/file", Bytes::from_static(b"x")).await.unwrap_err();
+    assert_eq!(left.load(Ordering::SeqCst), 0);
+    let again = storage.put_if_absent("a/b/file", Bytes::from_static(b"x")).await.unwrap();
+    assert_eq!(again, PutOutcome::AlreadyExists, "after it was synced");
+    assert!(storage.0.is_known(&storage.0.durable, "a/b"), "and the folders above it");
+}

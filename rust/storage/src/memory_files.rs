@@ -1,0 +1,113 @@
+//! A store in memory for tests of the layers above: files can be looked at, copied and damaged.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use trinitylake_base::error::{Error, Result};
+
+use crate::{FileInfo, PutOutcome, Storage};
+
+/// A store in memory that is gone when it is dropped, and may be copied as it stands.
+#[derive(Debug, Default)]
+pub struct MemoryFiles {
+    files: Mutex<BTreeMap<String, (Bytes, u64)>>,
+    /// Files that were written so far. Each is [`STEP_MILLIS`] younger than the one before.
+    written: AtomicU64,
+}
+
+const STEP_MILLIS: u64 = 10_000;
+
+impl MemoryFiles {
+    pub fn shared() -> Arc<MemoryFiles> {
+        Arc::new(MemoryFiles::default())
+    }
+
+    /// The same files in a store of their own.
+    pub fn copy(&self) -> Arc<MemoryFiles> {
+        Arc::new(MemoryFiles {
+            files: Mutex::new(self.files().clone()),
+            written: AtomicU64::new(self.written.load(Ordering::SeqCst)),
+        })
+    }
+
+    pub fn paths(&self) -> Vec<String> {
+        self.files().keys().cloned().collect()
+    }
+
+    pub fn has(&self, path: &str) -> bool {
+        self.files().contains_key(path)
+    }
+
+    /// Puts a file there, whatever was there before.
+    pub fn overwrite(&self, path: &str, bytes: impl Into<Bytes>) {
+        self.files().insert(path.to_string(), (bytes.into(), self.tick()));
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<String, (Bytes, u64)>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tick(&self) -> u64 {
+        self.written.fetch_add(1, Ordering::SeqCst) * STEP_MILLIS
+    }
+}
+
+#[async_trait]
+impl Storage for MemoryFiles {
+    fn root(&self) -> &str {
+        "memory://files/"
+    }
+
+    async fn get(&self, path: &str) -> Result<Bytes> {
+        let missing = || Error::FileNotFound { path: path.to_string() };
+        self.files().get(path).map(|(bytes, _)| bytes.clone()).ok_or_else(missing)
+    }
+
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        Ok(self.get(path).await?.slice(range.start as usize..range.end as usize))
+    }
+
+    async fn head(&self, path: &str) -> Result<FileInfo> {
+        let missing = || Error::FileNotFound { path: path.to_string() };
+        let (bytes, modified_millis) = self.files().get(path).cloned().ok_or_else(missing)?;
+        Ok(FileInfo { path: path.to_string(), size_bytes: bytes.len() as u64, modified_millis })
+    }
+
+    async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
+        let mut files = self.files();
+        if files.contains_key(path) {
+            return Ok(PutOutcome::AlreadyExists);
+        }
+        files.insert(path.to_string(), (bytes, self.tick()));
+        Ok(PutOutcome::Created)
+    }
+
+    async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.overwrite(path, bytes);
+        Ok(())
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        let files = self.files();
+        let below = files.iter().filter(|(path, _)| path.starts_with(prefix));
+        let info = |(path, (bytes, modified_millis)): (&String, &(Bytes, u64))| FileInfo {
+            path: path.clone(),
+            size_bytes: bytes.len() as u64,
+            modified_millis: *modified_millis,
+        };
+        Ok(below.map(info).collect())
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        self.files().remove(path);
+        Ok(())
+    }
+
+    async fn exists(&self, path: &str) -> Result<bool> {
+        Ok(self.has(path))
+    }
+}

@@ -1,0 +1,196 @@
+//! A lakehouse in an object store: S3, Google Cloud Storage, Azure, or the memory of this process.
+//!
+//! The client sends each request once. What is sent again, and when, is decided above, for every store alike
+//! (`retry`).
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::TryStreamExt;
+use object_store::memory::InMemory;
+use object_store::path::Path as Key;
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
+
+use super::failure::{Request, Secrets};
+use super::{FileInfo, PutOutcome, RetryPolicy, Storage, checked_range, split_prefix};
+use trinitylake_base::error::{Error, Result};
+use trinitylake_base::root_uri::{RootUri, check_path};
+
+/// Files below a prefix of one bucket.
+pub struct ObjectStorage {
+    root: RootUri,
+    /// Never retries.
+    store: Arc<dyn ObjectStore>,
+    retry_policy: RetryPolicy,
+    secrets: Secrets,
+}
+
+/// The clients would print their credentials.
+impl std::fmt::Debug for ObjectStorage {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("ObjectStorage").field("root", &self.root.as_str()).finish_non_exhaustive()
+    }
+}
+
+impl ObjectStorage {
+    /// The memory of that name. All handles of one name in this process share their files, which stay
+    /// until the process ends.
+    pub fn memory(root: &RootUri) -> Self {
+        static MEMORIES: LazyLock<Mutex<HashMap<String, Arc<InMemory>>>> = LazyLock::new(Mutex::default);
+        let mut memories = MEMORIES.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = memories.entry(root.bucket().to_owned()).or_default().clone();
+        Self {
+            root: root.clone(),
+            store: memory,
+            retry_policy: RetryPolicy::default(),
+            secrets: Secrets::default(),
+        }
+    }
+
+    pub(crate) fn remote(
+        root: &RootUri,
+        store: Arc<dyn ObjectStore>,
+        retry_policy: RetryPolicy,
+        secrets: Secrets,
+    ) -> Self {
+        Self { root: root.clone(), store, retry_policy, secrets }
+    }
+
+    /// The object key of a path: the same characters, nothing encoded.
+    fn key(&self, path: &str) -> Result<Key> {
+        check_path(path)?;
+        parse_key(&format!("{}{path}", self.root.prefix()))
+    }
+
+    fn failure(&self, verb: &'static str, path: &str, error: &object_store::Error) -> Error {
+        Request { verb, uri: &self.root.join(path), path }.store_failure(error, &self.secrets)
+    }
+
+    /// `None` for an object that is not below the root.
+    fn file_info(&self, object: &ObjectMeta) -> Option<FileInfo> {
+        let path = object.location.as_ref().strip_prefix(self.root.prefix())?;
+        Some(FileInfo {
+            path: path.to_owned(),
+            size_bytes: object.size,
+            modified_millis: object.last_modified.timestamp_millis().max(0) as u64,
+        })
+    }
+}
+
+#[async_trait]
+impl Storage for ObjectStorage {
+    fn root(&self) -> &str {
+        self.root.as_str()
+    }
+
+    fn retry_policy(&self) -> RetryPolicy {
+        self.retry_policy
+    }
+
+    async fn get(&self, path: &str) -> Result<Bytes> {
+        let key = self.key(path)?;
+        let failure = |error| self.failure("read", path, &error);
+        self.store.get(&key).await.map_err(failure)?.bytes().await.map_err(failure)
+    }
+
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        let key = self.key(path)?;
+        if range.is_empty() {
+            // No store serves an empty range.
+            checked_range(path, range, self.head(path).await?.size_bytes)?;
+            return Ok(Bytes::new());
+        }
+        let options = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
+        let answer = match self.store.get_opts(&key, options).await {
+            Ok(answer) => answer.bytes().await,
+            Err(error) => Err(error),
+        };
+        match answer {
+            Ok(bytes) => Ok(bytes),
+            Err(error @ object_store::Error::Generic { .. }) => {
+                // Stores differ in how they refuse a start behind the end; the size settles it.
+                let size_bytes = self.head(path).await?.size_bytes;
+                if checked_range(path, range, size_bytes)?.is_empty() {
+                    return Ok(Bytes::new());
+                }
+                Err(self.failure("read", path, &error))
+            }
+            Err(error) => Err(self.failure("read", path, &error)),
+        }
+    }
+
+    async fn head(&self, path: &str) -> Result<FileInfo> {
+        let key = self.key(path)?;
+        let object = self.store.head(&key).await.map_err(|error| self.failure("read", path, &error))?;
+        self.file_info(&object).ok_or_else(|| Error::FileNotFound { path: path.to_owned() })
+    }
+
+    async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
+        use object_store::Error as Store;
+        let key = self.key(path)?;
+        match self.store.put_opts(&key, PutPayload::from_bytes(bytes), PutMode::Create.into()).await {
+            Ok(_) => Ok(PutOutcome::Created),
+            Err(Store::AlreadyExists { .. } | Store::Precondition { .. } | Store::NotModified { .. }) => {
+                Ok(PutOutcome::AlreadyExists)
+            }
+            Err(error) => Err(self.failure("create", path, &error)),
+        }
+    }
+
+    async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
+        let key = self.key(path)?;
+        let put = self.store.put(&key, PutPayload::from_bytes(bytes)).await;
+        put.map(|_| ()).map_err(|error| self.failure("write", path, &error))
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        let (folder, name) = split_prefix(prefix)?;
+        let folder_key = format!("{}{folder}", self.root.prefix());
+        let folder_key = match folder_key.trim_end_matches('/') {
+            "" => None,
+            key => Some(parse_key(key)?),
+        };
+        // A name can only be matched among the files of one folder: `list` goes by whole segments.
+        let objects = if name.is_empty() {
+            self.store.list(folder_key.as_ref()).try_collect().await
+        } else {
+            self.store.list_with_delimiter(folder_key.as_ref()).await.map(|answer| answer.objects)
+        };
+        let objects: Vec<ObjectMeta> = objects.map_err(|error| self.failure("list", prefix, &error))?;
+        let mut files: Vec<_> = objects.iter().filter_map(|object| self.file_info(object)).collect();
+        files.retain(|file| file.path.starts_with(prefix));
+        files.sort_unstable_by(|left, right| left.path.cmp(&right.path));
+        Ok(files)
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        let key = self.key(path)?;
+        match self.store.delete(&key).await {
+            Ok(()) => Ok(()),
+            Err(error) => match self.failure("delete", path, &error) {
+                Error::FileNotFound { .. } => Ok(()),
+                error => Err(error),
+            },
+        }
+    }
+
+    async fn exists(&self, path: &str) -> Result<bool> {
+        match self.head(path).await {
+            Ok(_) => Ok(true),
+            Err(Error::FileNotFound { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn parse_key(key: &str) -> Result<Key> {
+    // Its rules are those of `check_path`; should it find another fault, that is an answer, not a crash.
+    Key::parse(key)
+        .map_err(|error| Error::InvalidLocation(format!("`{key}` cannot be an object key: {error}")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! The clients of the remote stores, made from a root, the storage options and the environment.
+//!
+//! Options win over environment variables (`AWS_…`, `GOOGLE_…`, `AZURE_…`), the root wins over both.
+
+use std::sync::{Arc, Once};
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::{BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig};
+
+use super::failure::Secrets;
+use super::object::ObjectStorage;
+use super::options::{Settings, environment_variables, is_secret};
+use super::retry::RetryPolicy;
+use trinitylake_base::error::{Error, Result};
+use trinitylake_base::root_uri::{RootUri, Scheme};
+
+/// A client on the bucket of the root.
+pub(crate) fn connect(root: &RootUri, mut settings: Settings) -> Result<ObjectStorage> {
+    settings.add_environment(root.scheme(), environment_variables());
+    let mut secrets = Secrets::default();
+    settings.values.iter().filter(|(key, _)| is_secret(key)).for_each(|(_, secret)| secrets.add(secret));
+    provide_cryptography();
+    let clients = match root.scheme() {
+        Scheme::S3 => s3(root, &settings),
+        Scheme::Gcs => gcs(root, &settings),
+        Scheme::Azure => azure(root, &settings),
+        Scheme::File | Scheme::Memory => {
+            return Err(Error::InvalidLocation(format!("{root} does not lie in a remote store")));
+        }
+    };
+    let store = clients.map_err(|error| {
+        let reason = secrets.redact(&error.to_string());
+        Error::InvalidArgument(format!("cannot open {root}: {reason}; check the storage options"))
+    })?;
+    Ok(ObjectStorage::remote(root, store, retry_policy(&settings), secrets))
+}
+
+/// What the clients need before the first of them is made.
+fn provide_cryptography() {
+    static PROVIDED: Once = Once::new();
+    // Refused only if the process has a provider already, which serves as well.
+    PROVIDED.call_once(|| _ = rustls::crypto::ring::default_provider().install_default());
+}
+
+fn s3(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn ObjectStore>> {
+    let mut builder = AmazonS3Builder::new();
+    for (key, value) in &settings.values {
+        builder = builder.with_config(key.parse::<AmazonS3ConfigKey>()?, value);
+    }
+    // One request per file: some stores that speak S3 do not know the request that deletes many.
+    builder = builder
+        .with_bucket_name(root.bucket())
+        .with_conditional_put(S3ConditionalPut::ETagMatch)
+        .with_config(AmazonS3ConfigKey::DisableBulkDelete, "true");
+    // Directory buckets (S3 Express) carry their kind in their name.
+    if root.bucket().ends_with("--x-s3") && !settings.values.contains_key("aws_s3_express") {
+        builder = builder.with_s3_express(true);
+    }
+    if wants_http(settings) {
+        builder = builder.with_allow_http(true);
+    }
+    // Credentials are fetched with retries, which the storage knows nothing of.
+    let credentials = builder.clone().with_retry(retries(settings)).build()?.credentials().clone();
+    Ok(Arc::new(builder.with_credentials(credentials).with_retry(no_retries()).build()?))
+}
+
+fn gcs(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn ObjectStore>> {
+    let mut builder = GoogleCloudStorageBuilder::new();
+    for (key, value) in &settings.values {
+        builder = builder.with_config(key.parse::<GoogleConfigKey>()?, value);
+    }
+    builder = builder.with_bucket_name(root.bucket());
+    if wants_http(settings) {
+        builder = builder.with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true");
+    }
+    let credentials = builder.clone().with_retry(retries(settings)).build()?.credentials().clone();
+    Ok(Arc::new(builder.with_credentials(credentials).with_retry(no_retries()).build()?))
+}
+
+fn azure(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn ObjectStore>> {
+    let mut builder = MicrosoftAzureBuilder::new();
+    for (key, value) in &settings.values {
+        builder = builder.with_config(key.parse::<AzureConfigKey>()?, value);
+    }
+    builder = match root.account_host() {
+        // The client knows which hosts are accounts, and how each is addressed.
+        Some(host) => builder.with_url(format!("abfss://{}@{host}", root.bucket())),
+        None => builder.with_container_name(root.bucket()),
+    };
+    if wants_http(settings) {
+        builder = builder.with_allow_http(true);
+    }
+    let credentials = builder.clone().with_retry(retries(settings)).build()?.credentials().clone();
+    Ok(Arc::new(builder.with_credentials(credentials).with_retry(no_retries()).build()?))
+}
+
+/// An endpoint that is written `http://` is meant so, unless `allow_http` says otherwise.
+fn wants_http(settings: &Settings) -> bool {
+    let endpoints = ["aws_endpoint", "aws_endpoint_url_s3", "google_base_url", "azure_storage_endpoint"];
+    !settings.values.contains_key("allow_http")
+        && endpoints
+            .iter()
+            .filter_map(|key| settings.values.get(*key))
+            .any(|endpoint| endpoint.starts_with("http://"))
+}
+
+/// What the storage options say of retries.
+fn retry_policy(settings: &Settings) -> RetryPolicy {
+    let defaults = RetryPolicy::default();
+    let max_retries = settings.max_retries.map(|retries| u32::try_from(retries).unwrap_or(u32::MAX));
+    let budget = settings.retry_timeout.map(|budget| u64::try_from(budget.as_millis()).unwrap_or(u64::MAX));
+    RetryPolicy {
+        max_retries: max_retries.unwrap_or(defaults.max_retries),
+        budget_millis: budget.unwrap_or(defaults.budget_millis),
+        ..defaults
+    }
+}
+
+/// The same for what the clients do by themselves.
+fn retries(settings: &Settings) -> RetryConfig {
+    let policy = retry_policy(settings);
+    RetryConfig {
+        max_retries: policy.max_retries as usize,
+        retry_timeout: Duration::from_millis(policy.budget_millis),
+        backoff: BackoffConfig {
+            init_backoff: Duration::from_millis(policy.first_pause_millis),
+            max_backoff: Duration::from_millis(policy.max_pause_millis),
+            base: 2.0,
+        },
+    }
+}
+
+fn no_retries() -> RetryConfig {
+    RetryConfig { max_retries: 0, ..RetryConfig::default() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! What is sent again, how soon and how often: the one policy for all storage calls.
+//!
+//! Whatever may be repeated is repeated here, so that nobody above asks again in a loop of his own. Creations
+//! are sent once: only those who know what is in the file can tell a second attempt from a lost race, namely
+//! [`claim`](crate::claim) for files that many want to create, and [`Storage::put_unique`] for the rest.
+//! Both pause as this policy says.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::{FileInfo, PutOutcome, Storage};
+use trinitylake_base::environment::Environment;
+use trinitylake_base::error::{Error, Result};
+
+/// How a request is repeated that may succeed on another try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// The first pause is half to all of this, the next ones twice as long as the one before.
+    pub first_pause_millis: u64,
+    pub max_pause_millis: u64,
+    pub max_retries: u32,
+    /// No attempt begins later than this after the first.
+    pub budget_millis: u64,
+}
+
+impl Default for RetryPolicy {
+    /// About half a minute: a store that throttles for longer is not helped by more requests, and whoever
+    /// waits would rather know.
+    fn default() -> Self {
+        RetryPolicy {
+            first_pause_millis: 50,
+            max_pause_millis: 5_000,
+            max_retries: 10,
+            budget_millis: 60_000,
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// For a request that begins at this moment.
+    pub fn begin(self, environment: &dyn Environment) -> Retries<'_> {
+        let deadline_millis = environment.elapsed_millis().saturating_add(self.budget_millis);
+        Retries {
+            policy: self,
+            environment,
+            left: self.max_retries,
+            pause: self.first_pause_millis,
+            deadline_millis,
+        }
+    }
+
+    /// For a question that is asked until it is answered, or until a moment on the elapsed clock.
+    pub fn until(self, environment: &dyn Environment, deadline_millis: u64) -> Retries<'_> {
+        let policy = RetryPolicy { max_retries: u32::MAX, ..self };
+        Retries { deadline_millis, ..policy.begin(environment) }
+    }
+}
+
+/// The attempts that one request still has.
+#[derive(Debug)]
+pub struct Retries<'a> {
+    policy: RetryPolicy,
+    environment: &'a dyn Environment,
+    left: u32,
+    pause: u64,
+    deadline_millis: u64,
+}
+
+impl Retries<'_> {
+    /// Waits for the next attempt. False if there is none.
+    pub async fn pause(&mut self) -> bool {
+        if self.left == 0 || self.environment.elapsed_millis() >= self.deadline_millis {
+            return false;
+        }
+        self.left -= 1;
+        // Many who were refused at once shall not come back at once.
+        let pause = self.pause.div_ceil(2);
+        let pause = pause + self.environment.random_below(self.pause - pause + 1);
+        self.environment.sleep(Duration::from_millis(pause)).await;
+        self.pause = self.pause.saturating_mul(2).min(self.policy.max_pause_millis);
+        true
+    }
+}
+
+/// A store whose requests are repeated as long as they may succeed.
+#[derive(Debug)]
+pub struct RetryingStorage {
+    inner: Arc<dyn Storage>,
+    environment: Arc<dyn Environment>,
+}
+
+impl RetryingStorage {
+    pub fn new(inner: Arc<dyn Storage>, environment: Arc<dyn Environment>) -> RetryingStorage {
+        RetryingStorage { inner, environment }
+    }
+
+    /// Creates a file that nobody races for. One that exists when it is sent for the second time is ours if it
+    /// holds these bytes.
+    pub async fn create(&self, path: &str, bytes: &Bytes) -> Result<PutOutcome> {
+        let mut retries = self.retries();
+        let mut is_in_doubt = false;
+        loop {
+            match self.inner.put_if_absent(path, bytes.clone()).await {
+                Ok(PutOutcome::AlreadyExists) if is_in_doubt && self.get(path).await? == *bytes => {
+                    return Ok(PutOutcome::Created);
+                }
+                Err(Error::Storage { retryable: true, .. }) if retries.pause().await => is_in_doubt = true,
+                answer => return answer,
+            }
+        }
+    }
+
+    fn retries(&self) -> Retries<'_> {
+        self.inner.retry_policy().begin(self.environment.as_ref())
+    }
+}
+
+/// The answer to a request that may be sent again as long as the policy allows.
+macro_rules! repeat {
+    ($self:ident, $request:expr) => {{
+        let mut retries = $self.retries();
+        loop {
+            match $request.await {
+                Err(Error::Storage { retryable: true, .. }) if retries.pause().await => {}
+                answer => break answer,
+            }
+        }
+    }};
+}
+
+#[async_trait]
+impl Storage for RetryingStorage {
+    fn root(&self) -> &str {
+        self.inner.root()
+    }
+
+    fn retry_policy(&self) -> RetryPolicy {
+        self.inner.retry_policy()
+    }
+
+    async fn get(&self, path: &str) -> Result<Bytes> {
+        repeat!(self, self.inner.get(path))
+    }
+
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        repeat!(self, self.inner.get_range(path, range.clone()))
+    }
+
+    async fn head(&self, path: &str) -> Result<FileInfo> {
+        repeat!(self, self.inner.head(path))
+    }
+
+    async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
+        self.inner.put_if_absent(path, bytes).await
+    }
+
+    async fn put_unique(&self, path: &str, bytes: Bytes) -> Result<()> {
+        match self.create(path, &bytes).await? {
+            PutOutcome::Created => Ok(()),
+            PutOutcome::AlreadyExists => check_own(self, path, &bytes).await,
+        }
+    }
+
+    /// Best effort, as it is below: a hint that is late is worth less than the next one.
+    async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.inner.put_hint(path, bytes).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        repeat!(self, self.inner.list(prefix))
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        repeat!(self, self.inner.delete(path))
+    }
+
+    async fn exists(&self, path: &str) -> Result<bool> {
+        repeat!(self, self.inner.exists(path))
+    }
+}
+
+/// A file with a name that only we can give is there before it was sent: a client that repeats requests by
+/// itself has sent it, or something is wrong.
+pub(super) async fn check_own<S: Storage + ?Sized>(storage: &S, path: &str, bytes: &Bytes) -> Result<()> {
+    if storage.get(path).await? == *bytes {
+        return Ok(());
+    }
+    Err(Error::corrupt(path, "a file with this unique name exists and has other content"))
+}
+
+#[cfg(test)]
+mod tests;

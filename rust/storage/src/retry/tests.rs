@@ -1,0 +1,131 @@
+//! What is sent again: in virtual time, so that a budget of a minute costs nothing.
+
+use trinitylake_base::environment::testing::TestEnvironment;
+
+use super::*;
+use crate::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
+use crate::memory_files::MemoryFiles;
+
+const PATH: &str = "0000/node";
+
+struct Bench {
+    files: Arc<MemoryFiles>,
+    faulty: Arc<FaultyStorage>,
+    environment: Arc<TestEnvironment>,
+    storage: RetryingStorage,
+}
+
+impl Bench {
+    fn new(plan: impl IntoIterator<Item = Fault>) -> Bench {
+        let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+        let faulty = Arc::new(FaultyStorage::new(files.clone(), plan));
+        let storage = RetryingStorage::new(faulty.clone(), environment.clone());
+        Bench { files, faulty, environment, storage }
+    }
+
+    fn sent(&self, verb: Verb) -> usize {
+        self.faulty.log().iter().filter(|operation| operation.verb == verb).count()
+    }
+}
+
+fn failing(verb: Verb, times: u64, action: Action) -> Vec<Fault> {
+    (0..times).map(|nth| Fault::new(Trigger::on(verb, nth), action)).collect()
+}
+
+fn content() -> Bytes {
+    Bytes::from_static(b"content")
+}
+
+/// A store throttled a burst of writes with "503 SlowDown". Four attempts without a pause were over in a few
+/// milliseconds, and the whole group of transactions failed.
+#[tokio::test]
+async fn a_throttled_creation_waits_longer_each_time_until_it_is_done() {
+    let bench = Bench::new(failing(Verb::PutIfAbsent, 7, Action::FailBefore));
+    bench.storage.put_unique(PATH, content()).await.unwrap();
+    assert_eq!(bench.sent(Verb::PutIfAbsent), 8);
+    let waited = bench.environment.elapsed_millis();
+    // Seven pauses from 50 ms on, each half to all of twice the one before, up to five seconds.
+    assert!((3_000..=6_400).contains(&waited), "{waited}");
+}
+
+#[tokio::test]
+async fn there_is_an_end_to_attempts() {
+    let policy = RetryPolicy::default();
+    let bench = Bench::new(failing(Verb::PutIfAbsent, 100, Action::FailBefore));
+    let error = bench.storage.put_unique(PATH, content()).await.unwrap_err();
+    assert!(matches!(error, Error::Storage { retryable: true, .. }), "{error}");
+    assert_eq!(bench.sent(Verb::PutIfAbsent), 1 + policy.max_retries as usize);
+    assert!(bench.environment.elapsed_millis() <= policy.budget_millis);
+}
+
+#[tokio::test]
+async fn there_is_an_end_to_time() {
+    let environment = TestEnvironment::seeded(1);
+    let policy = RetryPolicy { max_retries: u32::MAX, budget_millis: 20_000, ..RetryPolicy::default() };
+    let mut retries = policy.begin(environment.as_ref());
+    let mut attempts = 1;
+    while retries.pause().await {
+        attempts += 1;
+    }
+    assert!((9..=16).contains(&attempts), "{attempts}");
+    let waited = environment.elapsed_millis();
+    assert!((20_000..=20_000 + policy.max_pause_millis).contains(&waited), "{waited}");
+}
+
+/// Many clients that were refused at one moment came back at one moment, and were refused again.
+#[tokio::test]
+async fn pauses_differ() {
+    let waited = async |seed: u64| {
+        let environment = TestEnvironment::seeded(seed);
+        let mut retries = RetryPolicy::default().begin(environment.as_ref());
+        for _ in 0..4 {
+            assert!(retries.pause().await);
+        }
+        environment.elapsed_millis()
+    };
+    let mut pauses = Vec::new();
+    for seed in 0..20 {
+        pauses.push(waited(seed).await);
+    }
+    pauses.sort_unstable();
+    pauses.dedup();
+    assert!(pauses.len() > 10, "{pauses:?}");
+}
+
+#[tokio::test]
+async fn a_reply_that_was_lost_is_no_other_writer() {
+    let bench = Bench::new(failing(Verb::PutIfAbsent, 1, Action::FailAfter));
+    bench.storage.put_unique(PATH, content()).await.unwrap();
+    assert_eq!(bench.files.get(PATH).await.unwrap(), content());
+    let error = bench.storage.put_unique(PATH, Bytes::from_static(b"other")).await.unwrap_err();
+    assert!(matches!(error, Error::CorruptFile { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn what_may_be_repeated_is_repeated() {
+    for verb in [Verb::Get, Verb::GetRange, Verb::Head, Verb::List, Verb::Delete, Verb::Exists] {
+        let bench = Bench::new(failing(verb, 3, Action::FailAfter));
+        bench.files.overwrite(PATH, content());
+        let storage = &bench.storage;
+        match verb {
+            Verb::Get => assert_eq!(storage.get(PATH).await.unwrap(), content()),
+            Verb::GetRange => assert_eq!(storage.get_range(PATH, 0..3).await.unwrap(), "con"),
+            Verb::Head => assert_eq!(storage.head(PATH).await.unwrap().size_bytes, 7),
+            Verb::List => assert_eq!(storage.list("").await.unwrap().len(), 1),
+            Verb::Delete => storage.delete(PATH).await.unwrap(),
+            _ => assert!(storage.exists(PATH).await.unwrap()),
+        }
+        assert_eq!(bench.sent(verb), 4, "{verb:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_will_not_succeed_is_not_repeated_and_a_race_is_sent_once() {
+    let denied = Bench::new(failing(Verb::Get, 1, Action::Deny));
+    assert!(matches!(denied.storage.get(PATH).await, Err(Error::PermissionDenied(_))));
+    assert!(denied.storage.get(PATH).await.unwrap_err().is_file_not_found());
+    assert_eq!(denied.sent(Verb::Get), 2);
+    let lost = Bench::new(failing(Verb::PutIfAbsent, 1, Action::FailAfter));
+    lost.storage.put_if_absent(PATH, content()).await.unwrap_err();
+    assert_eq!(lost.sent(Verb::PutIfAbsent), 1, "who claims a file reads it back first");
+}

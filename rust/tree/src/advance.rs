@@ -1,0 +1,96 @@
+//! From one root to the next: what a commit changes in the tree.
+//!
+//! The messages of the new version stay in its root's buffer, as its last rows, so that a reader of root v
+//! knows what v changed (rules 8 and 9). Older messages are flushed when the buffer is over its cap.
+
+use std::collections::HashSet;
+
+use super::flush::{Flush, Tally};
+use super::node_store::NodeStore;
+use crate::split_and_merge::split;
+use trinitylake_base::environment::Environment;
+use trinitylake_base::error::Result;
+use trinitylake_format::config::TreeConfig;
+use trinitylake_format::node::Node;
+use trinitylake_format::node::draft::{Draft, Message, Text};
+
+/// The tree of the next version: its root, not yet encoded, and the new nodes below it.
+#[derive(Debug)]
+pub struct Advance {
+    pub root: Draft,
+    pub nodes: Vec<(Text, Draft)>,
+    pub tally: Tally,
+}
+
+/// Puts the changes of a new version on top of `root`. `changes` holds at most one message of each key;
+/// `usual_size_bytes` is the size of recent commits.
+pub async fn advance(
+    nodes: &NodeStore,
+    environment: &dyn Environment,
+    config: &TreeConfig,
+    root: &Node,
+    changes: Vec<Message>,
+    usual_size_bytes: usize,
+) -> Result<Advance> {
+    let mut flush = Flush::new(nodes, environment, config);
+    let mut root = Draft::of(root, nodes.height_of(root).await?);
+    // Rule 7: what this version writes again need not be kept from before.
+    let changed: HashSet<&str> = changes.iter().map(|message| &*message.key).collect();
+    root.buffer.retain(|message| !changed.contains(&*message.key));
+    settle(&mut root);
+
+    let tail_size: usize = changes.iter().map(Message::size_bytes).sum();
+    let cap = config.root_buffer_cap_bytes(tail_size.max(usual_size_bytes));
+    while root.buffer_size_bytes() + tail_size > cap && !root.children.is_empty() {
+        let Some(child) = root.heaviest_child() else { break };
+        flush.flush_child(&mut root, child).await?;
+    }
+    if !root.children.is_empty() {
+        flush.resolve_parked(&mut root, cap).await?;
+    }
+    reduce(&mut flush, &mut root).await?;
+    while root.rows.len() >= config.order {
+        root = grow(&mut flush, root, config.order);
+    }
+    root.buffer.extend(changes);
+    let tally = flush.tally;
+    Ok(Advance { root, nodes: flush.into_staged(), tally })
+}
+
+/// Applies what the root itself can take: all of it in a leaf, own keys in an inner node.
+fn settle(root: &mut Draft) {
+    if root.is_leaf() {
+        root.apply_to_leaf(Vec::new());
+    } else {
+        root.absorb();
+    }
+}
+
+/// A root with one child and no key takes the child's place; one without a child becomes a leaf.
+async fn reduce(flush: &mut Flush<'_>, root: &mut Draft) -> Result<()> {
+    while !root.is_leaf() && root.rows.is_empty() {
+        match root.children.as_slice() {
+            [] => root.height = 0,
+            [only] => {
+                let mut child = flush.load(only, root.height - 1).await?;
+                child.buffer.append(&mut root.buffer);
+                *root = child;
+            }
+            _ => return Ok(()),
+        }
+        flush.tally.reduced += 1;
+        settle(root);
+    }
+    Ok(())
+}
+
+/// A new root above the pieces of the old one. Messages stay at the top: every key is in its range.
+fn grow(flush: &mut Flush<'_>, mut root: Draft, order: usize) -> Draft {
+    flush.tally.grown += 1;
+    let height = root.height + 1;
+    let buffer = std::mem::take(&mut root.buffer);
+    let mut grown = flush.parent_of(split(root, order, false), height);
+    grown.buffer = buffer;
+    grown.absorb();
+    grown
+}

@@ -1,0 +1,312 @@
+//! Moving messages down the tree: into children, through the splits and merges that follow, and the end of
+//! parked deletes.
+//!
+//! The rules are those of `docs/architecture.md` (rules of the tree). All nodes that change are staged in
+//! memory under fresh paths; nothing is written here, so a commit that is abandoned leaves no trace.
+
+use std::collections::HashMap;
+
+use futures::future::BoxFuture;
+
+use super::node_store::NodeStore;
+use super::split_and_merge::{Split, fit_into_one, is_underfull, merge, split};
+use trinitylake_base::environment::Environment;
+use trinitylake_base::error::Result;
+use trinitylake_format::config::{INNER_FLUSH_CHILDREN, TreeConfig};
+use trinitylake_format::node::draft::{Draft, Message, Row, Text};
+use trinitylake_format::path;
+
+/// The transaction id of a message that moves a separator to another node; no transaction has the nil UUID.
+pub const REHOMED: &str = "00000000-0000-0000-0000-000000000000";
+
+/// How often the tree was changed in each way, for tests, statistics and benchmarks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub flushes: u64,
+    pub splits: u64,
+    pub merges: u64,
+    pub emptied: u64,
+    pub parked_resolved: u64,
+    pub grown: u64,
+    pub reduced: u64,
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
+        self.flushes += other.flushes;
+        self.splits += other.splits;
+        self.merges += other.merges;
+        self.emptied += other.emptied;
+        self.parked_resolved += other.parked_resolved;
+        self.grown += other.grown;
+        self.reduced += other.reduced;
+    }
+}
+
+/// What takes the place of a node that messages were pushed into. Its height is the node's.
+pub enum Subtree {
+    /// No key is left below, and no message.
+    Empty,
+    Nodes(Split),
+}
+
+/// Nodes being changed for one version.
+pub struct Flush<'a> {
+    nodes: &'a NodeStore,
+    environment: &'a dyn Environment,
+    config: &'a TreeConfig,
+    staged: HashMap<Text, Draft>,
+    pub tally: Tally,
+}
+
+impl<'a> Flush<'a> {
+    pub fn new(nodes: &'a NodeStore, environment: &'a dyn Environment, config: &'a TreeConfig) -> Self {
+        Flush { nodes, environment, config, staged: HashMap::new(), tally: Tally::default() }
+    }
+
+    pub fn into_staged(self) -> Vec<(Text, Draft)> {
+        let mut staged: Vec<_> = self.staged.into_iter().collect();
+        staged.sort_by(|a, b| a.0.cmp(&b.0));
+        staged
+    }
+
+    pub async fn load(&mut self, path: &Text, height: u32) -> Result<Draft> {
+        match self.staged.remove(path) {
+            Some(draft) => Ok(draft),
+            None => Ok(Draft::of(self.nodes.load(path, Some(height)).await?.as_ref(), height)),
+        }
+    }
+
+    pub fn stage(&mut self, draft: Draft) -> Text {
+        let path: Text = path::node_path(self.environment.uuid()).into();
+        self.staged.insert(path.clone(), draft);
+        path
+    }
+
+    /// Pushes messages, oldest first, into the subtree of `draft`.
+    pub fn push(&mut self, mut draft: Draft, messages: Vec<Message>) -> BoxFuture<'_, Result<Subtree>> {
+        Box::pin(async move {
+            let ascending = is_ascending(&draft, &messages);
+            if draft.is_leaf() {
+                draft.apply_to_leaf(messages);
+                return Ok(self.finish(draft, ascending));
+            }
+            draft.buffer.extend(messages);
+            draft.absorb();
+            let (soft, hard) = (self.config.inner_buffer_size_bytes, self.config.node_max_size_bytes);
+            let mut flushed = 0;
+            while draft.buffer_size_bytes() > if flushed < INNER_FLUSH_CHILDREN { soft } else { hard } {
+                if draft.children.is_empty() {
+                    break;
+                }
+                let Some(child) = draft.heaviest_child() else { break };
+                self.flush_child(&mut draft, child).await?;
+                flushed += 1;
+            }
+            self.resolve_parked(&mut draft, soft).await?;
+            Ok(self.finish(draft, ascending))
+        })
+    }
+
+    /// Sends a child all messages that wait for it, and puts what becomes of it in its place.
+    pub async fn flush_child(&mut self, draft: &mut Draft, child: usize) -> Result<()> {
+        self.tally.flushes += 1;
+        let messages = draft.take_messages_of(child);
+        let node = self.load(&draft.children[child], draft.height - 1).await?;
+        let subtree = self.push(node, messages).await?;
+        self.integrate(draft, child, subtree).await
+    }
+
+    async fn integrate(&mut self, draft: &mut Draft, child: usize, subtree: Subtree) -> Result<()> {
+        let split = match subtree {
+            Subtree::Empty => {
+                self.remove_child(draft, child);
+                return Ok(());
+            }
+            Subtree::Nodes(split) => split,
+        };
+        if split.rest.is_empty() && is_underfull(&split.first, self.config.order) && draft.children.len() > 1
+        {
+            return self.merge_or_keep(draft, child, split.first).await;
+        }
+        draft.children[child] = self.stage(split.first);
+        for (offset, (separator, piece)) in split.rest.into_iter().enumerate() {
+            self.tally.splits += 1;
+            let path = self.stage(piece);
+            draft.rows.insert(child + offset, separator);
+            draft.children.insert(child + offset + 1, path);
+        }
+        // Rule 5: in front, so that any message already here is newer; rule 2: a promoted key may have
+        // messages waiting here.
+        draft.buffer.splice(0..0, split.promoted_deletes);
+        draft.absorb();
+        Ok(())
+    }
+
+    /// An empty subtree goes together with one of its separators. That row is a live object unless a
+    /// delete is parked for it, so it moves on as a message, older than all others.
+    fn remove_child(&mut self, draft: &mut Draft, child: usize) {
+        self.tally.emptied += 1;
+        draft.children.remove(child);
+        if draft.rows.is_empty() {
+            return;
+        }
+        let separator = child.saturating_sub(1);
+        let parked = draft.take_parked(separator);
+        let row = draft.rows.remove(separator);
+        if !parked {
+            draft.buffer.insert(0, Message { key: row.key, value: Some(row.value), txn: REHOMED.into() });
+        }
+    }
+
+    /// Merges an underfull child with a neighbour if both fit well into one node.
+    async fn merge_or_keep(&mut self, draft: &mut Draft, child: usize, node: Draft) -> Result<()> {
+        let left = child.saturating_sub(1);
+        let neighbour_index = if child == 0 { 1 } else { left };
+        let neighbour_path = draft.children[neighbour_index].clone();
+        let staged_before = self.staged.contains_key(&neighbour_path);
+        let mut neighbour = self.load(&neighbour_path, draft.height - 1).await?;
+        if neighbour.is_leaf() {
+            neighbour.apply_to_leaf(Vec::new());
+        }
+        if !fit_into_one(&node, &neighbour, self.config.order) {
+            if staged_before {
+                self.staged.insert(neighbour_path, neighbour);
+            }
+            draft.children[child] = self.stage(node);
+            return Ok(());
+        }
+        self.tally.merges += 1;
+        let is_leaf = node.is_leaf();
+        // Rule 14: between leaves the delete that is parked for the separator is carried out.
+        let parked = is_leaf && draft.take_parked(left);
+        let separator = draft.rows.remove(left);
+        let (first, second) = if child == 0 { (node, neighbour) } else { (neighbour, node) };
+        let mut merged = merge(first, (!parked).then_some(separator), second);
+        if !is_leaf {
+            merged.absorb();
+        }
+        draft.children.remove(left + 1);
+        let path = self.stage(merged);
+        draft.children[left] = path;
+        Ok(())
+    }
+
+    /// Rules 3 and 4: a parked delete takes room for ever; past half of the buffer they are resolved.
+    pub async fn resolve_parked(&mut self, draft: &mut Draft, buffer_cap_bytes: usize) -> Result<()> {
+        loop {
+            let parked = draft.buffer.iter().filter(|message| draft.is_parked(message));
+            if parked.map(Message::size_bytes).sum::<usize>() * 2 <= buffer_cap_bytes {
+                return Ok(());
+            }
+            let Some(row) = draft.parked_rows().into_iter().next() else { return Ok(()) };
+            self.resolve(draft, row).await?;
+        }
+    }
+
+    /// Replaces a deleted row by the greatest key to its left.
+    async fn resolve(&mut self, draft: &mut Draft, row: usize) -> Result<()> {
+        self.tally.parked_resolved += 1;
+        let messages = draft.take_messages_of(row);
+        let child = self.load(&draft.children[row], draft.height - 1).await?;
+        let (greatest, subtree) = self.pop_max(child, messages).await?;
+        draft.take_parked(row);
+        match greatest {
+            Some(replacement) => {
+                draft.rows[row] = replacement;
+                self.integrate(draft, row, subtree).await
+            }
+            None => {
+                self.tally.emptied += 1;
+                draft.rows.remove(row);
+                draft.children.remove(row);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes the greatest key out of a subtree, after the messages for its right spine were applied.
+    fn pop_max(
+        &mut self,
+        mut draft: Draft,
+        messages: Vec<Message>,
+    ) -> BoxFuture<'_, Result<(Option<Row>, Subtree)>> {
+        Box::pin(async move {
+            if draft.is_leaf() {
+                draft.apply_to_leaf(messages);
+                let greatest = draft.rows.pop();
+                return Ok((greatest, self.finish(draft, false)));
+            }
+            draft.buffer.extend(messages);
+            draft.absorb();
+            loop {
+                let last = draft.children.len() - 1;
+                let messages = draft.take_messages_of(last);
+                let child = self.load(&draft.children[last], draft.height - 1).await?;
+                let (greatest, subtree) = self.pop_max(child, messages).await?;
+                if greatest.is_some() {
+                    self.integrate(&mut draft, last, subtree).await?;
+                    return Ok((greatest, self.finish(draft, false)));
+                }
+                // The last child is empty: its separator is the greatest, unless it is deleted.
+                self.tally.emptied += 1;
+                draft.children.pop();
+                if draft.rows.is_empty() {
+                    return Ok((None, Subtree::Empty));
+                }
+                let parked = draft.take_parked(draft.rows.len() - 1);
+                let separator = draft.rows.pop();
+                if !parked {
+                    return Ok((separator, self.finish(draft, false)));
+                }
+            }
+        })
+    }
+
+    /// Splits the node if it is too large, or tells that it is empty.
+    fn finish(&mut self, draft: Draft, ascending: bool) -> Subtree {
+        if draft.is_leaf() {
+            if draft.rows.is_empty() {
+                return Subtree::Empty;
+            }
+        } else if draft.children.is_empty() {
+            return self.regrow(draft);
+        }
+        Subtree::Nodes(split(draft, self.config.order, ascending))
+    }
+
+    /// An inner node that lost its last child may have messages left: they become a subtree of its height.
+    fn regrow(&mut self, draft: Draft) -> Subtree {
+        let mut leaf = Draft::default();
+        leaf.apply_to_leaf(draft.buffer);
+        if leaf.rows.is_empty() {
+            return Subtree::Empty;
+        }
+        let mut pieces = split(leaf, self.config.order, false);
+        for height in 1..=draft.height {
+            let parent = self.parent_of(pieces, height);
+            pieces = split(parent, self.config.order, false);
+        }
+        Subtree::Nodes(pieces)
+    }
+
+    /// A new inner node over the pieces of a split, which are staged.
+    pub fn parent_of(&mut self, pieces: Split, height: u32) -> Draft {
+        let mut parent = Draft { height, buffer: pieces.promoted_deletes, ..Draft::default() };
+        parent.children.push(self.stage(pieces.first));
+        for (separator, piece) in pieces.rest {
+            self.tally.splits += 1;
+            parent.rows.push(separator);
+            parent.children.push(self.stage(piece));
+        }
+        parent
+    }
+}
+
+/// Whether all messages have keys greater than those of the node.
+fn is_ascending(draft: &Draft, messages: &[Message]) -> bool {
+    match draft.rows.last() {
+        Some(last) => messages.iter().all(|message| message.key > last.key),
+        None => false,
+    }
+}

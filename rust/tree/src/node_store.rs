@@ -1,0 +1,147 @@
+//! Node files: reading through a bounded cache, writing in parallel.
+//!
+//! Files are immutable and their names unique, so a cached node never goes stale. Inner nodes and leaves
+//! have separate caches: a scan over leaves must not evict the few nodes that every search needs.
+
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::MAX_HEIGHT;
+use trinitylake_base::error::{Error, Result};
+use trinitylake_format::node::Node;
+use trinitylake_format::node::codec::{Encoded, decode};
+use trinitylake_format::node::draft::Text;
+use trinitylake_format::path::root_version;
+use trinitylake_storage::Storage;
+
+/// Holds all inner nodes of some 8 million keys.
+pub const CACHE_SIZE_BYTES: u64 = 128 << 20;
+/// Requests of one operation that are under way at once.
+pub const PARALLEL_REQUESTS: usize = 64;
+
+#[derive(Clone, Debug)]
+struct MemorySize;
+
+impl Weighter<Text, Arc<Node>> for MemorySize {
+    fn weight(&self, path: &Text, node: &Arc<Node>) -> u64 {
+        (path.len() + node.memory_size_bytes()) as u64
+    }
+}
+
+type NodeCache = Cache<Text, Arc<Node>, MemorySize>;
+
+#[derive(Debug)]
+pub struct NodeStore {
+    storage: Arc<dyn Storage>,
+    inner: NodeCache,
+    leaves: NodeCache,
+}
+
+impl NodeStore {
+    /// `cache_size_bytes` bounds the decoded nodes kept, a quarter of it for inner nodes.
+    pub fn new(storage: Arc<dyn Storage>, cache_size_bytes: u64) -> Self {
+        let cache = |size: u64| Cache::with_weighter((size >> 15).max(16) as usize, size, MemorySize);
+        let inner = cache_size_bytes / 4;
+        NodeStore { storage, inner: cache(inner), leaves: cache(cache_size_bytes - inner) }
+    }
+
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
+    pub fn cached(&self, path: &str) -> Option<Arc<Node>> {
+        self.inner.get(path).or_else(|| self.leaves.get(path))
+    }
+
+    /// For a file that was deleted.
+    pub fn forget(&self, path: &str) {
+        self.inner.remove(path);
+        self.leaves.remove(path);
+    }
+
+    /// The node at `path`; `height` is what its parent says about it.
+    pub async fn load(&self, path: &str, height: Option<u32>) -> Result<Arc<Node>> {
+        let node = match self.cached(path) {
+            Some(node) => node,
+            None => {
+                let bytes = match self.storage.get(path).await {
+                    // A root may have expired; any other node is there as long as a tree names it.
+                    Err(Error::FileNotFound { path }) if root_version(&path).is_none() => {
+                        return Err(Error::corrupt(
+                            path,
+                            "the tree names this node file, and it is not there",
+                        ));
+                    }
+                    bytes => bytes?,
+                };
+                let node = Arc::new(decode(bytes, path, None)?);
+                node.index_buffer();
+                self.keep(path.into(), node.clone());
+                node
+            }
+        };
+        match (height, node.height()) {
+            (Some(expected), Some(actual)) if expected != actual => {
+                Err(Error::corrupt(path, format!("height is {actual}, its parent expects {expected}")))
+            }
+            // For nodes of writers that do not record heights: without this limit a cycle would never end.
+            (Some(0), None) => Err(Error::corrupt(path, "has children, its parent expects a leaf")),
+            _ => Ok(node),
+        }
+    }
+
+    /// Loads children of one node in parallel, in order.
+    pub async fn load_many(&self, paths: &[&str], height: Option<u32>) -> Result<Vec<Arc<Node>>> {
+        // Mostly they are cached, and then a stream would cost more than the look-ups.
+        let mut nodes = Vec::with_capacity(paths.len());
+        for path in paths {
+            match self.cached(path) {
+                Some(_) => nodes.push(self.load(path, height).await?),
+                None => break,
+            }
+        }
+        let rest: Vec<Text> = paths[nodes.len()..].iter().map(|path| Text::from(*path)).collect();
+        let loaded: Vec<Arc<Node>> = stream::iter(rest)
+            .map(|path| async move { self.load(&path, height).await })
+            .buffered(PARALLEL_REQUESTS)
+            .try_collect()
+            .await?;
+        nodes.extend(loaded);
+        Ok(nodes)
+    }
+
+    fn keep(&self, path: Text, node: Arc<Node>) {
+        if node.is_leaf() { self.leaves.insert(path, node) } else { self.inner.insert(path, node) }
+    }
+
+    /// Writes new nodes in parallel and keeps them for the reads to come.
+    pub async fn write(&self, nodes: Vec<(Text, Encoded)>) -> Result<()> {
+        stream::iter(nodes)
+            .map(|(path, encoded)| async move {
+                self.storage.put_unique(&path, encoded.bytes).await?;
+                self.keep(path, Arc::new(encoded.node));
+                Ok(())
+            })
+            .buffer_unordered(PARALLEL_REQUESTS)
+            .try_collect()
+            .await
+    }
+
+    /// The height of a tree, from its root or, where a writer did not record it, by walking down.
+    pub async fn height_of(&self, root: &Node) -> Result<u32> {
+        if let Some(height) = root.height() {
+            return Ok(height);
+        }
+        let mut node = self.load(root.child(0), None).await?;
+        for height in 1..MAX_HEIGHT {
+            if let Some(rest) = node.height() {
+                return Ok(height + rest);
+            }
+            node = self.load(node.child(0), None).await?;
+        }
+        Err(Error::corrupt("(root)", format!("the tree is higher than {MAX_HEIGHT}: its nodes form a cycle")))
+    }
+}

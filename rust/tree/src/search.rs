@@ -1,0 +1,111 @@
+//! Looking up keys: on the way down from the root, the first node that has a message or a row for the key
+//! decides (rule 1).
+
+use std::sync::Arc;
+
+use arrow_array::{Array, StringArray};
+use futures::future::BoxFuture;
+
+use super::MAX_HEIGHT;
+use super::node_store::NodeStore;
+use trinitylake_base::error::{Error, Result};
+use trinitylake_format::node::{Found, Node};
+
+/// The location of an object, if it exists.
+pub async fn get(nodes: &NodeStore, root: &Arc<Node>, key: &str) -> Result<Option<String>> {
+    let mut node = root.clone();
+    for _ in 0..=MAX_HEIGHT {
+        node = match node.search(key) {
+            Found::Message(value) => return Ok(value.map(str::to_string)),
+            Found::Row(value) => return Ok(Some(value.to_string())),
+            Found::Absent => return Ok(None),
+            Found::Child(i) => nodes.load(node.child(i), child_height(&node)).await?,
+        };
+    }
+    Err(cycle())
+}
+
+/// What a parent knows of its children's height.
+pub fn child_height(node: &Node) -> Option<u32> {
+    node.height().and_then(|height| height.checked_sub(1))
+}
+
+pub(super) fn cycle() -> Error {
+    Error::corrupt("(tree)", format!("a path is longer than {MAX_HEIGHT} nodes: they form a cycle"))
+}
+
+/// Looks up many keys, in any order; each node on the way is visited once. One location per key, `None`
+/// where there is no object.
+pub async fn get_many(
+    nodes: &NodeStore,
+    root: &Arc<Node>,
+    keys: &StringArray,
+) -> Result<Vec<Option<Location>>> {
+    let mut found = vec![None; keys.len()];
+    let wanted: Vec<u32> = (0..keys.len() as u32).filter(|i| keys.is_valid(*i as usize)).collect();
+    visit(nodes, root.clone(), keys, wanted, &mut found, MAX_HEIGHT).await?;
+    Ok(found)
+}
+
+/// A location, borrowed from the node that holds it, which stays in memory. Copying a million locations costs
+/// more than finding them.
+#[derive(Clone, Debug)]
+pub struct Location {
+    node: Arc<Node>,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Row(u32),
+    Message(u32),
+}
+
+impl Location {
+    pub fn as_str(&self) -> &str {
+        match self.place {
+            Place::Row(i) => self.node.value(i as usize),
+            Place::Message(i) => self.node.message(i as usize).value.unwrap_or_default(),
+        }
+    }
+}
+
+fn visit<'a>(
+    nodes: &'a NodeStore,
+    node: Arc<Node>,
+    keys: &'a StringArray,
+    wanted: Vec<u32>,
+    found: &'a mut [Option<Location>],
+    levels_left: u32,
+) -> BoxFuture<'a, Result<()>> {
+    Box::pin(async move {
+        if levels_left == 0 {
+            return Err(cycle());
+        }
+        let mut of_child: Vec<Vec<u32>> =
+            vec![Vec::new(); if node.is_leaf() { 0 } else { node.n_keys() + 1 }];
+        for i in wanted {
+            let key = keys.value(i as usize);
+            if let Some((message, value)) = node.find_message(key) {
+                found[i as usize] =
+                    value.then(|| Location { node: node.clone(), place: Place::Message(message) });
+                continue;
+            }
+            match node.search_table(key) {
+                Ok(row) => {
+                    found[i as usize] = Some(Location { node: node.clone(), place: Place::Row(row as u32) })
+                }
+                Err(child) if !node.is_leaf() => of_child[child].push(i),
+                Err(_) => {}
+            }
+        }
+        let visited: Vec<usize> = (0..of_child.len()).filter(|child| !of_child[*child].is_empty()).collect();
+        let paths: Vec<&str> = visited.iter().map(|child| node.child(*child)).collect();
+        let children = nodes.load_many(&paths, child_height(&node)).await?;
+        for (child, loaded) in visited.into_iter().zip(children) {
+            let wanted = std::mem::take(&mut of_child[child]);
+            visit(nodes, loaded, keys, wanted, found, levels_left - 1).await?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,101 @@
+//! When a node is split or merged, and into what: pure functions of the nodes concerned. Rules 5 and 14 of
+//! the tree (`docs/architecture.md`).
+
+use trinitylake_format::node::draft::{Draft, Message, Row};
+
+/// The fewest keys of a node that our writer splits or builds.
+pub fn min_keys(order: usize) -> usize {
+    order.div_ceil(2) - 1
+}
+
+/// How many rows each piece of a table of `rows` rows gets; between two pieces one row is promoted.
+///
+/// Evenly, unless the rows came in at the right end: then all but the last piece are filled to nine
+/// tenths, since keys that ascend would leave even halves half empty for ever. No piece has fewer than
+/// [`min_keys`] or more than `order - 1`.
+pub fn piece_sizes(rows: usize, order: usize, ascending: bool) -> Vec<usize> {
+    if rows < order {
+        return vec![rows];
+    }
+    let least = min_keys(order);
+    if ascending {
+        let full = (order * 9 / 10).clamp(least.max(1), order - 1);
+        let (mut sizes, mut rest) = (Vec::new(), rows);
+        while rest >= order {
+            let size = full.min(rest - 1 - least);
+            sizes.push(size);
+            rest -= size + 1;
+        }
+        sizes.push(rest);
+        return sizes;
+    }
+    let pieces = (rows + 1).div_ceil(order);
+    let keys = rows - (pieces - 1);
+    (0..pieces).map(|piece| keys / pieces + usize::from(piece < keys % pieces)).collect()
+}
+
+/// Whether a node has so few keys that it is merged with a neighbour, if [`fit_into_one`] says so.
+pub fn is_underfull(draft: &Draft, order: usize) -> bool {
+    draft.rows.len() < (order / 4).max(1)
+}
+
+/// Whether two neighbours, with the separator between them, leave a merged node room to grow.
+pub fn fit_into_one(left: &Draft, right: &Draft, order: usize) -> bool {
+    left.rows.len() + 1 + right.rows.len() <= order * 3 / 4
+}
+
+/// The pieces of a node with too many rows, and the rows that go up between them.
+pub struct Split {
+    pub first: Draft,
+    pub rest: Vec<(Row, Draft)>,
+    /// Rule 5: deletes of promoted rows; they belong to the front of the parent's buffer.
+    pub promoted_deletes: Vec<Message>,
+}
+
+/// Splits a node of which [`Draft::absorb`] made the buffer; every other message goes with its range.
+pub fn split(mut draft: Draft, order: usize, ascending: bool) -> Split {
+    let sizes = piece_sizes(draft.rows.len(), order, ascending);
+    let height = draft.height;
+    let mut rows = std::mem::take(&mut draft.rows).into_iter();
+    let mut children = std::mem::take(&mut draft.children).into_iter();
+    let mut pieces: Vec<(Option<Row>, Draft)> = Vec::with_capacity(sizes.len());
+    for (i, size) in sizes.iter().enumerate() {
+        let separator = if i == 0 { None } else { rows.next() };
+        let piece = Draft {
+            height,
+            rows: rows.by_ref().take(*size).collect(),
+            children: children.by_ref().take(if height > 0 { size + 1 } else { 0 }).collect(),
+            buffer: Vec::new(),
+        };
+        pieces.push((separator, piece));
+    }
+    let mut promoted_deletes = Vec::new();
+    for message in draft.buffer {
+        // The last piece whose separator is not above the key.
+        let i = pieces
+            .partition_point(|(separator, _)| separator.as_ref().is_none_or(|row| row.key <= message.key))
+            - 1;
+        if pieces[i].0.as_ref().is_some_and(|row| row.key == message.key) {
+            promoted_deletes.push(message);
+        } else {
+            pieces[i].1.buffer.push(message);
+        }
+    }
+    let mut pieces = pieces.into_iter();
+    let first = pieces.next().map(|(_, piece)| piece).unwrap_or_default();
+    let rest = pieces.filter_map(|(separator, piece)| separator.map(|row| (row, piece))).collect();
+    Split { first, rest, promoted_deletes }
+}
+
+/// Rule 14: left + separator + right; the separator is left out where a delete was waiting for it.
+pub fn merge(left: Draft, separator: Option<Row>, right: Draft) -> Draft {
+    let mut merged = left;
+    merged.rows.extend(separator);
+    merged.rows.extend(right.rows);
+    merged.children.extend(right.children);
+    merged.buffer.extend(right.buffer);
+    merged
+}
+
+#[cfg(test)]
+mod tests;

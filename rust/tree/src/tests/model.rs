@@ -1,0 +1,239 @@
+//! A tree beside the dictionary that it must equal, compared after every commit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow_array::StringArray;
+use rand::RngExt;
+use rand::rngs::StdRng;
+
+use crate::advance::advance;
+use crate::diff::{Difference, diff};
+use crate::flush::Tally;
+use crate::invariant::walk;
+use crate::node_store::{CACHE_SIZE_BYTES, NodeStore};
+use crate::scan::Scan;
+use crate::search::{get, get_many};
+use crate::split_and_merge::min_keys;
+use trinitylake_base::environment::testing::TestEnvironment;
+use trinitylake_format::config::TreeConfig;
+use trinitylake_format::key::KeyRange;
+use trinitylake_format::node::Node;
+use trinitylake_format::node::codec::{Compression, decode, encode};
+use trinitylake_format::node::draft::{Draft, Message};
+use trinitylake_storage::memory_files::MemoryFiles;
+
+pub type Dictionary = BTreeMap<String, String>;
+pub type Changes = Vec<(String, Option<String>)>;
+
+pub struct Model {
+    pub config: TreeConfig,
+    pub files: Arc<MemoryFiles>,
+    pub nodes: Arc<NodeStore>,
+    pub environment: Arc<TestEnvironment>,
+    pub root: Arc<Node>,
+    pub dictionary: Dictionary,
+    /// Every key that was ever written, to be looked up also when it is gone.
+    pub known: BTreeSet<String>,
+    pub tally: Tally,
+    /// All versions so far.
+    pub versions: Vec<(Arc<Node>, Dictionary)>,
+}
+
+/// Caps of a few messages, so that a short history shakes the whole tree.
+pub fn config(order: usize, root_cap: usize, inner_cap: usize, node_max: usize) -> TreeConfig {
+    TreeConfig {
+        order,
+        root_buffer_size_bytes: root_cap,
+        root_buffer_is_fixed: true,
+        inner_buffer_size_bytes: inner_cap,
+        node_max_size_bytes: node_max,
+        compression: Compression::None,
+        ..TreeConfig::default()
+    }
+}
+
+impl Model {
+    pub fn empty(config: TreeConfig, seed: u64) -> Model {
+        let files = MemoryFiles::shared();
+        let root = encode(&[], &Draft::default(), config.order, config.compression).unwrap().node;
+        Model {
+            config,
+            nodes: Arc::new(NodeStore::new(files.clone(), CACHE_SIZE_BYTES)),
+            files,
+            environment: TestEnvironment::seeded(seed),
+            root: Arc::new(root),
+            dictionary: Dictionary::new(),
+            known: BTreeSet::new(),
+            tally: Tally::default(),
+            versions: Vec::new(),
+        }
+    }
+
+    /// A tree that was built at once.
+    pub fn of(config: TreeConfig, dictionary: Dictionary, root: Draft, from: Model) -> Model {
+        let root = encode(&[], &root, config.order, config.compression).unwrap().node;
+        Model {
+            config,
+            root: Arc::new(root),
+            known: dictionary.keys().cloned().collect(),
+            dictionary,
+            ..from
+        }
+    }
+
+    /// One version: the changes go through the tree and the dictionary, and both are compared.
+    pub async fn commit(&mut self, changes: Changes) {
+        let txn = format!("t{}", self.versions.len());
+        let messages: Vec<Message> = changes
+            .iter()
+            .map(|(key, value)| Message {
+                key: key.as_str().into(),
+                value: value.as_deref().map(Into::into),
+                txn: txn.as_str().into(),
+            })
+            .collect();
+        let (order, compression) = (self.config.order, self.config.compression);
+        let advance =
+            advance(&self.nodes, self.environment.as_ref(), &self.config, &self.root, messages.clone(), 0)
+                .await
+                .unwrap();
+        self.tally += advance.tally;
+        for (path, draft) in &advance.nodes {
+            assert!(draft.rows.len() < order, "{path} was not split");
+        }
+        let encoded = advance.nodes.into_iter();
+        let encoded = encoded.map(|(path, draft)| (path, encode(&[], &draft, order, compression).unwrap()));
+        self.nodes.write(encoded.collect()).await.unwrap();
+        let root = encode(&[("version", txn.clone())], &advance.root, order, compression).unwrap();
+        self.root = Arc::new(decode(root.bytes, "root", Some(order)).unwrap());
+        if self.versions.len().is_multiple_of(2) {
+            self.root.index_buffer();
+        }
+        for (key, value) in changes {
+            self.known.insert(key.clone());
+            match value {
+                Some(value) => self.dictionary.insert(key, value),
+                None => self.dictionary.remove(&key),
+            };
+        }
+        self.versions.push((self.root.clone(), self.dictionary.clone()));
+        self.check_tail(&messages, &txn);
+        self.check_shape().await;
+        self.check_keys(&self.nodes).await;
+    }
+
+    /// Rule 8: what the version wrote is the tail of its root's buffer, and stands nowhere else in it.
+    fn check_tail(&self, messages: &[Message], txn: &str) {
+        let buffer: Vec<Message> = self.root.messages().map(Message::from).collect();
+        assert!(buffer.ends_with(messages), "the tail of the root's buffer is not what the version wrote");
+        let own = buffer.iter().filter(|message| &*message.txn == txn).count();
+        assert_eq!(own, messages.len(), "rows of the version stand outside of the tail");
+    }
+
+    pub async fn check_shape(&self) {
+        let shape = walk(&self.nodes, &self.root, "root").await.unwrap();
+        assert!(shape.problems.is_empty(), "{:?}", shape.problems);
+        let empty_leaf = shape.nodes.iter().skip(1).find(|node| node.height == 0 && node.n_keys == 0);
+        assert!(empty_leaf.is_none(), "a leaf without keys stays in the tree: {empty_leaf:?}");
+    }
+
+    /// Rule 1: every key ever seen is found or not, one by one and all at once.
+    pub async fn check_keys(&self, nodes: &NodeStore) {
+        let keys = StringArray::from_iter_values(&self.known);
+        let found = get_many(nodes, &self.root, &keys).await.unwrap();
+        for (i, (key, location)) in self.known.iter().zip(found).enumerate() {
+            let expected = self.dictionary.get(key);
+            let found = location.as_ref().map(|location| location.as_str());
+            assert_eq!(found, expected.map(String::as_str), "get_many of {key}");
+            if i % 7 == self.versions.len() % 7 {
+                let found = get(nodes, &self.root, key).await.unwrap();
+                assert_eq!(found.as_ref(), expected, "get of {key}");
+            }
+        }
+        assert_eq!(get(nodes, &self.root, "never written").await.unwrap(), None);
+    }
+
+    /// Reads the files again, as another process would.
+    pub fn cold_nodes(&self) -> Arc<NodeStore> {
+        Arc::new(NodeStore::new(self.files.clone(), 0))
+    }
+
+    pub async fn check_scans(&self, generator: &mut StdRng) {
+        let nodes = self.cold_nodes();
+        self.check_scan(&nodes, KeyRange::all(), None).await;
+        for _ in 0..4 {
+            let limit = generator.random_bool(0.5).then(|| generator.random_range(0..20));
+            let range = self.random_range(generator);
+            self.check_scan(&nodes, range, limit).await;
+        }
+    }
+
+    /// A prefix of a known key, or from one known key to another (or to the end).
+    fn random_range(&self, generator: &mut StdRng) -> KeyRange {
+        let mut pick = || {
+            let i = generator.random_range(0..self.known.len().max(1));
+            self.known.iter().nth(i).cloned().unwrap_or_default()
+        };
+        let (one, other) = (pick(), pick());
+        match generator.random_range(0..3) {
+            0 => KeyRange::prefix(&one[..generator.random_range(0..=one.len())]),
+            1 => KeyRange { start: one, end: None },
+            _ => KeyRange { start: one.clone().min(other.clone()), end: Some(one.max(other)) },
+        }
+    }
+
+    async fn check_scan(&self, nodes: &Arc<NodeStore>, range: KeyRange, limit: Option<usize>) {
+        let expected: Vec<(&String, &String)> = self
+            .dictionary
+            .iter()
+            .filter(|(key, _)| range.contains(key))
+            .take(limit.unwrap_or(usize::MAX))
+            .collect();
+        for with_locations in [true, false] {
+            let mut scan = Scan::new(nodes.clone(), self.root.clone(), range.clone(), limit, with_locations);
+            let (mut keys, mut locations) = (Vec::new(), Vec::new());
+            while let Some(batch) = scan.next_batch().await.unwrap() {
+                assert_eq!(batch.locations.is_some(), with_locations);
+                keys.extend(batch.keys.iter().map(|key| key.unwrap().to_string()));
+                let texts = batch.locations.iter().flatten();
+                locations.extend(texts.map(|location| location.unwrap().to_string()));
+            }
+            assert!(
+                keys.iter().eq(expected.iter().map(|(key, _)| *key)),
+                "keys of {range:?}, limit {limit:?}"
+            );
+            if with_locations {
+                let expected = expected.iter().map(|(_, location)| *location);
+                assert!(locations.iter().eq(expected), "locations of {range:?}, limit {limit:?}");
+            }
+        }
+    }
+
+    /// Rule 12, between two versions in either order.
+    pub async fn check_diff(&self, generator: &mut StdRng) {
+        let mut pick = || &self.versions[generator.random_range(0..self.versions.len())];
+        let ((before, old), (after, new)) = (pick(), pick());
+        let found = diff(&self.nodes, before, after).await.unwrap();
+        assert_eq!(found, difference(old, new));
+    }
+
+    /// What a node that our writer splits or builds has at least, but for the root.
+    pub async fn check_filled(&self) {
+        let shape = walk(&self.nodes, &self.root, "root").await.unwrap();
+        let least = min_keys(self.config.order);
+        let underfull = shape.nodes.iter().skip(1).find(|node| node.n_keys < least);
+        assert!(underfull.is_none(), "underfull: {underfull:?}");
+    }
+}
+
+fn difference(old: &Dictionary, new: &Dictionary) -> Vec<Difference> {
+    let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let keys = keys.into_iter().filter(|key| old.get(*key) != new.get(*key));
+    keys.map(|key| Difference {
+        key: key.clone(),
+        before: old.get(key).cloned(),
+        after: new.get(key).cloned(),
+    })
+    .collect()
+}

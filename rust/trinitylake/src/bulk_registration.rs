@@ -1,0 +1,235 @@
+//! Bulk registration: many objects whose definition files exist already, added in one version by building
+//! the tree anew.
+//!
+//! A transaction carries its changes in the root's buffer, which is right for thousands; this is for millions.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, StringArray};
+
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::key::{KeyRange, NameSizes, ObjectKind};
+use crate::lakehouse::Lakehouse;
+use crate::node::draft::Draft;
+use crate::tree::bulk::{NodeWriter, build, merge_runs};
+use crate::tree::leaf_writer::{Leaf, LooseRow, assemble};
+use crate::version::Version;
+use crate::version::metadata::{CommittedTransaction, OPERATION_PROPERTY, OPERATION_REGISTER};
+
+/// Registers objects by key and location, in any order. `ObjectAlreadyExists` if a key comes twice, or is
+/// there and not to be replaced, `ObjectNotFound` if a namespace is missing, `CommitConflict` if another
+/// version came first.
+pub async fn register(
+    lakehouse: &Lakehouse,
+    keys: StringArray,
+    locations: StringArray,
+    replace: bool,
+    message: &str,
+    author: &str,
+) -> Result<Arc<Version>> {
+    let latest = lakehouse.latest().await?;
+    let (keys, locations) = merged(&latest, keys, locations, replace).await?;
+    let environment = lakehouse.environment();
+    let writer = node_writer(lakehouse, environment.as_ref(), &latest);
+    let root = build(&writer, &keys, &locations).await?;
+    publish(lakehouse, &latest, root, message, author).await
+}
+
+/// Checks what [`register`] would check, on the latest version, with the same errors. Nothing is written.
+pub async fn check(
+    lakehouse: &Lakehouse,
+    keys: StringArray,
+    locations: StringArray,
+    replace: bool,
+) -> Result<()> {
+    merged(&*lakehouse.latest().await?, keys, locations, replace).await.map(|_| ())
+}
+
+/// All objects of the next version in key order, with those that are there already.
+async fn merged(
+    latest: &Version,
+    keys: StringArray,
+    locations: StringArray,
+    replace: bool,
+) -> Result<(StringArray, StringArray)> {
+    let names = latest.config.names;
+    let (keys, locations) = sorted(keys, locations, names)?;
+    let (old_keys, old_locations) = existing(latest).await?;
+    check_sizes([&keys, &old_keys])?;
+    check_sizes([&locations, &old_locations])?;
+    let (keys, locations) = if old_keys.is_empty() {
+        (keys, locations)
+    } else {
+        let taken = |key: &str| {
+            if replace {
+                return Ok(());
+            }
+            Err(Error::ObjectAlreadyExists(format!("{} exists", human_name(names, key))))
+        };
+        let (keys, locations) = merge_runs((&old_keys, &old_locations), (&keys, &locations), taken)?;
+        (keys.as_ref().clone(), locations.as_ref().clone())
+    };
+    check_whole(&keys, names)?;
+    Ok((keys, locations))
+}
+
+/// Registers what workers have sorted, merged with the objects of `base`, checked and written as parts of a
+/// tree of `rows` rows (see [`LeafWriter`](crate::tree::leaf_writer::LeafWriter)). `CommitConflict` if `base`
+/// is not the latest version any more; see [`assemble`] for parts that do not fit. The workers
+/// have to see to it that namespaces exist and that no view has the name of a table.
+pub async fn register_parts(
+    lakehouse: &Lakehouse,
+    base: &Version,
+    rows: usize,
+    leaves: Vec<Leaf>,
+    loose: Vec<LooseRow>,
+    message: &str,
+    author: &str,
+) -> Result<Arc<Version>> {
+    let environment = lakehouse.environment();
+    let writer = node_writer(lakehouse, environment.as_ref(), base);
+    let root = assemble(lakehouse.nodes(), &writer, rows, leaves, loose).await?;
+    publish(lakehouse, base, root, message, author).await
+}
+
+fn node_writer<'a>(
+    lakehouse: &'a Lakehouse,
+    environment: &'a dyn Environment,
+    base: &'a Version,
+) -> NodeWriter<'a> {
+    NodeWriter { storage: lakehouse.storage().as_ref(), environment, config: &base.config }
+}
+
+/// One version with a tree that depends on all of `base`.
+async fn publish(
+    lakehouse: &Lakehouse,
+    base: &Version,
+    root: Draft,
+    message: &str,
+    author: &str,
+) -> Result<Arc<Version>> {
+    let transaction = CommittedTransaction {
+        id: lakehouse.environment().uuid().to_string(),
+        isolation: "serializable".into(),
+        message: message.into(),
+        author: author.into(),
+        began_at_version: base.number,
+        properties: [(OPERATION_PROPERTY.to_string(), OPERATION_REGISTER.to_string())].into(),
+    };
+    let metadata = lakehouse.next_metadata(base, vec![transaction]);
+    lakehouse.publish_alone(base, metadata, root, "the registration").await
+}
+
+/// The objects in key order, each key once and in the form of this lakehouse.
+fn sorted(keys: StringArray, locations: StringArray, names: NameSizes) -> Result<(StringArray, StringArray)> {
+    if keys.len() != locations.len() || keys.null_count() + locations.null_count() > 0 {
+        return Err(Error::InvalidArgument("one location for each object, and no nulls".into()));
+    }
+    if let Some(bad) = keys.iter().flatten().find(|key| names.decode_parts(key).is_none()) {
+        return Err(Error::InvalidName(format!("{bad:?} is not a key of this lakehouse")));
+    }
+    let ascending = (1..keys.len()).all(|i| keys.value(i - 1) < keys.value(i));
+    if ascending {
+        return Ok((keys, locations));
+    }
+    let mut order: Vec<u32> = (0..keys.len() as u32).collect();
+    order.sort_unstable_by(|a, b| keys.value(*a as usize).cmp(keys.value(*b as usize)));
+    if let Some(twice) =
+        order.windows(2).find(|pair| keys.value(pair[0] as usize) == keys.value(pair[1] as usize))
+    {
+        let name = human_name(names, keys.value(twice[0] as usize));
+        return Err(Error::ObjectAlreadyExists(format!("{name} is registered twice")));
+    }
+    let pick =
+        |texts: &StringArray| StringArray::from_iter_values(order.iter().map(|i| texts.value(*i as usize)));
+    Ok((pick(&keys), pick(&locations)))
+}
+
+/// One array of Arrow holds at most 2 GiB of text: the keys of ten million tables, with names of 100 bytes.
+pub fn check_size(size_bytes: usize) -> Result<()> {
+    if i32::try_from(size_bytes).is_ok() {
+        return Ok(());
+    }
+    Err(Error::InvalidArgument(
+        "keys or locations of more than 2 GiB: one machine does not register so many objects at once, \
+         many together do"
+            .into(),
+    ))
+}
+
+fn check_sizes(arrays: [&StringArray; 2]) -> Result<()> {
+    check_size(arrays.iter().map(|array| array.value_data().len()).sum())
+}
+
+async fn existing(latest: &Version) -> Result<(StringArray, StringArray)> {
+    let mut scan = latest.scan(KeyRange::all(), None, true);
+    let (mut keys, mut locations) = (Vec::new(), Vec::new());
+    let (mut keys_size_bytes, mut locations_size_bytes) = (0, 0);
+    while let Some(batch) = scan.next_batch().await? {
+        keys_size_bytes += batch.keys.value_data().len();
+        locations_size_bytes += batch.locations.as_ref().map_or(0, |texts| texts.value_data().len());
+        check_size(keys_size_bytes.max(locations_size_bytes))?;
+        keys.push(batch.keys);
+        locations.extend(batch.locations);
+    }
+    let joined = |batches: &[StringArray]| {
+        // Arrow asks an iterator for its length, which that of a flattened iterator does not tell.
+        let texts: Vec<&str> = batches.iter().flat_map(|batch| batch.iter().flatten()).collect();
+        StringArray::from_iter_values(texts)
+    };
+    Ok((joined(&keys), joined(&locations)))
+}
+
+/// Every table and view is in a namespace that exists, and no view has the name of a table. Keys ascend,
+/// so namespaces come first.
+fn check_whole(keys: &StringArray, names: NameSizes) -> Result<()> {
+    let mut namespaces = std::collections::HashSet::new();
+    let mut last = "";
+    for key in keys.iter().flatten() {
+        let Some((kind, namespace, name)) = names.decode_parts(key) else { continue };
+        match kind {
+            ObjectKind::Namespace => {
+                namespaces.insert(namespace);
+            }
+            ObjectKind::Table | ObjectKind::View => {
+                if namespace != last && !namespaces.contains(namespace) {
+                    return Err(Error::ObjectNotFound(format!(
+                        "namespace {namespace} does not exist; register it with its tables and views"
+                    )));
+                }
+                last = namespace;
+                // The longest name of a table may be shorter; then none has the name of this view.
+                if kind == ObjectKind::View
+                    && let Ok(table) = names.table_key(namespace, name)
+                    && find(keys, &table)
+                {
+                    return Err(Error::ObjectAlreadyExists(format!(
+                        "{} exists, and a view cannot have the same name",
+                        human_name(names, &table)
+                    )));
+                }
+            }
+            ObjectKind::TransactionRecord => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether the key is among these keys, which ascend.
+fn find(keys: &StringArray, key: &str) -> bool {
+    let (mut low, mut high) = (0, keys.len());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match keys.value(middle).cmp(key) {
+            std::cmp::Ordering::Less => low = middle + 1,
+            std::cmp::Ordering::Greater => high = middle,
+            std::cmp::Ordering::Equal => return true,
+        }
+    }
+    false
+}
+
+fn human_name(names: NameSizes, key: &str) -> String {
+    names.decode(key).map_or_else(|| key.trim_end().to_string(), |name| name.to_string())
+}

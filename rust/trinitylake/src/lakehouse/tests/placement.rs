@@ -1,0 +1,81 @@
+//! A lakehouse that was copied: read at once, written after it was relocated.
+
+use std::sync::Arc;
+
+use crate::environment::testing::TestEnvironment;
+use crate::error::Error;
+use crate::fixture::{
+    MemoryFiles, add_namespace, begin, commit, create, names, open, small_definition, text,
+};
+use crate::key::ObjectKind;
+use crate::root_uri::RootUri;
+use crate::storage::{Durability, LocalStorage, Storage};
+use crate::transaction::{CommitLimits, Isolation};
+
+fn local(root: &std::path::Path) -> Arc<dyn Storage> {
+    let root = RootUri::parse(root.to_str().unwrap()).unwrap();
+    Arc::new(LocalStorage::new(&root, Durability::None))
+}
+
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// A lakehouse was copied with `cp -a`. Whoever opened the copy wrote to it, and its Iceberg metadata named
+/// files at the old place, where the original went on: two lakehouses wrote over each other's tables.
+#[tokio::test]
+async fn a_copy_is_read_and_written_only_after_it_was_relocated() {
+    let folder = tempfile::tempdir().unwrap();
+    let environment = TestEnvironment::seeded(1);
+    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+    let original = create(local(&first), &environment).await;
+    add_namespace(&original, "a").await.unwrap();
+    copy(&first, &second);
+
+    let moved = open(local(&second), &environment).await;
+    assert_eq!(names(&moved.latest().await.unwrap()).await, ["namespace a"]);
+    let refused = add_namespace(&moved, "b").await.unwrap_err();
+    assert!(matches!(&refused, Error::LakehouseMoved(message) if message.contains("relocate")), "{refused}");
+    let refused = moved.rollback(0, "", "").await.unwrap_err();
+    assert!(matches!(refused, Error::LakehouseMoved(_)), "{refused}");
+    let refused = crate::expiry::expire(&moved, Some(1), false).await.unwrap_err();
+    assert!(matches!(refused, Error::LakehouseMoved(_)), "{refused}");
+    let mut saved = begin(&moved, Isolation::Snapshot).await;
+    assert!(matches!(saved.save().await, Err(Error::LakehouseMoved(_))));
+    assert_eq!(moved.latest().await.unwrap().number, 1, "nothing was written");
+
+    let mut transaction = begin(&moved, Isolation::Snapshot).await;
+    assert!(transaction.relocate(&[]).unwrap());
+    transaction.create(ObjectKind::Namespace, "b", "", text("b")).await.unwrap();
+    commit(&mut transaction).await.unwrap();
+    add_namespace(&moved, "c").await.unwrap();
+    assert_eq!(moved.placement().other_roots(), [original.storage().root()]);
+    assert!(!begin(&moved, Isolation::Snapshot).await.relocate(&[]).unwrap(), "it was recorded already");
+
+    // The original is a lakehouse of its own, and so is the copy.
+    add_namespace(&original, "d").await.unwrap();
+    let reopened = open(local(&second), &environment).await;
+    assert!(reopened.placement().is_recorded());
+    assert_eq!(names(&reopened.latest().await.unwrap()).await.len(), 3);
+}
+
+/// A change of the lakehouse's properties was written from a definition that was read before the lakehouse was
+/// relocated in the same transaction, and put the old root back.
+#[tokio::test]
+async fn a_new_definition_does_not_move_the_lakehouse() {
+    let files = MemoryFiles::shared();
+    let lakehouse = create(files, &TestEnvironment::seeded(1)).await;
+    let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
+    transaction.set_lakehouse_definition(small_definition().bytes().clone()).unwrap();
+    transaction.commit(CommitLimits::default()).await.unwrap();
+    let definition = lakehouse.latest().await.unwrap().definition.clone();
+    assert_eq!(definition.root_uri(), Some(lakehouse.storage().root()));
+}

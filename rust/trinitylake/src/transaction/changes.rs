@@ -1,0 +1,88 @@
+//! What a transaction changes: the new locations of keys, and the lakehouse's own definition.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::definition::LakehouseDefinition;
+use crate::node::draft::{Message, Text};
+
+/// The new location of a key.
+#[derive(Clone, Debug)]
+pub(super) enum NewValue {
+    /// A definition file that exists: a renamed object keeps its file.
+    Existing(String),
+    /// A definition file that the commit writes.
+    Staged {
+        path: String,
+        bytes: Bytes,
+        written: bool,
+    },
+    Deleted,
+}
+
+impl NewValue {
+    pub(super) fn location(&self) -> Option<&str> {
+        match self {
+            NewValue::Existing(path) | NewValue::Staged { path, .. } => Some(path),
+            NewValue::Deleted => None,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Write {
+    /// Location in the version the write was made on; `None` if the object is new.
+    pub base: Option<String>,
+    pub value: NewValue,
+    /// The last version this write is known not to clash with.
+    pub checked: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Changes {
+    pub writes: BTreeMap<String, Write>,
+    /// A new definition of the lakehouse, and its path.
+    pub definition: Option<(String, Arc<LakehouseDefinition>)>,
+    pub is_definition_written: bool,
+}
+
+impl Changes {
+    pub(super) fn is_empty(&self) -> bool {
+        self.writes.is_empty() && self.definition.is_none()
+    }
+
+    /// As they stand in a root's buffer.
+    pub(super) fn messages(&self, id: &str) -> Vec<Message> {
+        let txn: Text = id.into();
+        self.writes
+            .iter()
+            .map(|(key, write)| Message {
+                key: key.as_str().into(),
+                value: write.value.location().map(Into::into),
+                txn: txn.clone(),
+            })
+            .collect()
+    }
+
+    /// The definition files that no attempt has written.
+    pub(super) fn unwritten_files(&self) -> Vec<(String, Bytes)> {
+        let definition = self.definition.iter().filter(|_| !self.is_definition_written);
+        let definition = definition.map(|(path, definition)| (path.clone(), definition.bytes().clone()));
+        let staged = self.writes.values().filter_map(|write| match &write.value {
+            NewValue::Staged { path, bytes, written: false } => Some((path.clone(), bytes.clone())),
+            NewValue::Staged { written: true, .. } | NewValue::Existing(_) | NewValue::Deleted => None,
+        });
+        definition.chain(staged).collect()
+    }
+
+    pub(super) fn mark_written(&mut self) {
+        self.is_definition_written = true;
+        for write in self.writes.values_mut() {
+            if let NewValue::Staged { written, .. } = &mut write.value {
+                *written = true;
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Giving a transaction up. Where another party may still commit it, that is itself a commit: it writes the
+//! record of the id as "rolled back" (format §8), and every root or intent with the id that comes later fails
+//! its requirement that there is no record.
+//!
+//! What is in flight is stopped like this:
+//! - a root that was sent and not answered, by the slot: the record is in a version above it, so another root
+//!   has the slot, and all versions up to there were looked at;
+//! - an intent in the queue, whoever resumed a saved transaction, and whoever uses the same id again, by the
+//!   record;
+//! - a transaction that waits or is taken along in the queue of this handle, by [`Submission::gives_up`].
+
+use std::sync::Arc;
+
+use super::changes::NewValue;
+use super::commit::VERSIONS_AT_ONCE;
+use super::distributed::newest_sequence;
+use super::fate::committed_version;
+use super::footprint::{Footprint, Requirement};
+use super::group_commit::Verdict;
+use super::life::{Failure, Files, GivingUp, already_committed};
+use super::records::{Record, recorded};
+use super::submission::Submission;
+use super::{Changes, CommitLimits, Coordination, Isolation, Transaction};
+use crate::definition::proto::DistributedTransactionState;
+use crate::error::{Error, Result};
+use crate::node::draft::Message;
+use crate::version::Version;
+use crate::version::metadata::{CommittedTransaction, ROLLED_BACK_PROPERTY};
+
+impl Transaction {
+    /// Gives the transaction up, for everybody. Where it is in flight or was saved this makes a version, and is
+    /// only done when that is there; else nothing is asked of the store.
+    ///
+    /// `CommitConflict` if it was committed, or if somebody who resumed it saved it since: then it is theirs.
+    /// `CommitStateUnknown` if whether it was committed, or rolled back, cannot be told.
+    pub async fn rollback(&mut self) -> Result<Files> {
+        match self.life.give_up()? {
+            GivingUp::Done => {}
+            GivingUp::TakesRecord => match self.record_rollback().await? {
+                Record::RolledBack => self.life.rolled_back(),
+                Record::Committed { .. } => {
+                    let latest = self.lakehouse.latest().await?;
+                    let version = match committed_version(&self.lakehouse, &latest, &self.info.id).await {
+                        Err(Error::VersionExpired(_)) => None,
+                        version => Some(version?),
+                    };
+                    return Err(already_committed(&self.info.id, version));
+                }
+            },
+        }
+        self.changes = Changes::default();
+        Ok(self.files())
+    }
+
+    /// Sees to it that the tree has a record of this id, and says which.
+    async fn record_rollback(&mut self) -> Result<Record> {
+        let lakehouse = self.lakehouse.clone();
+        let environment = lakehouse.environment();
+        let saved = newest_sequence(&lakehouse, &self.info.id).await?;
+        if saved.is_some_and(|newest| newest > self.saved.sequence) {
+            return Err(self.went_on_elsewhere("saved"));
+        }
+        let limits = CommitLimits::default();
+        let deadline_millis = environment.elapsed_millis() + limits.timeout_millis;
+        let value = self.new_record(DistributedTransactionState::RolledBack);
+        let mut attempt = 0;
+        loop {
+            let latest = lakehouse.latest().await?;
+            if let Some(record) = recorded(&latest, &self.info.id).await? {
+                return Ok(record);
+            }
+            self.look_for_itself(&latest).await?;
+            attempt += 1;
+            let submission = self.giving_up(&latest, &value, attempt)?;
+            match lakehouse.commits().commit(&lakehouse, submission, None, deadline_millis).await {
+                Ok(Verdict::Committed(_)) => return Ok(Record::RolledBack),
+                Ok(Verdict::Again { .. }) => {}
+                Err(Failure::Certain(_, error)) => return Err(error),
+                // Whether it was done shows at the next look.
+                Err(Failure::InDoubt { error, .. }) if environment.elapsed_millis() >= deadline_millis => {
+                    return Err(error);
+                }
+                Err(Failure::InDoubt { .. }) => {}
+            }
+            if attempt >= limits.max_attempts || environment.elapsed_millis() >= deadline_millis {
+                return Err(Error::CommitConflict {
+                    message: format!(
+                        "transaction {} was not rolled back: others committed first {attempt} times; try again",
+                        self.info.id
+                    ),
+                    keys: Vec::new(),
+                    winners: Vec::new(),
+                });
+            }
+        }
+    }
+
+    /// Looks through the versions since the last one that this transaction was held against: an id without a
+    /// record is found in the log alone. `CommitConflict` if it was committed, `CommitStateUnknown` if versions
+    /// have expired that could tell.
+    async fn look_for_itself(&mut self, latest: &Arc<Version>) -> Result<()> {
+        let lakehouse = self.lakehouse.clone();
+        let oldest = lakehouse.oldest_version().await?;
+        if oldest > self.validated.number + 1 {
+            return Err(Error::CommitStateUnknown(format!(
+                "transaction {}: versions below {oldest} have expired, which might have told whether it was \
+                 committed; nothing was deleted",
+                self.info.id
+            )));
+        }
+        while self.validated.number < latest.number {
+            let from = self.validated.number + 1;
+            let to = latest.number.min(from + VERSIONS_AT_ONCE - 1);
+            for version in lakehouse.glance(from, to, latest).await? {
+                if version.metadata.commits(&self.info.id) {
+                    self.life.committed(version.number);
+                    return Err(already_committed(&self.info.id, Some(version.number)));
+                }
+                self.validated = version;
+            }
+        }
+        Ok(())
+    }
+
+    /// The transaction that writes the record.
+    fn giving_up(&self, latest: &Version, value: &NewValue, attempt: u32) -> Result<Submission> {
+        let (key, id) = (self.record_key()?, self.lakehouse.environment().uuid().to_string());
+        let message = Message {
+            key: key.as_str().into(),
+            value: value.location().map(Into::into),
+            txn: id.as_str().into(),
+        };
+        let files = match value {
+            NewValue::Staged { path, bytes, .. } => vec![(path.clone(), bytes.clone())],
+            NewValue::Existing(_) | NewValue::Deleted => Vec::new(),
+        };
+        let mut footprint = Footprint::default();
+        footprint.require(Requirement::Absent(key));
+        Ok(Submission {
+            info: CommittedTransaction {
+                id,
+                isolation: Isolation::Snapshot.word().into(),
+                message: format!("roll back transaction {}", self.info.id),
+                author: self.info.author.clone(),
+                began_at_version: latest.number,
+                properties: [(ROLLED_BACK_PROPERTY.to_string(), self.info.id.clone())].into(),
+            },
+            isolation: Isolation::Snapshot,
+            footprint: Arc::new(footprint),
+            messages: vec![message],
+            definition: None,
+            files,
+            validated: latest.number,
+            coordination: Coordination::None,
+            attempt,
+            last_version: None,
+            gives_up: Some(self.info.id.clone()),
+        })
+    }
+}
+
+#[cfg(test)]
+impl Transaction {
+    /// Who gives this transaction up, as a root sees it.
+    pub(super) fn giving_up_submission(&self, latest: &Version) -> Submission {
+        let value = self.new_record(DistributedTransactionState::RolledBack);
+        self.giving_up(latest, &value, 1).unwrap()
+    }
+}

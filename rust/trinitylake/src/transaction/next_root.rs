@@ -1,0 +1,106 @@
+//! The root of the next version, for a group of transactions: the tree is advanced, what the root refers to is
+//! written, and the root is claimed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::try_join;
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::life::Failure;
+use super::submission::Submission;
+use crate::error::Result;
+use crate::lakehouse::{Created, Lakehouse, Slot};
+use crate::node::draft::Draft;
+use crate::storage::Storage;
+use crate::tree::advance::advance;
+use crate::tree::node_store::PARALLEL_REQUESTS;
+use crate::version::Version;
+
+/// A pause after lost races is at most this many attempts long: beyond it, waiting only starves.
+const MAX_PAUSE_ATTEMPTS: u64 = 8;
+
+pub(super) enum Claimed {
+    /// The root was created, with all of the group.
+    Root(Created),
+    /// The group is empty, or another writer was faster.
+    Nothing { files_are_written: bool },
+}
+
+/// Creates the root after `previous` for the group, all of which can be in it.
+pub(super) async fn claim_for(
+    lakehouse: &Lakehouse,
+    previous: &Arc<Version>,
+    group: &[Submission],
+    usual_size_bytes: usize,
+    deadline_millis: u64,
+) -> Result<Claimed, Failure> {
+    if group.is_empty() {
+        return Ok(Claimed::Nothing { files_are_written: false });
+    }
+    let started = lakehouse.environment().elapsed_millis();
+    let root = write_below_root(lakehouse, previous, group, usual_size_bytes).await?;
+    let mut metadata =
+        lakehouse.next_metadata(previous, group.iter().map(|member| member.info.clone()).collect());
+    let mut definition = previous.definition.clone();
+    if let Some((path, changed)) = group.iter().find_map(|member| member.definition.as_ref()) {
+        metadata.lakehouse_definition = path.clone();
+        metadata.inline_definition = Some(changed.bytes().to_vec());
+        definition = changed.clone();
+    }
+    match lakehouse.claim_root(previous, metadata, &root, definition, deadline_millis).await? {
+        Slot::Won(created) => Ok(Claimed::Root(created)),
+        Slot::Lost(latest) => {
+            pause_after_lost_race(lakehouse, previous, &latest, group, started).await;
+            Ok(Claimed::Nothing { files_are_written: true })
+        }
+    }
+}
+
+/// Writes what the next root refers to: the nodes below it, and definitions. Returns the root.
+async fn write_below_root(
+    lakehouse: &Lakehouse,
+    previous: &Version,
+    group: &[Submission],
+    usual_size_bytes: usize,
+) -> Result<Draft> {
+    let (config, environment) = (&previous.config, lakehouse.environment().as_ref());
+    let messages = group.iter().flat_map(|member| member.messages.iter().cloned()).collect();
+    let advance =
+        advance(lakehouse.nodes(), environment, config, &previous.root, messages, usual_size_bytes).await?;
+    let nodes = lakehouse.encode_nodes(config, advance.nodes)?;
+    let files = group.iter().flat_map(|member| member.files.iter().cloned()).collect();
+    try_join(write_files(lakehouse.storage().as_ref(), files), lakehouse.nodes().write(nodes)).await?;
+    Ok(advance.root)
+}
+
+/// There are about as many writers as versions were made by others meanwhile. Each waits for a random part
+/// of as many rounds, so that most requests that would be lost are never sent. Who has lost before waits
+/// less each time, so that those go first who wait longest.
+async fn pause_after_lost_race(
+    lakehouse: &Lakehouse,
+    previous: &Version,
+    latest: &Version,
+    group: &[Submission],
+    started_millis: u64,
+) {
+    let environment = lakehouse.environment().as_ref();
+    let others = latest.number.saturating_sub(previous.number + 1).min(MAX_PAUSE_ATTEMPTS);
+    let round = environment.elapsed_millis() - started_millis;
+    let lost = group.iter().map(|member| member.attempt).max().unwrap_or_default().max(1);
+    let pause = environment.random_below(round * others / u64::from(lost) + 1);
+    // Those who queue up wait there.
+    if pause > 0 && group.iter().all(|member| member.last_version.is_none()) {
+        environment.sleep(Duration::from_millis(pause)).await;
+    }
+}
+
+/// Writes definition files in parallel.
+pub(super) async fn write_files(storage: &dyn Storage, files: Vec<(String, Bytes)>) -> Result<()> {
+    stream::iter(files)
+        .map(|(path, bytes)| async move { storage.put_unique(&path, bytes).await })
+        .buffer_unordered(PARALLEL_REQUESTS)
+        .try_collect()
+        .await
+}

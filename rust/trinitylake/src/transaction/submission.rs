@@ -1,0 +1,133 @@
+//! What a root needs to know of a transaction, and which transactions one root can hold.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::footprint::Footprint;
+use super::{Coordination, Isolation};
+use crate::definition::LakehouseDefinition;
+use crate::error::{Error, Result};
+use crate::lakehouse::Lakehouse;
+use crate::node::draft::{Message, Text};
+use crate::version::Version;
+use crate::version::metadata::CommittedTransaction;
+
+/// All that a root needs to know of one transaction.
+#[derive(Clone, Debug)]
+pub(super) struct Submission {
+    pub info: CommittedTransaction,
+    pub isolation: Isolation,
+    pub footprint: Arc<Footprint>,
+    /// At most one for each key.
+    pub messages: Vec<Message>,
+    pub definition: Option<(String, Arc<LakehouseDefinition>)>,
+    /// Definition files that are not written yet.
+    pub files: Vec<(String, Bytes)>,
+    /// The version up to which conflicts were looked for.
+    pub validated: u64,
+    pub coordination: Coordination,
+    /// How many roots it has tried to be in.
+    pub attempt: u32,
+    /// It waits in the queue across processes (`intents`), for a version up to this one.
+    pub last_version: Option<u64>,
+    /// The id of the transaction that this one gives up: the two are never both committed.
+    pub gives_up: Option<String>,
+}
+
+/// What a version, or the members of a group so far, committed.
+#[derive(Default)]
+struct Written {
+    keys: BTreeSet<Text>,
+    ids: HashSet<String>,
+    given_up: HashSet<String>,
+}
+
+impl Written {
+    fn add(&mut self, member: &Submission) {
+        self.keys.extend(member.messages.iter().map(|message| message.key.clone()));
+        self.ids.insert(member.info.id.clone());
+        self.given_up.extend(member.gives_up.clone());
+    }
+}
+
+impl Submission {
+    /// Does this transaction depend on any of this?
+    fn is_touched(&self, written: &Written) -> bool {
+        let keys = &written.keys;
+        let reads = self.footprint.reads_that_count(self.isolation);
+        self.messages.iter().any(|message| keys.contains(&message.key))
+            || self.footprint.requirements.concern_any(keys)
+            || self.footprint.watched.contains_any(keys)
+            || reads.is_some_and(|reads| reads.contains_any(keys))
+            || self.gives_up.as_ref().is_some_and(|id| written.ids.contains(id))
+            || written.given_up.contains(&self.info.id)
+    }
+
+    pub(super) fn size_bytes(&self) -> usize {
+        self.messages.iter().map(Message::size_bytes).sum()
+    }
+}
+
+/// Which of the group may be in the root after `previous`: in order, each held against what others wrote
+/// since it was validated and against those admitted before it.
+pub(super) async fn admit(
+    lakehouse: &Lakehouse,
+    previous: &Arc<Version>,
+    group: &[Submission],
+) -> Result<Vec<bool>> {
+    let mut written_by_version: HashMap<u64, Written> = HashMap::new();
+    let mut written = Written::default();
+    let mut has_definition = false;
+    let mut admitted = Vec::with_capacity(group.len());
+    'group: for member in group {
+        if member.validated > previous.number {
+            admitted.push(false);
+            continue;
+        }
+        for number in member.validated + 1..=previous.number {
+            let written = match written_by_version.get(&number) {
+                Some(written) => written,
+                // What cannot be read any more is for its own validation to explain.
+                None => match written_in(lakehouse, previous, number).await {
+                    Ok(written) => written_by_version.entry(number).or_insert(written),
+                    Err(Error::VersionExpired(_)) => {
+                        admitted.push(false);
+                        continue 'group;
+                    }
+                    Err(error) => return Err(error),
+                },
+            };
+            if member.definition.is_some() || member.is_touched(written) {
+                admitted.push(false);
+                continue 'group;
+            }
+        }
+        let is_in = !(member.is_touched(&written) || (member.definition.is_some() && has_definition));
+        if is_in {
+            written.add(member);
+            has_definition |= member.definition.is_some();
+        }
+        admitted.push(is_in);
+    }
+    Ok(admitted)
+}
+
+async fn written_in(lakehouse: &Lakehouse, tip: &Arc<Version>, number: u64) -> Result<Written> {
+    let version = if number == tip.number { tip.clone() } else { lakehouse.version(number).await? };
+    let changes = match version.changes_told() {
+        Some(changes) => changes,
+        None => version.changes(lakehouse.version(number - 1).await?.as_ref()).await?,
+    };
+    let committed = &version.metadata.committed;
+    Ok(Written {
+        keys: changes.iter().map(|change| change.key.as_str().into()).collect(),
+        ids: committed.iter().map(|transaction| transaction.id.clone()).collect(),
+        given_up: committed
+            .iter()
+            .filter_map(|transaction| transaction.gives_up())
+            .map(str::to_string)
+            .collect(),
+    })
+}

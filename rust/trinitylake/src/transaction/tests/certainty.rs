@@ -1,0 +1,243 @@
+//! Once a request that could commit was sent, an answer is "committed", "certainly not" or "unknown", and it is
+//! true.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{join_all, select};
+
+use crate::environment::testing::TestEnvironment;
+use crate::error::Error;
+use crate::expiry::expire;
+use crate::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, create, names, open, text};
+use crate::key::ObjectKind::{Namespace, Table};
+use crate::lakehouse::{Lakehouse, Slot};
+use crate::path::root_path;
+use crate::storage::Storage;
+use crate::storage::faulty::{Action, Fault, FaultyStorage, Operation, Trigger, Verb};
+use crate::transaction::intents::{Turn, line_up};
+use crate::transaction::life::Failure;
+use crate::transaction::{
+    CommitLimits, Coordination, Files, Isolation, Outcome, Transaction, TransactionOptions,
+};
+
+fn on_root(version: u64, nth: u64, action: Action) -> Fault {
+    Fault::new(Trigger::on(Verb::PutIfAbsent, nth).path(&root_path(version)), action)
+}
+
+async fn creating(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Transaction {
+    let mut transaction = begin(lakehouse, Isolation::Snapshot).await;
+    transaction.create(Namespace, namespace, "", text(namespace)).await.unwrap();
+    transaction
+}
+
+/// The first request for the root was late, the second was denied: the commit ended in `PermissionDenied`, its
+/// files were deleted, and then the first request arrived.
+#[tokio::test]
+async fn an_error_that_is_certain_by_itself_is_not_after_one_that_is_not() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    create(files.clone(), &environment).await;
+    let denials = (0..1000).map(|_| on_root(1, 0, Action::Deny));
+    let faults = [on_root(1, 0, Action::Late)].into_iter().chain(denials);
+    let storage = Arc::new(FaultyStorage::new(files.clone(), faults));
+    let lakehouse = open(storage.clone(), &environment).await;
+    let mut transaction = creating(&lakehouse, "a").await;
+    let error = commit(&mut transaction).await.unwrap_err();
+    assert!(matches!(error, Error::CommitStateUnknown(_)), "{error}");
+    assert_eq!(transaction.files(), Files::Kept);
+    storage.deliver_late().await;
+    assert_eq!(names(&open(files, &environment).await.known()).await, ["namespace a"]);
+}
+
+/// A root was created in time, others went on from it, its version expired, and a writer that had stood still
+/// filled the slot anew. The first one took that file for its own, which had come too late, and was to begin
+/// again: it committed twice.
+#[tokio::test]
+async fn a_root_of_another_in_an_expired_slot_proves_nothing() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    let base = add_namespace(&lakehouse, "a").await.unwrap();
+    let aside = files.copy();
+    let stale = open(aside.clone(), &TestEnvironment::seeded(7)).await;
+    assert_eq!(add_namespace(&stale, "stale").await.unwrap(), base + 1);
+
+    let slow = open(files.clone(), &environment).await;
+    let mut transaction = begin(&slow, Isolation::Snapshot).await;
+    transaction.replace(Namespace, "a", "", text("once")).await.unwrap();
+    transaction.write_files().await.unwrap();
+    let (latest, submission) = (slow.known(), transaction.submission());
+    let (nodes, config) = (slow.nodes(), latest.config);
+    let root = crate::tree::advance::advance(
+        nodes,
+        environment.as_ref(),
+        &config,
+        &latest.root,
+        submission.messages.clone(),
+        0,
+    );
+    let root = root.await.unwrap().root;
+    let metadata = slow.next_metadata(&latest, vec![submission.info.clone()]);
+    let slot = slow.claim_root(&latest, metadata, &root, latest.definition.clone(), 0).await;
+    let Ok(Slot::Won(created)) = slot else { panic!() };
+
+    let rival = open(files.clone(), &environment).await;
+    let mut over = begin(&rival, Isolation::Snapshot).await;
+    over.replace(Namespace, "a", "", text("and over")).await.unwrap();
+    let latest = commit(&mut over).await.unwrap();
+    expire(&rival, Some(latest), false).await.unwrap();
+    files.overwrite(&root_path(base + 1), aside.get(&root_path(base + 1)).await.unwrap());
+    let answer = slow.confirm(created).await;
+    assert!(matches!(answer, Err(Failure::InDoubt { .. })), "{answer:?}");
+    assert!(files.has(&root_path(base + 1)), "what is not its own is not its to delete");
+}
+
+/// A group's root was in doubt. A member that was not in it, since it had lost a conflict, was told that nobody
+/// knows whether it was committed.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_was_not_admitted_is_in_no_doubt() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    let base = add_namespace(&lakehouse, "a").await.unwrap();
+    let (first, second) = (root_path(base + 1), root_path(base + 2));
+    let mut has_begun = false;
+    let policy = move |operation: &Operation| {
+        has_begun |= operation.path == second && operation.verb == Verb::PutIfAbsent;
+        if operation.path == second && has_begun && operation.verb != Verb::Exists {
+            return Some(Action::FailBefore);
+        }
+        let is_first = operation.path == first && operation.verb == Verb::PutIfAbsent;
+        is_first.then_some(Action::Delay(Duration::from_millis(50)))
+    };
+    let storage = Arc::new(FaultyStorage::with_policy(files, Box::new(policy)));
+    let shared = open(storage, &environment).await;
+    let mut leader = begin(&shared, Isolation::Snapshot).await;
+    leader.replace(Namespace, "a", "", text("of the leader")).await.unwrap();
+    let mut group = vec![leader, creating(&shared, "b").await];
+    let mut loser = begin(&shared, Isolation::Snapshot).await;
+    loser.replace(Namespace, "a", "", text("of the loser")).await.unwrap();
+    group.push(loser);
+    let outcomes = join_all(group.iter_mut().map(commit)).await;
+    assert_eq!(outcomes[0].as_ref().unwrap(), &(base + 1));
+    assert!(matches!(outcomes[1], Err(Error::CommitStateUnknown(_))), "{:?}", outcomes[1]);
+    let Err(Error::CommitConflict { keys, .. }) = &outcomes[2] else { panic!("{:?}", outcomes[2]) };
+    assert_eq!(keys, &["namespace a"]);
+    assert_eq!((group[1].files(), matches!(group[2].files(), Files::Unreachable(_))), (Files::Kept, true));
+}
+
+/// A saved transaction was put on a newer definition, and another process carried it from the queue. Its owner
+/// found its id in the log, took it for what somebody else had made of it, and was told that nobody knows.
+#[tokio::test]
+async fn who_was_redone_and_then_carried_hears_that_it_is_committed() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    add_namespace(&lakehouse, "ns").await.unwrap();
+    add_table(&lakehouse, "ns", "t").await.unwrap();
+    let options = TransactionOptions { id: Some("job".into()), ..TransactionOptions::default() };
+    let mut transaction = lakehouse.begin(lakehouse.known(), options).unwrap();
+    transaction.replace(Table, "ns", "t", text("ours")).await.unwrap();
+    transaction.save().await.unwrap();
+    let mut rival = begin(&lakehouse, Isolation::Snapshot).await;
+    rival.replace(Table, "ns", "t", text("theirs")).await.unwrap();
+    commit(&mut rival).await.unwrap();
+    let Outcome::Clashes(clashes) = transaction.commit(CommitLimits::default()).await.unwrap() else {
+        panic!()
+    };
+    transaction.reapply(&clashes.tables[0], text("theirs and ours")).unwrap();
+
+    transaction.write_files().await.unwrap();
+    let mut submission = transaction.submission();
+    submission.last_version = Some(20);
+    transaction.life.sending(Some(20));
+    assert!(matches!(line_up(&lakehouse, &[submission], u64::MAX).await, Turn::Lead(_)));
+    let other = open(files, &environment).await;
+    let in_queue = CommitLimits { coordination: Some(Coordination::Queue), ..CommitLimits::default() };
+    for namespace in ["a", "b"] {
+        creating(&other, namespace).await.commit(in_queue).await.unwrap();
+    }
+    let version = other.latest().await.unwrap();
+    assert!(version.metadata.commits("job"));
+    assert_eq!(commit(&mut transaction).await.unwrap(), version.number);
+}
+
+/// After clashes the transaction still read its old version. What it then wrote was never held against the
+/// versions in between: another's update was lost.
+#[tokio::test]
+async fn a_statement_after_clashes_sees_what_won() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files, &environment).await;
+    add_namespace(&lakehouse, "ns").await.unwrap();
+    for table in ["x", "y"] {
+        add_table(&lakehouse, "ns", table).await.unwrap();
+    }
+    let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
+    transaction.replace(Table, "ns", "x", text("x of ours")).await.unwrap();
+    let mut rival = begin(&lakehouse, Isolation::Snapshot).await;
+    for table in ["x", "y"] {
+        rival.replace(Table, "ns", table, text("theirs")).await.unwrap();
+    }
+    commit(&mut rival).await.unwrap();
+    let Outcome::Clashes(clashes) = transaction.commit(CommitLimits::default()).await.unwrap() else {
+        panic!()
+    };
+    let refused = transaction.replace(Table, "ns", "y", text("lost")).await;
+    assert!(matches!(refused, Err(Error::TransactionClosed(_))), "{refused:?}");
+    assert!(matches!(transaction.save().await, Err(Error::TransactionClosed(_))));
+    transaction.reapply(&clashes.tables[0], text("theirs, ours")).unwrap();
+    let y = transaction.read(Table, "ns", "y").await.unwrap().unwrap();
+    assert_eq!(y, "theirs");
+    transaction.replace(Table, "ns", "y", text("theirs, ours")).await.unwrap();
+    // A third one is found again.
+    let mut third = begin(&lakehouse, Isolation::Snapshot).await;
+    third.replace(Table, "ns", "y", text("third")).await.unwrap();
+    commit(&mut third).await.unwrap();
+    let Outcome::Clashes(clashes) = transaction.commit(CommitLimits::default()).await.unwrap() else {
+        panic!()
+    };
+    assert_eq!(clashes.tables[0].name, "y");
+}
+
+/// A leader was cancelled after a member of its group had been told to lead, and nobody led ever after.
+#[tokio::test(start_paused = true)]
+async fn who_leaves_while_it_waits_leaves_nobody_behind() {
+    for patience_millis in [5, 20, 50, 51, 52, 60] {
+        let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+        create(files.clone(), &environment).await;
+        let delay = on_root(1, 0, Action::Delay(Duration::from_millis(50)));
+        let shared = open(Arc::new(FaultyStorage::new(files, [delay])), &environment).await;
+        let (mut leader, mut leaves, mut stays) =
+            (creating(&shared, "a").await, creating(&shared, "b").await, creating(&shared, "c").await);
+        let leaving = async {
+            let patience = Box::pin(tokio::time::sleep(Duration::from_millis(patience_millis)));
+            select(Box::pin(commit(&mut leaves)), patience).await;
+        };
+        let all = async { futures::join!(commit(&mut leader), leaving, commit(&mut stays)) };
+        let (led, (), stayed) = tokio::time::timeout(Duration::from_secs(60), all).await.expect("it hangs");
+        assert_eq!((led.unwrap(), stayed.is_ok()), (1, true));
+        assert_eq!(add_namespace(&shared, "d").await.unwrap(), shared.known().number);
+    }
+}
+
+/// One who waited for another's root had a second of patience; the store had none of its own, and held it for as
+/// long as it liked.
+#[tokio::test]
+async fn who_waits_keeps_its_own_limit() {
+    use crate::environment::SystemEnvironment;
+    let files = MemoryFiles::shared();
+    create(files.clone(), &TestEnvironment::seeded(1)).await;
+    let delay = on_root(1, 0, Action::Delay(Duration::from_secs(3)));
+    let storage = Arc::new(FaultyStorage::new(files, [delay]));
+    let shared = Lakehouse::open(storage, SystemEnvironment::shared(), None).await.unwrap();
+    let (mut leader, mut waits) = (creating(&shared, "a").await, creating(&shared, "b").await);
+    let limits = CommitLimits { timeout_millis: 100, ..CommitLimits::default() };
+    let started = shared.environment().elapsed_millis();
+    let waited = async {
+        let answer = waits.commit(limits).await;
+        (answer, shared.environment().elapsed_millis() - started)
+    };
+    let (led, (answer, waited_millis)) = futures::join!(commit(&mut leader), waited);
+    assert_eq!(led.unwrap(), 1);
+    // It was in nobody's root, so that is certain.
+    assert!(matches!(answer, Err(Error::CommitConflict { .. })), "{answer:?}");
+    assert!((100..2000).contains(&waited_millis), "{waited_millis}");
+    assert!(matches!(waits.files(), Files::Unreachable(_)));
+}

@@ -1,0 +1,364 @@
+//! Giving up against committing: whichever comes first counts, for everybody, and nobody deletes what a version
+//! refers to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::environment::testing::TestEnvironment;
+use crate::error::Error;
+use crate::expiry::expire;
+use crate::fixture::{MemoryFiles, add_namespace, begin, commit, create, names, open, text};
+use crate::key::ObjectKind::Namespace;
+use crate::lakehouse::Lakehouse;
+use crate::path::{root_path, root_version};
+use crate::storage::Storage;
+use crate::storage::counting::CountingStorage;
+use crate::storage::faulty::{Action, FaultyStorage, Operation, Verb};
+use crate::transaction::distributed::saved;
+use crate::transaction::fate::{Fate, fate};
+use crate::transaction::intents::{Turn, line_up};
+use crate::transaction::{
+    CommitLimits, Coordination, Files, Isolation, Outcome, Proof, Transaction, TransactionOptions,
+};
+
+const ROLLED_BACK: Files = Files::Unreachable(Proof::RolledBack);
+
+async fn lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>, Arc<TestEnvironment>) {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    (files, lakehouse, environment)
+}
+
+/// A transaction that creates a namespace of that name, under that id if there is one.
+async fn creating(lakehouse: &Arc<Lakehouse>, namespace: &str, id: Option<&str>) -> Transaction {
+    let options = TransactionOptions { id: id.map(str::to_string), ..TransactionOptions::default() };
+    let mut transaction = lakehouse.begin(lakehouse.latest().await.unwrap(), options).unwrap();
+    transaction.create(Namespace, namespace, "", text(namespace)).await.unwrap();
+    transaction
+}
+
+async fn has(lakehouse: &Arc<Lakehouse>, namespace: &str) -> bool {
+    lakehouse.latest().await.unwrap().locate(Namespace, namespace, "").await.unwrap().is_some()
+}
+
+fn assert_committed(error: &Error, version: u64) {
+    let told = format!("was committed as version {version}");
+    assert!(matches!(error, Error::CommitConflict { message, .. } if message.contains(&told)), "{error}");
+}
+
+/// A store through which roots are sent, and arrive when the test wants it, as long as it is said to be slow.
+struct Slow {
+    storage: Arc<FaultyStorage>,
+    is_slow: Arc<AtomicBool>,
+}
+
+impl Slow {
+    fn new(files: Arc<dyn Storage>) -> Slow {
+        let is_slow = Arc::new(AtomicBool::new(true));
+        let asked = is_slow.clone();
+        let policy = move |operation: &Operation| {
+            let is_root = operation.verb == Verb::PutIfAbsent && root_version(&operation.path).is_some();
+            (is_root && asked.load(Ordering::SeqCst)).then_some(Action::Late)
+        };
+        Slow { storage: Arc::new(FaultyStorage::with_policy(files, Box::new(policy))), is_slow }
+    }
+
+    fn recover(&self) {
+        self.is_slow.store(false, Ordering::SeqCst);
+    }
+}
+
+/// One worker saved a load as it committed it, and another one resumed it just then. The first one's root came,
+/// the second one rolled back: the data files of a committed transaction were deleted.
+#[tokio::test]
+async fn what_one_party_committed_the_other_does_not_roll_back() {
+    let (files, lakehouse, environment) = lake().await;
+    let mut first = creating(&lakehouse, "a", Some("job")).await;
+    first.save().await.unwrap();
+    // The commit begins with a save, which is what the other one resumes.
+    first.record_chosen_id().await.unwrap();
+    let other = open(files, &environment).await;
+    let mut rolls_back = Transaction::resume(&other, "job").await.unwrap();
+    let mut commits = Transaction::resume(&other, "job").await.unwrap();
+    let mut changes = Transaction::resume(&other, "job").await.unwrap();
+    changes.create(Namespace, "more", "", text("more")).await.unwrap();
+    let version = commit(&mut first).await.unwrap();
+
+    assert_committed(&rolls_back.rollback().await.unwrap_err(), version);
+    assert_eq!(rolls_back.files(), Files::Kept);
+    assert_eq!(commit(&mut commits).await.unwrap(), version, "it is the same state");
+    let told = commit(&mut changes).await.unwrap_err();
+    assert!(
+        matches!(&told, Error::CommitConflict { message, .. } if message.contains("by someone else")),
+        "{told}"
+    );
+    assert_eq!(changes.files(), Files::Kept);
+    assert_committed(&changes.rollback().await.unwrap_err(), version);
+    // Also by whoever resumes it when all is over.
+    let mut late = Transaction::resume(&other, "job").await.unwrap();
+    assert_committed(&late.rollback().await.unwrap_err(), version);
+    assert_eq!(
+        (late.files(), fate(&other, "job").await.unwrap()),
+        (Files::Kept, Fate::Committed(Some(version)))
+    );
+    assert!(has(&other, "a").await);
+}
+
+#[tokio::test]
+async fn what_one_party_rolled_back_the_others_do_not_commit() {
+    let (files, lakehouse, environment) = lake().await;
+    let mut first = creating(&lakehouse, "a", Some("job")).await;
+    first.save().await.unwrap();
+    let other = open(files, &environment).await;
+    let mut again = Transaction::resume(&other, "job").await.unwrap();
+    let mut saves = Transaction::resume(&other, "job").await.unwrap();
+    assert_eq!(Transaction::resume(&other, "job").await.unwrap().rollback().await.unwrap(), ROLLED_BACK);
+
+    let told = commit(&mut first).await.unwrap_err();
+    assert!(
+        matches!(&told, Error::CommitConflict { message, .. } if message.contains("rolled back")),
+        "{told}"
+    );
+    assert_eq!(first.files(), ROLLED_BACK, "it knows that nobody refers to its files");
+    let told = saves.save().await.unwrap_err();
+    assert!(
+        matches!(&told, Error::CommitConflict { message, .. } if message.contains("rolled back")),
+        "{told}"
+    );
+    assert_eq!(again.rollback().await.unwrap(), ROLLED_BACK, "said twice is done once");
+    assert_eq!(lakehouse.latest().await.unwrap().number, 1);
+    assert_eq!(fate(&lakehouse, "job").await.unwrap(), Fate::RolledBack);
+    assert_eq!(saved(&lakehouse).await.unwrap(), []);
+    assert!(matches!(Transaction::resume(&lakehouse, "job").await, Err(Error::ObjectNotFound(_))));
+    // Nor does a job that comes back under the same id.
+    let told = commit(&mut creating(&lakehouse, "b", Some("job")).await).await.unwrap_err();
+    assert!(matches!(told, Error::CommitConflict { .. }), "{told}");
+    assert_eq!(names(&lakehouse.latest().await.unwrap()).await, ["transaction job"]);
+}
+
+/// A commit timed out while its root was under way. An operator rolled the transaction back, and was told that it
+/// was; then the root arrived.
+#[tokio::test]
+async fn a_root_that_is_late_finds_its_slot_taken_by_the_rollback() {
+    for is_saved in [true, false] {
+        let (files, lakehouse, environment) = lake().await;
+        let slow = Slow::new(files.clone());
+        let here = open(slow.storage.clone(), &environment).await;
+        let mut transaction = creating(&here, "a", is_saved.then_some("job")).await;
+        if is_saved {
+            transaction.save().await.unwrap();
+        }
+        let error = commit(&mut transaction).await.unwrap_err();
+        assert!(matches!(error, Error::CommitStateUnknown(_)), "{error}");
+        assert_eq!(transaction.files(), Files::Kept);
+        assert!(matches!(commit(&mut transaction).await, Err(Error::TransactionClosed(_))));
+        slow.recover();
+        let id = transaction.id().to_string();
+        let given_up = match is_saved {
+            true => Transaction::resume(&lakehouse, "job").await.unwrap().rollback().await,
+            false => transaction.rollback().await,
+        };
+        assert_eq!(given_up.unwrap(), ROLLED_BACK);
+        slow.storage.deliver_late().await;
+        assert!(!has(&lakehouse, "a").await);
+        assert_eq!(fate(&lakehouse, &id).await.unwrap(), Fate::RolledBack);
+        assert_eq!(transaction.rollback().await.unwrap(), ROLLED_BACK);
+        assert_eq!(lakehouse.latest().await.unwrap().number, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_root_that_arrived_before_the_rollback_stays() {
+    for is_saved in [true, false] {
+        let (files, lakehouse, environment) = lake().await;
+        let slow = Slow::new(files.clone());
+        let here = open(slow.storage.clone(), &environment).await;
+        let mut transaction = creating(&here, "a", is_saved.then_some("job")).await;
+        if is_saved {
+            transaction.save().await.unwrap();
+        }
+        commit(&mut transaction).await.unwrap_err();
+        slow.storage.deliver_late().await;
+        add_namespace(&lakehouse, "beside").await.unwrap();
+        slow.recover();
+        assert_committed(&transaction.rollback().await.unwrap_err(), 1);
+        assert_eq!((transaction.files(), lakehouse.latest().await.unwrap().number), (Files::Kept, 2));
+        if is_saved {
+            let mut resumed = Transaction::resume(&lakehouse, "job").await.unwrap();
+            assert_committed(&resumed.rollback().await.unwrap_err(), 1);
+        }
+    }
+}
+
+/// Leaves an intent of the transaction, as a process does that dies before its turn comes.
+async fn leave_intent(lakehouse: &Arc<Lakehouse>, transaction: &mut Transaction) {
+    transaction.write_files().await.unwrap();
+    let mut submission = transaction.submission();
+    submission.last_version = Some(20);
+    assert!(matches!(line_up(lakehouse, &[submission], u64::MAX).await, Turn::Lead(_)));
+}
+
+async fn add_in_queue(lakehouse: &Arc<Lakehouse>, namespace: &str) {
+    let limits = CommitLimits { coordination: Some(Coordination::Queue), ..CommitLimits::default() };
+    let outcome = creating(lakehouse, namespace, None).await.commit(limits).await.unwrap();
+    assert!(matches!(outcome, Outcome::Committed(_)));
+}
+
+/// A transaction waited in the queue when its process died. An operator rolled it back; the next one who led
+/// committed it.
+#[tokio::test]
+async fn what_waits_in_the_queue_is_not_carried_after_a_rollback() {
+    for is_rolled_back in [true, false] {
+        let (files, owner, environment) = lake().await;
+        let mut waiting = creating(&owner, "waiting", Some("job")).await;
+        waiting.save().await.unwrap();
+        waiting.record_chosen_id().await.unwrap();
+        leave_intent(&owner, &mut waiting).await;
+        let other = open(files, &environment).await;
+        if is_rolled_back {
+            let mut operator = Transaction::resume(&other, "job").await.unwrap();
+            assert_eq!(operator.rollback().await.unwrap(), ROLLED_BACK);
+        }
+        // Who leads sees after the first commit that somebody waits.
+        add_in_queue(&other, "a").await;
+        add_in_queue(&other, "b").await;
+        assert_eq!(has(&other, "waiting").await, !is_rolled_back);
+    }
+}
+
+/// The limits of a commit were reached while its intent lay in the queue: its owner gives it up.
+#[tokio::test]
+async fn the_owner_of_an_intent_can_give_it_up() {
+    let (files, owner, environment) = lake().await;
+    let other = open(files, &environment).await;
+    let mut waiting = creating(&owner, "waiting", None).await;
+    waiting.life.begin_commit().unwrap();
+    let submission = waiting.submit(Some(Coordination::Queue), 1).unwrap();
+    assert_eq!(submission.last_version, None, "nobody has met another writer yet");
+    // As after a lost race.
+    let key = waiting.record_key().unwrap();
+    waiting.footprint_mut().require(crate::transaction::footprint::Requirement::Absent(key));
+    leave_intent(&owner, &mut waiting).await;
+    assert_eq!(waiting.rollback().await.unwrap(), ROLLED_BACK);
+    add_in_queue(&other, "a").await;
+    add_in_queue(&other, "b").await;
+    assert!(!has(&other, "waiting").await);
+    assert_eq!(fate(&other, waiting.id()).await.unwrap(), Fate::RolledBack);
+}
+
+/// Of a transaction and of who gives it up a root holds one, whichever stands first in its group.
+#[tokio::test]
+async fn no_root_holds_a_transaction_and_its_rollback() {
+    let (_, lakehouse, _) = lake().await;
+    let transaction = creating(&lakehouse, "a", None).await;
+    let latest = lakehouse.latest().await.unwrap();
+    let (rollback, own) = (transaction.giving_up_submission(&latest), transaction.submission());
+    let admitted =
+        async |group: &[_]| crate::transaction::submission::admit(&lakehouse, &latest, group).await.unwrap();
+    assert_eq!(admitted(&[own.clone(), rollback.clone()]).await, [true, false]);
+    assert_eq!(admitted(&[rollback, own]).await, [true, false]);
+}
+
+/// What was never sent and never saved is given up without a request, and what it wrote is nobody's.
+#[tokio::test]
+async fn what_was_never_sent_is_given_up_for_nothing() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    create(files.clone(), &environment).await;
+    let counting = Arc::new(CountingStorage::new(files));
+    let lakehouse = open(counting.clone(), &environment).await;
+    let mut transaction = creating(&lakehouse, "a", Some("job")).await;
+    assert_eq!(transaction.files(), Files::Kept, "it is in use");
+    let before = counting.counters();
+    assert_eq!(transaction.rollback().await.unwrap(), Files::Unreachable(Proof::NothingSent));
+    assert_eq!(counting.counters().since(&before).requests(), 0);
+    assert_eq!(fate(&lakehouse, "job").await.unwrap(), Fate::NotCommitted);
+    assert_eq!(commit(&mut creating(&lakehouse, "a", Some("job")).await).await.unwrap(), 1, "the id is free");
+}
+
+/// A record is forgotten when nobody can commit any more what it stands for.
+#[tokio::test]
+async fn a_rolled_back_id_is_forgotten_with_the_version_of_its_record() {
+    let (_, lakehouse, _) = lake().await;
+    let mut slow = creating(&lakehouse, "slow", Some("job")).await;
+    slow.save().await.unwrap();
+    let mut transaction = Transaction::resume(&lakehouse, "job").await.unwrap();
+    add_namespace(&lakehouse, "a").await.unwrap();
+    transaction.rollback().await.unwrap();
+    add_namespace(&lakehouse, "b").await.unwrap();
+    add_namespace(&lakehouse, "c").await.unwrap();
+    expire(&lakehouse, Some(2), false).await.unwrap();
+    assert_eq!(fate(&lakehouse, "job").await.unwrap(), Fate::RolledBack, "its version is kept");
+    expire(&lakehouse, Some(3), false).await.unwrap();
+    assert_eq!(fate(&lakehouse, "job").await.unwrap(), Fate::Unknown);
+    let error = commit(&mut slow).await.unwrap_err();
+    assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
+    // The id may be used again, and is not the old transaction.
+    commit(&mut creating(&lakehouse, "new", Some("job")).await).await.unwrap();
+    assert!(!has(&lakehouse, "slow").await);
+}
+
+/// Versions had expired, and the record of the commit with them: a rollback found none and deleted what was
+/// committed.
+#[tokio::test]
+async fn what_cannot_be_told_any_more_is_not_rolled_back() {
+    let (_, lakehouse, _) = lake().await;
+    let mut first = creating(&lakehouse, "a", Some("job")).await;
+    first.save().await.unwrap();
+    let mut late = Transaction::resume(&lakehouse, "job").await.unwrap();
+    commit(&mut first).await.unwrap();
+    add_namespace(&lakehouse, "b").await.unwrap();
+    let latest = add_namespace(&lakehouse, "c").await.unwrap();
+    expire(&lakehouse, Some(latest), false).await.unwrap();
+    // Somebody else went on with it; and if not:
+    late.saved.sequence += 1;
+    let error = late.rollback().await.unwrap_err();
+    assert!(matches!(error, Error::CommitStateUnknown(_)), "{error}");
+    assert_eq!(late.files(), Files::Kept);
+}
+
+/// A slot that was lost is a proof, and so is a store that refuses; a store that is silent is none.
+#[tokio::test]
+async fn files_of_a_failed_commit_may_go_if_it_is_certain() {
+    let (_, lakehouse, _) = lake().await;
+    let (mut first, mut second) =
+        (creating(&lakehouse, "a", None).await, creating(&lakehouse, "a", None).await);
+    commit(&mut first).await.unwrap();
+    commit(&mut second).await.unwrap_err();
+    assert_eq!((first.files(), second.files()), (Files::Kept, Files::Unreachable(Proof::Overtaken)));
+
+    for (action, expected) in [
+        (Action::Deny, Files::Unreachable(Proof::Refused)),
+        (Action::BreakBefore, Files::Kept),
+        (Action::BreakAfter, Files::Kept),
+    ] {
+        let (files, _, environment) = lake().await;
+        let mut is_silent = false;
+        let policy = move |operation: &Operation| {
+            is_silent |= operation.verb == Verb::PutIfAbsent && operation.path == root_path(1);
+            is_silent.then_some(action)
+        };
+        let storage = Arc::new(FaultyStorage::with_policy(files, Box::new(policy)));
+        let lakehouse = open(storage, &environment).await;
+        let mut transaction = creating(&lakehouse, "a", None).await;
+        let error = commit(&mut transaction).await.unwrap_err();
+        assert_eq!(
+            matches!(error, Error::CommitStateUnknown(_)),
+            expected == Files::Kept,
+            "{action:?}: {error}"
+        );
+        assert_eq!(transaction.files(), expected, "{action:?}");
+        assert!(matches!(commit(&mut transaction).await, Err(Error::TransactionClosed(_))));
+    }
+}
+
+/// The second of two that were begun on one version, under either isolation.
+#[tokio::test]
+async fn a_committed_transaction_cannot_be_rolled_back_by_its_owner() {
+    let (_, lakehouse, _) = lake().await;
+    for isolation in [Isolation::Snapshot, Isolation::Serializable] {
+        let mut transaction = begin(&lakehouse, isolation).await;
+        transaction.create(Namespace, isolation.word(), "", text("")).await.unwrap();
+        let version = commit(&mut transaction).await.unwrap();
+        assert_committed(&transaction.rollback().await.unwrap_err(), version);
+    }
+}

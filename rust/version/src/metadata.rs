@@ -1,0 +1,223 @@
+//! System rows of a root node (format §4): who made the version, from what, when.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use trinitylake_base::error::{Error, Result};
+use trinitylake_format::node::{CREATED_AT_MILLIS, Node};
+
+const LAKEHOUSE_DEF: &str = "lakehouse_def";
+/// Ours: the definition itself, hexadecimal, so that opening a lakehouse does not wait for one more file.
+const LAKEHOUSE_DEF_INLINE: &str = "lakehouse_def_inline";
+const PREVIOUS_ROOT: &str = "previous_root";
+const ROLLBACK_FROM_ROOT: &str = "rollback_from_root";
+/// Ours: so that whether a version was undone can be told without reading all that follow.
+const LAST_ROLLBACK: &str = "last_rollback";
+const NEVER: &str = "never";
+const VERSION: &str = "version";
+const COMMIT_ID: &str = "commit_id";
+const COMMITTED_TXNS: &str = "committed_txns";
+const GC_BEFORE_MILLIS: &str = "gc_before_millis";
+
+/// A larger definition is not written into roots: it would cost every commit more than a reader saves.
+const INLINE_DEFINITION_MAX_SIZE_BYTES: usize = 2048;
+
+/// Transaction property that says how a version was made where it was not made by messages.
+pub const OPERATION_PROPERTY: &str = "trinitylake.operation";
+pub const OPERATION_REGISTER: &str = "register";
+pub const OPERATION_ROLLBACK: &str = "rollback";
+/// Transaction property of a rollback: the version whose tree it brought back.
+pub const ROLLBACK_TARGET_PROPERTY: &str = "trinitylake.rollback-target";
+
+/// Transaction property: the id of the transaction that this one gives up, whose record it writes.
+pub const ROLLED_BACK_PROPERTY: &str = "trinitylake.rolled-back";
+
+/// A transaction as the version that committed it records it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CommittedTransaction {
+    pub id: String,
+    pub isolation: String,
+    pub message: String,
+    pub author: String,
+    pub began_at_version: u64,
+    pub properties: BTreeMap<String, String>,
+}
+
+/// The newest version, up to the one that says so, that a rollback of the lakehouse made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LastRollback {
+    /// A writer does not know the row, or followed one that does not.
+    #[default]
+    NotTold,
+    Never,
+    Version(u64),
+}
+
+impl CommittedTransaction {
+    /// The id of the transaction that this one gave up.
+    pub fn gives_up(&self) -> Option<&str> {
+        self.properties.get(ROLLED_BACK_PROPERTY).map(String::as_str)
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RootMetadata {
+    pub version: u64,
+    /// Fresh for every attempted commit.
+    pub commit_id: String,
+    pub created_at_millis: u64,
+    /// Path of the lakehouse definition file.
+    pub lakehouse_definition: String,
+    pub inline_definition: Option<Vec<u8>>,
+    pub previous_root: Option<String>,
+    pub rollback_from_root: Option<String>,
+    pub last_rollback: LastRollback,
+    /// In commit order.
+    pub committed: Vec<CommittedTransaction>,
+    pub gc_before_millis: Option<u64>,
+}
+
+impl RootMetadata {
+    /// Reads the system rows of the root of `version`. Only the definition is required of other writers.
+    pub fn of(root: &Node, version: u64, path: &str) -> Result<RootMetadata> {
+        let mut metadata = RootMetadata { version, ..RootMetadata::default() };
+        let number = |key: &str, text: &str| -> Result<u64> {
+            text.parse()
+                .map_err(|_| Error::corrupt(path, format!("the system row {key} is {text:?}, not a number")))
+        };
+        for (key, value) in root.system_rows() {
+            match key {
+                VERSION if number(VERSION, value)? != version => {
+                    return Err(Error::corrupt(
+                        path,
+                        format!("holds version {value}; its name says {version}: it was copied or renamed"),
+                    ));
+                }
+                COMMIT_ID => metadata.commit_id = value.to_string(),
+                CREATED_AT_MILLIS => metadata.created_at_millis = number(CREATED_AT_MILLIS, value)?,
+                LAKEHOUSE_DEF => metadata.lakehouse_definition = value.to_string(),
+                LAKEHOUSE_DEF_INLINE => metadata.inline_definition = from_hexadecimal(value),
+                PREVIOUS_ROOT => metadata.previous_root = Some(value.to_string()),
+                ROLLBACK_FROM_ROOT => metadata.rollback_from_root = Some(value.to_string()),
+                LAST_ROLLBACK if value == NEVER => metadata.last_rollback = LastRollback::Never,
+                LAST_ROLLBACK => {
+                    metadata.last_rollback = LastRollback::Version(number(LAST_ROLLBACK, value)?);
+                }
+                GC_BEFORE_MILLIS => metadata.gc_before_millis = Some(number(GC_BEFORE_MILLIS, value)?),
+                COMMITTED_TXNS => {
+                    metadata.committed = serde_json::from_str(value).map_err(|error| {
+                        Error::corrupt(path, format!("the system row {COMMITTED_TXNS} is damaged: {error}"))
+                    })?;
+                }
+                _ => {}
+            }
+        }
+        if metadata.lakehouse_definition.is_empty() {
+            return Err(Error::corrupt(
+                path,
+                format!("not a root node: the system row {LAKEHOUSE_DEF} is missing"),
+            ));
+        }
+        Ok(metadata)
+    }
+
+    /// The inverse of [`RootMetadata::of`].
+    pub fn system_rows(&self) -> Result<Vec<(&'static str, String)>> {
+        let mut rows = vec![
+            (LAKEHOUSE_DEF, self.lakehouse_definition.clone()),
+            (CREATED_AT_MILLIS, self.created_at_millis.to_string()),
+            (VERSION, self.version.to_string()),
+            (COMMIT_ID, self.commit_id.clone()),
+        ];
+        let committed = serde_json::to_string(&self.committed).map_err(|error| {
+            Error::InvalidArgument(format!("the transactions cannot be recorded: {error}"))
+        })?;
+        rows.push((COMMITTED_TXNS, committed));
+        let optional = [
+            (PREVIOUS_ROOT, self.previous_root.clone()),
+            (ROLLBACK_FROM_ROOT, self.rollback_from_root.clone()),
+            (LAST_ROLLBACK, self.last_rollback.row()),
+            (GC_BEFORE_MILLIS, self.gc_before_millis.map(|millis| millis.to_string())),
+            (LAKEHOUSE_DEF_INLINE, self.inline_definition.as_deref().and_then(to_hexadecimal)),
+        ];
+        rows.extend(optional.into_iter().filter_map(|(key, value)| Some((key, value?))));
+        Ok(rows)
+    }
+
+    /// Is the transaction in this version?
+    pub fn commits(&self, id: &str) -> bool {
+        self.committed.iter().any(|transaction| transaction.id == id)
+    }
+
+    /// Was the transaction given up in this version?
+    pub fn gives_up(&self, id: &str) -> bool {
+        self.committed.iter().any(|transaction| transaction.gives_up() == Some(id))
+    }
+
+    /// As the version after this one says it, if no rollback makes that.
+    pub fn last_rollback_for_next(&self) -> LastRollback {
+        match self.rollback_from_root {
+            Some(_) => LastRollback::Version(self.version),
+            None => self.last_rollback,
+        }
+    }
+
+    /// The version whose tree this one has, if a rollback made it and says so.
+    pub fn rollback_target(&self) -> Option<u64> {
+        self.rollback_from_root.as_ref()?;
+        self.committed.first()?.properties.get(ROLLBACK_TARGET_PROPERTY)?.parse().ok()
+    }
+
+    /// Whether the messages in the root's buffer say all that this version changed.
+    pub fn messages_tell_changes(&self) -> bool {
+        self.rollback_from_root.is_none()
+            && !self.commit_id.is_empty()
+            && self
+                .committed
+                .iter()
+                .all(|transaction| !transaction.properties.contains_key(OPERATION_PROPERTY))
+    }
+}
+
+impl LastRollback {
+    fn row(self) -> Option<String> {
+        match self {
+            LastRollback::NotTold => None,
+            LastRollback::Never => Some(NEVER.to_string()),
+            LastRollback::Version(version) => Some(version.to_string()),
+        }
+    }
+}
+
+fn to_hexadecimal(bytes: &[u8]) -> Option<String> {
+    use std::fmt::Write;
+    (bytes.len() <= INLINE_DEFINITION_MAX_SIZE_BYTES).then(|| {
+        bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    })
+}
+
+fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(2) || !text.is_ascii() {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hexadecimal_round_trips_and_refuses_damage() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        assert_eq!(from_hexadecimal(&to_hexadecimal(&bytes).unwrap()), Some(bytes));
+        assert_eq!(from_hexadecimal("abc"), None);
+        assert_eq!(from_hexadecimal("zz"), None);
+        assert_eq!(to_hexadecimal(&vec![0; INLINE_DEFINITION_MAX_SIZE_BYTES + 1]), None);
+    }
+}

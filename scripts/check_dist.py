@@ -1,0 +1,98 @@
+"""Checks what `make dist` has made, as those will meet it who install it.
+
+    python scripts/check_dist.py dist [PYTHON ...]
+
+The wheel is for an old system, the metadata can be shown, the source distribution builds, and the wheel works,
+installed alone, with the oldest and the newest Python of those that are named or found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+OLDEST_PYTHON = (3, 11)
+#: The C library of 2018: RHEL 8, Debian 10 and what came after.
+NEWEST_C_LIBRARY = (2, 28)
+
+
+def run(*command: str | Path, **options: object) -> str:
+    print(f"+ {' '.join(map(str, command))}", flush=True)
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload]
+    if done.returncode:
+        raise SystemExit(f"{done.stdout}\nfailed: {' '.join(map(str, command))}")
+    return str(done.stdout)
+
+
+def found_pythons() -> list[str]:
+    """The interpreters of this machine that uv finds and the package allows."""
+    listed = json.loads(run(BIN / "uv", "python", "list", "--only-installed", "--output-format", "json"))
+    return [one["path"] for one in listed if one["implementation"] == "cpython" and one["variant"] == "default"]
+
+
+def version_of(python: str) -> tuple[int, ...]:
+    told = run(python, "-c", "import sys; print(*sys.version_info[:3])")
+    return tuple(map(int, told.split()))
+
+
+def check_platform(wheel: Path) -> None:
+    """The wheel asks for no newer C library than its name says, and for none that is too new."""
+    if sys.platform != "linux":
+        return
+    told = run(BIN / "auditwheel", "show", wheel)
+    print(told.strip())
+    tag = next(part for part in wheel.stem.split(".") if "manylinux_" in part)
+    _, major, minor, *_ = tag[tag.index("manylinux_") :].split("_")
+    if (int(major), int(minor)) > NEWEST_C_LIBRARY:
+        raise SystemExit(f"{wheel.name} is for systems newer than {NEWEST_C_LIBRARY}")
+    if f"manylinux_{major}_{minor}_" not in told:
+        raise SystemExit(f"{wheel.name} is not what its name says")
+
+
+def smoke(wheel: Path, python: str, folder: Path) -> None:
+    """Install the wheel alone, and use it."""
+    run(BIN / "uv", "venv", "--quiet", "--clear", "--python", python, folder)
+    run(BIN / "uv", "pip", "install", "--quiet", "--python", folder, wheel)
+    print(run(folder / "bin/python", ROOT / "scripts/smoke_test.py", cwd=folder).strip())
+
+
+def build_from_source(source: Path, folder: Path) -> Path:
+    """A wheel from the source distribution and nothing else. What was compiled for the checkout is used again."""
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(ROOT / "target")}
+    run(BIN / "uv", "build", "--quiet", "--wheel", "--out-dir", folder, source, env=environment)
+    [wheel] = folder.glob("*.whl")
+    return wheel
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("pythons", nargs="*")
+    arguments = parser.parse_args()
+    [wheel] = arguments.folder.glob("*.whl")
+    [source] = arguments.folder.glob("*.tar.gz")
+
+    run(BIN / "twine", "check", "--strict", wheel, source)
+    check_platform(wheel)
+    by_version = {version_of(python): python for python in arguments.pythons or found_pythons()}
+    by_version = {version: python for version, python in by_version.items() if version >= OLDEST_PYTHON}
+    chosen = [by_version[version] for version in sorted({min(by_version), max(by_version)})]
+    with tempfile.TemporaryDirectory(prefix="trinitylake-dist-") as name:
+        folder = Path(name)
+        for number, python in enumerate(chosen):
+            smoke(wheel, python, folder / f"python{number}")
+        smoke(build_from_source(source, folder / "from-source"), chosen[-1], folder / "source")
+    for file in (wheel, source):
+        print(f"{file.name}: {file.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""PyIceberg as a client that has no credentials and leaves signing to the server, run in a process of its own.
+
+A process that starts clean is what a user has: no other test's file systems, credentials or `botocore` hooks.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
+from unittest import mock
+
+import pyarrow as pa
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.io.fsspec import FsspecFileIO, S3V4RestSigner
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+#: Without it file systems with the same settings are one, and so is their signer: see docs/rest.md.
+ONE_FILE_SYSTEM_EACH = {"FSSPEC_S3_SKIP_INSTANCE_CACHE": "true"}
+#: No credentials to be found anywhere.
+NO_CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "",
+    "AWS_SECRET_ACCESS_KEY": "",
+    "AWS_SESSION_TOKEN": "",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
+    "AWS_CONFIG_FILE": "/nonexistent",
+}
+
+
+def in_its_own_process(
+    environment: dict[str, str], function: Callable[P, Result], *args: P.args, **kwargs: P.kwargs
+) -> Result:
+    """What a function of this module returns or raises in a new process with that environment."""
+    with (
+        mock.patch.dict(os.environ, {**NO_CREDENTIALS, **environment}),
+        ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool,
+    ):
+        return pool.submit(function, *args, **kwargs).result()
+
+
+@contextmanager
+def connected(url: str, token: str) -> Iterator[RestCatalog]:
+    """The catalog, over s3fs."""
+    with RestCatalog(
+        "test",
+        uri=url,
+        token=token,
+        **{
+            "header.X-Iceberg-Access-Delegation": "remote-signing",
+            "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO",
+        },
+    ) as catalog:
+        yield catalog
+
+
+def ids(catalog: RestCatalog, table: str) -> list[int]:
+    """The rows of a table."""
+    return sorted(catalog.load_table(table).scan().to_arrow()["id"].to_pylist())
+
+
+def properties(url: str, token: str, table: str) -> dict[str, Any]:
+    """What a table's file access has been told, and by which class it is."""
+    with connected(url, token) as catalog:
+        io = catalog.load_table(table).io
+        return {**io.properties, "class": type(io).__name__}
+
+
+def append(url: str, token: str, table: str, rows: pa.Table) -> tuple[list[int], list[int]]:
+    """The rows before and after an append."""
+    with connected(url, token) as catalog:
+        before = ids(catalog, table)
+        catalog.load_table(table).append(rows)
+        return before, ids(catalog, table)
+
+
+def create(url: str, token: str, table: str, rows: pa.Table, staged: bool) -> list[int]:
+    """A new table, perhaps in one commit with its rows; returns those."""
+    with connected(url, token) as catalog:
+        if staged:
+            with catalog.create_table_transaction(table, rows.schema) as transaction:
+                transaction.append(rows)
+        else:
+            catalog.create_table(table, rows.schema).append(rows)
+        return ids(catalog, table)
+
+
+def read_in_turn(url: str, token: str, first: str, second: str) -> list[list[int]]:
+    """The rows of two tables that are both open, the first one read again after the second."""
+    with connected(url, token) as catalog:
+        tables = [catalog.load_table(first), catalog.load_table(second)]
+        return [sorted(table.scan().to_arrow()["id"].to_pylist()) for table in (*tables, tables[0])]
+
+
+def signers_of_two_tables() -> list[str]:
+    """Where requests for each of two tables would be signed. No server is asked, ours or another."""
+    access = [
+        FsspecFileIO(
+            {
+                "uri": "http://127.0.0.1:1",
+                "s3.endpoint": "http://127.0.0.1:2",
+                "s3.region": "us-east-1",
+                "s3.signer": "S3V4RestSigner",
+                "s3.signer.endpoint": table,
+            }
+        )
+        for table in ("first", "second")
+    ]
+    systems = [one.get_fs("s3") for one in access]
+    signers = []
+    for system in systems:
+        handlers = system.s3.meta.events._emitter._handlers.prefix_search("before-sign.s3.GetObject")
+        [signer] = [one for one in handlers if isinstance(one, S3V4RestSigner)]
+        signers.append(signer.properties["s3.signer.endpoint"])
+    return signers

@@ -1,0 +1,184 @@
+"""A peer that accepts a connection and says nothing delays what is asked of it, and nothing else.
+
+- Loads of federated tables ran on the event loop without a time-out, so a catalog that hung stopped `/healthz` too.
+- Junk tokens while the issuer's keys could not be fetched stalled valid ones for five of ten seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+import trinitylake as tl
+from rest.client import Answer, Client, running
+from rest.conftest import ROWS
+from trinitylake.rest import JwtSettings, RestServer, outbound
+from trinitylake.rest.errors import RestError
+from trinitylake.rest.outbound import MAX_WAITING_FOR_ONE, Outbound
+from trinitylake.rest.security.key_set import FetchedKeySet
+
+KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+ISSUER = "https://issuer.example"
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a server that accepts connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """A table here."""
+    lake.create_namespace("shop")
+    lake.create_table("shop.orders", ROWS).append(ROWS)
+    return lake
+
+
+def federated(lake: tl.Lakehouse, name: str, uri: str) -> None:
+    """A federated table, registered without asking its catalog."""
+    from trinitylake.definitions import new_table_def, serialize
+    from trinitylake.iceberg_storage.federated import federated_properties
+
+    definition = new_table_def(
+        table_type="federated", format_properties=federated_properties({"type": "rest", "uri": uri}, "a.b", name)
+    )
+    with lake.transaction() as txn:
+        txn.state().create("table", "shop", name, serialize(definition))
+
+
+def test_a_catalog_that_hangs_stops_nobody_else(
+    shop: tl.Lakehouse, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbound, "CALL_SECONDS", 3.0)
+    monkeypatch.setattr(Outbound.__init__, "__defaults__", (3.0,))
+    federated(shop, "theirs", silent)
+    with running(shop) as server:
+        client = Client(server)
+        answers: list[Answer] = []
+
+        def ask(method: str, path: str) -> None:
+            answers.append(client(method, path))
+
+        paths = [("GET", "/v1/namespaces/shop/tables/theirs"), ("POST", "/v1/namespaces/shop/tables/theirs/plan")]
+        threads = [threading.Thread(target=ask, args=paths[number % 2]) for number in range(30)]
+        began = time.monotonic()
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)
+        for path in ("/healthz", "/readyz", "/metrics"):
+            assert _code(server, path) == 200
+        assert client("GET", "/v1/namespaces/shop/tables/orders").code == 200
+        assert time.monotonic() - began < 2.5
+        for thread in threads:
+            thread.join()
+        codes = [answer.code for answer in answers]
+        assert set(codes) <= {400, 503, 504}, codes
+        assert codes.count(504) <= MAX_WAITING_FOR_ONE
+        assert codes.count(503) >= 30 - 15 - MAX_WAITING_FOR_ONE
+
+
+def _code(server: RestServer, path: str) -> int:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        return int(connection.recv(100).split()[1])
+
+
+def test_one_peer_takes_only_its_own_places() -> None:
+    hang = threading.Event()
+    calls = Outbound(seconds=0.1)
+    for number in range(MAX_WAITING_FOR_ONE):
+        with pytest.raises(RestError, match="did not answer") as caught:
+            calls.run("bad", hang.wait)
+        assert caught.value.code == 504, number
+    with pytest.raises(RestError, match="does not answer") as caught:
+        calls.run("bad", hang.wait)
+    assert caught.value.code == 503
+    assert calls.run("good", lambda: 42) == 42
+    with pytest.raises(ZeroDivisionError):
+        calls.run("good", lambda: 1 // 0)
+    hang.set()
+    deadline = time.monotonic() + 10
+    while calls._waiting and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert calls.run("bad", lambda: 43) == 43
+
+
+def token_of(key: rsa.RSAPrivateKey, id: str, who: str) -> str:
+    claims = {"iss": ISSUER, "aud": "lake", "sub": who, "exp": int(time.time()) + 600, "trinitylake": "reader:*"}
+    return jwt.encode(claims, key, "RS256", headers={"kid": id})
+
+
+def test_junk_tokens_while_the_issuer_hangs_stall_no_valid_one(
+    shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = {**json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(KEY.public_key())), "kid": "good", "use": "sig"}
+    hangs, hang = threading.Event(), threading.Event()
+
+    def read(self: FetchedKeySet) -> bytes:
+        if hangs.is_set():
+            hang.wait(20)
+            raise OSError("it hung")
+        return json.dumps({"keys": [document]}).encode()
+
+    monkeypatch.setattr(FetchedKeySet, "_read", read)
+    monkeypatch.setattr("trinitylake.rest.security.key_set.MIN_SECONDS_BETWEEN_FETCHES", 0.0)
+    settings = JwtSettings(ISSUER, "lake", "https://issuer.example/keys")
+    with running(shop, jwt=settings) as server:
+        client = Client(server)
+        path = "/v1/namespaces/shop/tables/orders"
+        assert client("GET", path, token=token_of(KEY, "good", "first")).code == 200
+        hangs.set()
+        junk = [
+            threading.Thread(target=client, args=("GET", path), kwargs={"token": token_of(KEY, f"junk{n}", "x")})
+            for n in range(60)
+        ]
+        for thread in junk:
+            thread.start()
+        time.sleep(0.3)
+        began = time.monotonic()
+        for number in range(5):
+            assert client("GET", path, token=token_of(KEY, "good", f"valid{number}")).code == 200
+        assert time.monotonic() - began < 3.0
+        hang.set()
+        for thread in junk:
+            thread.join()
+
+
+def test_more_junk_than_may_wait_is_answered_at_once(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    hang = threading.Event()
+
+    def read(self: FetchedKeySet) -> bytes:
+        hang.wait(20)
+        raise OSError("it hung")
+
+    monkeypatch.setattr(FetchedKeySet, "_read", read)
+    monkeypatch.setattr("trinitylake.rest.security.guard.MAX_WAITING", 3)
+    settings = JwtSettings(ISSUER, "lake", "https://issuer.example/keys")
+    with running(shop, jwt=settings) as server:
+        client = Client(server)
+        codes: list[int] = []
+
+        def ask(number: int) -> None:
+            codes.append(client("GET", "/v1/config", token=token_of(KEY, f"junk{number}", "x")).code)
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(12)]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + 10
+        while len(codes) < 9 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert codes == [503] * 9
+        hang.set()
+        for thread in threads:
+            thread.join()
+        assert codes[9:] == [401] * 3

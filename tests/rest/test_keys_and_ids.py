@@ -1,0 +1,229 @@
+"""A key that is sent twice, an id that belongs to somebody, and transactions that others have saved.
+
+- After the first `lake.expire()` every write with an `Idempotency-Key` failed for good with 500
+  `CommitStateUnknownException`, because an unused id is "unknown" once versions have expired. Iceberg's newest Java
+  client sends keys with every write, so Spark could not write any more.
+- A transaction id that one principal had used was answered to another: the second one's writes vanished with 200.
+- A saved transaction that the server had picked up stayed as it was in the server's memory, whatever happened to it
+  elsewhere; and one writer could take all slots for open transactions.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trinitylake as tl
+from rest.client import Answer, Client, running
+from rest.conftest import RITA, ROOT, ROWS, WALT
+from trinitylake.rest import RestServer, ServerOptions
+
+WANDA = "the-token-of-wanda-0123456789"
+NOBODY = "the-token-of-nobody-0123456789"
+PATH = "/v1/namespaces/shop/tables/orders"
+OPEN = "/trinitylake/v1/transactions"
+
+
+def setting(color: str) -> dict[str, Any]:
+    return {"requirements": [], "updates": [{"action": "set-properties", "updates": {"color": color}}]}
+
+
+def key_of(millis: float) -> str:
+    """A UUID of version 7, as Iceberg's clients make them: the time in front, then chance."""
+    number = int(millis) << 80 | 0x7 << 76 | secrets.randbits(12) << 64 | 0b10 << 62 | secrets.randbits(62)
+    return str(uuid.UUID(int=number))
+
+
+def now() -> float:
+    return time.time() * 1000
+
+
+def send(client: Client, key: str, color: str = "red", token: str | None = None) -> Answer:
+    return client("POST", PATH, setting(color), headers={"Idempotency-Key": key}, token=token)
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """One table."""
+    lake.create_namespace("shop")
+    lake.create_table("shop.orders", ROWS).append(ROWS)
+    return lake
+
+
+@pytest.fixture
+def writers(tokens: Path) -> Path:
+    """Wanda writes in the shop, too; nobody may do anything."""
+    tokens.write_text(tokens.read_text() + f"{WANDA} wanda writer:shop.*\n{NOBODY} nobody reader:nothing\n")
+    return tokens
+
+
+@pytest.fixture
+def shared(shop: tl.Lakehouse, writers: Path) -> Iterator[RestServer]:
+    with running(shop, token_file=writers) as server:
+        yield server
+
+
+@pytest.mark.parametrize("new_key", [lambda: key_of(now()), lambda: str(uuid.uuid4())])
+def test_keys_go_on_working_after_versions_have_expired(http_client: Client, shop: tl.Lakehouse, new_key: Any) -> None:
+    assert send(http_client, new_key(), "red").code == 200
+    time.sleep(0.002)  # a key is younger than what has expired
+    assert shop.expire(before=shop.version)
+    for color in ("green", "blue"):
+        key, before = new_key(), shop.version
+        first = send(http_client, key, color)
+        assert first.code == 200, first
+        assert send(http_client, key, color).body == first.body
+        assert shop.version == before + 1
+        assert shop.table("shop.orders").properties["color"] == color
+
+
+def test_a_key_that_is_older_than_what_is_kept_is_neither_done_again_nor_refused(
+    http_client: Client, shop: tl.Lakehouse
+) -> None:
+    """Whoever deletes versions before their time takes the memory of keys along: then nobody knows, and says so."""
+    key = key_of(now())
+    time.sleep(0.002)
+    assert send(http_client, key, "red").code == 200
+    assert send(http_client, key_of(now()), "green").code == 200
+    shop.expire(before=shop.version)
+    before = shop.version
+    answer = send(http_client, key, "red")
+    assert (answer.code, answer.error) == (500, "CommitStateUnknownException")
+    assert shop.version == before
+    assert shop.table("shop.orders").properties["color"] == "green"
+
+
+def test_a_new_key_costs_no_walk_through_the_log(http_client: Client, shop: tl.Lakehouse) -> None:
+    """Each key was looked for in every version that is kept: with 60 more of them, 60 more files to read."""
+
+    for number in range(60):
+        shop.create_namespace(f"n{number}")
+    fresh = tl.open(shop.uri, durability="none")
+    with running(fresh) as server:
+        Client(server)("GET", PATH)
+        before = fresh.storage.counters()
+        assert send(Client(server), key_of(now())).code == 200
+        after = fresh.storage.counters()
+    requests = {name: after[name] - before[name] for name in after if "bytes" not in name}
+    assert sum(requests.values()) < 45, requests
+
+
+def begin(client: Client, id: str, token: str) -> Answer:
+    return client("POST", OPEN, {"id": id}, token=token)
+
+
+def write(client: Client, id: str, color: str, token: str) -> Answer:
+    return client("POST", f"/v1/txn~{id}/namespaces/shop/tables/orders", setting(color), token=token)
+
+
+def commit(client: Client, id: str, token: str) -> Answer:
+    return client("POST", f"{OPEN}/{id}/commit", {}, token=token)
+
+
+def test_an_id_belongs_to_who_used_it_first(shared: RestServer, shop: tl.Lakehouse) -> None:
+    client = Client(shared)
+    assert begin(client, "nightly", WALT).code == 201
+    assert begin(client, "nightly", WANDA).code == 409  # open
+    assert write(client, "nightly", "red", WALT).code == 200
+    version = commit(client, "nightly", WALT).body["version"]
+    for token in (WANDA, ROOT):
+        refused = begin(client, "nightly", token)  # committed
+        assert (refused.code, refused.error) == (409, "AlreadyExistsException")
+        assert commit(client, "nightly", token).code in (403, 200)
+    assert commit(client, "nightly", WANDA).code == 403
+    # Who committed it may begin it again: a job that did not hear that it was done.
+    assert begin(client, "nightly", WALT).code == 201
+    assert write(client, "nightly", "green", WALT).code == 200
+    assert commit(client, "nightly", WALT).body["version"] == version
+    assert shop.table("shop.orders").properties["color"] == "red"
+
+
+def test_the_second_of_two_servers_does_not_answer_with_somebody_elses_commit(
+    shared: RestServer, shop: tl.Lakehouse, writers: Path
+) -> None:
+    with running(tl.open(shop.uri, durability="none"), token_file=writers) as other:
+        here, there = Client(shared), Client(other)
+        assert begin(here, "nightly", WALT).code == 201
+        assert begin(there, "nightly", WANDA).code == 201  # nobody can know yet
+        assert write(here, "nightly", "red", WALT).code == 200
+        assert write(there, "nightly", "green", WANDA).code == 200
+        assert commit(here, "nightly", WALT).code == 200
+        lost = commit(there, "nightly", WANDA)
+        assert (lost.code, lost.error) == (409, "AlreadyExistsException")
+    assert shop.table("shop.orders").properties["color"] == "red"
+
+
+def test_an_id_that_was_saved_is_begun_by_nobody_else(shared: RestServer, shop: tl.Lakehouse) -> None:
+    txn = shop.begin(id="saved")
+    txn.create_namespace("new")
+    txn.save()
+    assert begin(Client(shared), "saved", WANDA).code == 409
+    assert [one.id for one in shop.transactions()] == ["saved"]
+
+
+def test_a_saved_transaction_is_what_it_is_in_the_storage(shared: RestServer, shop: tl.Lakehouse) -> None:
+    client = Client(shared)
+    txn = shop.begin(id="handed")
+    txn.create_namespace("one")
+    txn.save()
+    assert client("GET", "/v1/txn~handed/namespaces", token=ROOT).body["namespaces"] == [["one"], ["shop"]]
+    elsewhere = shop.resume("handed")  # another process goes on with it
+    elsewhere.create_namespace("two")
+    elsewhere.save()
+    assert client("GET", "/v1/txn~handed/namespaces", token=ROOT).body["namespaces"] == [["one"], ["shop"], ["two"]]
+    made = client("POST", "/v1/txn~handed/namespaces", {"namespace": ["three"]}, token=ROOT)
+    assert made.code == 200, made
+    final = shop.resume("handed")  # and it sees what was written through the server
+    assert final.namespaces() == ["one", "shop", "three", "two"]
+    final.commit()
+    assert client("GET", "/v1/txn~handed/namespaces", token=ROOT).code in (404, 410)
+    assert shop.namespaces() == ["one", "shop", "three", "two"]
+
+
+def test_a_question_about_saved_transactions_leaves_nothing_in_the_server(
+    shared: RestServer, shop: tl.Lakehouse
+) -> None:
+    for number in range(5):
+        txn = shop.begin(id=f"saved-{number}")
+        txn.create_namespace(f"n{number}")
+        txn.save()
+    client = Client(shared)
+    for number in range(5):
+        for token in (NOBODY, RITA):
+            assert client("GET", f"/v1/config?warehouse=@txn/saved-{number}", token=token).code == 200
+        assert client("GET", f"/v1/txn~saved-{number}/namespaces", token=RITA).code == 200
+    assert shared.transactions.list() == []
+
+
+def test_one_principal_does_not_take_every_slot(shop: tl.Lakehouse, writers: Path) -> None:
+    options = ServerOptions(max_open_transactions=10, max_open_transactions_per_principal=4)
+    with running(shop, token_file=writers, options=options) as server:
+        client = Client(server)
+        codes = [begin(client, f"walt-{number}", WALT).code for number in range(12)]
+        assert codes == [201] * 4 + [429] * 8
+        assert begin(client, "wanda-1", WANDA).code == 201
+        assert client("POST", f"{OPEN}/walt-0/rollback", {}, token=WALT).code == 204
+        assert begin(client, "walt-again", WALT).code == 201
+
+
+def test_a_transaction_that_nobody_uses_is_handed_over_to_the_storage(shop: tl.Lakehouse, writers: Path) -> None:
+    options = ServerOptions(max_open_transactions=2, transaction_idle_seconds=0.2)
+    with running(shop, token_file=writers, options=options) as server:
+        client = Client(server)
+        assert begin(client, "idle", WALT).code == 201
+        assert write(client, "idle", "red", WALT).code == 200
+        deadline = time.monotonic() + 20
+        while not shop.transactions() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert [one.id for one in shop.transactions()] == ["idle"]
+        assert server.transactions.list() == []
+        table = client("GET", "/v1/txn~idle/namespaces/shop/tables/orders", token=WALT)
+        assert table.body["metadata"]["properties"]["color"] == "red"
+        assert commit(client, "idle", WALT).code == 200
+    assert shop.table("shop.orders").properties["color"] == "red"

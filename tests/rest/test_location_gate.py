@@ -1,0 +1,377 @@
+"""Every location that a request names passes one gate, whatever field it is in.
+
+A view's `location`, its `write.metadata.path` and `set-location` were forgotten: a writer of one namespace had files
+written into another one's tables, and into the lakehouse's own folders `_expired/` and `_txn/`. Here the fields are not
+listed by hand: they are found in the models of all requests, so a new one fails these tests until somebody has said
+what the gate does with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, RootModel
+from pyiceberg.table.update import TableUpdate
+
+import trinitylake as tl
+from rest.client import Answer, Client, running
+from rest.conftest import RITA, ROOT, ROWS, WALT
+from trinitylake.rest import RestServer
+from trinitylake.rest.errors import RestError
+from trinitylake.rest.files import signing
+from trinitylake.rest.resources import (
+    metrics,
+    names,
+    namespaces,
+    scan_planning,
+    table_changes,
+    tables,
+    transactions,
+    view_changes,
+    views,
+)
+from trinitylake.rest.security.locations import locations_of
+
+COLUMNS = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
+VIEW = {
+    "version-id": 1,
+    "schema-id": 0,
+    "timestamp-ms": 1,
+    "summary": {},
+    "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
+    "default-namespace": ["shop"],
+}
+TABLES, VIEWS = "/v1/namespaces/shop/tables", "/v1/namespaces/shop/views"
+
+#: Fields with words of a location in their names, or a map of properties, and what they are.
+LOCATION_WORDS = ("location", "path", "uri", "url", "manifest", "file", "folder", "properties", "updates")
+
+Send = Callable[[Client, str, str], Answer]
+
+
+def walked(kind: Any, path: str, seen: frozenset[Any] = frozenset()) -> Iterator[tuple[str, Any]]:
+    """The fields of a model, and of those in it, by their paths."""
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType, list, tuple, typing.Annotated):
+        for one in typing.get_args(kind):
+            yield from walked(one, path, seen)
+    elif isinstance(kind, type) and issubclass(kind, RootModel):
+        yield from walked(kind.model_fields["root"].annotation, path, seen)
+    elif isinstance(kind, type) and issubclass(kind, BaseModel) and kind not in seen:
+        action = kind.model_fields.get("action")
+        names = [] if action is None else [*typing.get_args(action.annotation), action.default]
+        start = next((f"{path}({one})" for one in names if isinstance(one, str)), path)
+        for name, field in kind.model_fields.items():
+            alias = field.alias or name
+            yield f"{start}.{alias}", field.annotation
+            yield from walked(field.annotation, f"{start}.{alias}", seen | {kind})
+
+
+REQUEST_MODULES = (
+    metrics,
+    names,
+    namespaces,
+    scan_planning,
+    table_changes,
+    tables,
+    transactions,
+    view_changes,
+    views,
+    signing,
+)
+MODELS: list[type[BaseModel]] = [
+    one
+    for module in (
+        metrics,
+        names,
+        namespaces,
+        scan_planning,
+        table_changes,
+        tables,
+        transactions,
+        view_changes,
+        views,
+        signing,
+    )
+    for one in vars(module).values()
+    if isinstance(one, type) and issubclass(one, BaseModel) and one.__module__ == module.__name__
+]
+
+
+def location_fields() -> set[str]:
+    """All fields of requests that could carry a location."""
+    return {
+        path
+        for model in MODELS
+        if "action" not in model.model_fields  # one of the updates, which are found in the changes
+        for path, _ in walked(model, model.__name__)
+        if any(word in path.rpartition(".")[2].lower() for word in LOCATION_WORDS)
+        and not path.endswith("-size-in-bytes")
+    }
+
+
+def post(path: str, body: Callable[[str], Any]) -> Send:
+    return lambda client, location, token: client("POST", path, body(location), token=token)
+
+
+def update(action: str, **fields: Callable[[str], Any]) -> Send:
+    def body(location: str) -> Any:
+        values = {name.replace("_", "-"): made(location) for name, made in fields.items()}
+        return {"requirements": [], "updates": [{"action": action, **values}]}
+
+    return post(f"{TABLES}/orders", body)
+
+
+def view_update(action: str, **fields: Callable[[str], Any]) -> Send:
+    def body(location: str) -> Any:
+        return {"updates": [{"action": action, **{name: made(location) for name, made in fields.items()}}]}
+
+    return post(f"{VIEWS}/top", body)
+
+
+def snapshot(location: str) -> Any:
+    return {
+        "snapshot-id": 7,
+        "sequence-number": 99,
+        "timestamp-ms": 9999999999999,
+        "manifest-list": location,
+        "summary": {"operation": "append"},
+    }
+
+
+def statistics(location: str) -> Any:
+    return {
+        "snapshot-id": 7,
+        "statistics-path": location,
+        "file-size-in-bytes": 1,
+        "file-footer-size-in-bytes": 1,
+        "blob-metadata": [],
+    }
+
+
+def write_path(name: str) -> Callable[[str], dict[str, str]]:
+    return lambda location: {name: location}
+
+
+#: What is sent in each field that carries a location. `model.field` or `model…(action).field`.
+REQUESTS: dict[str, list[Send]] = {
+    "CreateTable.location": [
+        post(TABLES, lambda location: {"name": "new", "schema": COLUMNS, "location": location}),
+        post(TABLES, lambda location: {"name": "new", "schema": COLUMNS, "location": location, "stage-create": True}),
+    ],
+    "CreateTable.properties": [
+        post(TABLES, lambda location, name=name: {"name": "new", "schema": COLUMNS, "properties": {name: location}})
+        for name in ("write.metadata.path", "write.data.path", "write.object-storage.path", "write.unheard-of.path")
+    ],
+    "Register.metadata-location": [
+        post("/v1/namespaces/shop/register", lambda location: {"name": "new", "metadata-location": location})
+    ],
+    "TableChange.updates(set-location).location": [update("set-location", location=str)],
+    "TableChange.updates(set-properties).updates": [
+        update("set-properties", updates=write_path(name))
+        for name in ("write.metadata.path", "write.data.path", "write.folder-storage.path", "write.unheard-of.path")
+    ],
+    "TableChange.updates(add-snapshot).snapshot.manifest-list": [update("add-snapshot", snapshot=snapshot)],
+    "TableChange.updates(set-statistics).statistics.statistics-path": [update("set-statistics", statistics=statistics)],
+    "TableChange.updates(set-partition-statistics).partition-statistics.statistics-path": [
+        update(
+            "set-partition-statistics",
+            partition_statistics=lambda location: {
+                "snapshot-id": 7,
+                "statistics-path": location,
+                "file-size-in-bytes": 1,
+            },
+        )
+    ],
+    "CreateView.location": [
+        post(VIEWS, lambda location: {"name": "new", "schema": COLUMNS, "view-version": VIEW, "location": location})
+    ],
+    "CreateView.properties": [
+        post(
+            VIEWS,
+            lambda location, name=name: {
+                "name": "new",
+                "schema": COLUMNS,
+                "view-version": VIEW,
+                "properties": {name: location},
+            },
+        )
+        for name in ("write.metadata.path", "write.unheard-of.path")
+    ],
+    "RegisterView.metadata-location": [
+        post("/v1/namespaces/shop/register-view", lambda location: {"name": "new", "metadata-location": location})
+    ],
+    "ViewChange.updates(set-location).location": [view_update("set-location", location=str)],
+    "ViewChange.updates(set-properties).updates": [
+        view_update("set-properties", updates=write_path("write.metadata.path"))
+    ],
+}
+
+#: Fields that carry none, and why.
+NO_LOCATION = {
+    "CreateNamespace.properties": "text for people; a location in it is checked when a table names it",
+    "UpdateProperties.updates": "the same",
+    "Begin.properties": "kept in the log",
+    "TableChange.updates(set-statistics).statistics.blob-metadata.properties": "about what is in the file",
+    "SignRequest.uri": "a request to the store: `signing.check`, tested in test_signing.py",
+    "PlanTableScanRequest.properties": "kept in memory for the plan",
+}
+
+
+def end(path: str) -> str:
+    """A field without the models around it that only carry changes."""
+    return path.replace("CommitTransaction.table-changes", "TableChange")
+
+
+def test_every_field_that_could_carry_a_location_is_known_here() -> None:
+    found = {end(path) for path in location_fields()}
+    known = set(REQUESTS) | set(NO_LOCATION)
+    carriers = {
+        path
+        for path in found
+        if not path.endswith((".updates", ".snapshot", ".statistics", ".partition-statistics", ".schema"))
+        or "(set-properties).updates" in path
+        or path in known
+    }
+    assert carriers - known == set(), (
+        "say in REQUESTS what is sent in this field, or in NO_LOCATION why it needs no gate"
+    )
+    assert set(REQUESTS) <= found, "a field that is gone"
+
+
+def test_an_update_of_an_unknown_kind_is_refused() -> None:
+    kinds = typing.get_args(typing.get_args(TableUpdate)[0])
+    assert len(kinds) > 15
+    for kind in kinds:
+        made = kind.model_construct(action="x", snapshot=None, statistics=None, partition_statistics=None)
+        with contextlib.suppress(AttributeError):  # one that names a file, which this one does not have
+            list(locations_of([made]))
+    unknown: Any = types.SimpleNamespace(action="set-encryption-location")
+    with pytest.raises(RestError, match="not known"):
+        list(locations_of([unknown]))
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """Tables in two namespaces, and a view."""
+    with lake.transaction() as txn:
+        for namespace in ("shop", "hr"):
+            txn.create_namespace(namespace)
+            txn.create_table(f"{namespace}.orders", ROWS).append(ROWS)
+        txn.create_view("shop.top", "SELECT 1")
+    return lake
+
+
+@pytest.fixture
+def server(shop: tl.Lakehouse, tokens: Path) -> Iterator[RestServer]:
+    with running(shop, token_file=tokens) as server:
+        yield server
+
+
+def folders(lake: tl.Lakehouse) -> dict[str, str]:
+    """Locations that are none of the shop's, by what they are."""
+    root = lake.uri
+    theirs = lake.table("hr.orders").location
+    return {
+        "another table": theirs,
+        "a file of another table": f"{theirs}/metadata/snap.avro",
+        "another namespace": f"{root}hr/new",
+        "beside its own": lake.table("shop.orders").location + "-more",
+        "the namespace": f"{root}shop",
+        "boundary": f"{root}_expired/00000000000000000009",
+        "saved transactions": f"{root}_txn/x",
+        "the queue": f"{root}_queue/x/metadata",
+        "the root": root,
+        "above the root": f"{root}../x",
+        "around": f"{root}shop/../hr/new",
+        "elsewhere": "file:///tmp/elsewhere",
+        "another store": "s3://bucket/x",
+        "a name of the net": "http://169.254.169.254/x",
+    }
+
+
+PLACES = [
+    "another table",
+    "a file of another table",
+    "another namespace",
+    "beside its own",
+    "the namespace",
+    "boundary",
+    "saved transactions",
+    "the queue",
+    "the root",
+    "above the root",
+    "around",
+    "elsewhere",
+    "another store",
+    "a name of the net",
+]
+
+
+def files(lake: tl.Lakehouse) -> set[str]:
+    root = Path(lake.uri.removeprefix("file://"))
+    return {str(one.relative_to(root)) for one in root.rglob("*") if one.is_file()}
+
+
+@pytest.mark.parametrize("field", REQUESTS)
+def test_a_writer_of_one_namespace_reaches_no_other_place(server: RestServer, shop: tl.Lakehouse, field: str) -> None:
+    client = Client(server)
+    before, version = files(shop), shop.version
+    for place, location in folders(shop).items():
+        for send in REQUESTS[field]:
+            answer = send(client, location, WALT)
+            assert answer.code in (400, 403), (place, answer)
+    assert shop.version == version
+    assert files(shop) == before
+
+
+@pytest.mark.parametrize("field", [one for one in REQUESTS if "register" not in one.lower()])
+def test_nobody_at_all_reaches_the_folders_of_the_lakehouse(server: RestServer, shop: tl.Lakehouse, field: str) -> None:
+    client = Client(server)
+    before = {one for one in files(shop) if one.startswith("_")}
+    places = folders(shop)
+    for place in ("boundary", "saved transactions", "the queue", "above the root", "elsewhere", "another store"):
+        for send in REQUESTS[field]:
+            answer = send(client, places[place], ROOT)
+            assert answer.code in (400, 403), (place, answer)
+    assert {one for one in files(shop) if one.startswith("_")} == before
+
+
+@pytest.mark.parametrize(
+    "name", ["py-io-impl", "io-impl", "write.location-provider.impl", "encryption.kms-impl", "write.unheard-of.impl"]
+)
+def test_no_property_names_code(server: RestServer, shop: tl.Lakehouse, name: str) -> None:
+    """The names were a list, which a newer Iceberg outgrew: `encryption.kms-impl` names a class to load."""
+    client = Client(server)
+    send = update("set-properties", updates=lambda value: {name: value})
+    for token in (WALT, ROOT):
+        assert send(client, "os.system", token).code == 400
+    assert (
+        post(TABLES, lambda value: {"name": "n", "schema": COLUMNS, "properties": {name: value}})(
+            client, "x", ROOT
+        ).code
+        == 400
+    )
+    column = {"write.metadata.metrics.column.a.impl": "none", "write.metadata.metrics.column.file.path": "none"}
+    assert update("set-properties", updates=lambda _: column)(client, "", WALT).code == 200
+
+
+def test_what_is_its_own_stays_open(server: RestServer, shop: tl.Lakehouse) -> None:
+    client = Client(server)
+    table = shop.table("shop.orders").location
+    inside = {"write.data.path": f"{table}/rows", "write.metadata.path": f"{table}/metadata"}
+    assert update("set-properties", updates=lambda _: inside)(client, "", WALT).code == 200
+    assert update("set-location", location=str)(client, table, WALT).code == 200
+    view = client("GET", f"{VIEWS}/top", token=WALT).body["metadata"]["location"]
+    assert view_update("set-location", location=str)(client, view, WALT).code == 200
+    inside = {"write.metadata.path": f"{view}/more"}
+    assert view_update("set-properties", updates=lambda _: inside)(client, "", WALT).code == 200
+    elsewhere = f"{shop.uri}views/top"
+    assert view_update("set-location", location=str)(client, elsewhere, ROOT).code == 200
+    assert view_update("set-location", location=str)(client, elsewhere, RITA).code == 403

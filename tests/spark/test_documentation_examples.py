@@ -1,0 +1,59 @@
+"""The examples of docs/spark.md run, from top to bottom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+from pyspark.sql import SparkSession
+
+import trinitylake as tl
+import trinitylake.spark
+from documentation import run_examples
+
+PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+ROWS = pa.table({"id": [1, 2, 3], "month": [1, 1, 2], "origin": ["JFK", "EWR", "JFK"], "carrier": ["AA", "UA", "AA"]})
+PLANES = pa.table({"tailnum": ["N1", "N2"], "retired": [False, True]})
+
+
+def test_the_examples_for_spark_run(spark: SparkSession, lake: tl.Lakehouse, tmp_path: Path) -> None:
+    for number in range(10):
+        lake.create_namespace(f"before{number}")
+    lake.create_namespace("nyc")
+    lake.create_table("nyc.flights", ROWS).append(ROWS)
+    lake.create_table("nyc.copy", ROWS)
+    spark.createDataFrame(ROWS).createOrReplaceTempView("staged")
+    other = SqlCatalog("other", uri=f"sqlite:///{tmp_path}/other.db", warehouse=f"file://{tmp_path}/other")
+    other.create_namespace("elsewhere")
+    other.create_table("elsewhere.items", ROWS.schema).append(ROWS)
+    names = {
+        "spark": spark,
+        "lake": lake,
+        "uri": lake.uri,
+        "tl": tl,
+        "trinitylake": trinitylake,
+        "place": str(tmp_path / "checkpoint"),
+        "reader": spark.read.format("trinitylake").option("root", lake.uri),
+        "planes": spark.createDataFrame(PLANES),
+        "frame": spark.createDataFrame(pa.table({"path": ["a", "b"], "id": [1, 2]})),
+        "objects": pa.table(
+            {"kind": ["namespace"], "namespace": ["registered"], "name": pa.array([None], pa.string())}
+        ),
+        "catalog": other,
+    }
+    try:
+        after = run_examples(PAGE, names, {"s3://bucket/lake": lake.uri})
+    finally:
+        trinitylake.spark.disconnect(spark, "lake")
+        for query in spark.streams.active:
+            query.stop()
+    assert after["found"].problems == ()
+    assert after["january"].count() >= 2
+    # The first example copies 3 rows, the stream what is in the table by then: 3, and the 3 of the transaction.
+    assert lake.table("nyc.copy").scan().count() == 9
+    assert lake.exists("registered")
+    assert lake.exists("elsewhere.items")
+    assert [entry.message for entry in lake.log(None)].count("nightly") == 1
+    retired = lake.table("nyc.planes").scan(filter="retired = true").to_arrow()
+    assert retired.num_rows == 0

@@ -1,0 +1,174 @@
+"""A check is chosen by whoever added it and run by whoever commits: it reaches nothing but the transaction."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import trinitylake as tl
+from trinitylake.cli.app import app
+
+SECRET = "do-not-tell"
+calls: list[str] = []
+
+
+def counted(txn: tl.Transaction) -> bool:
+    """A check that tells that it ran."""
+    calls.append(txn.id)
+    return True
+
+
+@pytest.fixture(autouse=True)
+def _no_calls() -> Iterator[None]:
+    calls.clear()
+    yield
+    calls.clear()
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    with lake.transaction() as txn:
+        txn.create_namespace("shop")
+        txn.create_table("shop.words", {"word": "varchar", "number": "bigint"}).append(
+            [{"word": SECRET, "number": 1}, {"word": SECRET, "number": 2}]
+        )
+    return lake
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT count(*) > 0 FROM read_text('{file}')",
+        "SELECT count(*) > 0 FROM read_csv('{file}')",
+        "SELECT count(*) > 0 FROM glob('{folder}/*')",
+        "SELECT count(*) > 0 FROM '{file}'",
+        "SELECT count(*) > 0 FROM query('SELECT * FROM read_text(''{file}'')')",
+        "SELECT count(*) > 0 FROM read_text('https://example.invalid/x')",
+        "SELECT (SELECT count(*) FROM shop.words) > 0 AND (SELECT count(*) FROM read_text('.tmp/x')) > 0",
+        "COPY (SELECT 1) TO '{folder}/written'",
+        "INSTALL httpfs",
+        "SET enable_external_access = true",
+        "ATTACH '{folder}/other.db'",
+        "SELECT true; SELECT true",
+    ],
+)
+def test_a_check_in_sql_reaches_no_file_and_no_network(
+    shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str
+) -> None:
+    """A check that was saved with a transaction read any file of the machine that committed it, such as a server's."""
+    folder = tmp_path / "elsewhere"
+    (folder / ".tmp").mkdir(parents=True)
+    (folder / ".tmp" / "x").write_text("known")
+    (folder / "file.csv").write_text("known\n1\n")
+    monkeypatch.chdir(folder)
+    before = sorted(os.listdir(folder))
+    txn = shop.begin()
+    txn.add_check(sql.format(file=folder / "file.csv", folder=folder))
+    with pytest.raises((tl.InvalidArgument, tl.ObjectNotFound, tl.InvalidName)):
+        txn.commit()
+    assert sorted(os.listdir(folder)) == before
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT sum(CAST(word AS BIGINT)) > 0 FROM shop.words",
+        "SELECT error(word) FROM shop.words",
+        "SELECT bool_and(strptime(word, '%d') IS NULL) FROM shop.words",
+        "SELECT (SELECT word::DATE FROM shop.words LIMIT 1) IS NULL",
+    ],
+)
+def test_the_error_of_a_check_does_not_quote_what_it_read(shop: tl.Lakehouse, sql: str) -> None:
+    """The server repeated the rows that a query broke off at to whoever committed, who may not be able to read them."""
+    txn = shop.begin()
+    txn.add_check(sql)
+    with pytest.raises(tl.InvalidArgument, match="Exception") as caught:
+        txn.commit()
+    shown: BaseException | None = caught.value
+    while shown is not None:
+        assert SECRET not in str(shown)
+        shown = shown.__cause__ or (None if shown.__suppress_context__ else shown.__context__)
+
+
+def test_a_mistake_in_the_text_of_a_check_is_told_in_words(shop: tl.Lakehouse) -> None:
+    txn = shop.begin()
+    txn.add_check("SELECT count(*) = 0 FROM shop.words WHERE nummer = 1")
+    with pytest.raises(tl.InvalidArgument, match=r'(?s)"nummer" not found.*\^'):
+        txn.commit()
+
+
+def test_a_check_does_not_see_the_variables_of_the_program(shop: tl.Lakehouse) -> None:
+    txn = shop.begin()
+    txn.add_check("WITH one AS (SELECT 1) SELECT count(*) > 0 FROM one, query_table('calls')")
+    with pytest.raises(tl.InvalidArgument, match="calls"):
+        txn.commit()
+
+
+def saved_with_a_function(shop: tl.Lakehouse, check: object = counted) -> tl.Transaction:
+    txn = shop.begin(id="job")
+    txn.create_namespace("made")
+    txn.add_check(check)  # type: ignore[arg-type]
+    txn.save()
+    return txn
+
+
+@pytest.mark.parametrize(
+    "allowed", [(), "other", __name__[:-1], ["trinitylake"], [f"{__name__}:other"], [f"{__name__}.below"]]
+)
+def test_a_function_of_a_saved_transaction_runs_only_if_its_module_is_allowed(
+    shop: tl.Lakehouse, allowed: str | list[str]
+) -> None:
+    """Whoever could write to `_txn/` chose which function of which module the next resumer called."""
+    saved_with_a_function(shop)
+    version = shop.version
+    resumed = shop.resume("job", allow_checks=allowed)
+    with pytest.raises(tl.InvalidArgument, match=f"allow_checks=.*{__name__}"):
+        resumed.commit()
+    assert calls == []
+    assert shop.version == version
+    assert resumed.is_open
+    assert shop.resume("job", allow_checks=__name__).commit() == version + 1
+
+
+@pytest.mark.parametrize("allowed", [__name__, [__name__], f"{__name__}:counted", ["other", __name__]])
+def test_an_allowed_function_runs(shop: tl.Lakehouse, allowed: str | list[str]) -> None:
+    saved_with_a_function(shop)
+    shop.resume("job", allow_checks=allowed).commit()
+    assert calls == ["job"]
+
+
+def test_a_package_allows_the_modules_below_it(shop: tl.Lakehouse) -> None:
+    saved_with_a_function(shop, "os.path:exists")
+    with pytest.raises(TypeError):  # it runs, and wants a path
+        shop.resume("job", allow_checks="os").commit()
+
+
+def test_who_added_a_function_itself_needs_no_permission(shop: tl.Lakehouse) -> None:
+    saved_with_a_function(shop).commit()
+    assert calls == ["job"]
+
+
+def test_what_is_not_allowed_is_still_there_when_it_is_saved_again(shop: tl.Lakehouse) -> None:
+    saved_with_a_function(shop)
+    shop.resume("job").save()
+    with pytest.raises(tl.InvalidArgument, match="allow_checks"):
+        shop.resume("job").commit()
+    shop.resume("job").rollback()
+    assert calls == []
+
+
+def test_the_command_line_allows_modules_by_name(tmp_path: Path) -> None:
+    lake = tl.create(str(tmp_path / "lake"))
+    saved_with_a_function(lake)
+    run = CliRunner().invoke
+    command = ["txn", "commit", "job", "--root", lake.uri]
+    refused = run(app, command)
+    assert refused.exit_code == 2
+    assert "allow_checks" in refused.output
+    assert calls == []
+    assert run(app, [*command, "--allow-checks", __name__]).exit_code == 0
+    assert calls == ["job"]

@@ -1,0 +1,141 @@
+"""Giving up against committing: nobody deletes the files of what somebody committed."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import trinitylake as tl
+from trinitylake.cli.app import app
+from trinitylake.tables.staged_tables import StagedTables
+
+ROWS = pa.table({"id": [1, 2, 3]})
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> tl.Lakehouse:
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("nyc")
+    lake.create_table("nyc.t", ROWS)
+    return lake
+
+
+def saved(lake: tl.Lakehouse, id: str) -> tl.Transaction:
+    txn = lake.begin(id=id)
+    txn.table("nyc.t").append(ROWS)
+    txn.save()
+    return txn
+
+
+def data_files(lake: tl.Lakehouse) -> list[str]:
+    return sorted(path.name for path in Path(lake.uri.removeprefix("file://")).rglob("*.parquet"))
+
+
+def ids(lake: tl.Lakehouse) -> list[int]:
+    return sorted(lake.table("nyc.t").scan().to_arrow()["id"].to_pylist())
+
+
+def test_what_one_worker_committed_the_other_cannot_roll_back(lake: tl.Lakehouse) -> None:
+    """The second worker resumed a load, the first one committed it. The second rolled back and deleted the data files
+    of the table, which could not be read from then on; the outcome was "committed".
+    """
+    first = saved(lake, "load")
+    other = tl.open(lake.uri)
+    rolls_back, commits, goes_on = other.resume("load"), other.resume("load"), other.resume("load")
+    goes_on.table("nyc.t").append({"id": [4]})
+    version = first.commit()
+    for late in (rolls_back, goes_on):
+        with pytest.raises(tl.CommitConflict):
+            late.rollback()
+    with pytest.raises(tl.CommitConflict, match="someone else"):
+        commits.commit()
+    with pytest.raises(tl.CommitConflict, match="someone else"):
+        goes_on.commit()
+    with pytest.raises(tl.CommitConflict, match=f"was committed as version {version}"):
+        other.resume("load").rollback()
+    assert lake.outcome("load") == ("committed", version)
+    assert ids(other) == [1, 2, 3]
+
+
+def test_what_one_worker_rolled_back_the_other_cannot_commit(lake: tl.Lakehouse) -> None:
+    first = saved(lake, "load")
+    assert len(data_files(lake)) == 1
+    tl.open(lake.uri).resume("load").rollback()
+    assert (lake.outcome("load"), data_files(lake)) == (("rolled back", None), [])
+    with pytest.raises(tl.CommitConflict, match="rolled back by someone else"):
+        first.commit()
+    assert (first.is_unknown, first.files_are_unreachable, ids(lake)) == (False, True, [])
+    with pytest.raises(tl.CommitConflict):
+        lake.begin(id="load").commit()
+    [record] = [one for entry in lake.log() for one in entry.transactions if one.message.startswith("roll back")]
+    assert record.properties["trinitylake.rolled-back"] == "load"
+
+
+def test_the_command_line_does_not_say_that_a_committed_transaction_was_rolled_back(lake: tl.Lakehouse) -> None:
+    """`txn rollback` printed "was rolled back", ended with 0, and the transaction was committed."""
+    saved(lake, "load").commit()
+    result = CliRunner().invoke(app, ["txn", "rollback", "load", "--root", lake.uri])
+    assert (result.exit_code, "was rolled back" in result.output) == (3, False)
+    assert ids(lake) == [1, 2, 3]
+    saved(lake, "other")
+    result = CliRunner().invoke(app, ["txn", "rollback", "other", "--root", lake.uri])
+    assert (result.exit_code, "was rolled back" in result.output) == (0, True)
+    shown = CliRunner().invoke(app, ["txn", "show", "other", "--root", lake.uri])
+    assert (shown.exit_code, "rolled back" in shown.output) == (0, True)
+
+
+def test_a_conflict_deletes_the_files_of_the_loser_and_no_others(lake: tl.Lakehouse) -> None:
+    first, second = lake.begin(), lake.begin()
+    for txn in (first, second):
+        txn.table("nyc.t").append(ROWS)
+        txn.alter_namespace("nyc", {"by": txn.id})
+    first.commit()
+    kept = data_files(lake)
+    assert len(kept) == 2
+    with pytest.raises(tl.CommitConflict):
+        second.commit()
+    assert len(data_files(lake)) == 1
+    assert (second.files_are_unreachable, first.files_are_unreachable, ids(lake)) == (True, False, [1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("limits", "least", "most"), [({"max_attempts": 3}, 1, 4), ({"timeout_seconds": 0}, 0, 2)], ids=["attempts", "time"]
+)
+def test_the_limits_bound_how_often_a_table_is_redone(
+    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, limits: dict[str, float], least: int, most: int
+) -> None:
+    """`commit(max_attempts=3)` redid its table sixty times, as often as others changed it. One root is tried for in any
+    case, so what is too late already is redone once."""
+    rival, redone = tl.open(lake.uri), 0
+    reapply = StagedTables.reapply
+
+    def overtaken(tables: StagedTables, clashes: Any) -> bool:
+        nonlocal redone
+        redone += 1
+        is_new = reapply(tables, clashes)
+        with monkeypatch.context() as patch:
+            patch.setattr(StagedTables, "reapply", reapply)
+            worker = threading.Thread(target=rival_appends)
+            worker.start()
+            worker.join()
+        return is_new
+
+    def rival_appends() -> None:
+        core = rival.core.begin()  # without the turns of this machine
+        name = ("table", "nyc", "t")
+        core.replace(*name, core.read(*name))
+        assert isinstance(core.commit(), int)
+
+    txn = lake.begin()
+    txn.table("nyc.t").append(ROWS)
+    rival_appends()
+    monkeypatch.setattr(StagedTables, "reapply", overtaken)
+    with pytest.raises(tl.CommitConflict, match="gave up"):
+        txn.commit(**limits)  # type: ignore[arg-type]
+    assert least <= redone <= most
+    assert (txn.files_are_unreachable, data_files(lake)) == (True, [])

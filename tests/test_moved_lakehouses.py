@@ -1,0 +1,138 @@
+"""A lakehouse that was copied, moved, or opened through a link: what is read, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import trinitylake as tl
+from golden import archive
+from trinitylake.definitions import parse_lakehouse_def, serialize
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+
+ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> Path:
+    """The folder of a lakehouse with one table of three rows."""
+    lake = tl.create(str(tmp_path / "first"), durability="none")
+    lake.create_namespace("a")
+    lake.create_table("a.t", ROWS.schema).append(ROWS)
+    return tmp_path / "first"
+
+
+def files_below(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("verb", [shutil.copytree, shutil.move])
+def test_a_lakehouse_is_read_at_its_new_place(first: Path, tmp_path: Path, verb: object) -> None:
+    """After `cp -a` or `mv` every managed table was unreadable: "outside of the lakehouse"."""
+    verb(first, tmp_path / "second")  # type: ignore[operator]
+    lake = tl.open(str(tmp_path / "second"))
+    assert lake.table("a.t").scan().to_arrow().num_rows == 3
+    assert lake.at(version=3).table("a.t").scan().to_arrow().num_rows == 3
+
+
+def test_the_old_place_is_never_read(first: Path, tmp_path: Path) -> None:
+    """A copy whose tables were read at the old place showed what the original wrote since, or nothing once it went."""
+    shutil.copytree(first, tmp_path / "second")
+    for folder in (first / "a").iterdir():
+        shutil.rmtree(folder)
+    assert tl.open(str(tmp_path / "second")).table("a.t").scan().to_arrow().num_rows == 3
+
+
+def test_a_copy_refuses_writes_and_leaves_no_file(first: Path, tmp_path: Path) -> None:
+    """Two lakehouses with one recorded place wrote metadata that named the files of each other."""
+    second = tmp_path / "second"
+    shutil.copytree(first, second)
+    before = files_below(second)
+    lake = tl.open(str(second), durability="none")
+    refused = [
+        lambda: lake.table("a.t").append(ROWS),
+        lambda: lake.table("a.t").delete("id = 1"),
+        lambda: lake.create_namespace("b"),
+        lambda: lake.drop_table("a.t"),
+        lambda: lake.alter({"owner": "somebody"}),
+        lambda: lake.rollback(1),
+        lambda: lake.expire(before=2),
+        lambda: lake.begin(id="job").save(),
+    ]
+    for statement in refused:
+        with pytest.raises(tl.LakehouseMoved, match="relocate"):
+            statement()
+    assert files_below(second) == before
+
+
+def test_a_relocated_copy_is_written_and_reads_what_was_written_before(first: Path, tmp_path: Path) -> None:
+    second = tmp_path / "second"
+    shutil.copytree(first, second)
+    lake = tl.open(str(second), durability="none")
+    with lake.transaction(message="moved") as txn:
+        assert txn._core.relocate()
+    lake.table("a.t").append(ROWS)
+    lake.alter({"owner": "somebody"})
+    again = tl.open(str(second))
+    assert again.table("a.t").scan().to_arrow().num_rows == 6
+    definition = again.definition
+    assert definition.root_uri == again.uri == f"file://{second}/"
+    assert list(definition.former_root_uris) == [f"file://{first}/"]
+    assert tl.open(str(first)).table("a.t").scan().to_arrow().num_rows == 3
+    storage = pickle.loads(pickle.dumps(again.storage))
+    assert storage.other_roots == [f"file://{first}/"]
+
+
+def test_a_link_is_the_folder_that_it_leads_to(tmp_path: Path) -> None:
+    """Through a symbolic link one could create a table that the real path could not read."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    linked = tl.create(str(tmp_path / "link" / "lake"), durability="none")
+    assert linked.uri == f"file://{tmp_path}/real/lake/"
+    linked.create_namespace("a")
+    linked.create_table("a.t", ROWS.schema).append(ROWS)
+    real = tl.open(str(tmp_path / "real" / "lake"), durability="none")
+    real.table("a.t").append(ROWS)
+    assert tl.open(f"file://{tmp_path}/link/lake").table("a.t").scan().to_arrow().num_rows == 6
+
+
+def test_what_an_earlier_release_wrote_through_a_link_is_read(first: Path, tmp_path: Path) -> None:
+    """Metadata of a lakehouse that never recorded its root may name files through a link that still leads there."""
+    lake = tl.open(str(first), durability="none")
+    (tmp_path / "link").symlink_to("first")
+    path = lake.storage.root[len("file://") :]
+    io = LakehouseFileIO(lake.storage)
+    assert io.path_of(f"file://{tmp_path}/link/a/x.parquet") == "a/x.parquet"
+    with pytest.raises(tl.InvalidLocation):
+        io.path_of(f"file://{tmp_path}/link/../a")
+    os.symlink("/etc", f"{path}out")
+    with pytest.raises(tl.InvalidLocation):
+        io.path_of(f"file://{tmp_path}/link/out/passwd")
+
+
+def test_a_lakehouse_without_a_recorded_place_is_written_anywhere(tmp_path: Path) -> None:
+    """Those of earlier releases record none: they open and go on as they did."""
+    lake = tl.open(str(archive.unpack_into("generation_1/order_128", tmp_path / "old")), durability="none")
+    assert not lake.definition.root_uri
+    lake.create_namespace("written_here")
+    assert not lake.definition.root_uri
+    with lake.transaction() as txn:
+        assert txn._core.relocate([f"memory://{tmp_path.name}"])
+        assert not txn._core.relocate()
+    assert lake.definition.root_uri == lake.uri
+    assert list(lake.definition.former_root_uris) == [f"memory://{tmp_path.name}/"]
+
+
+def test_a_change_of_the_definition_does_not_move_the_lakehouse(first: Path) -> None:
+    lake = tl.open(str(first), durability="none")
+    definition = parse_lakehouse_def(lake.core.latest().definition)
+    definition.root_uri = "s3://elsewhere/"
+    txn = lake.begin()
+    txn._core.set_lakehouse_definition(serialize(definition))
+    txn.commit()
+    assert lake.definition.root_uri == lake.uri

@@ -1,0 +1,300 @@
+"""Every public method against values that nobody should pass: an error of ours, in our words, and nothing changed."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.expressions import EqualTo
+
+import trinitylake as tl
+
+ODD: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    1,
+    3.5,
+    float("nan"),
+    10**30,
+    -(10**30),
+    "",
+    "1",
+    "a.t",
+    "no such thing",
+    "a" * 300,
+    "\ud800",
+    "\0",
+    b"bytes",
+    object(),
+    [],
+    [None],
+    ["a", 1],
+    {},
+    {"a": 1},
+    {1: "a"},
+    (),
+    ("a", "t"),
+    ("a", None),
+    {"a"},
+    Decimal(1),
+    datetime(1, 1, 1),
+    datetime(9999, 12, 31),
+    Path("/nowhere/at/all"),
+    pa.table({"x": [1]}),
+    len,
+    int,
+]
+
+#: A good value for each parameter that is required.
+GOOD: dict[str, Any] = {
+    "before": 0,
+    "catalog_properties": {"type": "in-memory"},
+    "check": "SELECT true",
+    "data": {"x": [1]},
+    "filter": "x = 1",
+    "id": "job",
+    "identifier": "a.t",
+    "metadata_location": "file:///nowhere/x.metadata.json",
+    "new_identifier": "a.u",
+    "properties": {"a": "b"},
+    "schema": {"x": "bigint"},
+    "since": 0,
+    "sql": "SELECT 1",
+    "table_name": "t",
+    "transaction_id": "job",
+    "uri": "memory://odd",
+    "version": 1,
+}
+
+#: Words of Python and of libraries about their own inside, which say nothing about what the caller did.
+FOREIGN = re.compile(
+    r"argument '\w+'|cannot be converted|object has no attribute|unhashable|not iterable|positional argument|"
+    r"is not an instance of|not supported between|takes \d|not subscriptable|unsupported operand|codec can't|"
+    r"int too big"
+)
+
+#: For those who build on the package, or with a callback or another catalog in it.
+LEFT_OUT = {
+    "commit_async",
+    "definition_to_commit",
+    "drop",
+    "execute",
+    "forget",
+    "import_catalog",
+    "is_used",
+    "located",
+    "open_staged",
+    "read_definition",
+    "rebase",
+    "register",
+    "rename",
+    "state",
+    "take_over",
+    "update_schema",
+    "update_spec",
+    "writing",
+}
+numbers = itertools.count()
+
+
+def new_lake() -> tl.Lakehouse:
+    lake = tl.create(f"memory://odd-{next(numbers)}")
+    with lake.transaction() as txn:
+        txn.create_namespace("a")
+        txn.create_table("a.t", {"x": "bigint"}, primary_key="x").append({"x": [1]})
+        txn.create_view("a.v", "SELECT 1")
+    return lake
+
+
+HOLDERS: dict[str, Callable[[tl.Lakehouse], Any]] = {
+    "lakehouse": lambda lake: lake,
+    "transaction": lambda lake: lake.begin(),
+    "version": lambda lake: lake.at(),
+    "table": lambda lake: lake.table("a.t"),
+    "table of a transaction": lambda lake: lake.begin().table("a.t"),
+    "table of a version": lambda lake: lake.at().table("a.t"),
+    "scan": lambda lake: lake.table("a.t").scan(),
+    "view": lambda lake: lake.view("a.v"),
+}
+
+
+def methods() -> Iterator[tuple[str, str]]:
+    """Every public method that takes something, of everything that users hold."""
+    lake = new_lake()
+    for kind, hold in HOLDERS.items():
+        for name, member in inspect.getmembers(type(hold(lake)), inspect.isfunction):
+            if not name.startswith("_") and name not in LEFT_OUT and len(inspect.signature(member).parameters) > 1:
+                yield kind, name
+
+
+def calls(function: Callable[..., Any]) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Each odd value for each parameter, the others being good."""
+    parameters = [one for one in inspect.signature(function).parameters.values() if one.kind != one.VAR_KEYWORD]
+    required = [one for one in parameters if one.default is one.empty and one.kind != one.VAR_POSITIONAL]
+    good = {one.name: GOOD.get(one.name, "x") for one in required}
+    for parameter, value in itertools.product(parameters, ODD):
+        if parameter.kind == parameter.VAR_POSITIONAL:
+            yield (*good.values(), value), {}
+        else:
+            yield (), good | {parameter.name: value}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("kind", "name"), list(methods()))
+def test_odd_values_are_refused_in_words(kind: str, name: str) -> None:
+    """`OverflowError: can't convert negative int to unsigned`, `TypeError: 'str' object cannot be interpreted as an
+    integer` and the like came from versions -1 and "1", and from most other arguments of a wrong type."""
+    complaints = []
+    holder = HOLDERS[kind](new_lake())
+    for args, kwargs in calls(getattr(holder, name)):
+        if not getattr(holder, "is_open", True):
+            holder = HOLDERS[kind](new_lake())
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                result = getattr(holder, name)(*args, **kwargs)
+                if isinstance(result, Iterator):
+                    list(itertools.islice(result, 5))
+        except tl.TrinityLakeError as error:
+            if not str(error) or FOREIGN.search(str(error)) or len(str(error)) > 1000:
+                complaints.append((args, kwargs, error))
+        except Exception as error:
+            complaints.append((args, kwargs, error))
+    assert complaints == []
+
+
+@pytest.mark.parametrize("function", [tl.create, tl.open], ids=["create", "open"])
+def test_odd_roots_and_options_are_refused_in_words(
+    function: Callable[..., tl.Lakehouse], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for args, kwargs in calls(function):
+        if kwargs["uri"] == GOOD["uri"]:
+            kwargs["uri"] = f"memory://odd-{next(numbers)}"
+        elif isinstance(kwargs["uri"], str | Path) and kwargs["uri"] not in ("", "\0", "\ud800"):
+            continue  # a good path
+        said = ""
+        try:
+            function(*args, **kwargs)
+        except tl.TrinityLakeError as error:
+            said = str(error)
+        assert not FOREIGN.search(said), kwargs
+
+
+@pytest.mark.parametrize("version", [-1, 10**30, 2**64])
+def test_a_number_that_no_version_has_is_not_found(version: int) -> None:
+    lake = new_lake()
+    for call in (lambda: lake.at(version=version), lambda: lake.rollback(version), lambda: lake.diff(0, version)):
+        with pytest.raises(tl.VersionNotFound, match="no version"):
+            call()
+
+
+def test_what_is_no_number_is_no_version() -> None:
+    lake = new_lake()
+    for version in ("1", 1.0, True, [1]):
+        with pytest.raises(tl.InvalidArgument, match="version must be a whole number"):
+            lake.at(version=version)  # type: ignore[arg-type]
+
+
+def test_nothing_is_older_than_the_lakehouse() -> None:
+    """To expire what was before the creation of the lakehouse raised that there was no such version."""
+    lake = new_lake()
+    for before in (datetime(2000, 1, 1, tzinfo=UTC), datetime(1, 1, 1), datetime(1900, 1, 1)):
+        assert lake.expire(before=before) == []
+    assert [entry.version for entry in lake.log()] == [1, 0]
+
+
+FILTERS = [
+    ("x === 1", "x === 1", 2, "a comparison"),
+    ("x =", "x =", 3, "a value"),
+    ("x = 'a", "x = 'a", 4, "a text in quotes"),
+    ("x = 1 andd y = 2", "x = 1 andd y = 2", 6, "and, or"),
+    ("(x = 1", "(x = 1", 6, "a condition"),
+    ("x = 1 or", "x = 1 or", 8, "a condition"),
+    ("x in 1, 2", "x in 1, 2", 5, "parentheses"),
+    ("x is nul", "x is nul", 5, "null"),
+    ("x like 3", "x like 3", 7, "quotes"),
+    ("x", "x", 1, "a comparison"),
+    ("", "", 0, "a condition"),
+    ("x = 1 and\n  y ~ 3", "  y ~ 3", 4, "a comparison"),
+]
+
+
+@pytest.mark.parametrize(("filter", "line", "column", "expected"), FILTERS)
+def test_a_filter_with_a_typo_shows_the_place(filter: str, line: str, column: int, expected: str) -> None:
+    """The error was the whole grammar of PyIceberg's parser, 2,400 characters, at the start of the condition."""
+    for call in (new_lake().table("a.t").scan, new_lake().table("a.t").delete):
+        with pytest.raises(tl.InvalidArgument) as caught:
+            call(filter)
+        message = str(caught.value).splitlines()
+        assert len(message) == 3
+        assert message[0].startswith("cannot read the filter: expected ")
+        assert expected in message[0]
+        assert message[1:] == [f"  {line}", f"  {' ' * column}^"]
+
+
+def test_only_a_part_of_a_long_filter_is_shown() -> None:
+    text = " or ".join(f"x = {number}" for number in range(2000)) + " or x ! 3 or " + "x = 1 or " * 1000 + "x = 2"
+    with pytest.raises(tl.InvalidArgument) as caught:
+        new_lake().table("a.t").scan(text)
+    message = str(caught.value).splitlines()
+    assert max(map(len, message)) < 150
+    assert message[1][message[2].index("^") :].startswith("! 3 or")
+
+
+def test_good_filters_are_read() -> None:
+    table = new_lake().table("a.t")
+    for filter in ("x = 1", "x == 1 and not (x > 2)", "x in (1, 2)", "x is not null", EqualTo("x", 1), "1 = x"):
+        assert table.scan(filter).count() == 1
+
+
+@pytest.mark.parametrize("suffix", [".parquet", "-m0.avro", "snap-"])
+def test_a_missing_file_is_told_with_its_table_and_version(tmp_path: Path, suffix: str) -> None:
+    """`FileNotFoundError: Failed to open local file …` said neither whose file it was nor which version names it."""
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("a")
+    lake.create_table("a.t", {"x": "bigint"}).append({"x": [1, 2]})
+    (path,) = [path for path in (tmp_path / "lake").rglob("*") if suffix in path.name]
+    os.remove(path)
+    lake.create_namespace("b")
+    frozen, txn = lake.at(version=3), lake.begin()
+    for version, table in ((3, frozen.table("a.t")), (4, lake.table("a.t")), (4, txn.table("a.t"))):
+        reads: list[Callable[[], Any]] = [
+            lambda table=table: table.scan().to_arrow(),
+            lambda table=table: table.scan().to_arrow_batch_reader().read_all(),
+            lambda table=table: table.scan("x = 1").count(),
+        ]
+        for read in reads:
+            with pytest.raises(tl.CorruptFile, match=rf"a\.t in version {version}: .*does not exist") as caught:
+                read()
+            assert caught.value.path == str(path.relative_to(tmp_path / "lake"))
+    with pytest.raises(tl.CorruptFile, match=r"a\.t in version 4"):
+        lake.table("a.t").delete("x = 1")
+
+
+def test_a_path_goes_wherever_text_goes(tmp_path: Path) -> None:
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("a")
+    lake.create_table("a.t", {"x": "bigint"})
+    assert tl.open(tmp_path / "lake").uri == lake.uri
+    assert tl.create(tmp_path / "lake", exist_ok=True).version == 2
+    assert tl.iceberg.load(tmp_path / "lake").list_namespaces() == [("a",)]
+    other = tl.create(tmp_path / "other", durability="none")
+    other.create_namespace("a")
+    lake.table("a.t").append({"x": [1]})
+    metadata = Path(lake.table("a.t").metadata_location.removeprefix("file://"))
+    assert other.create_external_table("a.t", metadata).scan().count() == 1
+    with pytest.raises(tl.NotALakehouse):
+        tl.open(tmp_path / "nothing")

@@ -1,0 +1,145 @@
+"""What the package relies on inside PyIceberg: it is listed, it is there, and nothing else is used.
+
+A release of PyIceberg may change its private parts without a word. This tells which, before any other test fails for
+a reason that has to be searched for.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trinitylake
+from trinitylake.iceberg_storage import extended_pyiceberg
+
+PACKAGE = Path(trinitylake.__file__).parent
+ROOM = Path(extended_pyiceberg.__file__).parent
+LIST = inspect.getdoc(extended_pyiceberg) or ""
+
+#: The parameters that PyIceberg's functions have, by their names below `pyiceberg.`; None for what is no function.
+PRODUCER = "self operation transaction io commit_uuid snapshot_properties branch"
+EXPECTED: dict[str, str | None] = {
+    "table.update.snapshot:_FastAppendFiles": PRODUCER.removeprefix("self "),
+    "table.update.snapshot:_SnapshotProducer.__init__": PRODUCER,
+    "table.update.snapshot:_SnapshotProducer._commit": "self",
+    "table.update.snapshot:_SnapshotProducer._summary": "self snapshot_properties",
+    "table.update.snapshot:_FastAppendFiles._existing_manifests": "self",
+    "table.update.snapshot:_ManifestMergeManager.__init__": (
+        "self target_size_bytes min_count_to_merge merge_enabled snapshot_producer"
+    ),
+    "table.update.snapshot:_ManifestMergeManager._create_manifest": "self spec_id manifest_bin",
+    "table.update.snapshot:_new_manifest_list_file_name": "snapshot_id attempt commit_uuid",
+    "table:Transaction._build_partition_predicate": "self partition_records partition_fields",
+    "table:Transaction._append_snapshot_producer": "self snapshot_properties branch",
+    "table:Table._do_commit": "self updates requirements",
+    "table:Table._check_uuid": "current_metadata new_metadata",
+    "table.update:_apply_table_update": "update base_metadata context",
+    "table.update:_TableMetadataUpdateContext": "",
+    "manifest:_inherit_from_manifest": "entry manifest",
+    "avro.file:AvroOutputFile._write_header": "self",
+    "avro.file:_SCHEMA_KEY": None,
+    "io.pyarrow:_dataframe_to_data_files": "table_metadata df io write_uuid counter",
+    "io.pyarrow:_read_deletes": "io data_file",
+    "io.pyarrow:ArrowScan._record_batches_from_scan_tasks_and_deletes": "self tasks deletes_per_file",
+    "expressions.visitors:_InclusiveMetricsEvaluator.__init__": "self schema expr case_sensitive include_empty_files",
+    "catalog:_ENV_CONFIG": None,
+    "catalog:MetastoreCatalog._empty_table_metadata": "",
+    "catalog:MetastoreCatalog._create_staged_table": (
+        "self identifier schema location partition_spec sort_order properties"
+    ),
+    "catalog:MetastoreCatalog._get_updated_props_and_update_summary": "self current_properties removals updates",
+    "catalog:Catalog._convert_schema_if_needed": "schema format_version",
+    "catalog:Catalog._delete_old_metadata": "io base metadata",
+}
+LISTED = set(re.findall(r"\b[a-z][\w.]*:\w+(?:\.\w+)?(?=  )", LIST.partition("Attributes that")[0]))
+ATTRIBUTES = {
+    (owner, name)
+    for owner, names in re.findall(r"([a-z][\w.]*:\w+)  +((?:_\w+ ?)+)$", LIST.partition("Attributes that")[2], re.M)
+    for name in names.split()
+}
+
+
+def found(name: str) -> Any:
+    module, _, path = name.partition(":")
+    one: Any = importlib.import_module(f"pyiceberg.{module}")
+    for part in path.split("."):
+        one = getattr(one, part)
+    return one
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name != "_abc_impl"
+
+
+def private_imports(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyiceberg."):
+            module = str(node.module).removeprefix("pyiceberg.")
+            yield from (f"{module}:{alias.name}" for alias in node.names if is_private(alias.name))
+
+
+def test_the_list_and_the_expectations_name_the_same_parts() -> None:
+    assert set(EXPECTED) == LISTED
+    assert len(ATTRIBUTES) == 22
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_pyiceberg_has_the_part_with_these_parameters(name: str) -> None:
+    parameters = EXPECTED[name]
+    part = found(name)
+    if parameters is not None:
+        assert list(inspect.signature(part).parameters) == parameters.split()
+
+
+@pytest.mark.parametrize(("owner", "name"), sorted(ATTRIBUTES))
+def test_pyiceberg_s_objects_have_the_attribute(owner: str, name: str) -> None:
+    source = "".join(
+        inspect.getsource(ancestor) for ancestor in found(owner).__mro__ if ancestor.__module__.startswith("pyiceberg")
+    )
+    assert re.search(rf"\bself\.{name}\b[^=\n]*=(?!=)|^    {name}: |def {name}\(", source, re.M)
+
+
+def test_private_functions_are_imported_in_one_room_and_listed() -> None:
+    for file in PACKAGE.rglob("*.py"):
+        imported = set(private_imports(file))
+        if file.parent != ROOM:
+            assert not imported, f"{file}: {imported}"
+        else:
+            # A class is listed by the member that is used.
+            unlisted = {
+                one for one in imported if not any(name == one or name.startswith(f"{one}.") for name in LISTED)
+            }
+            assert not unlisted, f"{file.name}: {unlisted}"
+
+
+def test_methods_that_override_private_ones_of_pyiceberg_stand_in_the_room_and_are_listed() -> None:
+    overridden = set()
+    for room in ("iceberg_storage", "tables", "iceberg", "rest"):
+        package = importlib.import_module(f"trinitylake.{room}")
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            for one in vars(importlib.import_module(module.name)).values():
+                if not inspect.isclass(one) or one.__module__ != module.name:
+                    continue
+                for name in filter(is_private, vars(one)):
+                    for base in one.__mro__[1:]:
+                        if base.__module__.startswith("pyiceberg.") and name in vars(base):
+                            assert ROOM.name in module.name, f"{module.name}: {one.__name__}.{name}"
+                            overridden.add(f"{base.__module__.removeprefix('pyiceberg.')}:{base.__name__}.{name}")
+                            break
+    # A mixin has no base of PyIceberg by itself.
+    assert overridden | {"catalog:Catalog._delete_old_metadata"} == {
+        name for name in LISTED if re.search(rf"{re.escape(name)} +overridden", LIST)
+    }
+
+
+def test_a_private_part_that_is_gone_would_be_noticed() -> None:
+    with pytest.raises(AttributeError):
+        found("table:Table._no_such_part")

@@ -1,0 +1,347 @@
+"""A lakehouse that was copied or moved, or is reached through a link, and is brought to where it lies now."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.avro.file import _SCHEMA_KEY, AvroFile
+from pyiceberg.avro.resolver import construct_writer
+from pyiceberg.table import StaticTable
+from pyiceberg.typedef import Record
+from typer.testing import CliRunner
+
+import trinitylake as tl
+from golden import archive
+from rest.test_duckdb import EXTENSIONS, extension
+from trinitylake.cli.app import app
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import AvroLayout, PreparedOutput
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.relocation import _Memory, _positions
+
+ROWS = pa.table({"id": pa.array(range(6), pa.int64()), "part": pa.array([0, 1, 2] * 2, pa.int64())})
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A lakehouse with a partitioned table of some snapshots, an empty one, and a view."""
+    lake = tl.create(str(tmp_path / "old" / "lake"), durability="none")
+    with lake.transaction() as txn:
+        txn.create_namespace("a")
+        txn.create_table("a.t", ROWS, partition_spec=["part"], properties={"comment": "file:///nowhere"}).append(ROWS)
+        txn.create_table("a.empty", {"id": "bigint"})
+        txn.create_view("a.v", "SELECT * FROM t")
+    lake.table("a.t").append(ROWS)
+    lake.table("a.t").delete("id = 0")
+    return tmp_path / "old" / "lake"
+
+
+def copied(old: Path, new: Path) -> None:
+    shutil.copytree(old, new, symlinks=True)
+
+
+def moved(old: Path, new: Path) -> None:
+    shutil.move(old, new)
+
+
+MOVES = [copied, moved]
+
+
+def numbers(reader: Any) -> list[int]:
+    return sorted(reader.scan().to_arrow()["id"].to_pylist())
+
+
+def opened(path: Path) -> tl.Lakehouse:
+    return tl.open(str(path), durability="none")
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_after_a_move_engines_find_everything_at_the_new_place(
+    old: Path, tmp_path: Path, move: Callable[[Path, Path], None]
+) -> None:
+    """`cp -a` and `mv` made every managed table unreadable: its files named each other where they had been."""
+    expected = numbers(opened(old).table("a.t"))
+    move(old, tmp_path / "new")
+    shutil.rmtree(old.parent)
+    lake = opened(tmp_path / "new")
+    version = lake.version
+    assert numbers(lake.table("a.t")) == expected
+    with pytest.raises(tl.errors.LakehouseMoved):
+        lake.table("a.t").append(ROWS)
+
+    done = lake.relocate()
+
+    assert done.version == lake.version == version + 1
+    assert done.tables == ("a.empty", "a.t")
+    assert done.root == lake.uri
+    assert done.skipped == ()
+    assert lake.definition.root_uri == lake.uri
+    table = lake.table("a.t")
+    assert numbers(table) == expected
+    static = StaticTable.from_metadata(table.metadata_location)
+    assert numbers(static) == expected
+    for snapshot in static.snapshots():
+        assert static.scan(snapshot_id=snapshot.snapshot_id).to_arrow().num_rows in (6, 12, 10)
+    assert static.properties["comment"] == "file:///nowhere"
+    assert [entry.kind for entry in lake.diff(version).changed] == ["table", "table"]
+    assert numbers(lake.at(version=version).table("a.t")) == expected
+    table.append(ROWS)
+    assert len(numbers(lake.table("a.t"))) == len(expected) + 6
+
+
+def named_in(path: Path) -> set[str]:
+    """All that a metadata file, and all files below it, name."""
+    document = json.loads(path.read_text())
+    named = {document["location"], *(one["metadata-file"] for one in document["metadata-log"])}
+    for snapshot in document["snapshots"]:
+        named.add(snapshot["manifest-list"])
+        for manifest in _rows(snapshot["manifest-list"])[0]:
+            named.add(manifest[0])
+            assert manifest[1] == os.path.getsize(_local(manifest[0]))
+            named |= data_files(manifest[0])
+    return named
+
+
+def _local(uri: str) -> str:
+    return uri.removeprefix("file://")
+
+
+def _rows(uri: str) -> tuple[list[Record], Any, dict[str, str]]:
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    with AvroFile[Record](PyArrowFileIO().new_input(uri)) as file:
+        return list(file), file.schema, dict(file.header.meta)
+
+
+def test_nothing_names_the_old_place_and_all_that_is_named_is_there(old: Path, tmp_path: Path) -> None:
+    moved(old, tmp_path / "new")
+    lake = opened(tmp_path / "new")
+    lake.relocate()
+    named = named_in(Path(_local(lake.table("a.t").metadata_location)))
+    assert len(named) > 10
+    assert all(uri.startswith(lake.uri) for uri in named)
+    assert all(os.path.exists(_local(uri)) for uri in named)
+
+
+def test_duckdb_reads_a_table_of_a_moved_lakehouse_by_its_metadata(old: Path, tmp_path: Path) -> None:
+    expected = numbers(opened(old).table("a.t"))
+    moved(old, tmp_path / "new")
+    lake = opened(tmp_path / "new")
+    lake.relocate()
+    connection = duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
+    for name in EXTENSIONS:
+        connection.execute(f"LOAD '{extension(name)}'")
+    found = connection.execute(f"SELECT id FROM iceberg_scan('{lake.table('a.t').metadata_location}')").fetchall()
+    assert sorted(id for (id,) in found) == expected
+
+
+def test_once_is_enough_and_moving_on_and_back_works(old: Path, tmp_path: Path) -> None:
+    expected = numbers(opened(old).table("a.t"))
+    for place in ("b", "c", "b", "old/lake"):
+        current = opened(old)
+        moved(Path(_local(current.uri)), tmp_path / place)
+        old = tmp_path / place
+        lake = opened(old)
+        done = lake.relocate()
+        assert done.tables == ("a.empty", "a.t")
+        again = lake.relocate()
+        assert (again.version, again.tables, again.files) == (None, (), 0)
+        assert numbers(StaticTable.from_metadata(lake.table("a.t").metadata_location)) == expected
+
+
+def test_without_rewriting_only_the_lakehouse_itself_knows(old: Path, tmp_path: Path) -> None:
+    moved(old, tmp_path / "new")
+    lake = opened(tmp_path / "new")
+    before = lake.table("a.t").metadata_location
+    done = lake.relocate(rewrite=False)
+    assert (done.version, done.tables, done.files) == (lake.version, (), 0)
+    assert lake.table("a.t").metadata_location == before
+    lake.table("a.t").append(ROWS)
+    assert lake.relocate().tables == ("a.empty", "a.t")  # later is not too late
+
+
+def everything(path: Path) -> set[str]:
+    return {str(one.relative_to(path)) for one in path.rglob("*") if one.is_file() and "_hint" not in one.name}
+
+
+def test_a_dry_run_tells_what_would_be_done_and_writes_nothing(old: Path, tmp_path: Path) -> None:
+    copied(old, tmp_path / "new")
+    lake = opened(tmp_path / "new")
+    before = everything(tmp_path / "new")
+    would = lake.relocate(dry_run=True)
+    assert would.version is None
+    assert everything(tmp_path / "new") == before
+    with pytest.raises(tl.errors.LakehouseMoved):
+        lake.create_namespace("b")
+    did = lake.relocate()
+    assert (did.tables, did.files) == (would.tables, would.files)
+    assert did.files == len([path for path in everything(tmp_path / "new") - before if "/metadata/" in path])
+
+
+def test_a_lakehouse_behind_a_link_is_the_one_it_leads_to(old: Path, tmp_path: Path) -> None:
+    """Through a link one could create a table that nobody could read at the real path."""
+    (tmp_path / "link").symlink_to(old)
+    behind = opened(tmp_path / "link")
+    assert behind.uri == opened(old).uri
+    behind.create_table("a.new", ROWS).append(ROWS)
+    assert behind.relocate().version is None
+    (tmp_path / "link").unlink()
+    assert numbers(opened(old).table("a.new")) == list(range(6))
+    assert numbers(StaticTable.from_metadata(opened(old).table("a.new").metadata_location)) == list(range(6))
+
+
+@pytest.mark.parametrize("fails_at", [1, 3, 7])
+def test_if_it_breaks_off_everything_is_as_before(
+    old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int
+) -> None:
+    expected = numbers(opened(old).table("a.t"))
+    moved(old, tmp_path / "new")
+    lake = opened(tmp_path / "new")
+    before, version = everything(tmp_path / "new"), lake.version
+    put, puts = LakehouseFileIO.put, 0
+
+    def failing(*args: Any, **options: Any) -> None:
+        nonlocal puts
+        puts += 1
+        if puts == fails_at:
+            raise KeyboardInterrupt
+        put(*args, **options)
+
+    monkeypatch.setattr(LakehouseFileIO, "put", failing)
+    with pytest.raises(KeyboardInterrupt):
+        lake.relocate()
+    monkeypatch.undo()
+    assert everything(tmp_path / "new") == before
+    lake = opened(tmp_path / "new")
+    assert lake.version == version
+    assert numbers(lake.table("a.t")) == expected
+    assert lake.relocate().tables == ("a.empty", "a.t")
+
+
+def test_a_table_that_cannot_be_read_is_told_and_the_others_come_along(old: Path, tmp_path: Path) -> None:
+    manifests = opened(old).table("a.t").iceberg.current_snapshot().manifest_list  # type: ignore[union-attr]
+    moved(old, tmp_path / "new")
+    lake = opened(tmp_path / "new")
+    os.remove(_local(lake.uri) + manifests.partition("/old/lake/")[2])
+    done = lake.relocate()
+    assert done.tables == ("a.empty",)
+    assert [one.name for one in done.skipped] == ["a.t"]
+    assert "does not exist" in done.skipped[0].reason
+
+
+def with_position_deletes(lake: tl.Lakehouse) -> None:
+    """Delete the row with id 5 from `a.t` by position, as engines do that merge on read."""
+    table = lake.table("a.t")
+    static = StaticTable.from_metadata(table.metadata_location)
+    snapshot = static.current_snapshot()
+    assert snapshot is not None
+    task = next(
+        task for task in static.scan().plan_files() if 5 in pq.read_table(_local(task.file.file_path))["id"].to_pylist()
+    )
+    data_uri = task.file.file_path
+    position = pq.read_table(_local(data_uri))["id"].to_pylist().index(5)
+    folder = f"{table.location}/data"
+    deletes_uri = f"{folder}/{uuid.uuid4()}-deletes.parquet"
+    fields = [
+        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2147483546"}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"}),
+    ]
+    pq.write_table(pa.table([[data_uri], [position]], schema=pa.schema(fields)), _local(deletes_uri))
+    lists, list_schema, list_header = _rows(snapshot.manifest_list)
+    like = next(row for row in lists if data_uri in data_files(row[0]))
+    entries, schema, header = _rows(like[0])
+    at = _positions(schema)
+    entry = next(one for one in entries if one[at[2]][at[100]] == data_uri)
+    file = entry[at[2]]
+    file[at[134]], file[at[100]], file[at[103]] = 1, deletes_uri, 1
+    file[at[104]] = os.path.getsize(_local(deletes_uri))
+    for bounds in (125, 128):
+        file[at[bounds]] = {2147483546: data_uri.encode()}
+    for counts in (108, 109, 110, 137):
+        if counts in at:
+            file[at[counts]] = None
+    manifest_uri = f"{table.location}/metadata/{uuid.uuid4()}-m0.avro"
+    size = write_avro(manifest_uri, [entry], schema, {**header, "content": "deletes"})
+    at = _positions(list_schema)
+    row = Record(*like._data)
+    row[at[500]], row[at[501]], row[at[517]] = manifest_uri, size, 1
+    write_avro(snapshot.manifest_list, [*lists, row], list_schema, list_header)
+
+
+def data_files(manifest_uri: str) -> set[str]:
+    rows, schema, _ = _rows(manifest_uri)
+    at = _positions(schema)
+    return {row[at[2]][at[100]] for row in rows}
+
+
+def write_avro(uri: str, rows: list[Record], schema: Any, header: dict[str, str]) -> int:
+    output, header = _Memory(), dict(header)
+    layout = AvroLayout(schema, header.pop(_SCHEMA_KEY), construct_writer(schema))
+    with PreparedOutput[Record](output, layout, header) as writer:
+        writer.write_block(rows)
+    Path(_local(uri)).write_bytes(output.data)
+    return len(output.data)
+
+
+def test_rows_that_were_deleted_by_position_stay_deleted(old: Path, tmp_path: Path) -> None:
+    """A position delete names its data file. With new names around it, an engine would show the row again."""
+    lake = opened(old)
+    with_position_deletes(lake)
+    before = numbers(StaticTable.from_metadata(lake.table("a.t").metadata_location))
+    assert before.count(5) == 1
+    assert before.count(4) == 2
+    moved(old, tmp_path / "new")
+    lake = opened(tmp_path / "new")
+    lake.relocate()
+    static = StaticTable.from_metadata(lake.table("a.t").metadata_location)
+    assert numbers(static) == numbers(lake.table("a.t")) == before
+    (deletes,) = {file for task in static.scan().plan_files() for file in task.delete_files}
+    assert deletes.file_path.startswith(lake.uri)
+    assert deletes.file_size_in_bytes == os.path.getsize(_local(deletes.file_path))
+    (named,) = pq.read_table(_local(deletes.file_path))["file_path"].to_pylist()
+    assert named.startswith(lake.uri)
+    assert deletes.lower_bounds[2147483546] == deletes.upper_bounds[2147483546] == named.encode()
+
+
+def test_the_command_line_relocates(old: Path, tmp_path: Path) -> None:
+    moved(old, tmp_path / "new")
+    root = ["--root", str(tmp_path / "new"), "--json"]
+    run = CliRunner().invoke
+    assert run(app, ["txn", "ls", *root]).exit_code == 0
+    would = json.loads(run(app, ["relocate", *root, "--dry-run"]).stdout)
+    assert (would["version"], would["tables"]) == (None, ["a.empty", "a.t"])
+    done = json.loads(run(app, ["relocate", *root, "-m", "new disk"]).stdout)
+    assert done["tables"] == ["a.empty", "a.t"]
+    assert done["version"] == opened(tmp_path / "new").version
+    assert opened(tmp_path / "new").log(1)[0].transactions[0].message == "new disk"
+    assert "nothing to do" in run(app, ["relocate", *root[:2]]).stdout
+
+
+def test_a_lakehouse_that_never_recorded_its_root_is_told_where_it_was(tmp_path: Path) -> None:
+    """What the first generation wrote names the root that it was written at, and no file says which that was."""
+    name = "generation_1/order_128"
+    expected = archive.expectation(name)
+    lake = opened(archive.unpack_into(name, tmp_path / "lake"))
+    full_name = next(name for name, rows in expected["rows"][str(lake.version)].items() if rows)
+    with pytest.raises((tl.InvalidLocation, tl.CorruptFile)):
+        lake.table(full_name).scan().to_arrow()
+    done = lake.relocate(former=expected["root"])
+    assert done.former_roots == (f"{expected['root']}/",)
+    assert full_name in done.tables
+    assert done.skipped == ()
+    for reader in (lake, opened(tmp_path / "lake")):
+        for version, tables in expected["rows"].items():
+            for table, rows in tables.items():
+                found = reader.at(version=int(version)).table(table).scan().to_arrow().to_pylist()
+                assert sorted(list(row.values()) for row in found) == rows
+    static = StaticTable.from_metadata(lake.table(full_name).metadata_location)
+    assert static.scan().to_arrow().num_rows == len(expected["rows"][str(done.version - 1)][full_name])  # type: ignore[operator]

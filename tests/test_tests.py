@@ -1,0 +1,137 @@
+"""The tests themselves: each of them can fail, and each of them is collected."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+FILES = sorted(path for path in TESTS.rglob("*.py"))
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+#: Of pytest and unittest.mock: they fail if something does not happen.
+EXPECTING = {"raises", "warns", "fail", "assert_called_once"}
+
+
+def functions(tree: ast.AST) -> Iterator[Function]:
+    for node in ast.walk(tree):
+        if isinstance(node, Function):
+            yield node
+
+
+def names_called(node: ast.AST) -> set[str]:
+    called = [one.func for one in ast.walk(node) if isinstance(one, ast.Call)]
+    methods = {one.attr for one in called if isinstance(one, ast.Attribute)}
+    return methods | {one.id for one in called if isinstance(one, ast.Name)}
+
+
+def expects(node: Function, helpers: set[str]) -> bool:
+    """Whether a function can fail by what it expects, itself or by a helper."""
+    if any(isinstance(one, ast.Assert) for one in ast.walk(node)):
+        return True
+    return bool(names_called(node) & (helpers | EXPECTING))
+
+
+def expecting_helpers(trees: list[ast.AST]) -> set[str]:
+    """The names of all functions that expect something, directly or through others of them."""
+    known: set[str] = set()
+    everything = [node for tree in trees for node in functions(tree)]
+    while True:
+        more = {node.name for node in everything if node.name not in known and expects(node, known)}
+        if not more:
+            return known
+        known |= more
+
+
+def without_expectation(trees: dict[str, ast.AST]) -> list[str]:
+    helpers = expecting_helpers(list(trees.values()))
+    return [
+        f"{name}::{node.name}"
+        for name, tree in trees.items()
+        for node in functions(tree)
+        if node.name.startswith("test_") and not expects(node, helpers)
+    ]
+
+
+def unreachable(tree: ast.AST) -> list[int]:
+    """Lines behind one that always leaves their block."""
+    return [
+        behind.lineno
+        for node in ast.walk(tree)
+        for block in (getattr(node, name, None) for name in ("body", "orelse", "finalbody"))
+        if isinstance(block, list)
+        for line, behind in pairwise(block)
+        if isinstance(line, ast.Return | ast.Raise | ast.Continue | ast.Break)
+    ]
+
+
+def over_nothing(tree: ast.AST) -> list[int]:
+    """Loops and parameters that are written down as empty."""
+    loops = [node.iter for node in ast.walk(tree) if isinstance(node, ast.For | ast.comprehension)]
+    return [one.lineno for one in loops if isinstance(one, ast.List | ast.Tuple | ast.Set) and not one.elts]
+
+
+TREES: dict[str, ast.AST] = {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in FILES}
+
+
+def test_every_test_expects_something() -> None:
+    assert without_expectation(TREES) == []
+
+
+def test_no_line_is_out_of_reach() -> None:
+    found = {name: unreachable(tree) + over_nothing(tree) for name, tree in TREES.items()}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+def test_every_test_is_in_a_file_that_pytest_collects() -> None:
+    """The tests of Spark on S3 stood in a file of another name for months, and nobody saw whether they still ran."""
+    elsewhere = [
+        name
+        for name, tree in TREES.items()
+        if not Path(name).name.startswith("test_") and any(node.name.startswith("test_") for node in functions(tree))
+    ]
+    assert elsewhere == []
+
+
+def test_nothing_is_skipped_because_something_is_missing() -> None:
+    """In the project's own environment a package that is missing is a mistake, and must fail."""
+    skipping = {"importorskip", "skip", "skipif"}
+    found = {
+        name: skipping & {one.attr for one in ast.walk(tree) if isinstance(one, ast.Attribute)}
+        for name, tree in TREES.items()
+    }
+    assert {name: words for name, words in found.items() if words} == {}
+
+
+def test_each_lane_is_run_by_a_command() -> None:
+    lanes = {lane for path in FILES for lane in re.findall(r"mark\.lane\(\"([\w-]+)\"\)", path.read_text())}
+    assert lanes
+    run = set(re.findall(r"--lane ([\w-]+)", (ROOT / "Makefile").read_text()))
+    assert lanes == run
+
+
+@pytest.mark.parametrize(
+    ("source", "is_found"),
+    [
+        ("def test_a(): pass", True),
+        ("def test_a():\n    try:\n        f()\n    except ValueError:\n        return", True),
+        ("def test_a(): helper()\ndef helper(): other()\ndef other(): print()", True),
+        ("def test_a(): assert f()", False),
+        ("def test_a(): helper()\ndef helper(): other()\ndef other(): assert 1", False),
+        ("def test_a():\n    with pytest.raises(ValueError): f()", False),
+    ],
+)
+def test_a_test_that_expects_nothing_would_be_found(source: str, is_found: bool) -> None:
+    assert bool(without_expectation({"test.py": ast.parse(source)})) == is_found
+
+
+def test_lines_out_of_reach_would_be_found() -> None:
+    assert unreachable(ast.parse("def test_a():\n    return\n    assert f()")) == [3]
+    assert unreachable(ast.parse("for a in b:\n    continue\n    assert f()")) == [3]
+    assert over_nothing(ast.parse("for a in []:\n    assert f()")) == [1]
+    assert unreachable(ast.parse("def test_a():\n    assert f()\n    return")) == []
