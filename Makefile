@@ -49,7 +49,7 @@ $(VENV)/.packages-%: $(VENV)/.uv locks/%.txt
 # The package, editable, with its extension: again when Rust sources or dependencies change.
 $(VENV)/.built: $(VENV)/.packages-build pyproject.toml $(RUST_SOURCES)
 	@command -v cargo >/dev/null || { echo "Rust is needed (1.95 or newer): https://rustup.rs"; exit 1; }
-	@$(STEP) "core, compiled" env $(MATURIN) develop --release --uv
+	@$(STEP) "core, compiled" env $(MATURIN) develop --features development --uv
 	@touch $@
 
 # In parallel: while cargo has the processors, the network brings the packages and Spark.
@@ -89,7 +89,7 @@ docs: $(VENV)/.packages-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test-rust:
-	cargo test --workspace --exclude trinitylake-python
+	cargo test --workspace
 
 test-python: $(VENV)/.built $(VENV)/.packages-test
 	$(BIN)/python -m pytest $(PARALLEL)
@@ -97,7 +97,7 @@ test-python: $(VENV)/.built $(VENV)/.packages-test
 # The wheel as a stranger gets it: built, installed alone into a new environment, used. Versions are those of the lock.
 test-wheel: $(VENV)/.packages-build
 	rm -rf target/wheel-test
-	@$(STEP) "wheel" env $(MATURIN) build --release --out target/wheel-test/dist
+	@$(STEP) "wheel" env $(MATURIN) build --features development --out target/wheel-test/dist
 	$(PYTHON) -m venv target/wheel-test/venv
 	$(UV) pip install --quiet --python target/wheel-test/venv --constraint locks/development.txt target/wheel-test/dist/*.whl
 	cd target/wheel-test && venv/bin/python $(abspath scripts/smoke_test.py)
@@ -119,7 +119,7 @@ TESTS_LOWEST := tests/catalog $(addprefix tests/test_,bad_input.py checks.py cli
 	$(addprefix tests/rest/test_,access.py operating.py protocol.py pyiceberg_client.py)
 test-lowest: $(VENV)/.packages-build
 	rm -rf target/lowest
-	@$(STEP) "wheel" env $(MATURIN) build --release --out target/lowest/dist
+	@$(STEP) "wheel" env $(MATURIN) build --features development --out target/lowest/dist
 	$(PYTHON) -m venv target/lowest/venv
 	$(UV) pip compile --quiet --python target/lowest/venv --resolution lowest-direct \
 		$(addprefix --extra ,demo rest s3 sql telemetry) pyproject.toml --output-file target/lowest/versions.txt
@@ -140,7 +140,7 @@ check-release:
 # Spark SQL with the PySpark before, in an environment of its own, from the wheel.
 test-spark-3.5: $(VENV)/.packages-build
 	rm -rf target/spark-3.5
-	@$(STEP) "wheel" env $(MATURIN) build --release --out target/spark-3.5/dist
+	@$(STEP) "wheel" env $(MATURIN) build --features development --out target/spark-3.5/dist
 	$(PYTHON) -m venv target/spark-3.5/venv
 	@$(STEP) "packages to test Spark 3.5" env $(INSTALL) locks/test-spark-3.5.txt --python target/spark-3.5/venv
 	$(UV) pip install --quiet --python target/spark-3.5/venv --no-deps target/spark-3.5/dist/*.whl
@@ -175,7 +175,9 @@ compatibility: $(VENV)/.built $(VENV)/.packages-test $(VENV)/.packages-compatibi
 planted-bugs: $(VENV)/.built $(VENV)/.packages-test
 	$(BIN)/python scripts/planted_bugs.py
 
+# Figures are those of a core built as for a release.
 bench: $(VENV)/.built $(VENV)/.packages-bench
+	@$(STEP) "core, compiled for release" env $(MATURIN) develop --release --uv
 	$(BIN)/python benches/run.py
 
 clean:
