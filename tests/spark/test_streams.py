@@ -100,6 +100,34 @@ def test_a_batch_that_spark_runs_again_is_written_once(
     assert files == {task.file.file_path.removeprefix("file://") for task in in_tables}
 
 
+def test_the_initial_load_arrives_if_its_batch_failed_and_the_table_grew_meanwhile(
+    spark: SparkSession, lake: tl.Lakehouse, source: tl.Table, tmp_path: Path
+) -> None:
+    """A consumer failed on the initial load and was restarted after more rows had come: it went on with those alone,
+    and the initial load never arrived."""
+    arrived: list[int] = []
+    faults = ["the consumer's disk is full"]
+
+    def consume(batch: DataFrame, number: int) -> None:
+        if faults:
+            raise RuntimeError(faults.pop())
+        arrived.extend(row.id for row in batch.collect())
+
+    def start() -> StreamingQuery:
+        writer = stream(spark, lake).writeStream.foreachBatch(consume)
+        return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+    with pytest.raises(StreamingQueryException, match="disk is full"):
+        start().processAllAvailable()
+    source.append(rows(4))
+    query = start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert sorted(arrived) == [0, 1, 2, 3, 4]
+
+
 def test_two_queries_write_one_table(spark: SparkSession, lake: tl.Lakehouse, source: tl.Table, tmp_path: Path) -> None:
     lake.create_table("nyc.copy", rows())
     with (

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from trinitylake.errors import InvalidArgument
 from trinitylake.spark.options import Options
 from trinitylake.spark.scan_tasks import ALL_ROWS, ScanPartition, ScanPlan
-from trinitylake.spark.stream_position import Position, TableHistory
+from trinitylake.spark.stream_position import Offset, Position, TableHistory
 from trinitylake.tables.filters import parse_filter
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class StreamReader(DataSourceStreamReader):
         self._options = options
         self._schema = schema
         self._filter: BooleanExpression = ALL_ROWS if options.filter is None else parse_filter(options.filter)
+        self._origin: Position | None = None
         self._position: Position | None = None
 
     @cached_property
@@ -41,22 +42,30 @@ class StreamReader(DataSourceStreamReader):
         return TableHistory(self._options)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint starts."""
-        since = self._options.since
-        self._position = self._history.now() if since is None else self._history.after(since)
-        return self._position.to_offset()
+        """Where the query began, or begins if it has no checkpoint. Asked again, it gives the same answer."""
+        if self._origin is None:
+            since = self._options.since
+            self._origin = self._history.now() if since is None else self._history.after(since)
+        if self._position is None:
+            self._position = self._origin
+        return Offset(self._origin, self._origin).to_json()
 
     def latestOffset(self) -> dict[str, Any]:
         """How far the next micro-batch goes: to the latest version, or as far as the admission limits let it."""
         if self._position is None:
             self.initialOffset()
         assert self._position is not None
-        return self._admitted(self._position).to_offset()
+        return Offset(self._admitted(self._position), self._origin).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The files between two offsets. Spark also calls this to tell where a restarted query stands."""
-        first, last = Position.from_offset(start), Position.from_offset(end)
-        self._position = last
+        """The files between two offsets. Spark also calls this to tell where a restarted query stands.
+
+        Raises:
+            InvalidArgument: the offsets are not of one stream, or the start lies behind the end.
+        """
+        until = Offset.from_json(end)
+        first, last = Offset.from_json(start).start_of_batch_until(until), until.position
+        self._origin, self._position = until.origin, last
         tasks = self._tasks(first, last) if first != last else []
         if not tasks:
             return []
@@ -95,9 +104,7 @@ class StreamReader(DataSourceStreamReader):
 
     def _tasks(self, first: Position, last: Position) -> list[FileScanTask]:
         tasks: list[FileScanTask] = []
-        for step in self._history.steps(first):
-            if step.version > last.version:
-                break
+        for step in self._history.steps(first, last):
             begin = first.files if step.version == first.version else 0
             end = last.files if step.version == last.version else None
             tasks += step.tasks[begin:end]

@@ -1,0 +1,175 @@
+"""Where a stream stands, without Spark around it: offsets over restarts, expired snapshots, what a backlog costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StringType, StructType
+
+import trinitylake as tl
+from trinitylake.lakehouse.view_at import ViewAt
+from trinitylake.spark.options import Options
+from trinitylake.spark.stream_read import StreamReader
+
+SCHEMA = StructType().add("id", LongType()).add("carrier", StringType())
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "carrier": pa.array(["AA"] * len(ids), pa.string())})
+
+
+@pytest.fixture
+def source(lake: tl.Lakehouse) -> tl.Table:
+    """Rows 0 to 3 in four files, of versions 3 to 6."""
+    lake.create_namespace("nyc")
+    table = lake.create_table("nyc.flights", rows())
+    for id in range(4):
+        table.append(rows(id))
+    return table
+
+
+def reader_of(lake: tl.Lakehouse, **options: Any) -> StreamReader:
+    """What a query has after a start or a restart."""
+    given = {"root": lake.uri, "path": "nyc.flights", **{name: str(value) for name, value in options.items()}}
+    return StreamReader(Options.parse(given), SCHEMA)
+
+
+def between(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+    found: list[int] = []
+    for partition in reader.partitions(start, end):
+        for batch in reader.read(partition):
+            found += batch["id"].to_pylist()
+    return sorted(found)
+
+
+def test_the_first_batch_begins_where_the_stream_did_after_a_restart(lake: tl.Lakehouse, source: tl.Table) -> None:
+    """The first batch failed, and the table grew before the restart: Spark asked anew where the stream begins, was
+    told a version behind the end of the batch, and ran the batch without a row. 10 of 1,010 rows arrived, no error."""
+    end = reader_of(lake).latestOffset()  # in the checkpoint; the batch then fails
+    source.append(rows(4))
+    restarted = reader_of(lake)
+    start = restarted.initialOffset()
+    assert start["version"] > end["origin"]["version"]
+    assert between(restarted, start, end) == [0, 1, 2, 3]
+    assert between(restarted, end, restarted.latestOffset()) == [4]
+
+
+def test_a_stream_is_asked_again_where_it_begins_while_the_table_grows(lake: tl.Lakehouse, source: tl.Table) -> None:
+    """Spark asks for the end of the first batch, and then where it begins: a commit between the two emptied it."""
+    reader = reader_of(lake)
+    end = reader.latestOffset()
+    source.append(rows(4))
+    start = reader.initialOffset()
+    assert start["version"] == 6
+    assert between(reader, start, end) == [0, 1, 2, 3]
+    resumed = reader_of(lake)
+    assert between(resumed, end, end) == []  # how Spark tells a restarted query where it stands
+    assert resumed.initialOffset() == start
+
+
+def test_a_batch_that_ends_before_it_begins_is_an_error(lake: tl.Lakehouse, source: tl.Table) -> None:
+    """A start behind the end was taken for a batch without rows, so a stream went on without what it had to read."""
+    reader = reader_of(lake)
+    start, end = reader.initialOffset(), reader.latestOffset()
+    with pytest.raises(tl.InvalidArgument, match="cannot begin"):
+        reader.partitions(end, start)
+    of_old_checkpoint = {name: value for name, value in end.items() if name != "origin"}
+    source.append(rows(4))
+    restarted = reader_of(lake)
+    begun_anew = restarted.initialOffset()
+    with pytest.raises(tl.InvalidArgument, match="cannot begin"):
+        restarted.partitions({**begun_anew, "version": begun_anew["version"] + 1}, of_old_checkpoint)
+    foreign = {**end, "origin": {**end["origin"], "version": 1}}
+    with pytest.raises(tl.InvalidArgument, match="two streams"):
+        restarted.partitions(foreign, end)
+    with pytest.raises(tl.InvalidArgument, match="another source"):
+        restarted.partitions({"offset": 1}, end)
+
+
+def expire_snapshots(table: tl.Table, *, keep: int) -> None:
+    """What an engine's own housekeeping does: only the newest snapshots stay, and the oldest of them has no parent."""
+    table.refresh()
+    old = [snapshot.snapshot_id for snapshot in table.iceberg.snapshots()][:-keep]
+    with table.writing() as iceberg:
+        iceberg.maintenance.expire_snapshots().by_ids(old).commit()
+    table.refresh()
+
+
+@pytest.mark.parametrize("is_emptied", [False, True])
+def test_snapshots_that_expired_before_they_were_read_stop_a_stream(
+    lake: tl.Lakehouse, source: tl.Table, is_emptied: bool
+) -> None:
+    """Expiry takes the parent away from the oldest snapshot that is kept, which then looked like a table's first one:
+    the stream went on with it and skipped the rows of all before, without an error."""
+    start = reader_of(lake, since=2).initialOffset()
+    if is_emptied:
+        source.delete("id >= 0")
+        source.append(rows(7))
+    expire_snapshots(source, keep=1)
+    lake.expire(before=lake.version)
+    stopped = reader_of(lake)
+    stopped.partitions(start, start)
+    with pytest.raises(tl.VersionExpired, match="expired before the stream had read them"):
+        stopped.latestOffset()
+    skipping = reader_of(lake, ignore_changes=True)
+    skipping.partitions(start, start)
+    assert between(skipping, start, skipping.latestOffset()) == ([7] if is_emptied else [3])
+
+
+def test_snapshots_that_expired_while_a_stream_stood_still_stop_it(lake: tl.Lakehouse, source: tl.Table) -> None:
+    """The same in the middle of a stream; with `ignore_changes` it went on without the rows that were still told of."""
+    end = reader_of(lake).latestOffset()
+    for id in (4, 5, 6):
+        source.append(rows(id))
+    expire_snapshots(source, keep=2)
+    lake.expire(before=lake.version)
+    stopped = reader_of(lake)
+    stopped.partitions(end, end)
+    with pytest.raises(tl.VersionExpired, match="expired before the stream had read them"):
+        stopped.latestOffset()
+    skipping = reader_of(lake, ignore_changes=True)
+    skipping.partitions(end, end)
+    with pytest.raises(tl.VersionExpired):  # nothing tells which of the rows were read
+        skipping.latestOffset()
+
+
+def test_rows_of_a_replaced_table_arrive_if_changes_are_ignored(lake: tl.Lakehouse, source: tl.Table) -> None:
+    """Where a table was taken back or replaced, a stream that ignores changes skipped what came in its place."""
+    reader = reader_of(lake, ignore_changes=True)
+    end = reader.latestOffset()
+    lake.rollback(version=4)
+    source.refresh()
+    source.append(rows(8))
+    assert between(reader, end, reader.latestOffset()) == [8]
+    lake.rollback(version=5)
+    skipping = reader_of(lake, since=lake.version - 1, ignore_changes=True)
+    assert between(skipping, skipping.initialOffset(), skipping.latestOffset()) == [2]
+
+
+def test_a_backlog_is_read_once(lake: tl.Lakehouse, source: tl.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each micro-batch went through all versions to the latest again: 60 versions were loaded 1,892 times."""
+    for id in range(4, 24):
+        source.append(rows(id))
+    loads: list[int] = []
+    load = ViewAt.table
+
+    def counted(self: ViewAt, name: str) -> tl.Table:
+        loads.append(self.version)
+        return load(self, name)
+
+    reader = reader_of(lake, since=2, max_versions_per_trigger=1)
+    start = reader.initialOffset()
+    monkeypatch.setattr(ViewAt, "table", counted)
+    found: list[int] = []
+    for _ in range(30):
+        end = reader.latestOffset()
+        if end == start:
+            break
+        found += between(reader, start, end)
+        start = end
+    assert found == list(range(24))
+    walked = [version for version in loads if version != lake.version]
+    assert sorted(walked) == sorted(set(walked))  # each version but the latest, which plans every batch, once
+    assert len(loads) <= 2 * 24 + 1
