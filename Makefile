@@ -15,7 +15,7 @@ WORKERS := 2
 PARALLEL = --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto')
 
-.PHONY: demo demo-alone demo-on-spark test test-rust test-python test-wheel test-spark-3.5 lint docs dist check-release locks test-lowest test-deep fuzz soak planted-bugs compatibility bench clean help
+.PHONY: demo demo-alone demo-on-spark test test-rust test-python test-wheel test-spark-3.5 lint docs dist server check-release locks test-lowest test-deep fuzz soak planted-bugs compatibility bench clean help
 
 help:
 	@echo "make demo           set up, build, run the main job on real data, then a pipeline on Spark"
@@ -23,6 +23,7 @@ help:
 	@echo "make lint           rustfmt, clippy, ruff, mypy, generated files"
 	@echo "make docs           the site of the documentation, in target/site"
 	@echo "make dist           the wheel for this platform and the source distribution, checked, in dist/"
+	@echo "make server         the REST server in an environment of its own (SERVER=/opt/trinitylake)"
 	@echo "make locks          the versions and hashes that all of these install, after a change of dependencies"
 	@echo "make test-lowest    tests of the package with the lowest version of each dependency that it allows"
 	@echo "make test-deep      the same tests with many more histories (hours)"
@@ -111,6 +112,17 @@ dist: $(VENV)/.packages-dist
 	@$(STEP) "wheel" env $(MATURIN) build $(DIST_FLAGS) --out dist
 	@$(STEP) "source distribution" env $(MATURIN) sdist --out dist
 	$(BIN)/python scripts/check_dist.py dist $(PYTHONS)
+
+# The server alone, with the versions of its lock: SERVER is where, SERVER_BUILD how its core is compiled.
+SERVER := target/server
+SERVER_BUILD := --profile dist
+server: $(VENV)/.packages-build
+	rm -rf target/server-wheel
+	@$(STEP) "wheel" env $(MATURIN) build $(SERVER_BUILD) --out target/server-wheel
+	$(PYTHON) -m venv --clear --without-pip $(SERVER)
+	@$(STEP) "packages of the server" env $(INSTALL) locks/server.txt --python $(SERVER)
+	$(UV) pip install --quiet --python $(SERVER) --no-deps target/server-wheel/*.whl
+	$(SERVER)/bin/trinitylake serve --help >/dev/null
 
 # The lowest version of each direct dependency that pyproject.toml allows, in an environment of its own, so that its
 # lower bounds are facts.

@@ -30,6 +30,7 @@ SETS: dict[str, tuple[str, ...]] = {
     "lint": ("--all-extras", "--group=lint"),
     "test": ("--all-extras", "--group=test"),
     "docs": ("--group=docs",),
+    "server": ("--extra=rest", "--extra=s3"),
     "dist": ("--group=build", "--group=dist"),
     "compatibility": ("--group=compatibility",),
     "bench": ("--extra=spark", "--group=bench"),

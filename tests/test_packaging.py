@@ -164,3 +164,15 @@ def test_a_step_shows_what_it_said_only_if_it_failed() -> None:
     assert "from the step" in failed.stderr
     assert "✗ build failed" in failed.stderr
     assert "from the step" in step("build", sys.executable, "-c", said.format(0), VERBOSE="1").stdout
+
+
+def test_the_image_of_the_server_is_built_by_make_from_the_lock() -> None:
+    """It installed with pip what was newest on that day, so an image had versions that no test had seen; and it copied
+    the environment and the build of the machine that it was built on."""
+    commands = re.findall(r"^RUN (?!apt-get)(.*)$", (ROOT / "deploy" / "Containerfile").read_text(), re.M)
+    assert commands == ["make server SERVER=/opt/trinitylake"]
+    [recipe] = re.findall(r"^server:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.M)
+    assert "$(INSTALL) locks/server.txt" in recipe
+    assert "--no-deps target/server-wheel/*.whl" in recipe
+    left_out = (ROOT / ".dockerignore").read_text().split()
+    assert {".git", ".venv", "target", "**/*.so"} <= set(left_out)
