@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from catalogs import CATALOGS
+from orders import ROWS, SCHEMA
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
-from pyiceberg.types import BooleanType, LongType, NestedField, StringType
 
 import trinitylake as tl
 from trinitylake.iceberg import load
@@ -43,15 +43,10 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path, warehouse: Path) -> 
 @pytest.fixture
 def schema() -> Schema:
     """Three columns, of which the second identifies a row."""
-    return Schema(
-        NestedField(1, "name", StringType(), required=False),
-        NestedField(2, "id", LongType(), required=True),
-        NestedField(3, "paid", BooleanType(), required=False),
-        identifier_field_ids=[2],
-    )
+    return SCHEMA
 
 
 @pytest.fixture
-def rows(schema: Schema) -> pa.Table:
+def rows() -> pa.Table:
     """Two rows that fit `schema`."""
-    return pa.table({"name": ["a", "b"], "id": [1, 2], "paid": [True, None]}, schema=schema.as_arrow())
+    return ROWS

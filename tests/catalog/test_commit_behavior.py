@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from catalogs import is_in_transaction, is_ours
-from orders import ROWS, SCHEMA
+from catalogs import is_in_transaction, is_ours, local_path
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError, ValidationException
 from pyiceberg.expressions import EqualTo
@@ -31,23 +30,9 @@ import trinitylake as tl
 TABLE = ("sales", "orders")
 
 
-@pytest.fixture
-def schema() -> Schema:
-    return SCHEMA
-
-
-@pytest.fixture
-def rows() -> pa.Table:
-    return ROWS
-
-
 @pytest.fixture(autouse=True)
 def namespace(catalog: Catalog) -> None:
     catalog.create_namespace("sales")
-
-
-def local_path(uri: str) -> Path:
-    return Path(uri.removeprefix("file://"))
 
 
 def file_version(catalog: Catalog, uri: str) -> int:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from catalogs import is_in_transaction, is_ours
-from orders import ROWS, SCHEMA
+from catalogs import is_in_transaction, is_ours, local_path
 from pydantic import ValidationError
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
@@ -28,24 +27,10 @@ TABLE = ("sales", "eu", "orders")
 OTHER = ("archive", "orders_2020")
 
 
-@pytest.fixture
-def schema() -> Schema:
-    return SCHEMA
-
-
-@pytest.fixture
-def rows() -> pa.Table:
-    return ROWS
-
-
 @pytest.fixture(autouse=True)
 def namespaces(catalog: Catalog) -> None:
     for identifier in (TABLE, OTHER):
         catalog.create_namespace(identifier[:-1])
-
-
-def local_path(uri: str) -> Path:
-    return Path(uri.removeprefix("file://"))
 
 
 def test_a_created_table_can_be_loaded(catalog: Catalog, schema: Schema) -> None:

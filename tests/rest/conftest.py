@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
 import s3_server
 import trinitylake as tl
 from rest.client import TOKEN, Client, connect, running
+from rest.shop import with_tables
 from s3_server import S3Server
 from trinitylake.rest import RestServer
 
 RITA, WALT, ROOT = (f"the-token-of-{name}-0123456789" for name in ("rita", "walt", "root"))
-ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 
 
 @pytest.fixture
@@ -56,11 +55,7 @@ def lake_on_s3(s3: S3Server) -> tl.Lakehouse:
     """The tables `shop.orders` and `payroll.orders`, of three rows each."""
     root = f"s3://{s3.new_bucket()}/the/lake"
     lake = tl.create(root, name="on s3", order=5, storage_options=s3.storage_options)
-    with lake.transaction() as txn:
-        for namespace in ("shop", "payroll"):
-            txn.create_namespace(namespace)
-            txn.create_table(f"{namespace}.orders", ROWS).append(ROWS)
-    return lake
+    return with_tables(lake, "shop.orders", "payroll.orders")
 
 
 @pytest.fixture

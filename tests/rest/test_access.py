@@ -8,17 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from starlette.routing import Route
 
 import trinitylake as tl
 from rest.client import TOKEN, Client, running
+from rest.shop import COLUMNS, ROWS
 from trinitylake.rest import RestServer, ServerOptions, serve
 from trinitylake.rest.security.tokens import Tokens
-
-ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
-COLUMNS = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 
 
 @pytest.fixture

@@ -8,22 +8,19 @@ from pyiceberg.exceptions import RESTError
 
 import trinitylake as tl
 from rest.client import Client, connect, running
+from rest.shop import ROWS, with_tables
 from trinitylake.core import root_path
 from trinitylake.definitions import LakehouseDef
 from trinitylake.lakehouse.transaction import TransactionStatus
 from trinitylake.rest import RestServer
 
-ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 MORE = pa.table({"id": pa.array([4], pa.int64())})
 
 
 @pytest.fixture
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
     """Version 1 has two tables of three rows, version 2 one row more in the first."""
-    with lake.transaction() as txn:
-        txn.create_namespace("shop")
-        txn.create_table("shop.orders", ROWS).append(ROWS)
-        txn.create_table("shop.totals", ROWS).append(ROWS)
+    with_tables(lake, "shop.orders", "shop.totals")
     lake.table("shop.orders").append(MORE)
     return lake
 

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 import trinitylake as tl
 from rest.client import Answer, Client, running
-from rest.conftest import ROWS
+from rest.shop import ROWS
 from trinitylake.rest import JwtSettings, RestServer, outbound
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.outbound import MAX_WAITING_FOR_ONE, Outbound

@@ -12,6 +12,7 @@ import pytest
 
 import trinitylake as tl
 from rest.client import Client, running
+from rest.shop import with_tables
 from s3_server import S3Server
 from trinitylake.rest import RestServer, S3Access, ServerOptions
 
@@ -42,11 +43,7 @@ def attached(server: RestServer, warehouse: str = "@latest") -> duckdb.DuckDBPyC
 @pytest.fixture
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
     """Two tables of three rows."""
-    with lake.transaction() as txn:
-        txn.create_namespace("shop")
-        txn.create_table("shop.orders", ROWS).append(ROWS)
-        txn.create_table("shop.totals", ROWS).append(ROWS)
-    return lake
+    return with_tables(lake, "shop.orders", "shop.totals", rows=ROWS)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ import pytest
 
 import trinitylake as tl
 from rest.client import Client
-from rest.conftest import ROWS
+from rest.shop import ROWS
 from trinitylake.rest import RestServer, redaction
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.redaction import without_secrets

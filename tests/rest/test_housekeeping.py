@@ -19,11 +19,10 @@ from pyiceberg.exceptions import BadRequestError
 
 import trinitylake as tl
 from rest.client import Client
-from rest.conftest import ROWS
+from rest.shop import COLUMNS, ROWS
 from trinitylake.iceberg import load
 
 GC = "gc.enabled"
-COLUMNS = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 PATH = "/v1/namespaces/shop/tables/orders"
 
 

@@ -7,16 +7,14 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import trinitylake as tl
 from rest.client import Answer, Client, running
+from rest.shop import COLUMNS, ROWS, VIEW_VERSION
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest import RestServer
 
-ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
-COLUMNS = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 RED = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"color": "red"}}]}
 
 
@@ -37,16 +35,6 @@ def without_request_headers(answer: Answer) -> Answer:
     return answer._replace(headers=kept)
 
 
-VIEW = {
-    "version-id": 1,
-    "schema-id": 0,
-    "timestamp-ms": 1,
-    "summary": {},
-    "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
-    "default-namespace": ["shop"],
-}
-
-
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
@@ -55,7 +43,7 @@ VIEW = {
         ("POST", "/v1/namespaces/shop/tables", {"name": "fresh", "schema": COLUMNS}),
         ("POST", "/v1/namespaces/shop/tables/orders", RED),
         ("DELETE", "/v1/namespaces/shop/tables/orders", None),
-        ("POST", "/v1/namespaces/shop/views", {"name": "v", "schema": COLUMNS, "view-version": VIEW}),
+        ("POST", "/v1/namespaces/shop/views", {"name": "v", "schema": COLUMNS, "view-version": VIEW_VERSION}),
         (
             "POST",
             "/v1/tables/rename",

@@ -21,7 +21,8 @@ import pytest
 
 import trinitylake as tl
 from rest.client import Answer, Client, running
-from rest.conftest import RITA, ROOT, ROWS, WALT
+from rest.conftest import RITA, ROOT, WALT
+from rest.shop import ROWS
 from trinitylake.rest import RestServer, ServerOptions
 
 WANDA = "the-token-of-wanda-0123456789"

@@ -21,7 +21,8 @@ from pyiceberg.table.update import TableUpdate
 
 import trinitylake as tl
 from rest.client import Answer, Client, running
-from rest.conftest import RITA, ROOT, ROWS, WALT
+from rest.conftest import RITA, ROOT, WALT
+from rest.shop import COLUMNS, VIEW_VERSION, with_tables
 from trinitylake.rest import RestServer
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.files import signing
@@ -38,15 +39,6 @@ from trinitylake.rest.resources import (
 )
 from trinitylake.rest.security.locations import locations_of
 
-COLUMNS = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
-VIEW = {
-    "version-id": 1,
-    "schema-id": 0,
-    "timestamp-ms": 1,
-    "summary": {},
-    "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
-    "default-namespace": ["shop"],
-}
 TABLES, VIEWS = "/v1/namespaces/shop/tables", "/v1/namespaces/shop/views"
 
 #: Fields with words of a location in their names, or a map of properties, and what they are.
@@ -87,18 +79,7 @@ REQUEST_MODULES = (
 )
 MODELS: list[type[BaseModel]] = [
     one
-    for module in (
-        metrics,
-        names,
-        namespaces,
-        scan_planning,
-        table_changes,
-        tables,
-        transactions,
-        view_changes,
-        views,
-        signing,
-    )
+    for module in REQUEST_MODULES
     for one in vars(module).values()
     if isinstance(one, type) and issubclass(one, BaseModel) and one.__module__ == module.__name__
 ]
@@ -190,7 +171,10 @@ REQUESTS: dict[str, list[Send]] = {
         )
     ],
     "CreateView.location": [
-        post(VIEWS, lambda location: {"name": "new", "schema": COLUMNS, "view-version": VIEW, "location": location})
+        post(
+            VIEWS,
+            lambda location: {"name": "new", "schema": COLUMNS, "view-version": VIEW_VERSION, "location": location},
+        )
     ],
     "CreateView.properties": [
         post(
@@ -198,7 +182,7 @@ REQUESTS: dict[str, list[Send]] = {
             lambda location, name=name: {
                 "name": "new",
                 "schema": COLUMNS,
-                "view-version": VIEW,
+                "view-version": VIEW_VERSION,
                 "properties": {name: location},
             },
         )
@@ -260,11 +244,7 @@ def test_an_update_of_an_unknown_kind_is_refused() -> None:
 @pytest.fixture
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
     """Tables in two namespaces, and a view."""
-    with lake.transaction() as txn:
-        for namespace in ("shop", "hr"):
-            txn.create_namespace(namespace)
-            txn.create_table(f"{namespace}.orders", ROWS).append(ROWS)
-        txn.create_view("shop.top", "SELECT 1")
+    with_tables(lake, "shop.orders", "hr.orders").create_view("shop.top", "SELECT 1")
     return lake
 
 

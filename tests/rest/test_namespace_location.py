@@ -9,8 +9,8 @@ import pytest
 
 import trinitylake as tl
 from rest.client import Client
+from rest.shop import COLUMNS
 
-COLUMNS = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 RANDOM_DIGITS = "0123456789abcdef" * 2
 
 

@@ -12,7 +12,6 @@ import socket
 import threading
 from collections.abc import Iterator
 
-import pyarrow as pa
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -20,6 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import trinitylake as tl
 from rest.client import TOKEN, Client, connect, running
+from rest.shop import ROWS
 from trinitylake.iceberg_storage import metadata
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest import RestServer, ServerOptions
@@ -27,7 +27,6 @@ from trinitylake.rest.http.observation import JsonLines
 from trinitylake.rest.http.protocol import KEEP_ALIVE_SECONDS, MAX_HEADERS_SIZE_BYTES, BoundedProtocol
 from trinitylake.rest.redaction import Redaction, without_secrets
 
-ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 CANARY = "canary-AKIA-0123456789"
 
 

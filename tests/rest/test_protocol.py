@@ -14,20 +14,16 @@ from pyiceberg.exceptions import CommitFailedException
 
 import trinitylake as tl
 from rest.client import Client, running
+from rest.shop import COLUMNS, VIEW_VERSION, with_tables
 from trinitylake.rest import RestServer
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", "c"]})
-COLUMNS = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 
 
 @pytest.fixture
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
     """Two tables with a snapshot each."""
-    with lake.transaction() as txn:
-        txn.create_namespace("shop")
-        txn.create_table("shop.orders", ROWS).append(ROWS)
-        txn.create_table("shop.totals", ROWS).append(ROWS)
-    return lake
+    return with_tables(lake, "shop.orders", "shop.totals", rows=ROWS)
 
 
 def set_property(name: str, value: str, **requirement: Any) -> dict[str, Any]:
@@ -241,16 +237,6 @@ def test_reports_about_tables_are_kept(http_client: Client, shop: tl.Lakehouse) 
     assert http_client("POST", path, {"no": "type"}).code == 400
     assert http_client("POST", path.replace("orders", "none"), report).code == 404
     assert http_client("POST", path, {"report-type": "x", "text": "y" * 70_000}).code == 413
-
-
-VIEW_VERSION = {
-    "version-id": 1,
-    "schema-id": 0,
-    "timestamp-ms": 1,
-    "summary": {},
-    "representations": [{"type": "sql", "sql": "SELECT 1 AS id", "dialect": "spark"}],
-    "default-namespace": ["shop"],
-}
 
 
 def test_a_view_is_registered_unless_it_lies_elsewhere(http_client: Client, shop: tl.Lakehouse) -> None:

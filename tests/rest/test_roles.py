@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import jwt
-import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from pyiceberg.catalog.rest import RestCatalog
@@ -20,12 +19,11 @@ from starlette.routing import Route
 
 import trinitylake as tl
 from rest.client import Answer, Client, running
+from rest.shop import COLUMNS, ROWS, VIEW_VERSION, new_table, with_tables
 from trinitylake.rest import JwtSettings, RestServer
 from trinitylake.rest.http.routes import CATALOG, OTHERS
 from trinitylake.rest.security.principals import Grant, Principal, Role
 
-ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
-COLUMNS = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 READER, WRITER, ADMIN, ROOT = (f"the-token-of-{role}-0123456789" for role in ("reader", "writer", "admin", "root"))
 RED = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"color": "red"}}]}
 
@@ -33,11 +31,7 @@ RED = {"requirements": [], "updates": [{"action": "set-properties", "updates": {
 @pytest.fixture
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
     """Tables in two namespaces, and one in a nested one."""
-    with lake.transaction() as txn:
-        for namespace in ("shop", "shop.till", "payroll"):
-            txn.create_namespace(namespace)
-            txn.create_table(f"{namespace}.orders", ROWS).append(ROWS)
-        txn.create_view("payroll.top", "SELECT 1")
+    with_tables(lake, "shop.orders", "shop.till.orders", "payroll.orders").create_view("payroll.top", "SELECT 1")
     return lake
 
 
@@ -193,14 +187,6 @@ def test_what_may_not_be_read_is_403_whether_it_is_there_or_not(ask: Asker) -> N
 def test_a_reader_changes_nothing(ask: Asker, shop: tl.Lakehouse) -> None:
     before = shop.version
     location = shop.table("shop.orders").metadata_location
-    view = {
-        "version-id": 1,
-        "schema-id": 0,
-        "timestamp-ms": 1,
-        "summary": {},
-        "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
-        "default-namespace": ["shop"],
-    }
     for method, path, body in [
         ("POST", "/v1/namespaces", {"namespace": ["shop", "new"]}),
         ("DELETE", "/v1/namespaces/shop", None),
@@ -211,7 +197,7 @@ def test_a_reader_changes_nothing(ask: Asker, shop: tl.Lakehouse) -> None:
         ("DELETE", "/v1/namespaces/shop/tables/orders", None),
         ("POST", "/v1/tables/rename", rename("shop.orders", "shop.new")),
         ("POST", "/v1/namespaces/shop/register", {"name": "new", "metadata-location": location}),
-        ("POST", "/v1/namespaces/shop/views", {"name": "v", "schema": COLUMNS, "view-version": view}),
+        ("POST", "/v1/namespaces/shop/views", {"name": "v", "schema": COLUMNS, "view-version": VIEW_VERSION}),
         ("POST", "/trinitylake/v1/transactions", {}),
         ("POST", "/v1/namespaces", {"namespace": ["sys", "transactions", "t"]}),
         (
@@ -477,16 +463,7 @@ def test_a_table_is_not_put_around_another(ask: Asker, shop: tl.Lakehouse) -> No
             body = {"name": "trap", "schema": COLUMNS, "location": location, "stage-create": staged}
             assert ask(WRITER, "POST", tables, body).code == 403, location
     staged = ask(WRITER, "POST", tables, {"name": "trap", "schema": COLUMNS, "stage-create": True}).body["metadata"]
-    updates = [
-        {"action": "assign-uuid", "uuid": staged["table-uuid"]},
-        {"action": "upgrade-format-version", "format-version": 2},
-        {"action": "add-schema", "schema": COLUMNS, "last-column-id": 1},
-        {"action": "set-current-schema", "schema-id": -1},
-        {"action": "add-spec", "spec": {"spec-id": 0, "fields": []}},
-        {"action": "set-default-spec", "spec-id": -1},
-        {"action": "add-sort-order", "sort-order": {"order-id": 0, "fields": []}},
-        {"action": "set-default-sort-order", "sort-order-id": -1},
-    ]
+    updates = new_table(staged["table-uuid"])
 
     def creation(location: str, *more: dict[str, Any]) -> dict[str, Any]:
         updated = [*updates, {"action": "set-location", "location": location}, *more]

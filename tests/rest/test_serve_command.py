@@ -8,30 +8,33 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from typer.testing import CliRunner
 
 import trinitylake as tl
+from rest.shop import ROWS
 from s3_server import ACCESS_KEY, SECRET_KEY, SESSION_TOKEN, S3Server
 from trinitylake.cli.app import app
 
-ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
+
+def announced(process: subprocess.Popen[str]) -> str:
+    """What the command prints once it serves: one JSON document."""
+    assert process.stdout is not None
+    text = ""
+    while line := process.stdout.readline():
+        text += line
+        if line.startswith("}"):
+            break
+    return text
 
 
 def test_the_command_serves_until_it_is_told_to_stop(lake: tl.Lakehouse) -> None:
     command = [sys.executable, "-m", "trinitylake", "serve", "--root", lake.uri, "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stdout is not None
-            text = ""
-            while line := process.stdout.readline():
-                text += line
-                if line.startswith("}"):
-                    break
-            served = json.loads(text)
-            catalog = RestCatalog("test", uri=served["url"])
+            text = announced(process)
+            catalog = RestCatalog("test", uri=json.loads(text)["url"])
             catalog.create_namespace("shop")
             catalog.create_table("shop.orders", ROWS.schema).append(ROWS)
         finally:
@@ -66,12 +69,7 @@ def test_the_command_signs_with_the_options_of_the_storage(lake_on_s3: tl.Lakeho
     command += ["--sign-requests", "--vend-role", "arn:aws:iam::123456789012:role/lake", "--vend-seconds", "900"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stdout is not None
-            text = ""
-            while line := process.stdout.readline():
-                text += line
-                if line.startswith("}"):
-                    break
+            text = announced(process)
             wish = {"header.X-Iceberg-Access-Delegation": "remote-signing"}
             catalog = RestCatalog("test", uri=json.loads(text)["url"], **wish)
             assert catalog.load_table("shop.orders").config["s3.signer.endpoint"].endswith("/tables/orders/sign")

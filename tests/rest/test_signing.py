@@ -15,7 +15,8 @@ from pyiceberg.exceptions import SignError
 import trinitylake as tl
 from rest import signing_client
 from rest.client import Answer, Client, running
-from rest.conftest import RITA, ROOT, ROWS, WALT
+from rest.conftest import RITA, ROOT, WALT
+from rest.shop import ROWS
 from rest.signing_client import ONE_FILE_SYSTEM_EACH, in_its_own_process
 from s3_server import SECRET_KEY, S3Server
 from trinitylake.rest import RestServer, S3Access, ServerOptions

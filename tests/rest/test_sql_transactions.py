@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import BadRequestError, NamespaceAlreadyExistsError, RESTError
 
 import trinitylake as tl
 from rest.client import Client, connect
+from rest.shop import ROWS
 from trinitylake.rest import RestServer
-
-ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ from pyiceberg.catalog.rest import RestCatalog
 
 import trinitylake as tl
 from rest.client import Client, running
-from rest.conftest import RITA, ROOT, ROWS, WALT
+from rest.conftest import RITA, ROOT, WALT
+from rest.shop import COLUMNS, ROWS, new_table
 from s3_server import ACCESS_KEY, SECRET_KEY, SESSION_TOKEN, S3Server
 from trinitylake.errors import InvalidArgument
 from trinitylake.rest import RestServer, S3Access, ServerOptions, serve
@@ -28,7 +29,6 @@ from trinitylake.rest.files.vending import policy
 ROLE = "arn:aws:iam::123456789012:role/lake"
 SHOP, PAYROLL = (f"/v1/latest/namespaces/{name}/tables/orders" for name in ("shop", "payroll"))
 WISH = {"X-Iceberg-Access-Delegation": "vended-credentials"}
-COLUMNS = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 
 
 @pytest.fixture
@@ -168,14 +168,7 @@ def test_a_location_of_ones_own_choice_opens_nothing(
 def test_the_id_of_another_table_opens_nothing(ask: Client, lake_on_s3: tl.Lakehouse, assumed: mock.Mock) -> None:
     victim = lake_on_s3.table("payroll.orders")
     updates = [
-        {"action": "assign-uuid", "uuid": str(victim.iceberg.metadata.table_uuid)},
-        {"action": "upgrade-format-version", "format-version": 2},
-        {"action": "add-schema", "schema": COLUMNS, "last-column-id": 1},
-        {"action": "set-current-schema", "schema-id": -1},
-        {"action": "add-spec", "spec": {"spec-id": 0, "fields": []}},
-        {"action": "set-default-spec", "spec-id": -1},
-        {"action": "add-sort-order", "sort-order": {"order-id": 0, "fields": []}},
-        {"action": "set-default-sort-order", "sort-order-id": -1},
+        *new_table(str(victim.iceberg.metadata.table_uuid)),
         {"action": "set-location", "location": victim.location},
     ]
     change = {"requirements": [{"type": "assert-create"}], "updates": updates}

@@ -11,7 +11,7 @@ holds one part; the driver holds one row for each leaf, an order-th of all objec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
@@ -35,7 +35,7 @@ from trinitylake.lakehouse.bulk.registration import (
     key_sizes,
     needs_definitions,
 )
-from trinitylake.lakehouse.bulk.target import BulkTarget, Registration
+from trinitylake.lakehouse.bulk.target import BulkTarget, Registration, RegistrationOptions
 from trinitylake.spark.leaf_tasks import PARTS, KeyTask, LeafTask
 from trinitylake.spark.sorted_runs import (
     END_OF_NAMESPACE,
@@ -66,12 +66,7 @@ def register(
     spark: SparkSession,
     lake: BulkTarget,
     objects: Any,
-    *,
-    message: str = "",
-    author: str = "",
-    replace: bool = False,
-    dry_run: bool = False,
-    file_io_properties: Mapping[str, str] | None = None,
+    options: RegistrationOptions,
 ) -> Registration:
     """See `trinitylake.Lakehouse.register`. What fails in Spark itself raises Spark's own errors."""
     if not hasattr(DataFrame, "repartitionById"):
@@ -81,15 +76,15 @@ def register(
     sizes = key_sizes(lake)
     with ExitStack() as kept:
         if needs_definitions(frame.columns):
-            frame = _with_locations(frame, definition_writer(lake, file_io_properties), dry_run, kept)
+            frame = _with_locations(frame, definition_writer(lake, options.file_io_properties), options.dry_run, kept)
         sources = [Source(frame, _text(), True)]
         ranges = _ranges(lake, base, spark.sparkContext.defaultParallelism)
         if ranges:
             sources.append(Source(_existing(spark, lake, base.number, sizes, ranges), f.col("text"), False))
-        rows = _sorted(spark, sources, replace, kept)
+        rows = _sorted(spark, sources, options.replace, kept)
         counts = _counts(rows, base)
         _check_whole(rows, counts)
-        if dry_run:
+        if options.dry_run:
             _check_parts(rows.select("rows").mapInArrow(KeyTask(sizes), PARTS).toArrow())
             return Registration(None, *counts.kinds)
         task = LeafTask(lake.storage, base.definition, counts.rows, counts.first_rows)
@@ -98,7 +93,7 @@ def register(
         parts = parts.select(["number", "path", "text", "location"]).set_column(
             0, "number", parts["number"].cast(pa.uint64())
         )
-        version = lake.core.register_parts(base, counts.rows, parts, message, author)
+        version = lake.core.register_parts(base, counts.rows, parts, options.message, options.author)
         return Registration(version, *counts.kinds)
 
 

@@ -25,7 +25,7 @@ from trinitylake.errors import (
 )
 from trinitylake.lakehouse.bulk.definition_writer import READ_THREADS, ObjectRow
 from trinitylake.lakehouse.bulk.registration import Progress, register
-from trinitylake.lakehouse.bulk.target import BulkTarget
+from trinitylake.lakehouse.bulk.target import BulkTarget, RegistrationOptions
 from trinitylake.names import Identifier, namespace_name
 
 if TYPE_CHECKING:
@@ -91,13 +91,15 @@ def import_catalog(
         version = register(
             lake,
             pa.Table.from_pylist([row._asdict() for row in rows], schema=SCHEMA),
-            message=message or f"import of the catalog {catalog.name}",
-            author=author,
-            replace=existing == "replace",
-            dry_run=dry_run,
-            engine=engine,
-            # What the catalog knows about its storage; never stored.
-            file_io_properties={**catalog.properties, **(file_io_properties or {})},
+            RegistrationOptions(
+                message=message or f"import of the catalog {catalog.name}",
+                author=author,
+                replace=existing == "replace",
+                dry_run=dry_run,
+                # What the catalog knows about its storage; never stored.
+                file_io_properties={**catalog.properties, **(file_io_properties or {})},
+            ),
+            engine,
         ).version
     rows.sort(key=lambda row: (row.namespace, row.name))
     names = {kind: [row.full_name for row in rows if row.kind == kind] for kind in _READERS}

@@ -1,17 +1,16 @@
 """Engines that can do bulk work on many machines, found by the session that a user hands over.
 
-An engine is a room above this one, so it is not imported here but named: the module is loaded when a session of its
-package comes. Another engine is one more line.
+An engine belongs to a layer above this one, so it is not imported here but named: its module is loaded when a session
+of its package is passed. Another engine is one more line in `_MODULES`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Protocol, cast
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.lakehouse.bulk.target import BulkTarget, Registration
+from trinitylake.lakehouse.bulk.target import BulkTarget, Registration, RegistrationOptions
 
 #: The package that a session's class is of -> the module that works with it.
 _MODULES = {"pyspark": "trinitylake.spark.registration"}
@@ -25,13 +24,8 @@ class Engine(Protocol):
         session: Any,
         lake: BulkTarget,
         objects: Any,
+        options: RegistrationOptions,
         /,
-        *,
-        message: str,
-        author: str,
-        replace: bool,
-        dry_run: bool,
-        file_io_properties: Mapping[str, str] | None,
     ) -> Registration:
         """See `Lakehouse.register`."""
 

@@ -16,7 +16,7 @@ from trinitylake.core import KeySizes
 from trinitylake.errors import InvalidArgument, RefusedObject, RegistrationFailed
 from trinitylake.lakehouse.bulk.definition_writer import BATCH_OBJECTS, OBJECT_KINDS, DefinitionWriter, ObjectRow
 from trinitylake.lakehouse.bulk.engines import engine_of
-from trinitylake.lakehouse.bulk.target import BulkTarget, Registration
+from trinitylake.lakehouse.bulk.target import BulkTarget, Registration, RegistrationOptions
 from trinitylake.lakehouse.retries import again_after_lost_races
 from trinitylake.tables.input_rows import read_all
 
@@ -34,42 +34,31 @@ Progress = Callable[[int, int], object]
 def register(
     lake: BulkTarget,
     objects: Any,
-    *,
-    message: str = "",
-    author: str = "",
-    replace: bool = False,
-    dry_run: bool = False,
+    options: RegistrationOptions,
     engine: SparkSession | None = None,
-    file_io_properties: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Registration:
     """See `Lakehouse.register`; `progress` is told about objects whose definitions are written on this machine."""
     if engine is not None:
-        return engine_of(engine).register(
-            engine,
-            lake,
-            objects,
-            message=message,
-            author=author,
-            replace=replace,
-            dry_run=dry_run,
-            file_io_properties=file_io_properties,
-        )
+        return engine_of(engine).register(engine, lake, objects, options)
     table = read_objects(objects)
-    writer = definition_writer(lake, file_io_properties)
+    writer = definition_writer(lake, options.file_io_properties)
     if needs_definitions(table.schema.names):
-        table = _with_locations(table, writer, dry_run, progress)
+        table = _with_locations(table, writer, options.dry_run, progress)
     counts = {one["values"]: one["counts"] for one in pc.value_counts(table["kind"]).to_pylist()}
     counted = [counts.get(kind, 0) for kind in OBJECT_KINDS]
     table = table.select([*REQUIRED, "location"])
-    version = again_after_lost_races(lambda: lake.core.register(table, message, author, replace, dry_run))
+    version = again_after_lost_races(
+        lambda: lake.core.register(table, options.message, options.author, options.replace, options.dry_run)
+    )
     return Registration(version, *counted)
 
 
-def definition_writer(lake: BulkTarget, file_io_properties: Mapping[str, str] | None) -> DefinitionWriter:
+def definition_writer(lake: BulkTarget, file_io_properties: Mapping[str, str]) -> DefinitionWriter:
     """A writer of definitions for a lakehouse."""
-    properties = dict(file_io_properties or {})
-    return DefinitionWriter(lake.storage, key_sizes(lake), lake.definition.file_path_max_size_bytes, properties)
+    return DefinitionWriter(
+        lake.storage, key_sizes(lake), lake.definition.file_path_max_size_bytes, dict(file_io_properties)
+    )
 
 
 def key_sizes(lake: BulkTarget) -> KeySizes:

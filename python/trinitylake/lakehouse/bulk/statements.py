@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from trinitylake.lakehouse.bulk.target import BulkTarget
+from trinitylake.lakehouse.bulk.target import BulkTarget, RegistrationOptions
 from trinitylake.names import Identifier
 
 if TYPE_CHECKING:
@@ -57,12 +57,8 @@ class BulkStatements(BulkTarget):
         return register(
             self,
             objects,
-            message=message,
-            author=author,
-            replace=replace,
-            dry_run=dry_run,
-            engine=engine,
-            file_io_properties=file_io_properties,
+            RegistrationOptions(message, author, replace, dry_run, file_io_properties or {}),
+            engine,
         )
 
     def import_catalog(

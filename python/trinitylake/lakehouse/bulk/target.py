@@ -1,9 +1,10 @@
-"""What bulk operations need of a lakehouse, and what they tell of what they registered."""
+"""What bulk operations need of a lakehouse, how they are asked to register objects, and what they report."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,6 +30,17 @@ class BulkTarget(ABC):
     @abstractmethod
     def definition(self) -> LakehouseDef:
         """The latest `LakehouseDef` (format §6)."""
+
+
+@dataclass(frozen=True)
+class RegistrationOptions:
+    """How objects are registered, on one machine or by an engine; the fields are those of `Lakehouse.register`."""
+
+    message: str = ""
+    author: str = ""
+    replace: bool = False
+    dry_run: bool = False
+    file_io_properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

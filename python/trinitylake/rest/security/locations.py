@@ -20,30 +20,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from pyiceberg.table.update import (
-    AddPartitionSpecUpdate,
-    AddSchemaUpdate,
-    AddSnapshotUpdate,
-    AddSortOrderUpdate,
-    AssignUUIDUpdate,
-    RemovePartitionSpecsUpdate,
-    RemovePartitionStatisticsUpdate,
-    RemovePropertiesUpdate,
-    RemoveSchemasUpdate,
-    RemoveSnapshotRefUpdate,
-    RemoveSnapshotsUpdate,
-    RemoveStatisticsUpdate,
-    SetCurrentSchemaUpdate,
-    SetDefaultSortOrderUpdate,
-    SetDefaultSpecUpdate,
-    SetLocationUpdate,
-    SetPartitionStatisticsUpdate,
-    SetPropertiesUpdate,
-    SetSnapshotRefUpdate,
-    SetStatisticsUpdate,
-    TableUpdate,
-    UpgradeFormatVersionUpdate,
-)
+from pyiceberg.table import update as iceberg
+from pyiceberg.table.update import TableUpdate
 
 from trinitylake import _core
 from trinitylake.errors import InvalidLocation
@@ -59,22 +37,22 @@ _RANDOM_DIGITS = re.compile(r"-[0-9a-f]{32}")
 
 #: Updates of a table that hold no location.
 _WITHOUT_LOCATION = (
-    AddPartitionSpecUpdate,
-    AddSchemaUpdate,
-    AddSortOrderUpdate,
-    AssignUUIDUpdate,
-    RemovePartitionSpecsUpdate,
-    RemovePartitionStatisticsUpdate,
-    RemovePropertiesUpdate,
-    RemoveSchemasUpdate,
-    RemoveSnapshotRefUpdate,
-    RemoveSnapshotsUpdate,
-    RemoveStatisticsUpdate,
-    SetCurrentSchemaUpdate,
-    SetDefaultSortOrderUpdate,
-    SetDefaultSpecUpdate,
-    SetSnapshotRefUpdate,
-    UpgradeFormatVersionUpdate,
+    iceberg.AddPartitionSpecUpdate,
+    iceberg.AddSchemaUpdate,
+    iceberg.AddSortOrderUpdate,
+    iceberg.AssignUUIDUpdate,
+    iceberg.RemovePartitionSpecsUpdate,
+    iceberg.RemovePartitionStatisticsUpdate,
+    iceberg.RemovePropertiesUpdate,
+    iceberg.RemoveSchemasUpdate,
+    iceberg.RemoveSnapshotRefUpdate,
+    iceberg.RemoveSnapshotsUpdate,
+    iceberg.RemoveStatisticsUpdate,
+    iceberg.SetCurrentSchemaUpdate,
+    iceberg.SetDefaultSortOrderUpdate,
+    iceberg.SetDefaultSpecUpdate,
+    iceberg.SetSnapshotRefUpdate,
+    iceberg.UpgradeFormatVersionUpdate,
 )
 
 
@@ -134,7 +112,7 @@ class LocationGate:
             for update in updates
             if not (
                 self._overrides
-                and isinstance(update, SetLocationUpdate)
+                and isinstance(update, iceberg.SetLocationUpdate)
                 and update.location
                 and self._is_outside(update.location)
             )
@@ -185,16 +163,16 @@ class LocationGate:
                 if not self._reads_everything:
                     raise _outside(location)
         for update in change.updates:
-            if isinstance(update, SetPropertiesUpdate) and folder is not None:
+            if isinstance(update, iceberg.SetPropertiesUpdate) and folder is not None:
                 self.properties(update.updates, folder)
 
     def _folder(self, change: Change, present: str | None) -> str | None:
         if not change.is_creation:
             return None if present is None else path_of_object(self._io, present)
-        ids = [str(update.uuid) for update in change.updates if isinstance(update, AssignUUIDUpdate)]
+        ids = [str(update.uuid) for update in change.updates if isinstance(update, iceberg.AssignUUIDUpdate)]
         folder: str | None = None
         for update in change.updates:
-            if isinstance(update, SetLocationUpdate):
+            if isinstance(update, iceberg.SetLocationUpdate):
                 folder = self._path(update.location)
                 self._require_own(folder, change.full_name, ids[-1] if ids else None)
         return folder
@@ -226,13 +204,13 @@ def locations_of(updates: Iterable[TableUpdate]) -> Iterator[str]:
     """The files that updates of a table name. Raises `RestError` 400 for an update of an unknown kind."""
     for update in updates:
         match update:
-            case AddSnapshotUpdate():
+            case iceberg.AddSnapshotUpdate():
                 yield update.snapshot.manifest_list
-            case SetStatisticsUpdate():
+            case iceberg.SetStatisticsUpdate():
                 yield update.statistics.statistics_path
-            case SetPartitionStatisticsUpdate():
+            case iceberg.SetPartitionStatisticsUpdate():
                 yield update.partition_statistics.statistics_path
-            case SetLocationUpdate() | SetPropertiesUpdate():
+            case iceberg.SetLocationUpdate() | iceberg.SetPropertiesUpdate():
                 pass  # a folder, and properties, which have rules of their own
             case _ if not isinstance(update, _WITHOUT_LOCATION):
                 raise bad_request(f"updates of the kind {update.action!r} are not known here")
