@@ -1,7 +1,7 @@
-"""Checks of what callers pass: a wrong argument is refused by the call that has it, with its name in the message.
+"""Checks of the arguments of public functions: a wrong one is refused before anything is done, with its name.
 
-A parameter has one meaning wherever its name is used, so there is one rule for each name (`_RULES`), and `checked` puts
-them in front of a function. Names of objects have their own (`names.py`), and so have rows (`tables/input_rows.py`).
+A parameter name means the same in every function, so there is one rule for each name (`_RULES`), which the decorator
+`checked` applies. The rules for names of objects are in `names.py`, those for rows in `tables/input_rows.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The names of objects, as people write them.
 
-`"nyc.flights"` is the table or view `flights` in the namespace `nyc`; `"a.b.t"` is `t` in the nested namespace
-`a.b`. Wherever an identifier is accepted a tuple is too: `("a.b", "t")` or `("a", "b", "t")`; a tuple is the only
-way to name a table with a dot in its own name. What a name may hold is the core's business (format §4).
+`"nyc.flights"` is the table or view `flights` in the namespace `nyc`; `"a.b.t"` is `t` in the nested namespace `a.b`.
+Wherever an identifier is accepted a tuple is too: `("a.b", "t")` or `("a", "b", "t")`; a tuple is the only way to name
+a table with a dot in its own name. Which characters a name may hold is decided by the core (`key.rs`, format §4).
 """
 
 from __future__ import annotations

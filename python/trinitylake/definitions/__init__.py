@@ -1,12 +1,13 @@
 """Definitions of lakehouses, namespaces, tables and views: how users declare them, how files store them (format §6).
 
-`types.py` (with the grammar in `sql_type.py`) and `schema.py` are what people write; `stored_schema.py`,
-`iceberg_schema.py` and `arrow_schema.py` convert columns; `files.py` builds, reads and writes the files themselves.
+`declared_types.py` (with the grammar in `sql_type.py`) and `schema.py` are what people write; `stored_schema.py`,
+`iceberg_types.py` and `arrow_types.py` convert columns; `files.py` builds, reads and writes the files themselves.
 `trinitylake_pb2.py` is generated (`scripts/generate_definitions.py`).
 
 Importing this package imports neither PyIceberg nor pyarrow.
 """
 
+from trinitylake.definitions.declared_types import Column, Type, list_of, map_of, parse_type, struct_of
 from trinitylake.definitions.files import (
     MAJOR_VERSION,
     MAX_SIZE_BYTES,
@@ -48,7 +49,6 @@ from trinitylake.definitions.trinitylake_pb2 import (
     TableDef,
     ViewDef,
 )
-from trinitylake.definitions.types import Column, Type, list_of, map_of, parse_type, struct_of
 
 __all__ = [
     "EXTERNAL",

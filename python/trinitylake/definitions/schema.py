@@ -2,8 +2,8 @@
 
     Schema([Column("id", "bigint", nullable=False), ("tags", "array<varchar>")], primary_key="id")
 
-A schema is stored in definition files (`stored_schema.py`, format §6), becomes one of Iceberg (`iceberg_schema.py`, §9)
-and can be had from Arrow data (`arrow_schema.py`). PyIceberg and pyarrow are imported only when a function needs them.
+A schema is stored in definition files (`stored_schema.py`, format §6), becomes one of Iceberg (`iceberg_types.py`, §9)
+and can be had from Arrow data (`arrow_types.py`). PyIceberg and pyarrow are imported only when a function needs them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from trinitylake.definitions import iceberg_schema
+from trinitylake.definitions import iceberg_types
 from trinitylake.definitions import trinitylake_pb2 as proto
-from trinitylake.definitions.stored_schema import column_from_proto, column_to_proto
-from trinitylake.definitions.types import (
+from trinitylake.definitions.declared_types import (
     Column,
     ColumnLike,
     Type,
@@ -25,6 +24,7 @@ from trinitylake.definitions.types import (
     duplicate_name,
     find,
 )
+from trinitylake.definitions.stored_schema import column_from_proto, column_to_proto
 from trinitylake.errors import CorruptFile, InvalidArgument
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def as_schema(schema: SchemaLike) -> Schema:
 
         if isinstance(schema, IcebergSchema):
             return from_iceberg(schema)
-    from trinitylake.definitions.arrow_schema import arrow_schema_of, from_arrow
+    from trinitylake.definitions.arrow_types import arrow_schema_of, from_arrow
 
     arrow = arrow_schema_of(schema)
     if arrow is None:
@@ -191,12 +191,12 @@ def from_proto(schema: proto.Schema, primary_key: tuple[str, ...] = (), path: st
 
 def to_iceberg(schema: Schema) -> IcebergSchema:
     """The Iceberg schema of a declared one (§9); ids are assigned afresh unless every column has one."""
-    return iceberg_schema.to_iceberg(schema.columns, schema.primary_key)
+    return iceberg_types.to_iceberg(schema.columns, schema.primary_key)
 
 
 def from_iceberg(schema: IcebergSchema) -> Schema:
     """The declared form of an Iceberg schema: with field ids, documentation and identifier fields."""
-    return Schema(*iceberg_schema.from_iceberg(schema))
+    return Schema(*iceberg_types.from_iceberg(schema))
 
 
 def arrow_schema(schema: Schema) -> Any:

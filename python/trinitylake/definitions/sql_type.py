@@ -1,7 +1,7 @@
 """The grammar of SQL types: `"numeric(10,2)"`, `"array<int>"`, `"row(a int, b map<varchar, double precision>)"`.
 
-It is the union of what Postgres, Trino and Spark users write. Which lengths and precisions there are is not its
-business: `types.parse_type` makes a `Type` of what was read, and `str(type)` is the inverse.
+It accepts what users of Postgres, Trino and Spark write. Lengths and precisions are checked by
+`declared_types.parse_type`, which makes a `Type` of the result; `str(type)` is the inverse.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ What no field of the message can hold is kept in properties of the column.
 from __future__ import annotations
 
 from trinitylake.definitions import trinitylake_pb2 as proto
-from trinitylake.definitions.types import TYPE_KINDS, Column, Type
+from trinitylake.definitions.declared_types import TYPE_KINDS, Column, Type
 from trinitylake.errors import UnsupportedVersion
 
 #: Keys of `Column.properties` in stored schemas that hold what no field of the message does.

@@ -1,4 +1,4 @@
-"""Why staged changes of a table do not hold on newer metadata."""
+"""Errors that say why staged changes of a table conflict with newer metadata."""
 
 from __future__ import annotations
 

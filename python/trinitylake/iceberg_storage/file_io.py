@@ -1,8 +1,8 @@
-"""PyIceberg's file access, carried by the storage of the lakehouse.
+"""PyIceberg's file access (`FileIO`), implemented on the storage of the lakehouse.
 
 Iceberg's metadata holds absolute URIs; the storage of a lakehouse knows paths below its root. `LakehouseFileIO`
-translates, and refuses what lies outside: a table of the lakehouse can neither read nor write beyond the root,
-whatever its properties or manifests say. Tables elsewhere (`external.py`) use PyIceberg's own file access.
+translates, and refuses what lies outside: a table of the lakehouse can neither read nor write beyond the root, whatever
+its properties or manifests say. Tables elsewhere (`external.py`) use PyIceberg's own file access.
 
 Files are immutable: one is written whole, when its stream is closed, and only if nothing is there yet.
 """

@@ -1,4 +1,4 @@
-"""One managed table at the present root: what engines read by themselves, without the roots that it had before.
+"""Rewrites the metadata of one managed table after its lakehouse was moved, so that it names the present root only.
 
 Iceberg's files name each other by absolute URIs. The lakehouse finds files below a former root (format §2), an engine
 that is given a metadata file does not. So everything with a URI in it is written anew: the metadata file, manifest

@@ -1,4 +1,4 @@
-"""Whether all files are there that a managed table consists of: manifest lists, manifests, data and statistics."""
+"""Checks that every file of a managed table exists: manifest lists, manifests, data files and statistics."""
 
 from __future__ import annotations
 

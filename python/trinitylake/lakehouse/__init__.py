@@ -1,8 +1,8 @@
 """The lakehouse: what users hold, its statements, its transactions, its history and its bulk operations.
 
 `Lakehouse`, `ViewAt` and `Transaction` share their methods for reading (`reader.Reader`) and writing
-(`statements.Statements`). Rooms above use these classes, `history` for what happened, `settings` for what can be set,
-and `bulk` for many objects at once. Catalogs and servers, which are built on top, are not known here.
+(`statements.Statements`). Layers above use these classes, `history` for the log, `settings` for what can be set, and
+`bulk` for many objects at once. Nothing here depends on catalogs and servers, which are built on top.
 """
 
 from trinitylake.lakehouse.lakehouse import Lakehouse, create, open

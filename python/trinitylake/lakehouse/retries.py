@@ -1,4 +1,4 @@
-"""Starting again after a lost race: what is done on the latest version, done on a newer one."""
+"""Retries of a statement that lost a race: it starts again on the newest version."""
 
 from __future__ import annotations
 

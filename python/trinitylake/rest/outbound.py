@@ -1,7 +1,7 @@
-"""Calls to others: the catalogs of federated tables, storage outside of the lakehouse, whoever gives credentials.
+"""Calls to other services, with a deadline: catalogs of federated tables, storage outside of the lakehouse, STS.
 
-Such a peer may accept a connection and say nothing. So each call has a deadline, and only so many calls to one peer
-wait at the same time: who comes when they all do is told at once. So a peer delays requests for itself, and no others.
+Such a peer may accept a connection and never answer. So each call has a deadline, and the number of calls that wait for
+one peer is limited: one more is refused at once. A slow peer thus delays the requests that need it, and no others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Secrets are taken out of messages, wherever they come from: libraries put addresses with signatures into theirs.
+"""Removes secrets from messages before they are logged or sent; libraries put signed URLs into theirs.
 
-Messages hold what strangers have typed, so they are read once from left to right, with no more than a word looked back
-at, and only up to `MESSAGE_MAX_LENGTH` characters.
+Messages may hold text that a client chose, so the time that this takes is linear in their length: one pass, which looks
+back by at most one word, over at most `MESSAGE_MAX_LENGTH` characters.
 """
 
 from __future__ import annotations

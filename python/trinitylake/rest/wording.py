@@ -1,4 +1,4 @@
-"""Messages in the words of Iceberg's own library, which its users know and its tests look for."""
+"""Error messages worded as in Iceberg's own library, which its users know and its tests expect."""
 
 from __future__ import annotations
 

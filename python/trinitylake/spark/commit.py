@@ -1,4 +1,4 @@
-"""The one commit of a write: the files that tasks reported, as one lakehouse transaction."""
+"""Commits a write: the files that its tasks reported, in one lakehouse transaction."""
 
 from __future__ import annotations
 

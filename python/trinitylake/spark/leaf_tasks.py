@@ -1,4 +1,4 @@
-"""What executors do with a sorted part: write its leaves, or only check that every object can have a key.
+"""Tasks that write the leaves of the tree for a sorted part, or only check that every object can have a key.
 
 Apart from `registration.py`, so that a Python worker that is started for these tasks imports little.
 """

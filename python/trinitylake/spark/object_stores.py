@@ -1,4 +1,4 @@
-"""What Iceberg's runtime for Spark needs to reach the files of a lakehouse on an object store.
+"""Packages and settings with which Iceberg's runtime for Spark reads a lakehouse on an object store.
 
 That is one more package, the store's clients, and their settings, which are the storage options under Iceberg's names.
 Iceberg finds the client by the scheme of each file. On a disk nothing is needed.

@@ -1,4 +1,4 @@
-"""Rows that position delete files take out of data files (Iceberg's merge-on-read)."""
+"""Applies position delete files to the rows of data files (Iceberg's merge-on-read)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing data files on executors, and telling those that count from those that do not.
+"""Writes data files on executors, and separates those that are committed from leftovers of failed tasks.
 
 Every write has a folder of its own below the table, `data/<write id>`. A task writes whatever rows it gets into new
 files there and reports them; only files whose report reaches the driver's commit become part of the table, so a

@@ -1,4 +1,4 @@
-"""Filters as people write them, and where one that cannot be read goes wrong."""
+"""Parses filters given as text, and reports where one is wrong."""
 
 from __future__ import annotations
 

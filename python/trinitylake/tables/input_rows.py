@@ -1,11 +1,11 @@
-"""Rows on their way into a table: anything Arrow in, exactly the table's columns and types out.
+"""Input rows of a write: accepts anything that Arrow can read, and returns exactly the columns and types of the table.
 
-What is given is taken over once, before the first attempt of a statement (`taken`): a statement that lost a race runs
-again, and an input that is read again may be empty by then, or another. What the attempts read is a `pyarrow.Table`,
-which never changes, or a `Spool`.
+The input is read once, before the first attempt of a statement (`taken`). A statement that lost a race runs again, and
+an iterator would be empty by then, or hold other rows. All attempts read the same copy: a `pyarrow.Table`, which never
+changes, or a `Spool`.
 
-Values are cast to the column's type only where nothing is lost; columns that are missing become null if they may
-be; columns that the table does not have are refused rather than dropped.
+Values are cast to the column's type only where nothing is lost; columns that are missing become null if they may be;
+columns that the table does not have are refused rather than dropped.
 """
 
 from __future__ import annotations

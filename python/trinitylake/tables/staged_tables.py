@@ -1,7 +1,7 @@
-"""The tables that a transaction has opened or made, and what becomes of their files when it ends.
+"""The tables that a transaction has opened or created, and what happens to their files when it ends.
 
-Data files are written as the statements run; metadata and definitions when the transaction commits. Each
-statement is checked against the catalog first, so that a name that is taken costs no file.
+Data files are written as the statements run; metadata and definitions when the transaction commits. Each statement is
+checked against the catalog first, so that a name that is taken costs no file.
 """
 
 from __future__ import annotations

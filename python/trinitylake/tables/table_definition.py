@@ -1,7 +1,7 @@
-"""What a table's definition repeats of its Iceberg metadata, for readers that do not open the metadata (format §6).
+"""The part of Iceberg's metadata that a table definition repeats, for readers that do not open it (format §6).
 
-The format has types that Iceberg has not, such as smallint and varchar(3). A column keeps the type it was declared
-with as long as Iceberg still has the type that it became.
+The format has types that Iceberg has not, such as smallint and varchar(3). A column keeps the type it was declared with
+as long as Iceberg still has the type that it became.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Taking turns: on one machine, transactions that changed the same table commit one after the other.
 
-Without it every commit of one writer makes all the others redo theirs, so that eight writers do the work of thirty.
-It saves work and decides nothing: writers on other machines, and those that miss each other here, still meet in the
-commit itself. So whoever waits goes on without its turn after a while: the other may be asleep, or wait for this one.
+Without it every commit of one writer makes all the others redo theirs, so that eight writers do the work of thirty. It
+saves work and decides nothing: writers on other machines, and those that miss each other here, still meet in the commit
+itself. So a transaction that has waited for a while goes on out of turn: the other one may have stopped, or wait for
+this one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows of an upsert that lack columns of the table: a row that is updated keeps what it has there.
+"""Completes the rows of an upsert that lack columns: an updated row keeps the values it has in them.
 
 PyIceberg compares and replaces whole rows, so they are completed first, from the state that the upsert works on.
 """

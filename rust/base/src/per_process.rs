@@ -1,5 +1,5 @@
-//! State of which a forked child has a copy that is of no use to it: whoever leads, waits or writes in it is a
-//! thread of the parent, and so is whoever holds its locks.
+//! A value of which each process has its own. After `fork` a child must not use a queue, a lock or a counter
+//! of its parent: the threads that hold or serve them do not exist in the child.
 
 use std::sync::OnceLock;
 

@@ -1,7 +1,7 @@
 //! The folder of a managed table's data and metadata files, relative to the root (format §9).
 //!
-//! A table keeps its folder when it is renamed, so the folder says where a table began and not what it is
-//! called: whoever wants to know whose a folder is asks for its tables.
+//! A table keeps its folder when it is renamed. So the folder shows the first name of the table, not its
+//! present one: to find the table that owns a folder, look at the tables.
 
 use crate::path::{SEGMENT_MAX_SIZE_BYTES, cut};
 

@@ -1,8 +1,8 @@
 //! Where a lakehouse lies, and whether that is where it records to lie (format §2).
 //!
-//! Iceberg's metadata holds whole URIs. A lakehouse that was copied or moved is still read, since locations
-//! below a recorded root mean files below the present one; but what is written at a place that is not
-//! recorded, nobody could tell from what the original wrote.
+//! Iceberg's metadata holds whole URIs. A lakehouse that was copied or moved can still be read, since
+//! locations below a recorded root are taken for files below the present one. It must not be written until
+//! the present root is recorded: else nobody could tell files of the copy from files of the original.
 
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::RootUri;

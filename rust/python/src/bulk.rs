@@ -1,5 +1,5 @@
-//! For registration by many processes: each writes some leaves of the tree; and the texts by which objects are
-//! sorted before.
+//! Registration of many objects by many processes: each writes some leaves of the tree. Also the sort keys
+//! by which the objects are ordered before.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,11 +1,11 @@
-//! Creating a file that several writers want to create: the first one wins. What the file means is not known
-//! here.
+//! Creating a file that several writers want to create: the first one wins. This module does not know what
+//! the file means.
 //!
-//! Any answer but "created" leaves it open who won (format §8.2): a reply may be lost, or the client may have
-//! retried and found its own first attempt. So the file is read back. Its bytes hold an id that no other
-//! writer has: equal bytes are ours.
-//! A refusal settles only the request that it answers: as long as an earlier request of the same claim was not
-//! answered, that one may still create the file.
+//! Any answer but "created" leaves open who won (format §8.2): the reply may have been lost, or the client
+//! may have retried and found its own first attempt. So the file is read back. Its content includes an id
+//! that no other writer uses: equal bytes mean that this writer won. A refusal settles only the request that
+//! it answers. As long as an earlier request of the same claim is unanswered, that one may still create the
+//! file.
 
 use bytes::Bytes;
 

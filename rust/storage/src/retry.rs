@@ -1,9 +1,9 @@
-//! What is sent again, how soon and how often: the one policy for all storage calls.
+//! The retry policy of all storage calls: which requests are repeated, how soon and how often.
 //!
-//! Whatever may be repeated is repeated here, so that nobody above asks again in a loop of his own. Creations
-//! are sent once: only those who know what is in the file can tell a second attempt from a lost race, namely
+//! All retries are made here, so no caller needs a loop of its own. Creations are sent once: only a caller
+//! that knows the content of the file can tell a second attempt from a lost race, namely
 //! [`claim`](crate::claim) for files that many want to create, and [`Storage::put_unique`] for the rest.
-//! Both pause as this policy says.
+//! Both take their pauses from this policy.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,13 +1,13 @@
-"""The one room that reaches into PyIceberg: what extends its private parts, and lends its private functions.
+"""The only package that uses private parts of PyIceberg: subclasses of its classes, and access to its functions.
 
 `transaction` is its table and transaction without deep copies, `append` and `rewrite` produce snapshots that can be
 redone on another parent, `manifest` reads and writes manifests with prepared schemas, `metadata_updates` applies
-updates one by one, `catalog` answers the hooks of its catalogs, `functions` lends single functions, and `rows_read`
-records what a statement looked for.
+updates one by one, `catalog` implements the private methods that PyIceberg calls on catalogs, `functions` gives single
+functions public names, and `rows_read` records the predicates of a statement.
 
-A new minor version of PyIceberg is tried by holding it against this list. `tests/test_pyiceberg_private_parts.py`
-checks that each name is there with the parameters that are expected, and that nothing else of PyIceberg that is
-private is used in the package. "Overridden" means that PyIceberg calls ours.
+To try a new minor version of PyIceberg, compare it with this list. `tests/test_pyiceberg_private_parts.py` checks that
+each name is there with the parameters that are expected, and that nothing else of PyIceberg that is private is used in
+the package. "Overridden" means that PyIceberg calls ours.
 
     file              what it relies on, below `pyiceberg.`                                  how
     append            table.update.snapshot:_FastAppendFiles                                 extended

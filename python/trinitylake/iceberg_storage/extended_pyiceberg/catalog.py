@@ -27,7 +27,7 @@ class KeepsOldMetadata:
 
 
 class ExtendedCatalog(KeepsOldMetadata, MetastoreCatalog, ABC):
-    """A catalog whose commits are somebody else's business, and whose old metadata files stay."""
+    """A catalog that leaves commits to its subclass, and never deletes old metadata files."""
 
     @abstractmethod
     def stage_table(

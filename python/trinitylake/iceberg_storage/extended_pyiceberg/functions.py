@@ -1,4 +1,4 @@
-"""Private functions of PyIceberg under public names: what it can do and does not offer."""
+"""Private functions of PyIceberg that the package needs, under public names."""
 
 from __future__ import annotations
 

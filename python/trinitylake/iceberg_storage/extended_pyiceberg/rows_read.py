@@ -1,4 +1,4 @@
-"""What the result of a statement rests on: the rows that it looked for.
+"""The predicates that a statement selected rows by, on which its result depends.
 
 Iceberg keeps the files that a statement removed and added, and not the filter that it chose them by. Whether the
 statement would have done the same after somebody else's commit is decided by the filter, so a staged table remembers

@@ -1,7 +1,7 @@
-"""PyIceberg's table and transaction, made for staging: no deep copies, appends that can be redone.
+"""PyIceberg's table and transaction, extended for staging: no deep copies, and appends that can be redone.
 
-A `StagedIcebergTable` behaves like any PyIceberg table. Each of its transactions works on a frozen view of the
-table, so two threads that write at once meet in `commit_table`, where the later one is redone, and not before.
+A `StagedIcebergTable` behaves like any PyIceberg table. Each of its transactions works on a frozen view of the table,
+so two threads that write at once meet in `commit_table`, where the later one is redone, and not before.
 """
 
 from __future__ import annotations

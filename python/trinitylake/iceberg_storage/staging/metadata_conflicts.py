@@ -1,4 +1,4 @@
-"""Whether a staged update holds on newer metadata: nobody else may have changed what it changes."""
+"""Conflict check of metadata updates: a staged update is valid if no other commit changed the same thing."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Redoing staged changes on metadata that somebody else committed meanwhile.
+"""Applies staged changes again, to metadata that another transaction committed meanwhile.
 
-Iceberg's own requirements decide. An append needs no more than its branch: it is redone with the same data files,
-new manifest and manifest list, on the newer head. What looked for rows before it changed them (overwrite, delete,
-upsert), and what replaces files (a compaction), is redone in the same way if nothing that others committed to the
-branch concerns those rows and files (`row_conflicts.py`). Changes of schema, spec, sort order, references and
-properties hold if nobody changed the same thing (`metadata_conflicts.py`).
+Iceberg's own requirements decide. An append needs no more than its branch: it is redone with the same data files, new
+manifest and manifest list, on the newer head. What looked for rows before it changed them (overwrite, delete, upsert),
+and what replaces files (a compaction), is redone in the same way if nothing that others committed to the branch
+concerns those rows and files (`row_conflicts.py`). Changes of schema, spec, sort order, references and properties hold
+if nobody changed the same thing (`metadata_conflicts.py`).
 
 The order of the staged changes is kept; if one of them does not hold, none is redone.
 """

@@ -1,9 +1,10 @@
-"""Whether a staged change holds on the rows that others committed to its branch since.
+"""Conflict check of rows: whether a staged change is still valid after what others committed to its branch.
 
-The rules are those of Iceberg's own validations. A statement holds if no rows that it looked for came or went; under
-the isolation level `snapshot` of the table (`write.delete.isolation-level`, `write.update.isolation-level`), rows may
-have come. The files it removed must still be there, and no rows may have been deleted from them. A snapshot that
-replaces files without changing rows, such as a compaction, takes away nothing but its files.
+The rules are those of Iceberg's own validations. A statement is valid if no rows that match its predicate were added or
+removed; under the isolation level `snapshot` of the table (`write.delete.isolation-level`,
+`write.update.isolation-level`), rows may have come. The files it removed must still be there, and no rows may have been
+deleted from them. A snapshot that replaces files without changing rows, such as a compaction, takes away nothing but
+its files.
 
 A file may hold matching rows unless its partition or its column bounds exclude it. What is not known counts as a
 conflict.

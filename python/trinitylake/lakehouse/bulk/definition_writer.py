@@ -1,4 +1,4 @@
-"""Definition files for many objects, written by whoever has the rows: this machine, or an executor."""
+"""Writes definition files for many objects, on this machine or on an executor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access to data files, for clients that have no credentials for the store: temporary ones, or signed requests.
+"""Access to data files for clients without credentials for the store: temporary credentials, or signed requests.
 
 Both are off unless the operator asks for them (`S3Access`), and end at the location of the table. A role on a table
 opens that location only if the lakehouse has chosen it for that name; one that a client has chosen may lie around other

@@ -1,4 +1,4 @@
-"""The S3 store of a lakehouse, as the server helps clients to it: where it is, and with which credentials.
+"""The S3 bucket of a lakehouse and the credentials for it, for the server to give clients access to files.
 
 The lakehouse itself reads and writes through its own storage. This module is for what that does not do: asking for
 temporary credentials, and signing requests that others send. It takes the same storage options, and looks into the

@@ -1,8 +1,8 @@
-"""Requests to S3 that a client builds and the server signs, so that the client needs no credentials at all.
+"""Signs requests to S3 that a client has built, so that the client needs no credentials.
 
-A signature is made only for what is understood completely: an object below the location of the table, or a list of
-such objects; a method, a query and headers that do nothing but read or write one. Everything else is refused, whatever
-it may mean. Writing only creates: a condition that nothing is there yet is part of what is signed.
+A signature is made only for what is understood completely: an object below the location of the table, or a list of such
+objects; a method, a query and headers that do nothing but read or write one. Everything else is refused, whatever it
+may mean. Writing only creates: a condition that nothing is there yet is part of what is signed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The application: the way of a request to its handler and back.
+"""The ASGI application: reads a request, calls its handler on a thread, and sends the response.
 
 Paths are matched as they were sent, with their escapes, so that a name with `/` in it stays one segment. Handlers are
 plain functions that block; they run on threads of which there are at most `MAX_THREADS`.

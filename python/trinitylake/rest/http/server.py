@@ -1,4 +1,4 @@
-"""The server: a socket, a thread or the foreground, and an end that finishes what has begun."""
+"""The server process: it listens, answers from a thread or in the foreground, and shuts down gracefully."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much the bodies of requests may weigh, as they are sent and as what they become.
+"""Limits on request bodies: their size as sent, and the memory that they take once parsed.
 
 A body of JSON becomes objects of many times its size: `[{},{},…]` thirty times. So what counts is the number of values,
 found without making any of them, and how many bytes of large bodies are at work at the same time.

@@ -1,7 +1,8 @@
 """Pagination: lists are sorted, and a token is the last name of the page before it.
 
-So a page costs no memory between requests, and a name is neither shown twice nor left out because others came or went.
-Of tables and views only those of the page are read, save in an open transaction, which sees its own writes as well.
+So the server keeps nothing between two pages, and names that are added or removed meanwhile neither repeat nor hide
+one. Of tables and views only those of the page are read, save in an open transaction, which sees its own writes as
+well.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables that live elsewhere: to reach them means to wait for somebody else (`outbound.py`)."""
+"""External and federated tables: requests for them wait for another service, within limits (`outbound.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers to a request that was answered before, from the version that it committed (`idempotency.py`)."""
+"""Answers to repeated requests, read from the version that the first one committed (`idempotency.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit log: who has changed what, or was refused it."""
+"""The audit log: which principal changed what, or was refused a change."""
 
 from __future__ import annotations
 

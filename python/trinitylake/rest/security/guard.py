@@ -1,4 +1,4 @@
-"""A guard before every route, whatever the route is: it finds out who asks, or ends the request.
+"""Authentication before every route: finds out which principal sent a request, or ends it.
 
 A request without the right token ends here, before its path is looked at. Without tokens, which only the loopback
 interface permits, a request must come from a program and not from a page in a browser: browsers send `Origin`, and the

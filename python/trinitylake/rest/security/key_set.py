@@ -2,8 +2,8 @@
 
 Keys that were fetched stay good while their issuer cannot be reached. They are fetched again when they are old, so that
 a key that was withdrawn ends, and when a token names one that is not there, so that a new one is found: but not more
-often than `MIN_SECONDS_BETWEEN_FETCHES`, because anybody can send such tokens. Whoever names a key that is known does
-not wait for any of this. PyJWT's own client does neither, and follows redirects to wherever they lead.
+often than `MIN_SECONDS_BETWEEN_FETCHES`, because anybody can send such tokens. A token that names a known key waits for
+none of this. PyJWT's own client does neither, and follows redirects to wherever they lead.
 """
 
 from __future__ import annotations

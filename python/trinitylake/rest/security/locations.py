@@ -1,17 +1,17 @@
-"""The gate for locations: every location that a request names passes here before anything is read or written there.
+"""Rules for locations in requests: each one is checked here before anything is read or written there.
 
-A location is a URI of a file or folder. Whoever follows it later trusts it: the server when it plans a scan, writes a
-metadata file or redoes an append, a client with credentials for the folder of a table, an operator who compacts it. So
-for everybody:
+A location is the URI of a file or folder. It is used later without another check: by the server, when it plans a scan,
+writes a metadata file or redoes an append; by a client with credentials for the folder of a table; by an operator who
+compacts it. So for every principal:
 
 - it lies below the root, in no folder of the lakehouse itself (those that begin with `_`);
 - what an existing table or view names lies in its own folder, which does not change.
 
-A role on a name opens the folder that the lakehouse chooses for that name and id (format §9). Another folder may lie
-around files of others, so to choose one, and to name files outside of it, takes a reader of everything.
+A role on a name gives access to the folder that the lakehouse chooses for that name and id (format §9). Another folder
+may contain files of other tables, so only a reader of everything may choose one, or name files outside of it.
 
-Updates are known one by one: one that this module does not know is refused, so that a new kind of Iceberg's cannot
-bring a location past it.
+Kinds of updates are listed one by one, and an unknown one is refused, so that a kind that Iceberg adds later cannot
+bring in a location unchecked.
 """
 
 from __future__ import annotations

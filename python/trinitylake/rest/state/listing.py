@@ -1,4 +1,4 @@
-"""Names of one namespace from a name on, in the order of keys, so that a page of a list costs no more than it shows."""
+"""Lists the names in a namespace from a given name on, in key order, reading no more than one page needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of plans that are still to be asked for."""
+"""Parts of scan plans that clients have not fetched yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalog behind the routes: PyIceberg's methods, with commits whose outcome a client can be told."""
+"""The catalog that handlers use: PyIceberg's methods, with commits that report their outcome for the client."""
 
 from __future__ import annotations
 

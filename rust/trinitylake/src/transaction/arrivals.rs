@@ -1,4 +1,5 @@
-//! Transactions that write their files and come to the commit queue next: is it worth waiting for them?
+//! Transactions that are about to join the commit queue: they have announced themselves and still write
+//! their files. Decides whether the leader of a group waits for them.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::admission::Submission;
 use super::changes::Write;
 use super::footprint::Requirement;
 use super::group_commit::Verdict;
 use super::life::{Failure, Proof};
 use super::next_root::write_files;
-use super::submission::Submission;
 use super::{Clash, Clashes, Transaction};
 use crate::config::Coordination;
 use crate::environment::Environment;

@@ -1,8 +1,9 @@
-//! Does a transaction still hold on a newer version? Footprints are intersected, version by version.
+//! Conflict detection: whether a transaction is still valid on a newer version. Its footprint is intersected
+//! with what each version since its base has written.
 //!
-//! There is no table of operations against operations: what two sides touched decides. A clash on a
-//! table alone is not final, since Iceberg may be able to apply both changes. Neither is a change of what was
-//! watched, since who looks again may come to the same result.
+//! There is no table of operations against operations: the keys that two transactions touched decide. A
+//! conflict on a table alone is not final, since Iceberg may be able to apply both changes. Neither is a
+//! change of what was watched (`watch`), since the check may give the same result on the newer version.
 
 use std::sync::Arc;
 

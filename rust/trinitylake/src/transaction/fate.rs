@@ -1,4 +1,4 @@
-//! What became of a transaction, as its record and the log tell.
+//! The outcome of a transaction, from its record and from the log.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! What a transaction touched, as far as another one could disturb it (format §8).
+//! The footprint of a transaction: what it read, wrote and requires, as keys and ranges (format §8).
 //!
-//! Reads matter under SERIALIZABLE alone. Requirements keep the lakehouse whole and matter always, and so
-//! does what was watched (`watch`).
+//! Reads count under SERIALIZABLE only. Requirements keep the lakehouse consistent and always count; so does
+//! what was watched (`watch`).
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};

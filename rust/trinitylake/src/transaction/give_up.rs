@@ -1,16 +1,18 @@
-//! Giving a transaction up. Where another party may still commit it, that is itself a commit: it writes the
-//! record of the id as "rolled back" (format §8), and every root or intent with the id that comes later fails
-//! its requirement that there is no record.
+//! Rollback of a transaction. If another process may still commit it, the rollback is itself a commit: it
+//! writes the record of the id as "rolled back" (format §8). Every later root or queued intent with the id
+//! requires that there is no record, and so fails.
 //!
-//! What is in flight is stopped like this:
-//! - a root that was sent and not answered, by the slot: the record is in a version above it, so another root
-//!   has the slot, and all versions up to there were looked at;
-//! - an intent in the queue, whoever resumed a saved transaction, and whoever uses the same id again, by the
-//!   record;
-//! - a transaction that waits or is taken along in the queue of this handle, by [`Submission::gives_up`].
+//! Whatever could still commit the transaction is stopped as follows:
+//! - a root that was sent and not answered, by its slot: the record is in a version above it, so another
+//!   root has the slot, and all versions up to there were examined;
+//! - an intent in the queue, a process that resumed the saved transaction, or another user of the same id,
+//!   by the record;
+//! - a transaction that waits in the queue of this handle, or was taken into a group, by
+//!   [`Submission::gives_up`].
 
 use std::sync::Arc;
 
+use super::admission::Submission;
 use super::changes::NewValue;
 use super::commit::VERSIONS_AT_ONCE;
 use super::distributed::newest_sequence;
@@ -19,7 +21,6 @@ use super::footprint::{Footprint, Requirement};
 use super::group_commit::Verdict;
 use super::life::{Failure, Files, GivingUp, already_committed};
 use super::records::{Record, recorded};
-use super::submission::Submission;
 use super::{Changes, CommitLimits, Coordination, Isolation, Transaction};
 use crate::definition::proto::DistributedTransactionState;
 use crate::error::{Error, Result};

@@ -1,22 +1,23 @@
 //! Group commit: transactions of one handle that wait at the same time share one root version.
 //!
-//! There is no thread for it. A transaction that finds nobody committing leads: it takes everyone who
-//! waits, in order of arrival, holds each against those before it, and creates one root for all of them.
-//! Who arrives meanwhile waits, and one of them leads next, so a lone commit pays nothing and a crowd pays
-//! one root for all. Those who still write their files are announced: a leader waits for them if less
-//! waiting comes of it in sum than if they missed this root by a hair.
+//! There is no thread for it. A transaction that finds nobody committing becomes the leader: it takes all
+//! that wait, in order of arrival, admits those that do not conflict with earlier ones, and creates one root
+//! for all of them. One of those that arrive meanwhile leads the next group. So a lone commit pays nothing,
+//! and a crowd pays for one root. Transactions that still write their files are announced: the leader waits
+//! for them if that makes the sum of all waiting times smaller (`arrivals`).
 //!
 //! Invariants:
-//! - A group only ever holds transactions whose footprints miss everything that was written since they
-//!   were validated, by other versions and by those before them in the group. Who is touched is sent back
-//!   to look for himself ([`Verdict::Again`]): here nothing decides who lost.
-//! - Leadership passes on as soon as the root is created. Whether it was created above the expiry boundary
-//!   is asked while the next group is on its way; an answer is given only after that.
-//! - A leader that is cancelled leaves its group without an answer: each is in doubt about the next version,
+//! - A group holds only transactions whose footprints are disjoint from everything that was written since
+//!   they were validated, by other versions and by earlier members of the group. One that is not is sent
+//!   back to validate itself again ([`Verdict::Again`]): no conflict is decided here.
+//! - Leadership passes on as soon as the root is created. Whether the root is above the expiry boundary is
+//!   checked while the next group is on its way; answers are given only after that check.
+//! - If a leader is cancelled, its group gets no answer: each member is in doubt about the next version,
 //!   begins again, and finds its id in the root if it was created after all.
-//! - Whoever waits does so as long as its own limit allows. If it gives up while it waits, nobody takes it
-//!   along; if it was taken along already, it is in doubt.
-//! - The queue belongs to a process. A forked child begins with an empty one: nobody in it leads or waits.
+//! - A member waits as long as its own limit allows. If it gives up while it waits, no group takes it; if a
+//!   group has taken it already, it is in doubt.
+//! - The queue belongs to a process. A forked child begins with an empty one: no leader or member runs in
+//!   it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,11 +26,11 @@ use std::time::Duration;
 use futures::channel::oneshot;
 use futures::future::{Either, join, select};
 
+use super::admission::{Submission, admit};
 use super::arrivals::{Arrival, Arrivals};
-use super::intents::{self, Turn};
+use super::commit_queue::{self, Turn};
 use super::life::Failure;
 use super::next_root::{Claimed, claim_for};
-use super::submission::{Submission, admit};
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::version::Version;
@@ -205,7 +206,7 @@ impl CommitQueue {
         let max_size_bytes = self.tip(lakehouse).config.node_max_size_bytes / 2;
         let (mut group, replies) = self.gather(own, max_size_bytes);
         let members = group.len();
-        let queue = match intents::line_up(lakehouse, &group, deadline_millis).await {
+        let queue = match commit_queue::line_up(lakehouse, &group, deadline_millis).await {
             Turn::Lead(queue) => queue,
             Turn::Passed => {
                 drop(leadership);
@@ -226,7 +227,7 @@ impl CommitQueue {
 
         let usual_size_bytes = self.usual_size_bytes(&group);
         let claim = claim_for(lakehouse, &previous, &group, usual_size_bytes, deadline_millis);
-        let (claimed, others_wait) = join(claim, intents::are_others_waiting(lakehouse, &group)).await;
+        let (claimed, others_wait) = join(claim, commit_queue::are_others_waiting(lakehouse, &group)).await;
         let verdict = match claimed {
             Ok(Claimed::Root(created)) => {
                 {

@@ -4,21 +4,21 @@
 //! decided in `conflict`. Definition files are staged in memory until then. What its owner knows of it at
 //! any time, and which steps that allows, is in `life`.
 
+mod admission;
 mod arrivals;
 mod changes;
 mod commit;
+mod commit_queue;
 pub mod conflict;
 pub mod distributed;
 pub mod fate;
 pub mod footprint;
 mod give_up;
 pub(crate) mod group_commit;
-mod intents;
 pub(crate) mod life;
 mod next_root;
 mod objects;
 pub mod records;
-mod submission;
 mod watch;
 
 use std::collections::BTreeMap;

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use futures::future::try_join;
 use futures::{StreamExt, TryStreamExt, stream};
 
+use super::admission::Submission;
 use super::life::Failure;
-use super::submission::Submission;
 use crate::error::Result;
 use crate::lakehouse::{Created, Lakehouse, Slot};
 use crate::node::draft::Draft;

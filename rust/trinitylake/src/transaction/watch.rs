@@ -1,9 +1,9 @@
-//! Watched reads: what a decision rests on that no write shows, such as a condition that was checked.
+//! Watched reads: reads that a decision depends on, such as those of a check, although no write shows it.
 //!
-//! Between [`Transaction::watch_anew`] and [`Transaction::end_watch`] all that is read is watched: objects,
-//! absent ones and listings. If another transaction changes any of it, the commit does not take place, under
-//! either isolation level, but tells what changed. Whoever decided may then look again, at the newest
-//! version, and commit once more.
+//! Everything read between [`Transaction::watch_anew`] and [`Transaction::end_watch`] is watched: objects,
+//! absent ones and listings. If another transaction changes any of it, the commit stops, under either
+//! isolation level, and reports what changed. The caller may then decide again, on the newest version, and
+//! commit once more.
 
 use super::Transaction;
 use crate::error::Result;

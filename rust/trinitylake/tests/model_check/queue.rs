@@ -1,4 +1,4 @@
-//! A model of the commit queue (`transaction/intents.rs`): intents that anybody may carry into a root.
+//! A model of the commit queue (`transaction/commit_queue.rs`): intents that anybody may carry into a root.
 //!
 //! Each writer has one transaction, which appends to a key and may watch another one. It races for the next
 //! root, alone or with the intents that it has found, or leaves an intent of its own and waits. Requests
@@ -202,7 +202,7 @@ impl Queue {
         written & (1 << work.key) != 0 || watched.is_some_and(|key| written & (1 << key) != 0)
     }
 
-    /// `submission::admit`: in order, each held against what was written since it was validated and against
+    /// `admission::admit`: in order, each held against what was written since it was validated and against
     /// those before it.
     fn admit(&self, state: &State, previous: u8, group: Vec<Intent>) -> Vec<Intent> {
         let mut admitted: Vec<Intent> = Vec::new();

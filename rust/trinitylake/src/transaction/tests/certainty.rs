@@ -15,7 +15,7 @@ use crate::lakehouse::{Lakehouse, Slot};
 use crate::path::root_path;
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Operation, Trigger, Verb};
-use crate::transaction::intents::{Turn, line_up};
+use crate::transaction::commit_queue::{Turn, line_up};
 use crate::transaction::life::Failure;
 use crate::transaction::{
     CommitLimits, Coordination, Files, Isolation, Outcome, Transaction, TransactionOptions,

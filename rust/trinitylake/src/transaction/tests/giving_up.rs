@@ -14,9 +14,9 @@ use crate::path::{root_path, root_version};
 use crate::storage::Storage;
 use crate::storage::counting::CountingStorage;
 use crate::storage::faulty::{Action, FaultyStorage, Operation, Verb};
+use crate::transaction::commit_queue::{Turn, line_up};
 use crate::transaction::distributed::saved;
 use crate::transaction::fate::{Fate, fate};
-use crate::transaction::intents::{Turn, line_up};
 use crate::transaction::{
     CommitLimits, Coordination, Files, Isolation, Outcome, Proof, Transaction, TransactionOptions,
 };
@@ -254,7 +254,7 @@ async fn no_root_holds_a_transaction_and_its_rollback() {
     let latest = lakehouse.latest().await.unwrap();
     let (rollback, own) = (transaction.giving_up_submission(&latest), transaction.submission());
     let admitted =
-        async |group: &[_]| crate::transaction::submission::admit(&lakehouse, &latest, group).await.unwrap();
+        async |group: &[_]| crate::transaction::admission::admit(&lakehouse, &latest, group).await.unwrap();
     assert_eq!(admitted(&[own.clone(), rollback.clone()]).await, [true, false]);
     assert_eq!(admitted(&[rollback, own]).await, [true, false]);
 }

@@ -14,8 +14,8 @@ use crate::lakehouse::Lakehouse;
 use crate::path::INTENT_PREFIX;
 use crate::storage::Storage;
 use crate::storage::latency::{Latency, LatencyStorage};
-use crate::transaction::intents::{Turn, line_up};
-use crate::transaction::submission::Submission;
+use crate::transaction::admission::Submission;
+use crate::transaction::commit_queue::{Turn, line_up};
 use crate::transaction::{CommitLimits, Coordination, Isolation, Outcome, Transaction};
 
 fn in_queue() -> CommitLimits {

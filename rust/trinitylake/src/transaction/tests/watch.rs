@@ -13,7 +13,7 @@ use crate::key::ObjectKind::{self, Namespace, Table, View};
 use crate::lakehouse::Lakehouse;
 use crate::storage::latency::{Latency, LatencyStorage};
 use crate::transaction::Isolation::{self, Serializable, Snapshot};
-use crate::transaction::intents::{Turn, line_up};
+use crate::transaction::commit_queue::{Turn, line_up};
 use crate::transaction::{Clashes, CommitLimits, Coordination, Outcome, Transaction, TransactionOptions};
 
 /// Namespace `a` with table `x` and view `v`.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trinitylake.definitions.types import Column, Type
+from trinitylake.definitions.declared_types import Column, Type
 from trinitylake.errors import InvalidArgument
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Columns from Arrow schemas (format §9), for tables that are created from data.
 
-Wider than PyIceberg's own inference, never lossy: unsigned integers take the next wider signed type, nanoseconds
-become microseconds (Iceberg v2 has no finer time), time zones become UTC instants, dictionaries become their values.
+Wider than PyIceberg's own inference, never lossy: unsigned integers take the next wider signed type, nanoseconds become
+microseconds (Iceberg v2 has no finer time), time zones become UTC instants, dictionaries become their values.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from trinitylake.definitions.types import MAX_DECIMAL_PRECISION, Column, Type
+from trinitylake.definitions.declared_types import MAX_DECIMAL_PRECISION, Column, Type
 from trinitylake.errors import InvalidArgument
 
 _DOC = b"doc"

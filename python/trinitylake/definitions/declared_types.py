@@ -4,9 +4,9 @@
     Column("tags", list_of("varchar"))
     Column("price", "numeric(10,2)", doc="in euros")
 
-A type is written in SQL (`"varchar(20)"`, `"array<int>"`, `"row(a int, b varchar)"`; `sql_type.py` reads it) or
-built with `list_of`, `map_of` and `struct_of`. These classes are plain immutable values; `schema.py` has what is made
-of them.
+A type is written in SQL (`"varchar(20)"`, `"array<int>"`, `"row(a int, b varchar)"`; `sql_type.py` reads it) or built
+with `list_of`, `map_of` and `struct_of`. These classes are plain immutable values; `schema.py` has what is made of
+them.
 """
 
 from __future__ import annotations

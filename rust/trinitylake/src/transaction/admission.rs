@@ -1,4 +1,5 @@
-//! What a root needs to know of a transaction, and which transactions one root can hold.
+//! A transaction as the commit queue sees it: what a root needs to know of it, and which transactions fit
+//! into one root.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -30,7 +31,7 @@ pub(super) struct Submission {
     pub coordination: Coordination,
     /// How many roots it has tried to be in.
     pub attempt: u32,
-    /// It waits in the queue across processes (`intents`), for a version up to this one.
+    /// It waits in the queue across processes (`commit_queue`), for a version up to this one.
     pub last_version: Option<u64>,
     /// The id of the transaction that this one gives up: the two are never both committed.
     pub gives_up: Option<String>,

@@ -1,17 +1,18 @@
-//! The queue across processes: who has lost a race lines up, and one of those who wait puts all of them
-//! into one root (format §8).
+//! The commit queue across processes: transactions that lost a race queue up, and one of the waiting
+//! processes puts all of them into one root (format §8).
 //!
 //! An intent is a file below `_queue/` with what a root needs to know of a group of transactions, whose
-//! definitions are written by then. Nobody is appointed to lead and nobody holds a lock: the owner of the
-//! oldest intent leads, and who has waited in vain for the root of another goes ahead by himself. Creating
-//! the root decides, as always; two leaders cost requests and nothing else, and a leader that dies leaves
-//! intents for the next one to find.
+//! definitions are written by then. There is no elected leader and no lock: the owner of the oldest intent
+//! leads, and an owner that has waited in vain for the root of another goes ahead alone. Creating the root
+//! decides, as always. Two leaders cost requests and nothing else, and a leader that dies leaves intents for
+//! the next one to find.
 //!
 //! Invariants:
-//! - No transaction is in two roots. It writes some key, so it is touched by the version that it is in, and
-//!   nobody admits it to a later one. The same keeps out an intent whose owner has met a conflict.
-//! - Who gives up knows when he is safe: nobody puts an intent into a version after its last one. Until
-//!   then the outcome is unknown.
+//! - No transaction is in two roots. It writes at least one key, so it conflicts with the version that
+//!   contains it, and no later version admits it. For the same reason an intent whose owner has met a
+//!   conflict is not admitted.
+//! - An owner that gives up knows when that is safe: no intent is put into a version after its last one.
+//!   Until then the outcome is unknown.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,8 +23,8 @@ use futures::future::join_all;
 use prost::Message as _;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::admission::Submission;
 use super::footprint::Footprint;
-use super::submission::Submission;
 use super::{Coordination, Isolation};
 use crate::definition::proto::{self, CommitIntent, IntendedTransaction};
 use crate::error::{Error, Result};
