@@ -14,7 +14,6 @@ use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::Error;
 use trinitylake::expiry;
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
-use trinitylake::lakehouse::time_travel;
 use trinitylake::transaction::distributed;
 use trinitylake::transaction::fate::{Fate, fate};
 use trinitylake::transaction::{Isolation, Transaction as CoreTransaction, TransactionOptions};
@@ -86,7 +85,7 @@ impl Lakehouse {
     }
 
     fn version_at(&self, py: Python<'_>, timestamp_millis: u64) -> PyResult<Version> {
-        Ok(Version { inner: run(py, time_travel::version_at(&self.inner, timestamp_millis))? })
+        Ok(Version { inner: run(py, self.inner.version_at(timestamp_millis))? })
     }
 
     #[pyo3(signature = (limit=None, before=None))]

@@ -12,12 +12,12 @@ use pyo3::types::PyBytes;
 use pyo3_arrow::{PyArray, PyRecordBatchReader};
 use trinitylake::error::Error;
 use trinitylake::key::{KeyRange, NameSizes, ObjectKind};
-use trinitylake::lakehouse::Past;
 use trinitylake::path::root_version;
 use trinitylake::tree::diff::Difference;
 use trinitylake::tree::scan::{Scan, ScanBatch};
 use trinitylake::tree::search::get_many;
 use trinitylake::version::Version as CoreVersion;
+use trinitylake::version::history::Past;
 use trinitylake::version::metadata::CommittedTransaction;
 
 use crate::arrow;

@@ -117,8 +117,8 @@ async fn publish(
         began_at_version: base.number,
         properties: [(OPERATION_PROPERTY.to_string(), OPERATION_REGISTER.to_string())].into(),
     };
-    let metadata = lakehouse.next_metadata(base, vec![transaction]);
-    lakehouse.publish_alone(base, metadata, root, "the registration").await
+    let metadata = lakehouse.publisher().next_metadata(base, vec![transaction]);
+    lakehouse.publisher().publish_alone(base, metadata, root, "the registration").await
 }
 
 /// The objects in key order, each key once and in the form of this lakehouse.

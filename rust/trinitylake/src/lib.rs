@@ -3,14 +3,16 @@
 //!
 //! Layers are crates, each knowing only those before it: `base` (errors, root URIs, environment), `storage`
 //! (files, and claiming one), `format` (names, keys, definitions, one node), `tree` (many nodes), `version` (roots
-//! over time). This crate is the top: a handle on a lakehouse, transactions, registration of many objects
-//! at once, and expiry. It shows the modules of the others under their own names.
+//! over time: finding, reading and publishing them). This crate is the top: transactions, with the handle that they
+//! share, and above them rollback, registration of many objects at once, and expiry. It shows the modules of the
+//! others under their own names.
 
 pub mod bulk_registration;
 pub mod expiry;
-pub mod lakehouse;
+mod rollback;
 pub mod transaction;
 
+pub use transaction::lakehouse;
 pub use trinitylake_base::{environment, error, root_uri};
 pub use trinitylake_format::{
     batch, config, definition, key, managed_table_folder, node, path, placement, sort_text,
@@ -22,3 +24,5 @@ pub use trinitylake_version as version;
 
 #[cfg(test)]
 mod fixture;
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
-//! Versions of the lakehouse: what a root says besides its tree, which version is the latest, and which have
-//! expired.
+//! Versions of the lakehouse: what a root says besides its tree, which version is the latest, which have
+//! expired, and how the next one is published. Nothing here knows what a transaction is, but as the log has it.
+//!
+//! One handle has one [`versions::Versions`], which finds and reads them, and one [`publisher::Publisher`].
 //!
 //! Version v is the root file with v's name. Versions are contiguous from the expiry boundary to the
 //! latest; a version that exists never changes.
@@ -7,7 +9,12 @@
 pub mod boundary;
 pub mod discovery;
 pub mod hint;
+pub mod history;
 pub mod metadata;
+mod opening;
+pub mod publisher;
+mod recent;
+pub mod versions;
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};

@@ -24,13 +24,14 @@ use crate::definition::LakehouseDefinition;
 use crate::definition::proto::{self, DistributedTransactionDef, DistributedTransactionState as SavedState};
 use crate::error::{Error, Result};
 use crate::key::check_transaction_id;
-use crate::lakehouse::{DOUBT_MILLIS, Lakehouse};
+use crate::lakehouse::Lakehouse;
 use crate::node::CREATED_AT_MILLIS;
 use crate::node::codec::encode;
 use crate::node::draft::Draft;
 use crate::path::{TRANSACTION_PREFIX, node_path, root_version, transaction_file, transaction_path};
 use crate::version::Version;
 use crate::version::metadata::CommittedTransaction;
+use crate::version::publisher::DOUBT_MILLIS;
 
 /// A transaction that waits to be resumed.
 #[derive(Clone, Debug, PartialEq, Eq)]

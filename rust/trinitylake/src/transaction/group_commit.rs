@@ -241,7 +241,8 @@ impl CommitQueue {
                 drop(leadership);
                 let committed = created.version.metadata.clone();
                 queue.leave(lakehouse, created.version.number, |id| committed.commits(id)).await;
-                let confirmed = lakehouse.confirm(created).await.map(Verdict::Committed);
+                let confirmed = lakehouse.publisher().confirm(created).await;
+                let confirmed = confirmed.map(Verdict::Committed).map_err(Failure::from);
                 if confirmed.is_err() {
                     self.state().tip = None;
                 }

@@ -26,6 +26,7 @@
 use super::Clashes;
 use super::conflict::Clash;
 use crate::error::{Error, Result};
+use crate::version::publisher::Unpublished;
 
 /// Why a transaction is certainly not committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,15 +65,21 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    pub(crate) fn into_error(self) -> Error {
-        match self {
-            Failure::Certain(_, error) | Failure::InDoubt { error, .. } => error,
-        }
-    }
-
     /// For what failed before anything was sent that could commit.
     pub(crate) fn before_sending(error: Error) -> Failure {
         Failure::Certain(Proof::NothingSent, error)
+    }
+}
+
+impl From<Unpublished> for Failure {
+    fn from(unpublished: Unpublished) -> Failure {
+        match unpublished {
+            Unpublished::NotSent(error) => Failure::before_sending(error),
+            Unpublished::Refused(error) => Failure::Certain(Proof::Refused, error),
+            Unpublished::SlotTaken(error) => Failure::Certain(Proof::SlotsTaken, error),
+            Unpublished::Void(error) => Failure::Certain(Proof::VoidSlot, error),
+            Unpublished::InDoubt { error, version } => Failure::InDoubt { error, version },
+        }
     }
 }
 

@@ -15,6 +15,7 @@ pub mod fate;
 pub mod footprint;
 mod give_up;
 pub(crate) mod group_commit;
+pub mod lakehouse;
 pub(crate) mod life;
 mod next_root;
 mod objects;

@@ -11,12 +11,13 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::admission::Submission;
 use super::life::Failure;
 use crate::error::Result;
-use crate::lakehouse::{Created, Lakehouse, Slot};
+use crate::lakehouse::Lakehouse;
 use crate::node::draft::Draft;
 use crate::storage::Storage;
 use crate::tree::advance::advance;
 use crate::tree::node_store::PARALLEL_REQUESTS;
 use crate::version::Version;
+use crate::version::publisher::{Created, Slot};
 
 /// A pause after lost races is at most this many attempts long: beyond it, waiting only starves.
 const MAX_PAUSE_ATTEMPTS: u64 = 8;
@@ -41,15 +42,16 @@ pub(super) async fn claim_for(
     }
     let started = lakehouse.environment().elapsed_millis();
     let root = write_below_root(lakehouse, previous, group, usual_size_bytes).await?;
-    let mut metadata =
-        lakehouse.next_metadata(previous, group.iter().map(|member| member.info.clone()).collect());
+    let mut metadata = lakehouse
+        .publisher()
+        .next_metadata(previous, group.iter().map(|member| member.info.clone()).collect());
     let mut definition = previous.definition.clone();
     if let Some((path, changed)) = group.iter().find_map(|member| member.definition.as_ref()) {
         metadata.lakehouse_definition = path.clone();
         metadata.inline_definition = Some(changed.bytes().to_vec());
         definition = changed.clone();
     }
-    match lakehouse.claim_root(previous, metadata, &root, definition, deadline_millis).await? {
+    match lakehouse.publisher().claim(previous, metadata, &root, definition, deadline_millis).await? {
         Slot::Won(created) => Ok(Claimed::Root(created)),
         Slot::Lost(latest) => {
             pause_after_lost_race(lakehouse, previous, &latest, group, started).await;
@@ -69,7 +71,7 @@ async fn write_below_root(
     let messages = group.iter().flat_map(|member| member.messages.iter().cloned()).collect();
     let advance =
         advance(lakehouse.nodes(), environment, config, &previous.root, messages, usual_size_bytes).await?;
-    let nodes = lakehouse.encode_nodes(config, advance.nodes)?;
+    let nodes = lakehouse.publisher().encode_nodes(config, advance.nodes)?;
     let files = group.iter().flat_map(|member| member.files.iter().cloned()).collect();
     try_join(write_files(lakehouse.storage().as_ref(), files), lakehouse.nodes().write(nodes)).await?;
     Ok(advance.root)

@@ -11,15 +11,15 @@ use crate::error::Error;
 use crate::expiry::expire;
 use crate::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, create, names, open, text};
 use crate::key::ObjectKind::{Namespace, Table};
-use crate::lakehouse::{Lakehouse, Slot};
+use crate::lakehouse::Lakehouse;
 use crate::path::root_path;
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Operation, Trigger, Verb};
 use crate::transaction::commit_queue::{Turn, line_up};
-use crate::transaction::life::Failure;
 use crate::transaction::{
     CommitLimits, Coordination, Files, Isolation, Outcome, Transaction, TransactionOptions,
 };
+use crate::version::publisher::{Slot, Unpublished};
 
 fn on_root(version: u64, nth: u64, action: Action) -> Fault {
     Fault::new(Trigger::on(Verb::PutIfAbsent, nth).path(&root_path(version)), action)
@@ -76,8 +76,8 @@ async fn a_root_of_another_in_an_expired_slot_proves_nothing() {
         0,
     );
     let root = root.await.unwrap().root;
-    let metadata = slow.next_metadata(&latest, vec![submission.info.clone()]);
-    let slot = slow.claim_root(&latest, metadata, &root, latest.definition.clone(), 0).await;
+    let metadata = slow.publisher().next_metadata(&latest, vec![submission.info.clone()]);
+    let slot = slow.publisher().claim(&latest, metadata, &root, latest.definition.clone(), 0).await;
     let Ok(Slot::Won(created)) = slot else { panic!() };
 
     let rival = open(files.clone(), &environment).await;
@@ -86,8 +86,8 @@ async fn a_root_of_another_in_an_expired_slot_proves_nothing() {
     let latest = commit(&mut over).await.unwrap();
     expire(&rival, Some(latest), false).await.unwrap();
     files.overwrite(&root_path(base + 1), aside.get(&root_path(base + 1)).await.unwrap());
-    let answer = slow.confirm(created).await;
-    assert!(matches!(answer, Err(Failure::InDoubt { .. })), "{answer:?}");
+    let answer = slow.publisher().confirm(created).await;
+    assert!(matches!(answer, Err(Unpublished::InDoubt { .. })), "{answer:?}");
     assert!(files.has(&root_path(base + 1)), "what is not its own is not its to delete");
 }
 

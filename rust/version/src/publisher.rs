@@ -1,33 +1,33 @@
-//! Publishing a root: claim the next version's file, learn who has it, and make sure that it was in time
-//! (format §§7 and 8).
+//! Publishing a root: claim the next version's file, learn who has it, make sure that it was in time (format
+//! §§7 and 8), and tell others by the hint.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use futures::future::join;
 
-use super::{DOUBT_MILLIS, Lakehouse, version_of};
-use crate::claim::{Claim, claim};
-use crate::config::TreeConfig;
-use crate::definition::LakehouseDefinition;
-use crate::error::{Error, Result};
-use crate::node::CREATED_AT_MILLIS;
-use crate::node::codec::{Encoded, decode, encode};
-use crate::node::draft::{Draft, Text};
-use crate::path::root_path;
-use crate::placement::Placement;
-use crate::transaction::fate::find_in_log;
-use crate::transaction::life::{Failure, Proof};
-use crate::version::Version;
-use crate::version::boundary::{boundary, published};
-use crate::version::metadata::{CommittedTransaction, RootMetadata};
+use super::Version;
+use super::boundary::{boundary, published};
+use super::hint::HintWriter;
+use super::metadata::{CommittedTransaction, RootMetadata};
+use super::versions::{Versions, version_of};
+use trinitylake_base::error::{Error, Result};
+use trinitylake_format::config::TreeConfig;
+use trinitylake_format::definition::LakehouseDefinition;
+use trinitylake_format::node::CREATED_AT_MILLIS;
+use trinitylake_format::node::codec::{Encoded, decode, encode};
+use trinitylake_format::node::draft::{Draft, Text};
+use trinitylake_format::path::root_path;
+use trinitylake_format::placement::Placement;
+use trinitylake_storage::claim::{Claim, claim as claim_file};
 
+/// How long a commit whose outcome is in doubt asks before it gives up.
+pub const DOUBT_MILLIS: u64 = 30_000;
 /// Stores tell the time of a file in steps of up to a second, and their machines may differ a little.
 const STORE_CLOCK_STEP_MILLIS: u64 = 2000;
 
 /// Who has the root of a version.
-pub(crate) enum Slot {
+pub enum Slot {
     Won(Created),
     /// The latest version, made by others.
     Lost(Arc<Version>),
@@ -44,24 +44,68 @@ enum Expired {
 
 /// A root that was created here.
 #[derive(Clone)]
-pub(crate) struct Created {
+pub struct Created {
     pub version: Arc<Version>,
     /// See [`Claim::Won`].
     sent_once: bool,
 }
 
-impl Lakehouse {
+/// How publishing a root failed.
+#[derive(Debug)]
+pub enum Unpublished {
+    /// No request for the root was sent.
+    NotSent(Error),
+    /// The store refused it ([`Error::is_refusal`]).
+    Refused(Error),
+    /// Its slot holds the root of another; what failed is to look at what that one committed.
+    SlotTaken(Error),
+    /// Its slot had expired before: nobody reads it there.
+    Void(Error),
+    /// It may have been published, or may be yet.
+    InDoubt { error: Error, version: u64 },
+}
+
+impl Unpublished {
+    pub fn into_error(self) -> Error {
+        match self {
+            Unpublished::NotSent(error)
+            | Unpublished::Refused(error)
+            | Unpublished::SlotTaken(error)
+            | Unpublished::Void(error)
+            | Unpublished::InDoubt { error, .. } => error,
+        }
+    }
+}
+
+impl From<Error> for Unpublished {
+    fn from(error: Error) -> Unpublished {
+        Unpublished::NotSent(error)
+    }
+}
+
+/// Publishes roots of one handle.
+#[derive(Debug)]
+pub struct Publisher {
+    versions: Arc<Versions>,
+    hint: Arc<HintWriter>,
+}
+
+impl Publisher {
+    pub fn new(versions: Arc<Versions>) -> Publisher {
+        Publisher { versions, hint: Arc::default() }
+    }
+
     /// What the root of the version after `previous` records.
-    pub(crate) fn next_metadata(
-        &self,
-        previous: &Version,
-        committed: Vec<CommittedTransaction>,
-    ) -> RootMetadata {
+    pub fn next_metadata(&self, previous: &Version, committed: Vec<CommittedTransaction>) -> RootMetadata {
         RootMetadata {
             version: previous.number + 1,
-            commit_id: self.environment.uuid().to_string(),
+            commit_id: self.versions.environment().uuid().to_string(),
             // Time does not run backwards in the log, whatever this machine's clock says.
-            created_at_millis: self.environment.now_millis().max(previous.metadata.created_at_millis + 1),
+            created_at_millis: self
+                .versions
+                .environment()
+                .now_millis()
+                .max(previous.metadata.created_at_millis + 1),
             lakehouse_definition: previous.metadata.lakehouse_definition.clone(),
             inline_definition: Some(previous.definition.bytes().to_vec()),
             previous_root: Some(previous.root_path.clone()),
@@ -73,12 +117,12 @@ impl Lakehouse {
     }
 
     /// New nodes below a root, as they are written.
-    pub(crate) fn encode_nodes(
+    pub fn encode_nodes(
         &self,
         config: &TreeConfig,
         nodes: Vec<(Text, Draft)>,
     ) -> Result<Vec<(Text, Encoded)>> {
-        let now = self.environment.now_millis().to_string();
+        let now = self.versions.environment().now_millis().to_string();
         let encode = |(path, draft): (Text, Draft)| {
             let system = [(CREATED_AT_MILLIS, now.clone())];
             Ok((path, encode(&system, &draft, config.order, config.compression)?))
@@ -87,17 +131,17 @@ impl Lakehouse {
     }
 
     /// Publishes a root that depends on all of `latest`: one try, and a conflict if it comes second.
-    pub(crate) async fn publish_alone(
+    pub async fn publish_alone(
         &self,
         latest: &Version,
         metadata: RootMetadata,
         draft: Draft,
         what: &str,
     ) -> Result<Arc<Version>> {
-        let deadline = self.environment.elapsed_millis() + DOUBT_MILLIS;
-        let slot = self.claim_root(latest, metadata, &draft, latest.definition.clone(), deadline).await;
-        match slot.map_err(Failure::into_error)? {
-            Slot::Won(created) => self.confirm(created).await.map_err(Failure::into_error),
+        let deadline = self.versions.environment().elapsed_millis() + DOUBT_MILLIS;
+        let slot = self.claim(latest, metadata, &draft, latest.definition.clone(), deadline).await;
+        match slot.map_err(Unpublished::into_error)? {
+            Slot::Won(created) => self.confirm(created).await.map_err(Unpublished::into_error),
             Slot::Lost(_) => Err(Error::CommitConflict {
                 message: format!(
                     "version {} was committed while {what} was prepared; look at it, then try again",
@@ -110,41 +154,43 @@ impl Lakehouse {
     }
 
     /// Creates the root after `previous`, if nobody else has. It counts once it is confirmed.
-    pub(crate) async fn claim_root(
+    pub async fn claim(
         &self,
         previous: &Version,
         metadata: RootMetadata,
         draft: &Draft,
         definition: Arc<LakehouseDefinition>,
         deadline_millis: u64,
-    ) -> Result<Slot, Failure> {
-        self.check_intact()?;
-        Placement::of(self.storage().root(), &definition).check_writable()?;
+    ) -> Result<Slot, Unpublished> {
+        self.versions.check_intact()?;
+        Placement::of(self.versions.storage().root(), &definition).check_writable()?;
         let number = previous.number + 1;
         let config = &previous.config;
         let encoded = encode(&metadata.system_rows()?, draft, config.order, config.compression)?;
         let root = Arc::new(encoded.node);
         root.index_buffer();
-        let version = Version::new(number, root, metadata, definition, self.nodes.clone())?;
+        let version = Version::new(number, root, metadata, definition, self.versions.nodes().clone())?;
         let path = root_path(number);
-        let storage = self.storage().as_ref();
-        match claim(storage, self.environment.as_ref(), &path, encoded.bytes, deadline_millis).await {
+        let storage = self.versions.storage().as_ref();
+        match claim_file(storage, self.versions.environment().as_ref(), &path, encoded.bytes, deadline_millis)
+            .await
+        {
             Claim::Won { sent_once } => Ok(Slot::Won(Created { version: Arc::new(version), sent_once })),
             Claim::Lost(root) => self.lost_to(number, root).await.map(Slot::Lost),
-            Claim::Refused(error) => Err(Failure::Certain(Proof::Refused, error)),
-            Claim::Unknown(error) => Err(Failure::InDoubt { error, version: number }),
+            Claim::Refused(error) => Err(Unpublished::Refused(error)),
+            Claim::Unknown(error) => Err(Unpublished::InDoubt { error, version: number }),
         }
     }
 
     /// Remembers who has the slot that was lost, and looks for the latest version. In doubt below
     /// the boundary: there a root is no verdict, for the true one, perhaps ours, may have expired, and a
     /// writer that stood still has filled the slot anew.
-    async fn lost_to(&self, number: u64, root: Bytes) -> Result<Arc<Version>, Failure> {
+    async fn lost_to(&self, number: u64, root: Bytes) -> Result<Arc<Version>, Unpublished> {
         let next = number + 1;
-        let storage = self.storage().as_ref();
+        let storage = self.versions.storage().as_ref();
         let next_file = root_path(next);
         let (oldest, next_exists) = join(boundary(storage), storage.exists(&next_file)).await;
-        let unknown = |why: String| Failure::InDoubt {
+        let unknown = |why: String| Unpublished::InDoubt {
             error: Error::CommitStateUnknown(format!(
                 "another root was found for version {number}, yet {why}; nothing was deleted"
             )),
@@ -159,26 +205,28 @@ impl Lakehouse {
                 return Err(unknown(format!("whether it expired meanwhile cannot be read: {error}")));
             }
         }
-        let taken = |error| Failure::Certain(Proof::SlotsTaken, error);
-        let winner = version_of(&self.nodes, number, root, Some(&self.known())).await.map_err(taken)?;
-        self.learn(Arc::new(winner));
+        let taken = Unpublished::SlotTaken;
+        let winner = version_of(self.versions.nodes(), number, root, Some(&self.versions.known()))
+            .await
+            .map_err(taken)?;
+        self.versions.learn(Arc::new(winner));
         if next_exists.map_err(taken)? {
-            self.latest_from(next).await.map_err(taken)
+            self.versions.latest_from(next).await.map_err(taken)
         } else {
-            Ok(self.known())
+            Ok(self.versions.known())
         }
     }
 
     /// Tells others about a root that was created here, and makes sure that it was in time (format §7):
     /// `TransactionExpired` if its version had expired before it was written; in doubt if it
     /// expired so soon that nobody can tell.
-    pub(crate) async fn confirm(&self, created: Created) -> Result<Arc<Version>, Failure> {
+    pub async fn confirm(&self, created: Created) -> Result<Arc<Version>, Unpublished> {
         let version = created.version.clone();
         let number = version.number;
-        let storage = self.storage();
-        let hint = self.hint.announce(storage.clone(), self.environment.as_ref(), number);
+        let storage = self.versions.storage();
+        let hint = self.hint.announce(storage.clone(), self.versions.environment().as_ref(), number);
         let (boundary, ()) = join(published(storage.as_ref()), hint).await;
-        let unknown = |why: String| Failure::InDoubt {
+        let unknown = |why: String| Unpublished::InDoubt {
             error: Error::CommitStateUnknown(format!(
                 "version {number} was written, yet {why}; nothing was deleted"
             )),
@@ -187,7 +235,7 @@ impl Lakehouse {
         match boundary {
             Err(error) => Err(unknown(format!("whether it expired meanwhile cannot be read: {error}"))),
             Ok(Some((oldest, published_millis))) if oldest > number => {
-                self.boundary_check_at_millis.store(0, Ordering::Relaxed);
+                self.versions.distrust_boundary();
                 match self.look_back(created, published_millis).await {
                     Ok(Expired::Committed(version)) => Ok(version),
                     Ok(Expired::Void) => {
@@ -199,7 +247,7 @@ impl Lakehouse {
                             "version {number} was written after versions below {oldest} had expired, so it is void: \
                              what was committed meanwhile is gone; begin again on the latest version"
                         ));
-                        Err(Failure::Certain(Proof::VoidSlot, error))
+                        Err(Unpublished::Void(error))
                     }
                     Ok(Expired::Unclear) => Err(unknown(format!(
                         "versions below {oldest} have expired since: it was committed and overwritten, or came too late"
@@ -208,7 +256,7 @@ impl Lakehouse {
                 }
             }
             Ok(_) => {
-                self.learn(version.clone());
+                self.versions.learn(version.clone());
                 Ok(version)
             }
         }
@@ -218,7 +266,7 @@ impl Lakehouse {
     /// ever read it; or it was in time, others went on from it, and then it expired as it should.
     async fn look_back(&self, created: Created, published_millis: u64) -> Result<Expired> {
         let Created { version, sent_once } = created;
-        let latest = self.rediscover().await?;
+        let latest = self.versions.rediscover().await?;
         for message in version.root.messages().rev() {
             // Names of definition files are unique: who finds one in the tree finds this commit, or that of
             // somebody else who resumed the same transaction.
@@ -226,16 +274,15 @@ impl Lakehouse {
                 && version.metadata.commits(message.txn)
                 && latest.get(message.key).await?.as_deref() == Some(location)
             {
-                return Ok(Expired::Committed(match find_in_log(self, message.txn).await? {
-                    Some(found) => self.version(found.version).await?,
-                    None => version.clone(),
-                }));
+                return Ok(Expired::Committed(
+                    self.versions.committed_by(message.txn).await?.unwrap_or_else(|| version.clone()),
+                ));
             }
         }
         // A slot is free again only after the boundary was published. The converse proves nothing: there
         // may have been an earlier boundary. Nor does this if a second request may have come late, or if the
         // file is another's: the one created here may have been in time, and was deleted before that came.
-        let storage = self.storage();
+        let storage = self.versions.storage();
         let (root, file) = match join(storage.get(&version.root_path), storage.head(&version.root_path)).await
         {
             (Err(Error::FileNotFound { .. }), _) | (_, Err(Error::FileNotFound { .. })) => {

@@ -3,6 +3,7 @@
 mod crash;
 mod discovery;
 mod expiry;
+mod layers;
 mod opening;
 mod placement;
 mod rollback;

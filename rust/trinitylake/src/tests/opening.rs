@@ -18,7 +18,6 @@ use crate::fixture::{
 };
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
-use crate::lakehouse::time_travel::version_at;
 use crate::node::codec::{decode, encode};
 use crate::node::draft::Draft;
 use crate::path::root_path;
@@ -141,9 +140,9 @@ async fn time_travel_finds_the_version_of_every_moment() {
     let log = lakehouse.log(None, None).await.unwrap();
     for moment in START_MILLIS..=environment.now_millis() + 5 {
         let expected = log.iter().find(|version| version.metadata.created_at_millis <= moment).unwrap();
-        assert_eq!(version_at(&lakehouse, moment).await.unwrap().number, expected.number, "{moment}");
+        assert_eq!(lakehouse.version_at(moment).await.unwrap().number, expected.number, "{moment}");
     }
-    let error = version_at(&lakehouse, START_MILLIS - 1).await.unwrap_err();
+    let error = lakehouse.version_at(START_MILLIS - 1).await.unwrap_err();
     assert!(matches!(error, Error::VersionNotFound(_)), "{error}");
 }
 

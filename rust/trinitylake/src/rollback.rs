@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use futures::future::try_join;
 
-use super::Lakehouse;
 use crate::error::Result;
+use crate::lakehouse::Lakehouse;
 use crate::node::codec::encode;
 use crate::node::draft::{Draft, Message, Text};
 use crate::transaction::records::records;
@@ -29,7 +29,7 @@ impl Lakehouse {
             (ROLLBACK_TARGET_PROPERTY.to_string(), number.to_string()),
         ];
         let transaction = CommittedTransaction {
-            id: self.environment.uuid().to_string(),
+            id: self.environment().uuid().to_string(),
             isolation: "serializable".into(),
             message: message.into(),
             author: author.into(),
@@ -37,10 +37,10 @@ impl Lakehouse {
             properties: properties.into(),
         };
         let draft = self.tree_with_records_of(&latest, &target, &transaction.id).await?;
-        let mut metadata = self.next_metadata(&latest, vec![transaction]);
+        let mut metadata = self.publisher().next_metadata(&latest, vec![transaction]);
         metadata.rollback_from_root = Some(latest.root_path.clone());
         metadata.last_rollback = LastRollback::Version(metadata.version);
-        self.publish_alone(&latest, metadata, draft, "the rollback").await
+        self.publisher().publish_alone(&latest, metadata, draft, "the rollback").await
     }
 
     /// The root of `target`, with the records of chosen ids as they are in `latest`.
@@ -59,11 +59,11 @@ impl Lakehouse {
 
         let config = &latest.config;
         let mut root = target.root.clone();
-        let mut draft = Draft::of(&root, self.nodes.height_of(&root).await?);
+        let mut draft = Draft::of(&root, self.nodes().height_of(&root).await?);
         for some in messages.chunks(RECORDS_AT_ONCE) {
             let advance =
-                advance(&self.nodes, self.environment.as_ref(), config, &root, some.to_vec(), 0).await?;
-            self.nodes.write(self.encode_nodes(config, advance.nodes)?).await?;
+                advance(self.nodes(), self.environment().as_ref(), config, &root, some.to_vec(), 0).await?;
+            self.nodes().write(self.publisher().encode_nodes(config, advance.nodes)?).await?;
             draft = advance.root;
             root = Arc::new(encode(&[], &draft, config.order, config.compression)?.node);
         }

@@ -11,7 +11,6 @@ use crate::expiry::expire;
 use crate::fixture::{MemoryFiles, add_namespace, assert_whole, begin, commit, create, names, open, text};
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
-use crate::lakehouse::time_travel::version_at;
 use crate::path::{LATEST_HINT_PATH, boundary_path, root_path, root_version};
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::transaction::Isolation;
@@ -59,7 +58,7 @@ async fn expired_versions_are_gone_and_the_others_stay() {
     }
     let log: Vec<u64> = fresh.log(None, None).await.unwrap().iter().map(|version| version.number).collect();
     assert_eq!(log, [10, 9, 8, 7]);
-    let error = version_at(&fresh, START_MILLIS).await.unwrap_err();
+    let error = fresh.version_at(START_MILLIS).await.unwrap_err();
     assert!(matches!(error, Error::VersionExpired(_)), "{error}");
 }
 

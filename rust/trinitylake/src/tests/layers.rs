@@ -1,0 +1,35 @@
+//! What no crate boundary holds: which modules of this crate may know which.
+
+use std::fs;
+use std::path::Path;
+
+/// Modules that are made of transactions, which know nothing of them.
+const ABOVE_TRANSACTIONS: [&str; 3] = ["bulk_registration", "expiry", "rollback"];
+
+fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "tests") {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            found.push((path.display().to_string(), fs::read_to_string(&path).unwrap()));
+        }
+    }
+}
+
+/// The handle published roots and asked transactions what became of them, and transactions asked the handle: neither
+/// could be read or changed alone. Versions are a crate now; this holds what lies above.
+#[test]
+fn transactions_know_nothing_of_what_is_made_of_them() {
+    let mut found = Vec::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/transaction"), &mut found);
+    assert!(found.len() > 10, "the sources of transactions lie elsewhere");
+    for (path, source) in found {
+        for module in ABOVE_TRANSACTIONS {
+            assert!(
+                !source.contains(&format!("crate::{module}")),
+                "{path} uses {module}, which lies above it"
+            );
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! A handle on one lakehouse: what its transactions share. It knows nothing by itself: versions are read by
+//! [`Versions`], made by [`Publisher`], and transactions meet in the [`CommitQueue`].
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::group_commit::CommitQueue;
+use super::{Transaction, TransactionOptions};
+use crate::definition::LakehouseDefinition;
+use crate::environment::Environment;
+use crate::error::Result;
+use crate::storage::Storage;
+use crate::version::Version;
+use crate::version::publisher::Publisher;
+use crate::version::versions::Versions;
+
+#[derive(Debug)]
+pub struct Lakehouse {
+    versions: Arc<Versions>,
+    publisher: Publisher,
+    commits: CommitQueue,
+}
+
+impl Lakehouse {
+    fn of(versions: Arc<Versions>) -> Arc<Lakehouse> {
+        let publisher = Publisher::new(versions.clone());
+        Arc::new(Lakehouse { versions, publisher, commits: CommitQueue::default() })
+    }
+
+    /// Creates version 0 of a new lakehouse. `ObjectAlreadyExists` if there is one.
+    pub async fn create(
+        storage: Arc<dyn Storage>,
+        environment: Arc<dyn Environment>,
+        definition: LakehouseDefinition,
+        cache_size_bytes: Option<u64>,
+    ) -> Result<Arc<Lakehouse>> {
+        Versions::create(storage, environment, definition, cache_size_bytes).await.map(Lakehouse::of)
+    }
+
+    /// Opens the latest version. `NotALakehouse` if there is none.
+    pub async fn open(
+        storage: Arc<dyn Storage>,
+        environment: Arc<dyn Environment>,
+        cache_size_bytes: Option<u64>,
+    ) -> Result<Arc<Lakehouse>> {
+        Versions::open(storage, environment, cache_size_bytes).await.map(Lakehouse::of)
+    }
+
+    pub fn begin(self: &Arc<Self>, base: Arc<Version>, options: TransactionOptions) -> Result<Transaction> {
+        Transaction::begin(self.clone(), base, options)
+    }
+
+    pub(crate) fn publisher(&self) -> &Publisher {
+        &self.publisher
+    }
+
+    /// Where the transactions of this handle meet.
+    pub(crate) fn commits(&self) -> &CommitQueue {
+        &self.commits
+    }
+}
+
+/// A handle reads as its versions do.
+impl Deref for Lakehouse {
+    type Target = Versions;
+
+    fn deref(&self) -> &Versions {
+        &self.versions
+    }
+}

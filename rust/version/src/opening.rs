@@ -1,0 +1,138 @@
+//! Creating a lakehouse, and opening one: its [`Versions`].
+
+use std::sync::Arc;
+
+use futures::future::join;
+
+use super::Version;
+use super::boundary::boundary;
+use super::discovery;
+use super::metadata::{LastRollback, RootMetadata};
+use super::publisher::DOUBT_MILLIS;
+use super::versions::{Damage, Versions, version_of};
+use trinitylake_base::environment::Environment;
+use trinitylake_base::error::{Error, Result};
+use trinitylake_format::config::TreeConfig;
+use trinitylake_format::definition::LakehouseDefinition;
+use trinitylake_format::node::codec::encode;
+use trinitylake_format::node::draft::Draft;
+use trinitylake_format::path::{lakehouse_definition_path, root_path, root_path_000};
+use trinitylake_storage::claim::{Claim, claim};
+use trinitylake_storage::probe::probe;
+use trinitylake_storage::{RetryingStorage, Storage};
+use trinitylake_tree::node_store::{CACHE_SIZE_BYTES, NodeStore};
+
+impl Versions {
+    /// Creates version 0 of a new lakehouse. `ObjectAlreadyExists` if there is one.
+    pub async fn create(
+        storage: Arc<dyn Storage>,
+        environment: Arc<dyn Environment>,
+        definition: LakehouseDefinition,
+        cache_size_bytes: Option<u64>,
+    ) -> Result<Arc<Versions>> {
+        let storage = with_retries(storage, &environment);
+        let definition = definition.placed_at(storage.root(), &[])?;
+        let config = TreeConfig::of(&definition)?;
+        let exists = || Error::ObjectAlreadyExists("a lakehouse exists here already".into());
+        let root_file = root_path(0);
+        // Any root, for one that lost its first versions is a lakehouse still.
+        let (roots, oldest) = join(discovery::list_roots(storage.as_ref()), boundary(storage.as_ref())).await;
+        if !roots?.is_empty() || oldest? > 0 {
+            return Err(exists());
+        }
+        probe(storage.as_ref(), &environment.uuid().to_string()).await?;
+        let definition_path = lakehouse_definition_path(environment.uuid());
+        storage.put_unique(&definition_path, definition.bytes().clone()).await?;
+        let metadata = RootMetadata {
+            version: 0,
+            commit_id: environment.uuid().to_string(),
+            created_at_millis: environment.now_millis(),
+            lakehouse_definition: definition_path.clone(),
+            inline_definition: Some(definition.bytes().to_vec()),
+            last_rollback: LastRollback::Never,
+            ..RootMetadata::default()
+        };
+        let encoded = encode(&metadata.system_rows()?, &Draft::default(), config.order, config.compression)?;
+        let deadline = environment.elapsed_millis() + DOUBT_MILLIS;
+        let claim = claim(storage.as_ref(), environment.as_ref(), &root_file, encoded.bytes, deadline).await;
+        if let Claim::Refused(error) | Claim::Unknown(error) = claim {
+            return Err(error);
+        }
+        // Below the boundary a root is no verdict: the true one, perhaps this one, may have expired.
+        let unknown = |why: String| {
+            Err(Error::CommitStateUnknown(format!(
+                "whether the lakehouse was created here or by another cannot be told: {why}; nothing was deleted"
+            )))
+        };
+        match boundary(storage.as_ref()).await {
+            Ok(0) => {}
+            Ok(oldest) => return unknown(format!("versions below {oldest} have expired meanwhile")),
+            Err(error) => return unknown(error.to_string()),
+        }
+        if let Claim::Lost(_) = claim {
+            storage.delete(&definition_path).await?;
+            return Err(exists());
+        }
+        discovery::write_hint(storage.as_ref(), 0).await;
+        let nodes = Arc::new(NodeStore::new(storage, cache_size_bytes.unwrap_or(CACHE_SIZE_BYTES)));
+        let version = Version::new(0, Arc::new(encoded.node), metadata, Arc::new(definition), nodes.clone())?;
+        Ok(Arc::new(Versions::new(nodes, environment, version, None)))
+    }
+
+    /// Opens the latest version. `NotALakehouse` if there is none.
+    pub async fn open(
+        storage: Arc<dyn Storage>,
+        environment: Arc<dyn Environment>,
+        cache_size_bytes: Option<u64>,
+    ) -> Result<Arc<Versions>> {
+        let storage = with_retries(storage, &environment);
+        let (number, bytes) = discovery::latest(storage.as_ref(), environment.as_ref()).await?;
+        let nodes = Arc::new(NodeStore::new(storage, cache_size_bytes.unwrap_or(CACHE_SIZE_BYTES)));
+        match version_of(&nodes, number, bytes, None).await {
+            Ok(version) => Ok(Arc::new(Versions::new(nodes, environment, version, None))),
+            Err(Error::CorruptFile { path, message }) => {
+                let Some(version) = newest_intact(&nodes, number).await? else {
+                    return Err(Error::CorruptFile { path, message });
+                };
+                let damage = Damage {
+                    newest: number,
+                    error: Error::corrupt(
+                        path,
+                        format!(
+                            "{message}; this is the newest version, {number}: restore the file from a copy. Until then \
+                             versions up to {} can be read by their number, and nothing is written",
+                            version.number
+                        ),
+                    ),
+                };
+                Ok(Arc::new(Versions::new(nodes, environment, version, Some(damage))))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn with_retries(storage: Arc<dyn Storage>, environment: &Arc<dyn Environment>) -> Arc<dyn Storage> {
+    Arc::new(RetryingStorage::new(storage, environment.clone()))
+}
+
+/// The newest version below `number` that can be read.
+async fn newest_intact(nodes: &Arc<NodeStore>, number: u64) -> Result<Option<Version>> {
+    let oldest = boundary(nodes.storage().as_ref()).await?;
+    for number in (oldest..number).rev() {
+        let root = match nodes.storage().get(&root_path(number)).await {
+            Err(Error::FileNotFound { .. }) => nodes.storage().get(&root_path_000(number)).await,
+            root => root,
+        };
+        let version = match root {
+            Ok(root) => version_of(nodes, number, root, None).await,
+            Err(error) => Err(error),
+        };
+        match version {
+            Ok(version) => return Ok(Some(version)),
+            Err(Error::CorruptFile { .. } | Error::FileNotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
