@@ -36,7 +36,15 @@ def without_rights() -> Iterator[None]:
 
 @pytest.fixture
 def reachable_lake() -> Iterator[tl.Lakehouse]:
-    """In a folder whose parents everybody may enter."""
+    """In a folder whose parents everybody may enter.
+
+    What is imported on first use is imported before: the package may lie in a folder that only root may enter, and then
+    a test failed by an error of the import.
+    """
+    used = tl.create(f"memory://{uuid.uuid4()}")
+    used.create_namespace("n")
+    used.create_table("n.t", ROWS).append(ROWS)
+    used.expire(before=1)
     path = Path(f"/tmp/trinitylake-{uuid.uuid4()}")
     lake = tl.create(str(path), durability="none")
     lake.create_namespace("nyc", {"owner": "ops"})
