@@ -221,3 +221,14 @@ def test_a_read_and_a_commit_cost_the_requests_that_the_architecture_counts(tmp_
     lake.create_namespace("b")
     spent = {verb: count for verb, count in requests_of(lake.storage, before).items() if count}
     assert spent == {"exists": 1, "put_if_absent": 2, "list": 1, "put_hint": 1}
+
+
+def test_every_rule_is_where_the_architecture_says() -> None:
+    """A newcomer asked where thirty rules are and opened the wrong file for five; a table that is not checked would
+    mislead in the same way after the next change."""
+    section = ARCHITECTURE.read_text().partition("## Where is the rule?\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.+) \| \[.+\]\((.+)\) \| `(.+)` \|$", section, re.M)
+    assert len(rows) >= 30
+    assert len({question for question, _, _ in rows}) == len(rows)
+    for question, file, name in rows:
+        assert name in (ARCHITECTURE.parent / file).read_text(), question

@@ -21,7 +21,7 @@ import trinitylake
 from trinitylake.iceberg_storage import extended_pyiceberg
 
 PACKAGE = Path(trinitylake.__file__).parent
-ROOM = Path(extended_pyiceberg.__file__).parent
+EXTENDED = Path(extended_pyiceberg.__file__).parent
 LIST = inspect.getdoc(extended_pyiceberg) or ""
 
 #: The parameters that PyIceberg's functions have, by their names below `pyiceberg.`; None for what is no function.
@@ -110,7 +110,7 @@ def test_pyiceberg_s_objects_have_the_attribute(owner: str, name: str) -> None:
 def test_private_functions_are_imported_in_one_room_and_listed() -> None:
     for file in PACKAGE.rglob("*.py"):
         imported = set(private_imports(file))
-        if file.parent != ROOM:
+        if file.parent != EXTENDED:
             assert not imported, f"{file}: {imported}"
         else:
             # A class is listed by the member that is used.
@@ -122,8 +122,8 @@ def test_private_functions_are_imported_in_one_room_and_listed() -> None:
 
 def test_methods_that_override_private_ones_of_pyiceberg_stand_in_the_room_and_are_listed() -> None:
     overridden = set()
-    for room in ("iceberg_storage", "tables", "iceberg", "rest"):
-        package = importlib.import_module(f"trinitylake.{room}")
+    for layer in ("iceberg_storage", "tables", "iceberg", "rest"):
+        package = importlib.import_module(f"trinitylake.{layer}")
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             for one in vars(importlib.import_module(module.name)).values():
                 if not inspect.isclass(one) or one.__module__ != module.name:
@@ -131,7 +131,7 @@ def test_methods_that_override_private_ones_of_pyiceberg_stand_in_the_room_and_a
                 for name in filter(is_private, vars(one)):
                     for base in one.__mro__[1:]:
                         if base.__module__.startswith("pyiceberg.") and name in vars(base):
-                            assert ROOM.name in module.name, f"{module.name}: {one.__name__}.{name}"
+                            assert EXTENDED.name in module.name, f"{module.name}: {one.__name__}.{name}"
                             overridden.add(f"{base.__module__.removeprefix('pyiceberg.')}:{base.__name__}.{name}")
                             break
     # A mixin has no base of PyIceberg by itself.
