@@ -351,10 +351,10 @@ def test_a_property_that_would_load_code_is_refused(lake: Lake, store: Store) ->
 
 
 def test_metadata_of_a_newer_iceberg_is_refused_when_it_would_be_written(lake: Lake, store: Store) -> None:
-    with pytest.raises(InvalidArgument, match="format version 3"):
-        Lake(store, properties={"format-version": "3"})
-    with pytest.raises(ValueError, match="Unsupported table format version: 3"):
-        lake.begin().commit((), (UpgradeFormatVersionUpdate.model_validate({"format-version": 3}),))
+    with pytest.raises(InvalidArgument, match="format version: 4"):
+        Lake(store, properties={"format-version": "4"})
+    with pytest.raises(ValueError, match="Unsupported table format version: 4"):
+        lake.begin().commit((), (UpgradeFormatVersionUpdate.model_validate({"format-version": 4}),))
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"null", b'{"format-version": 2}', b"\xff\xfe", b'"text"'])

@@ -32,6 +32,8 @@ EXPECTED: dict[str, str | None] = {
     "table.update.snapshot:_SnapshotProducer._commit": "self",
     "table.update.snapshot:_SnapshotProducer._summary": "self snapshot_properties",
     "table.update.snapshot:_FastAppendFiles._existing_manifests": "self",
+    "table.update.snapshot:_FastAppendFiles._validate_concurrency": "self",
+    "table.update.snapshot:_SnapshotProducer._validate_concurrency": "self",
     "table.update.snapshot:_ManifestMergeManager.__init__": (
         "self target_size_bytes min_count_to_merge merge_enabled snapshot_producer"
     ),
@@ -50,6 +52,7 @@ EXPECTED: dict[str, str | None] = {
     "io.pyarrow:_read_deletes": "io data_file",
     "io.pyarrow:ArrowScan._record_batches_from_scan_tasks_and_deletes": "self tasks deletes_per_file",
     "expressions.visitors:_InclusiveMetricsEvaluator.__init__": "self schema expr case_sensitive include_empty_files",
+    "expressions.visitors:_StrictMetricsEvaluator.__init__": "self schema expr case_sensitive include_empty_files",
     "catalog:_ENV_CONFIG": None,
     "catalog:MetastoreCatalog._empty_table_metadata": "",
     "catalog:MetastoreCatalog._create_staged_table": (
@@ -88,7 +91,7 @@ def private_imports(file: Path) -> Iterator[str]:
 
 def test_the_list_and_the_expectations_name_the_same_parts() -> None:
     assert set(EXPECTED) == LISTED
-    assert len(ATTRIBUTES) == 22
+    assert len(ATTRIBUTES) == 24
 
 
 @pytest.mark.parametrize("name", EXPECTED)

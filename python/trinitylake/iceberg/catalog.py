@@ -79,7 +79,7 @@ class TrinityLakeCatalog(ViewCatalog):
             NoSuchNamespaceError: what it says.
             TableAlreadyExistsError: also if a view has that name.
             InvalidLocation: for a location outside of the lakehouse, or a write path outside of the table.
-            InvalidArgument: for a property that names code to load, or format version 3.
+            InvalidArgument: for a property that names code to load.
         """
         self._writable()
         namespace, name = object_name(identifier)

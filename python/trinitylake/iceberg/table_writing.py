@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
-from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, new_table_metadata
 from pyiceberg.table.update import (
     AssertCreate,
     AssignUUIDUpdate,
     SetLocationUpdate,
     TableRequirement,
     TableUpdate,
-    update_table_metadata,
 )
 
 from trinitylake.definitions import new_id, new_table_def, serialize
@@ -27,8 +26,9 @@ from trinitylake.iceberg.identifiers import object_tuple
 from trinitylake.iceberg.namespaces import materialize_namespace
 from trinitylake.iceberg.table_handle import CatalogTable
 from trinitylake.iceberg_storage.extended_pyiceberg.functions import empty_table_metadata
+from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
+from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.metadata import indexed
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.iceberg_storage.table_location import default_location, managed_location
 from trinitylake.iceberg_storage.write_rules import check_properties, collected_by_lakehouse, with_gc_disabled
@@ -59,17 +59,19 @@ def new_metadata(
 
     Raises:
         InvalidLocation: for a location, or a property with one, that a managed table cannot have.
-        InvalidArgument: for a property that names code, or a format version that cannot be written.
+        InvalidArgument: for a property that names code.
         ValidationError: of pydantic, for a property without a value.
     """
     id = new_id()
-    metadata = new_table_metadata(
-        schema=schema,
-        partition_spec=partition_spec,
-        sort_order=sort_order,
-        location=managed_location(io, location) if location else default_location(io, namespace, name, id),
-        properties=with_gc_disabled(properties),
-        table_uuid=UUID(id),
+    metadata = indexed(
+        new_table_metadata(
+            schema=schema,
+            partition_spec=partition_spec,
+            sort_order=sort_order,
+            location=managed_location(io, location) if location else default_location(io, namespace, name, id),
+            properties=with_gc_disabled(properties),
+            table_uuid=UUID(id),
+        )
     )
     check_properties(properties, metadata.location, io)
     _check_new(metadata, io)
@@ -249,7 +251,7 @@ def metadata_from_updates(
     if not any(isinstance(update, SetLocationUpdate) for update in updates):
         updates.append(SetLocationUpdate(location=default_location(io, namespace, name, ids[-1])))
     try:
-        metadata = update_table_metadata(empty_table_metadata(), tuple(updates), enforce_validation=True)
+        metadata = indexed(TableMetadataUtil.parse_obj(apply_updates(empty_table_metadata(), updates).model_dump()))
     except (ValueError, KeyError) as error:
         raise CommitFailedException(f"the updates do not make a table {namespace}.{name}: {error}") from error
     _check_new(metadata, io)
@@ -257,8 +259,6 @@ def metadata_from_updates(
 
 
 def _check_new(metadata: TableMetadata, io: LakehouseFileIO) -> None:
-    if metadata.format_version > 2:
-        raise InvalidArgument(f"Iceberg format version {metadata.format_version} cannot be written yet: use 2")
     check_properties(metadata.properties, metadata.location, io)
     for snapshot in metadata.snapshots:
         io.path_of(snapshot.manifest_list)

@@ -22,12 +22,13 @@ from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import TableProperties
-from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
 from pyiceberg.typedef import IcebergBaseModel
 from pyiceberg.utils.properties import property_as_int
 
-from trinitylake.errors import CorruptFile, InvalidArgument
+from trinitylake.errors import CorruptFile
+from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import IndexedMetadataV3, indexed
 from trinitylake.iceberg_storage.write_rules import collected_by_lakehouse
 
 #: How much parsed metadata is kept in memory.
@@ -98,35 +99,10 @@ def read_metadata(io: FileIO, uri: str, path: str = "") -> TableMetadata:
         reason = " ".join(str(error).split())[:300]
         raise CorruptFile(f"{path or uri}: not Iceberg table metadata: {reason}", path=path or uri) from error
     metadata = indexed(encoder.intern(collected_by_lakehouse(metadata)))
+    if isinstance(metadata, IndexedMetadataV3) and metadata.next_row_id is None:
+        raise CorruptFile(f"{path or uri}: not Iceberg table metadata: next-row-id is missing", path=path or uri)
     cache.put(uri, metadata)
     return metadata
-
-
-class IndexedMetadata(TableMetadataV2):
-    """Metadata that finds a snapshot by its id without walking through all of them.
-
-    The index is made for a list of snapshots when it is first needed, and never changed.
-    """
-
-    def snapshot_by_id(self, snapshot_id: int) -> Snapshot | None:
-        """The snapshot with that id, or None."""
-        snapshots = self.snapshots
-        index: tuple[list[Snapshot], dict[int, Snapshot]] = self.__dict__.get("_index") or ([], {})
-        if index[0] is not snapshots:
-            # Copied from the version before, whose list this one mostly extends.
-            known, by_id = index
-            grown = len(known) <= len(snapshots) and all(map(is_, known, snapshots))
-            by_id = dict(by_id) if grown else {}
-            by_id.update((snapshot.snapshot_id, snapshot) for snapshot in snapshots[len(known) if grown else 0 :])
-            self.__dict__["_index"] = index = (snapshots, by_id)
-        return index[1].get(snapshot_id)
-
-
-def indexed(metadata: TableMetadata) -> TableMetadata:
-    """The same metadata with fast access to snapshots, as far as its format version allows."""
-    if type(metadata) is not TableMetadataV2:
-        return metadata
-    return IndexedMetadata.model_construct(metadata.model_fields_set, **metadata.__dict__)
 
 
 def with_log_entry(metadata: TableMetadata, previous_uri: str, previous: TableMetadata) -> TableMetadata:
@@ -193,15 +169,11 @@ class MetadataEncoder:
         self._lock = threading.Lock()
 
     def encode(self, metadata: TableMetadata) -> bytes:
-        """The bytes of a metadata file. Raises `InvalidArgument` for a format version that cannot be written."""
-        try:
-            if metadata.format_version != 2:
-                return metadata.model_dump_json().encode()
-            rest = metadata.model_dump_json(exclude={"snapshots", "snapshot_log"})
-        except NotImplementedError as error:  # PyIceberg reads format version 3 and does not write it
-            raise InvalidArgument(
-                f"Iceberg format version {metadata.format_version} cannot be written yet: {error}"
-            ) from error
+        """The bytes of a metadata file."""
+        metadata = indexed(metadata)
+        if metadata.format_version == 1:
+            return metadata.model_dump_json().encode()
+        rest = metadata.model_dump_json(exclude={"snapshots", "snapshot_log"})
         text = self._table(metadata.table_uuid)
         with text.lock:
             snapshots = text.snapshots.render(metadata.snapshots)

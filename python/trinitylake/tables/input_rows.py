@@ -11,7 +11,7 @@ columns that the table does not have are refused rather than dropped.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import check_columns, defaulted
 from trinitylake.tables.spool import Spool
 
 if TYPE_CHECKING:
@@ -149,14 +150,15 @@ def conform(rows: Rows, schema: Schema, *, stream: bool = False) -> pa.Table | p
     names the column: for a column the table does not have, a required one that is missing or holds a null, and a value
     that does not fit the type.
     """
-    target = arrow_schema(schema)
+    check_columns(schema)
+    target, given = arrow_schema(schema), defaulted(schema)
     if not isinstance(rows, pa.Table):
         if stream:
-            fields = _known_columns(rows.schema, target)
+            fields = _known_columns(rows.schema, target, given)
             batches = rows.batches() if isinstance(rows, Spool) else rows
-            return pa.RecordBatchReader.from_batches(fields, _conformed(batches, target, fields))
+            return pa.RecordBatchReader.from_batches(fields, _conformed(batches, target, fields, given))
         rows = rows.read_all()
-    return _conform_table(rows, target)
+    return _conform_table(rows, target, given)
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
@@ -168,27 +170,33 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     return target
 
 
-def _conformed(batches: Iterable[pa.RecordBatch], target: pa.Schema, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _conformed(
+    batches: Iterable[pa.RecordBatch], target: pa.Schema, fields: pa.Schema, given: Container[str]
+) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        yield from _conform_table(pa.Table.from_batches([batch]), target).cast(fields).to_batches()
+        yield from _conform_table(pa.Table.from_batches([batch]), target, given).cast(fields).to_batches()
 
 
-def _conform_table(rows: pa.Table, target: pa.Schema) -> pa.Table:
-    fields = _known_columns(rows.schema, target)
+def _conform_table(rows: pa.Table, target: pa.Schema, given: Container[str]) -> pa.Table:
+    fields = _known_columns(rows.schema, target, given)
     columns = [_column(rows.column(field.name), field) for field in fields]
     schema = pa.schema([field.with_type(column.type) for field, column in zip(fields, columns, strict=True)])
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _known_columns(given: pa.Schema, target: pa.Schema) -> pa.Schema:
-    """The fields of `target` that `given` has, after checking that it has no others and all required ones."""
-    names = given.names
+def _known_columns(rows: pa.Schema, target: pa.Schema, given: Container[str]) -> pa.Schema:
+    """The fields of `target` that `rows` have, after checking that they have no others and all required ones.
+
+    The writer has values for the columns `given`, so they may lack these.
+    """
+    names = rows.names
     if len(set(names)) != len(names):
         raise InvalidArgument(f"duplicate columns in the data: {', '.join(names)}")
     if unknown := [name for name in names if target.get_field_index(name) < 0]:
         raise InvalidArgument(f"the table has no column {', '.join(unknown)}; it has {', '.join(target.names)}")
     present = set(names)
-    if missing := [field.name for field in target if not field.nullable and field.name not in present]:
+    required = [field.name for field in target if not field.nullable and field.name not in given]
+    if missing := [name for name in required if name not in present]:
         raise InvalidArgument(f"required columns are missing from the data: {', '.join(missing)}")
     return pa.schema([field for field in target if field.name in present])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from pyiceberg.table import DataScan
 from trinitylake.arguments import checked
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
+from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -37,14 +39,24 @@ class Scan:
 
     def to_arrow(self) -> pa.Table:
         """All matching rows, in no particular order."""
-        with translated(self._subject):
+        with self._reading():
             return self._scan.to_arrow()
 
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
         """The matching rows as a stream of record batches, for more than fits in memory."""
-        with translated(self._subject):
+        with self._reading():
             reader = self._scan.to_arrow_batch_reader()
         return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with translated(self._subject):
+            if names := variants_in(self._scan.table_metadata.schema()):
+                raise InvalidArgument(
+                    f"{self._subject()}: column {names[0]} is a variant. PyIceberg reads no file with such a column, "
+                    "whichever columns are wanted: let an engine that knows the type read the table, for instance Spark"
+                )
+            yield
 
     def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         with translated(self._subject):

@@ -1,9 +1,11 @@
 """The only package that uses private parts of PyIceberg: subclasses of its classes, and access to its functions.
 
 `transaction` is its table and transaction without deep copies, `append` and `rewrite` produce snapshots that can be
-redone on another parent, `manifest` reads and writes manifests with prepared schemas, `metadata_updates` applies
-updates one by one, `catalog` implements the private methods that PyIceberg calls on catalogs, `functions` gives single
-functions public names, and `rows_read` records the predicates of a statement.
+redone on another parent, `whole_files` deletes without rewriting, `manifest` reads and writes manifests with prepared
+schemas, `row_ids` assigns the row ids of format version 3, `table_metadata` and `metadata_updates` write table metadata,
+`variant` adds a type, `rows_written` fills in default values, `catalog` implements the private methods that PyIceberg
+calls on catalogs, `functions` gives single functions public names, and `rows_read` records the predicates of a
+statement.
 
 To try a new minor version of PyIceberg, compare it with this list. `tests/test_pyiceberg_private_parts.py` checks that
 each name is there with the parameters that are expected, and that nothing else of PyIceberg that is private is used in
@@ -15,6 +17,8 @@ the package. "Overridden" means that PyIceberg calls ours.
     append            table.update.snapshot:_SnapshotProducer._commit                        overridden
     append            table.update.snapshot:_SnapshotProducer._summary                       overridden
     append, rewrite   table.update.snapshot:_FastAppendFiles._existing_manifests             overridden
+    whole_files       table.update.snapshot:_FastAppendFiles._validate_concurrency           overridden
+    whole_files       table.update.snapshot:_SnapshotProducer._validate_concurrency          called
     append            table.update.snapshot:_ManifestMergeManager.__init__                   called
     append            table.update.snapshot:_ManifestMergeManager._create_manifest           called, to merge manifests
     append            table.update.snapshot:_new_manifest_list_file_name                     called
@@ -31,6 +35,7 @@ the package. "Overridden" means that PyIceberg calls ours.
     functions         io.pyarrow:_read_deletes                                               called
     functions         io.pyarrow:ArrowScan._record_batches_from_scan_tasks_and_deletes       called
     functions         expressions.visitors:_InclusiveMetricsEvaluator.__init__               called
+    functions         expressions.visitors:_StrictMetricsEvaluator.__init__                  called
     functions         catalog:_ENV_CONFIG                                                    read
     functions         catalog:MetastoreCatalog._empty_table_metadata                         called
     catalog           catalog:MetastoreCatalog._create_staged_table                          overridden
@@ -43,10 +48,12 @@ Attributes that are read or set:
     append, rewrite   table.update.snapshot:_SnapshotProducer   _added_data_files _compression _deleted_data_files _io
     append, rewrite   table.update.snapshot:_SnapshotProducer   _operation _parent_snapshot_id _snapshot_id
     append, rewrite   table.update.snapshot:_SnapshotProducer   _target_branch _transaction
+    whole_files       table.update.snapshot:_SnapshotProducer   _isolation_operation
     append, rewrite   table.update.snapshot:_SnapshotProducer   _written_manifest_lists _written_manifests
     append, transaction  table:Transaction                      _table _updates
     transaction       table:Table                               _identifier
     manifest          manifest:ManifestWriter                   _meta _output_file _schema _spec
     manifest          manifest:ManifestListWriter               _meta _output_file _writer
-    manifest, functions  typedef:Record                         _data
+    manifest, functions, row_ids  typedef:Record                _data
+    row_ids           manifest:DataFile                         _spec_id
 """

@@ -32,11 +32,13 @@ from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import (
     EntryWriter,
+    EntryWriterV3,
     manifest_lists,
     read_entries,
     write_list,
 )
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest_merging import FAN_IN, mergeable
+from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE, as_new, next_row_id_of
 
 
 class AppendFiles(_FastAppendFiles):
@@ -80,21 +82,22 @@ class AppendFiles(_FastAppendFiles):
 
     def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
         """A writer for one more manifest of this commit."""
-        if self._transaction.table_metadata.format_version != 2:
+        version = self._transaction.table_metadata.format_version
+        if version < 2:
             return super().new_manifest_writer(spec)
-        return EntryWriter(spec, self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression)
+        writer = EntryWriterV3 if version >= ROW_IDS_SINCE else EntryWriter
+        return writer(spec, self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression)
 
     def _commit(self) -> UpdatesAndRequirements:
         metadata = self._transaction.table_metadata
-        if metadata.format_version > 2:
-            raise ValueError(f"Cannot write to a table of Iceberg format version {metadata.format_version}")
+        first_row_id = next_row_id_of(metadata)
         sequence_number = metadata.next_sequence_number()
         manifests = [*self._added_manifests(), *self._merged(self._existing_manifests())]
         location = self._transaction._table.location_provider().new_metadata_location(
             _new_manifest_list_file_name(self._snapshot_id, 0, self.commit_uuid)
         )
         self._written_manifest_lists.append(location)
-        assigned = write_list(
+        written = write_list(
             metadata.format_version,
             self._io.new_output(location),
             self._snapshot_id,
@@ -102,8 +105,9 @@ class AppendFiles(_FastAppendFiles):
             sequence_number,
             manifests,
             self._compression,
+            first_row_id,
         )
-        manifest_lists.put(location, assigned)
+        manifest_lists.put(location, written.manifests)
         self._added_files[self._snapshot_id] = list(self._added_data_files)
         snapshot = Snapshot.model_validate(
             {
@@ -113,6 +117,8 @@ class AppendFiles(_FastAppendFiles):
                 "sequence-number": sequence_number,
                 "summary": self._summary(self.snapshot_properties),
                 "schema-id": metadata.current_schema_id,
+                "first-row-id": first_row_id,
+                "added-rows": written.row_ids,
             }
         )
         added = AddSnapshotUpdate(snapshot=snapshot)
@@ -157,7 +163,7 @@ class AppendFiles(_FastAppendFiles):
             snapshot_id=self._snapshot_id,
             sequence_number=None,
             file_sequence_number=None,
-            data_file=file,
+            data_file=as_new(file),
         )
 
     def _existing_manifests(self) -> list[ManifestFile]:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog import _ENV_CONFIG, MetastoreCatalog
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
+from pyiceberg.expressions.visitors import ROWS_MUST_MATCH, _InclusiveMetricsEvaluator, _StrictMetricsEvaluator
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
+
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +25,7 @@ def data_files_of(metadata: TableMetadata, rows: pa.Table, io: FileIO) -> Iterab
     """Write rows as data files of a table, without a commit; each is written as the result is iterated."""
     from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
-    return _dataframe_to_data_files(metadata, rows, io)
+    return _dataframe_to_data_files(metadata, filled(rows, metadata.schema()), io)
 
 
 def position_deletes_of(io: FileIO, delete_file: DataFile) -> dict[str, pa.ChunkedArray]:
@@ -40,17 +42,24 @@ def record_batches_of(
     filter: BooleanExpression,
     tasks: Iterable[FileScanTask],
     deletes: Mapping[str, list[pa.ChunkedArray]],
+    case_sensitive: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of these files one batch at a time, without the positions in `deletes`, by the path of the data file."""
     from pyiceberg.io.pyarrow import ArrowScan
 
-    scan = ArrowScan(metadata, io, projected, filter)
+    scan = ArrowScan(metadata, io, projected, filter, case_sensitive)
     return scan._record_batches_from_scan_tasks_and_deletes(tasks, dict(deletes))
 
 
 def may_hold_rows(schema: Schema, filter: BooleanExpression, case_sensitive: bool) -> Callable[[DataFile], bool]:
     """Tells of a file whether its column bounds leave room for rows that match a filter."""
     return _InclusiveMetricsEvaluator(schema, filter, case_sensitive).eval
+
+
+def must_hold_only(schema: Schema, filter: BooleanExpression, case_sensitive: bool) -> Callable[[DataFile], bool]:
+    """Tells of a file whether its column bounds leave room for nothing but rows that match a filter."""
+    evaluate = _StrictMetricsEvaluator(schema, filter, case_sensitive).eval
+    return lambda file: evaluate(file) == ROWS_MUST_MATCH
 
 
 def copy_of(row: Record) -> Record:

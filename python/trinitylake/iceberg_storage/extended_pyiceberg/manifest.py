@@ -3,6 +3,9 @@
 PyIceberg derives the Avro schema, and a tree of readers or writers from it, anew for every file; for the small files
 of a commit that is most of the work. Here a schema is prepared once. Entries are written in blocks of many instead
 of one block each, which makes merged manifests smaller.
+
+What is read has the fields of format version 3, whatever the version of its file; PyIceberg reads those of version 2
+alone, and writes none of version 3.
 """
 
 from __future__ import annotations
@@ -23,35 +26,39 @@ from pyiceberg.avro.resolver import construct_reader, construct_writer, resolve_
 from pyiceberg.avro.writer import Writer
 from pyiceberg.io import FileIO, OutputFile
 from pyiceberg.manifest import (
-    DEFAULT_READ_VERSION,
     MANIFEST_ENTRY_SCHEMAS,
     MANIFEST_LIST_FILE_SCHEMAS,
     UNASSIGNED_SEQ,
     DataFile,
     DataFileContent,
     FileFormat,
+    ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
     ManifestListWriter,
     ManifestListWriterV2,
     ManifestWriterV2,
+    PartitionFieldSummary,
     _inherit_from_manifest,
     data_file_with_partition,
     manifest_entry_schema_with_data_file,
-    read_manifest_list,
     write_manifest_list,
 )
 from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
-from pyiceberg.typedef import StructProtocol
+from pyiceberg.typedef import StructProtocol, TableVersion
 from pyiceberg.types import StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import assigned, inherit
 
 #: Where the header of an Avro file has the schema.
 SCHEMA_KEY = _SCHEMA_KEY
 MANIFEST_LIST_CACHE_MAX_MANIFESTS = 50_000
 BLOCK_MAX_ENTRIES = 1000
+#: The format version whose fields records have that were read.
+READ_VERSION = 3
 
 Row = TypeVar("Row", bound=StructProtocol)
 
@@ -106,16 +113,57 @@ class EntryWriter(ManifestWriterV2):
     """Writes one manifest of a version 2 table."""
 
     def new_writer(self) -> AvroOutputFile[ManifestEntry]:
-        return PreparedOutput(self._output_file, _entry_layout(self._spec.partition_type(self._schema)), self._meta)
+        layout = _entry_layout(self._spec.partition_type(self._schema), self.version)
+        return PreparedOutput(self._output_file, layout, self._meta)
+
+
+class EntryWriterV3(EntryWriter):
+    """Writes one manifest of a version 3 table. The files of its entries need all fields (`row_ids.as_new`)."""
+
+    @property
+    def version(self) -> TableVersion:
+        return 3
 
 
 class ListWriter(ManifestListWriterV2):
     """Writes one manifest list of a version 2 table."""
 
+    _VERSION: TableVersion = 2
+
     def __enter__(self) -> ManifestListWriter:
-        self._writer = PreparedOutput(self._output_file, _list_layout(), self._meta)
+        self._writer = PreparedOutput(self._output_file, _list_layout(self._VERSION), self._meta)
         self._writer.__enter__()
         return self
+
+
+class ListWriterV3(ListWriter):
+    """Writes one manifest list of a version 3 table, whose snapshot begins with a row id."""
+
+    _VERSION = 3
+
+    def __init__(
+        self,
+        output_file: OutputFile,
+        snapshot_id: int,
+        parent_snapshot_id: int | None,
+        sequence_number: int,
+        first_row_id: int,
+        compression: Any,
+    ) -> None:
+        super().__init__(output_file, snapshot_id, parent_snapshot_id, sequence_number, compression)
+        self._meta = {**self._meta, "first-row-id": str(first_row_id), "format-version": "3"}
+
+
+class WrittenList(NamedTuple):
+    """A manifest list as it was written.
+
+    Attributes:
+        manifests: as it has them, with sequence numbers and row ids.
+        row_ids: how many row ids it took; None in a table whose rows have none.
+    """
+
+    manifests: tuple[ManifestFile, ...]
+    row_ids: int | None
 
 
 def write_list(
@@ -126,29 +174,47 @@ def write_list(
     sequence_number: int,
     manifests: list[ManifestFile],
     compression: Any,
-) -> tuple[ManifestFile, ...]:
-    """Write a manifest list; the manifests as it has them, with their sequence numbers assigned."""
-    assigned = tuple(_with_sequence_number(manifest, sequence_number) for manifest in manifests)
-    if format_version == 2:
-        writer: ManifestListWriter = ListWriter(
-            output_file, snapshot_id, parent_snapshot_id, sequence_number, compression
+    first_row_id: int | None = None,
+) -> WrittenList:
+    """Write a manifest list, with sequence numbers and, in a table that has them, row ids from `first_row_id` on."""
+    numbered = tuple(_with_sequence_number(manifest, sequence_number) for manifest in manifests)
+    row_ids = None
+    if format_version == 3:
+        assert first_row_id is not None, "metadata of version 3 has the next one"
+        numbered, next_row_id = assigned(numbered, first_row_id)
+        row_ids = next_row_id - first_row_id
+        writer: ManifestListWriter = ListWriterV3(
+            output_file, snapshot_id, parent_snapshot_id, sequence_number, first_row_id, compression
         )
+    elif format_version == 2:
+        writer = ListWriter(output_file, snapshot_id, parent_snapshot_id, sequence_number, compression)
     else:
         assert format_version == 1, "checked before anything was written"
         writer = write_manifest_list(1, output_file, snapshot_id, parent_snapshot_id, sequence_number, compression)
     with writer:
-        writer.add_manifests(list(assigned))
-    return assigned
+        writer.add_manifests(list(numbered))
+    return WrittenList(numbered, row_ids)
 
 
 def read_entries(io: FileIO, manifest: ManifestFile, discard_deleted: bool = True) -> list[ManifestEntry]:
     """The entries of a manifest, with what they inherit from it."""
-    with _PreparedInput(io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[DEFAULT_READ_VERSION]) as file:
-        return [
-            _inherit_from_manifest(entry, manifest)
-            for entry in file
-            if not discard_deleted or entry.status != ManifestEntryStatus.DELETED
-        ]
+    with _PreparedInput(io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[READ_VERSION]) as file:
+        entries = [_inherit_from_manifest(entry, manifest) for entry in file]
+    inherit(entries, manifest)
+    if discard_deleted:
+        return [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED]
+    return entries
+
+
+def read_list(io: FileIO, uri: str) -> list[ManifestFile]:
+    """The manifests of a manifest list."""
+    with AvroFile[ManifestFile](
+        io.new_input(uri),
+        MANIFEST_LIST_FILE_SCHEMAS[READ_VERSION],
+        read_types={-1: ManifestFile, 508: PartitionFieldSummary},
+        read_enums={517: ManifestContent},
+    ) as manifests:
+        return list(manifests)
 
 
 class _PreparedInput(AvroFile[ManifestEntry]):
@@ -180,7 +246,7 @@ class ManifestListCache:
             if (manifests := self._lists.get(uri)) is not None:
                 self._lists.move_to_end(uri)
                 return manifests
-        manifests = tuple(read_manifest_list(io.new_input(uri)))
+        manifests = tuple(read_list(io, uri))
         self.put(uri, manifests)
         return manifests
 
@@ -216,25 +282,21 @@ def _with_sequence_number(manifest: ManifestFile, sequence_number: int) -> Manif
 
 
 @lru_cache(maxsize=256)
-def _entry_layout(partition_type: StructType) -> AvroLayout:
-    schemas = [
-        manifest_entry_schema_with_data_file(
-            format_version=version,
-            data_file=data_file_with_partition(format_version=version, partition_type=partition_type),
-        )
-        for version in (2, DEFAULT_READ_VERSION)
-    ]
-    return _layout(schemas[0], schemas[1], "manifest_entry")
+def _entry_layout(partition_type: StructType, version: TableVersion) -> AvroLayout:
+    # The fields of a version are the first ones of those of the next, so records that have more of them serve as well.
+    data_file = data_file_with_partition(format_version=version, partition_type=partition_type)
+    schema = manifest_entry_schema_with_data_file(format_version=version, data_file=data_file)
+    return _layout(schema, "manifest_entry")
 
 
-@lru_cache(maxsize=1)
-def _list_layout() -> AvroLayout:
-    return _layout(MANIFEST_LIST_FILE_SCHEMAS[2], MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION], "manifest_file")
+@lru_cache(maxsize=2)
+def _list_layout(version: TableVersion) -> AvroLayout:
+    return _layout(MANIFEST_LIST_FILE_SCHEMAS[version], "manifest_file")
 
 
-def _layout(file_schema: Schema, record_schema: Schema, name: str) -> AvroLayout:
-    avro_schema = AvroSchemaConversion().iceberg_to_avro(file_schema, schema_name=name)
-    return AvroLayout(file_schema, json.dumps(avro_schema), resolve_writer(record_schema, file_schema))
+def _layout(schema: Schema, name: str) -> AvroLayout:
+    avro_schema = AvroSchemaConversion().iceberg_to_avro(schema, schema_name=name)
+    return AvroLayout(schema, json.dumps(avro_schema), resolve_writer(schema, schema))
 
 
 @lru_cache(maxsize=256)
@@ -242,7 +304,7 @@ def _entry_reader(avro_schema: str) -> tuple[Schema, Reader]:
     schema = AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema))
     reader = resolve_reader(
         schema,
-        MANIFEST_ENTRY_SCHEMAS[DEFAULT_READ_VERSION],
+        MANIFEST_ENTRY_SCHEMAS[READ_VERSION],
         {-1: ManifestEntry, 2: DataFile},
         {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
     )

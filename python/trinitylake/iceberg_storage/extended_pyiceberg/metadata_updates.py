@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import TableUpdate, _apply_table_update, _TableMetadataUpdateContext
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    TableUpdate,
+    UpgradeFormatVersionUpdate,
+    _apply_table_update,
+    _TableMetadataUpdateContext,
+)
 from pyiceberg.utils.datetime import datetime_to_millis
+
+from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
+from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed, upgraded
 
 
 class MetadataBuilder:
@@ -20,7 +30,12 @@ class MetadataBuilder:
 
     def apply(self, update: TableUpdate) -> None:
         """Apply one update. Raises `ValueError` if it does not fit."""
-        self.metadata = _apply_table_update(update, self.metadata, self._context)
+        if isinstance(update, UpgradeFormatVersionUpdate) and update.format_version == ROW_IDS_SINCE:
+            self.metadata = upgraded(self.metadata)
+            return
+        if isinstance(update, AddSnapshotUpdate) and isinstance(self.metadata, TableMetadataV3):
+            _check_counted(update.snapshot, self.metadata)
+        self.metadata = indexed(_apply_table_update(update, self.metadata, self._context))
 
     def build(self) -> TableMetadata:
         """The result, checked, with a time of its own. Raises PyIceberg's `ValidationError`."""
@@ -40,6 +55,18 @@ def apply_updates(base: TableMetadata, updates: Iterable[TableUpdate]) -> TableM
     for update in updates:
         builder.apply(update)
     return builder.build()
+
+
+def _check_counted(snapshot: Snapshot, metadata: TableMetadataV3) -> None:
+    """What PyIceberg leaves unchecked of a snapshot of format version 3. Raises `ValueError`."""
+    number, parent = snapshot.sequence_number, snapshot.parent_snapshot_id
+    if parent is not None and (number is None or number <= metadata.last_sequence_number):
+        raise ValueError(
+            f"Cannot add snapshot with sequence number {number} older than last sequence number "
+            f"{metadata.last_sequence_number}"
+        )
+    if snapshot.added_rows is None or snapshot.added_rows < 0:
+        raise ValueError("Cannot add snapshot without added rows: next-row-id is counted by them")
 
 
 def later_than(metadata: TableMetadata) -> int:

@@ -25,15 +25,19 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
 from pyiceberg.table.update.schema import UpdateSchema
-from pyiceberg.table.update.snapshot import ExpireSnapshots, ManageSnapshots
+from pyiceberg.table.update.snapshot import ExpireSnapshots, ManageSnapshots, UpdateSnapshot
 from pyiceberg.table.update.sorting import UpdateSortOrder
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.table.update.statistics import UpdateStatistics
 from pyiceberg.typedef import EMPTY_DICT, Identifier
 
+from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
+from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead, key_filter, rows_read
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
+from trinitylake.iceberg_storage.extended_pyiceberg.whole_files import DeleteWholeFiles
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.write_rules import check_writable
 
@@ -95,13 +99,13 @@ class StagedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
     ) -> None:
         check_writable(self.table_metadata)
-        super().append(df, snapshot_properties, branch)
+        super().append(filled(df, self.table_metadata.schema()), snapshot_properties, branch)
 
     def dynamic_partition_overwrite(
         self, df: pa.Table, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
     ) -> None:
         with self._as_statement("dynamic_partition_overwrite"):
-            super().dynamic_partition_overwrite(df, snapshot_properties, branch)
+            super().dynamic_partition_overwrite(filled(df, self.table_metadata.schema()), snapshot_properties, branch)
 
     def overwrite(
         self,
@@ -112,7 +116,8 @@ class StagedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
     ) -> None:
         with self._as_statement("overwrite"):
-            super().overwrite(df, overwrite_filter, snapshot_properties, case_sensitive, branch)
+            rows = filled(df, self.table_metadata.schema())
+            super().overwrite(rows, overwrite_filter, snapshot_properties, case_sensitive, branch)
 
     def delete(
         self,
@@ -123,9 +128,17 @@ class StagedTransaction(Transaction):
         _isolation_operation: Operation | None = None,
     ) -> None:
         filter = parse(delete_filter) if isinstance(delete_filter, str) else delete_filter
-        with self.looking_for("delete", filter, case_sensitive, branch, _isolation_operation or Operation.DELETE):
-            if self.table_metadata.snapshot_by_name(branch) is not None:
+        operation = _isolation_operation or Operation.DELETE
+        with self.looking_for("delete", filter, case_sensitive, branch, operation):
+            if self.table_metadata.snapshot_by_name(branch) is None:
+                return
+            if self.table_metadata.format_version < ROW_IDS_SINCE:
                 super().delete(filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
+                return
+            files, io = self.added_files, self._table.io
+            found = DeleteWholeFiles(self, io, files, filter, case_sensitive, snapshot_properties, branch, operation)
+            if found.is_needed:
+                found.commit()
 
     def upsert(
         self,
@@ -137,6 +150,7 @@ class StagedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
         snapshot_properties: dict[str, str] = EMPTY_DICT,
     ) -> UpsertResult:
+        df = filled(df, self.table_metadata.schema())
         keys = self.table_metadata.schema().identifier_field_names() if join_cols is None else join_cols
         with self.looking_for("upsert", key_filter(df, sorted(keys)), case_sensitive, branch):
             return super().upsert(
@@ -148,6 +162,17 @@ class StagedTransaction(Transaction):
                 branch,
                 snapshot_properties,
             )
+
+    def update_snapshot(
+        self, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
+    ) -> UpdateSnapshot:
+        """PyIceberg's own snapshots. Raises `InvalidArgument` for format version 3, which it does not write."""
+        if self.table_metadata.format_version >= ROW_IDS_SINCE:
+            raise InvalidArgument(
+                "the table has format version 3, whose snapshots PyIceberg does not make by itself: use append, "
+                "overwrite, delete or add_files"
+            )
+        return super().update_snapshot(snapshot_properties, branch)
 
     def _append_snapshot_producer(
         self, snapshot_properties: dict[str, str], branch: str | None = MAIN_BRANCH

@@ -27,6 +27,7 @@ from pyiceberg.table.update import (
 )
 
 from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConflict
+from trinitylake.iceberg_storage.extended_pyiceberg import row_ids
 from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import MetadataBuilder, later_than
 from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles
@@ -148,6 +149,7 @@ class Rebase:
             head = theirs.snapshot_by_name(branch)
             parent = head.snapshot_id if head is not None else None
         is_fresh = theirs.format_version == 1 or (snapshot.sequence_number or 0) > theirs.last_sequence_number
+        is_fresh = is_fresh and row_ids.fits(snapshot, theirs)
         if parent == snapshot.parent_snapshot_id and parent not in self._redone and is_fresh:
             return AddSnapshotUpdate(snapshot=_as_of(snapshot, theirs))
         intervening = self._intervening(branch, snapshot.parent_snapshot_id, parent)
@@ -159,11 +161,23 @@ class Rebase:
         if not any(snapshot.snapshot_id in read.snapshot_ids for read in commit.rows_read):
             intervening.check_unknown_rows(snapshot, changed, theirs)
         intervening.check_removed(changed.removed, theirs)
+        self._check_carried_rows(snapshot, changed)
         added = self._produce(snapshot, changed, branch, parent, theirs)
         self._redone[snapshot.snapshot_id] = intervening
         manifests = own_manifests(self.table.io, snapshot)
         self.replaced += [snapshot.manifest_list, *(manifest.manifest_path for manifest in manifests)]
         return AddSnapshotUpdate(snapshot=_as_of(added, theirs))
+
+    def _check_carried_rows(self, snapshot: Snapshot, changed: ChangedFiles) -> None:
+        """Rows that a snapshot carries from one file to another keep their ids, which are then part of the new file.
+
+        So ids that an earlier snapshot of the same transaction gave may not change, as they do when that is redone.
+        """
+        if changed.added and any(row_ids.is_later(file, self.base) for file in changed.removed):
+            raise TableConflict(
+                f"assert-ref-snapshot-id: the branch moved, and snapshot {snapshot.snapshot_id} carries rows that are "
+                "new in this transaction into another file, with row ids that others have taken"
+            )
 
     def _produce(
         self, snapshot: Snapshot, changed: ChangedFiles, branch: str | None, parent: int | None, theirs: TableMetadata

@@ -31,12 +31,12 @@ from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConfli
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import rows_read
+from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIcebergTable
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.metadata import (
     cache,
     encoder,
-    indexed,
     new_file_name,
     read_metadata,
     with_log_entry,
@@ -124,8 +124,6 @@ class StagedTable:
                 properties=with_gc_disabled(text),
                 table_uuid=uuid.UUID(table_id),
             )
-            if metadata.format_version > 2:
-                raise InvalidArgument(f"Iceberg format version {metadata.format_version} cannot be written yet: use 2")
         except (ValueError, ValidationError) as error:
             raise InvalidArgument(f"cannot create table {'.'.join(identifier)}: {error}") from error
         return cls(identifier, indexed(metadata), None, own_io)

@@ -19,6 +19,7 @@ from trinitylake.iceberg import table_writing
 from trinitylake.iceberg.bound_catalog import names_checked
 from trinitylake.iceberg.errors import translated
 from trinitylake.iceberg.identifiers import object_name
+from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.errors import RestError, bad_request
@@ -233,7 +234,7 @@ def load_response(
         definition = parse_table_def(data)
     if definition.table_type != MANAGED:
         elsewhere = call.service.outbound.run(peer_of(definition), lambda: catalog.load_table(identifier))
-        text = elsewhere.metadata.model_dump_json().encode()
+        text = indexed(elsewhere.metadata).model_dump_json().encode()
         return responses.of_metadata(elsewhere.metadata_location, text, snapshots, if_none_match)
     if isinstance(source, Transaction):
         staged = source.staged_tables.open(namespace, name, data).open_staged()

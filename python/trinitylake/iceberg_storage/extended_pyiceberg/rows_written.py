@@ -1,0 +1,81 @@
+"""What rows need before PyIceberg writes them, in tables of format version 3: default values, and no variants.
+
+PyIceberg fills a column that the rows lack with the value that older rows have, the `initial-default`, when it writes,
+too. Writers have to use the `write-default`, which may be another, so the column is filled before PyIceberg sees them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import StructType
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def filled(rows: pa.Table | pa.RecordBatchReader, schema: Schema) -> pa.Table | pa.RecordBatchReader:
+    """The same rows with the columns that they lack and that have a default value for writers.
+
+    Raises `InvalidArgument` for a column that is missing in a struct and has such a value, and for a table with columns
+    that only engines write.
+    """
+    import pyarrow as pa
+
+    check_columns(schema)
+
+    missing = [
+        field for field in schema.fields if field.write_default is not None and field.name not in rows.schema.names
+    ]
+    for field in schema.fields:
+        if isinstance(field.field_type, StructType) and field.name in rows.schema.names:
+            _check_struct(field.name, field.field_type, rows.schema.field(field.name).type)
+    if not missing:
+        return rows
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    target = schema_to_pyarrow(Schema(*missing), include_field_ids=False)
+    scalars = [pa.scalar(one.write_default, column.type) for one, column in zip(missing, target, strict=True)]
+
+    def add(table: pa.Table) -> pa.Table:
+        for column, scalar in zip(target, scalars, strict=True):
+            table = table.append_column(column, pa.repeat(scalar, table.num_rows))
+        return table
+
+    if isinstance(rows, pa.Table):
+        return add(rows)
+    wider = add(rows.schema.empty_table()).schema
+    batches = (part for batch in rows for part in add(pa.Table.from_batches([batch])).to_batches())
+    return pa.RecordBatchReader.from_batches(wider, batches)
+
+
+def check_columns(schema: Schema) -> None:
+    """Refuse to write rows of a table with columns that only engines write. Raises `InvalidArgument`."""
+    if names := variants_in(schema):
+        raise InvalidArgument(
+            f"column {names[0]} is a variant, which is not written here: let an engine that knows the type write the "
+            "rows, for instance Spark"
+        )
+
+
+def defaulted(schema: Schema) -> set[str]:
+    """The columns that rows may lack because writers have a value for them."""
+    return {field.name for field in schema.fields if field.write_default is not None}
+
+
+def _check_struct(name: str, type: StructType, given: pa.DataType) -> None:
+    import pyarrow as pa
+
+    if not pa.types.is_struct(given):
+        return
+    there = {given.field(position).name: given.field(position).type for position in range(given.num_fields)}
+    for field in type.fields:
+        path = f"{name}.{field.name}"
+        if field.name not in there and field.write_default is not None:
+            raise InvalidArgument(f"column {path} is missing from the data and has a default value: give its values")
+        if isinstance(field.field_type, StructType) and field.name in there:
+            _check_struct(path, field.field_type, there[field.name])

@@ -1,0 +1,68 @@
+"""The type `variant` of format version 3, which PyIceberg does not know: metadata with one could not be read at all.
+
+Here it is a primitive type that stands in schemas and is written as it was read. PyIceberg parses types by name in one
+class method and takes finished types everywhere, so that method, and what lists and maps make of a name, learn one name
+more, for the whole process, when this module is imported. Rows of such a column are for engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import Field
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import TableVersion
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
+
+NAME = "variant"
+
+
+class VariantType(PrimitiveType):
+    """A value of any type, as Iceberg's specification has it."""
+
+    root: Literal["variant"] = Field(default="variant")
+
+    def minimum_format_version(self) -> TableVersion:
+        return 3
+
+
+def variants_in(schema: Schema) -> list[str]:
+    """The names of the columns of a schema that are variants or hold some."""
+    return [field.name for field in schema.fields if any(_variants(field.field_type))]
+
+
+def _variants(type: IcebergType) -> Iterator[VariantType]:
+    match type:
+        case VariantType():
+            yield type
+        case StructType():
+            for field in type.fields:
+                yield from _variants(field.field_type)
+        case ListType():
+            yield from _variants(type.element_type)
+        case MapType():
+            yield from _variants(type.key_type)
+            yield from _variants(type.value_type)
+
+
+def _teach() -> None:
+    by_name: Any = IcebergType.handle_primitive_type
+
+    def named(value: Any, handler: Any) -> IcebergType:
+        return VariantType() if value == NAME else by_name(value, handler)
+
+    IcebergType.handle_primitive_type = staticmethod(named)  # type: ignore[method-assign, assignment]
+    for nested, parts in ((ListType, ("element", "element_type")), (MapType, ("value", "value_type"))):
+        nested.__init__ = _with_types(nested.__init__, parts)  # type: ignore[method-assign]
+
+
+def _with_types(make: Any, parts: tuple[str, ...]) -> Any:
+    def made(self: Any, *args: Any, **data: Any) -> None:
+        make(self, *args, **data | {part: VariantType() for part in parts if data.get(part) == NAME})
+
+    return made
+
+
+_teach()
+assert isinstance(NestedField(1, NAME, NAME).field_type, VariantType)

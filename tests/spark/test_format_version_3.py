@@ -1,0 +1,155 @@
+"""Spark writes tables of Iceberg's format version 3: row ids, deletion vectors, default values and variants."""
+
+from __future__ import annotations
+
+import itertools
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyiceberg.types import IntegerType
+from pyspark.sql import SparkSession
+
+import trinitylake as tl
+
+MERGE_ON_READ = "'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read'"
+V3 = f"TBLPROPERTIES ('format-version' = '3', {MERGE_ON_READ})"
+NEW = pa.table({"id": pa.array([50], pa.int64()), "name": ["p"]})
+
+
+@pytest.fixture
+def things(spark: SparkSession, lake: tl.Lakehouse, catalog: str) -> str:
+    """A table of format version 3 with the rows 1 to 6, in two files."""
+    lake.create_namespace("v3")
+    table = f"{catalog}.v3.things"
+    spark.sql(f"CREATE TABLE {table} (id bigint, name string) {V3}")
+    for first in (1, 4):
+        spark.sql(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ id, 'a' FROM range({first}, {first + 3})")
+    return table
+
+
+def row_ids(spark: SparkSession, table: str) -> dict[int, int]:
+    """The row id of each row, by its column `id`, as Spark computes them."""
+    found = {row.id: row._row_id for row in spark.sql(f"SELECT id, _row_id FROM {table}").collect()}
+    assert len(set(found.values())) == len(found), "no row id twice"
+    return found
+
+
+def ids(lake: tl.Lakehouse, table: str = "v3.things") -> list[int]:
+    return sorted(lake.table(table).scan().to_arrow()["id"].to_pylist())
+
+
+def test_rows_keep_their_ids_through_deletes_updates_and_our_own_appends(
+    spark: SparkSession, lake: tl.Lakehouse, things: str
+) -> None:
+    """Spark and this library write one table by turns; each has to count on from the ids that the other gave."""
+    first = row_ids(spark, things)
+    assert sorted(first.values()) == list(range(6))
+    spark.sql(f"DELETE FROM {things} WHERE id = 2")
+    spark.sql(f"UPDATE {things} SET name = 'b' WHERE id = 5")
+    lake.table("v3.things").append(NEW)
+    spark.sql(f"REFRESH TABLE {things}")
+    second = row_ids(spark, things)
+    assert {id: second[id] for id in (1, 3, 4, 5, 6)} == {id: first[id] for id in (1, 3, 4, 5, 6)}
+    assert second[50] not in first.values()
+    assert ids(lake) == [1, 3, 4, 5, 6, 50]
+    metadata = lake.table("v3.things").iceberg.metadata
+    assert metadata.format_version == 3
+    assert metadata.next_row_id > max(second.values())
+    formats = set(lake.table("v3.things").iceberg.inspect.delete_files()["file_format"].to_pylist())
+    assert formats == {"PUFFIN"}
+
+
+def test_spark_and_pyiceberg_write_one_table_in_an_open_transaction(
+    spark: SparkSession, lake: tl.Lakehouse, catalog: str, things: str
+) -> None:
+    """Both append in a transaction, and somebody else commits meanwhile: all rows get ids that nobody has."""
+    before = row_ids(spark, things)
+    version = lake.version
+    with tl.spark.transaction(spark, catalog=catalog) as tx:
+        spark.sql(f"INSERT INTO {tx}.v3.things VALUES (10, 't'), (11, 't')")
+        with lake.transaction() as other:
+            other.table("v3.things").append(NEW)
+        spark.sql(f"INSERT INTO {tx}.v3.things VALUES (12, 't')")
+        assert lake.version == version + 1
+    assert lake.version == version + 2
+    spark.sql(f"REFRESH TABLE {things}")
+    after = row_ids(spark, things)
+    assert sorted(after) == [1, 2, 3, 4, 5, 6, 10, 11, 12, 50]
+    assert {id: after[id] for id in before} == before
+    snapshots = lake.table("v3.things").iceberg.metadata.snapshots
+    ends = [(one.first_row_id, one.first_row_id + one.added_rows) for one in snapshots]
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ends))
+    assert lake.table("v3.things").iceberg.metadata.next_row_id == ends[-1][1]
+
+
+def test_a_deletion_vector_of_a_transaction_that_lost_a_race_is_a_conflict(
+    spark: SparkSession, lake: tl.Lakehouse, catalog: str, things: str
+) -> None:
+    def delete_beside(statement: str) -> None:
+        with tl.spark.transaction(spark, catalog=catalog) as tx:
+            spark.sql(f"DELETE FROM {tx}.v3.things WHERE id = 1")
+            spark.sql(statement.format(things))
+
+    with pytest.raises(tl.CommitConflict, match="delete files"):
+        delete_beside("DELETE FROM {} WHERE id = 3")
+    assert ids(lake) == [1, 2, 4, 5, 6]
+    delete_beside("SELECT 1")
+    assert ids(lake) == [2, 4, 5, 6]
+
+
+def test_our_own_writers_refuse_what_would_lose_row_ids(spark: SparkSession, lake: tl.Lakehouse, things: str) -> None:
+    table = lake.table("v3.things")
+    with pytest.raises(tl.InvalidArgument, match="holds rows that would stay"):
+        table.delete("id = 1")
+    spark.sql(f"DELETE FROM {things} WHERE id = 1")
+    with pytest.raises(tl.InvalidArgument, match="has deleted rows"):
+        table.delete("id < 4")
+    table.delete("id > 3")
+    assert ids(lake) == [2, 3]
+    assert row_ids(spark, things).keys() == {2, 3}
+
+
+def test_default_values_are_read_and_written_by_both(
+    spark: SparkSession, lake: tl.Lakehouse, catalog: str, things: str
+) -> None:
+    """Rows that PyIceberg wrote without a column got the value of older rows, not the one that writers have to use."""
+    with lake.table("v3.things").update_schema() as change:
+        change.add_column("size", IntegerType(), default_value=7)
+    with lake.table("v3.things").update_schema() as change:
+        change.set_default_value("size", 8)
+    lake.table("v3.things").append(NEW)
+    spark.sql(f"REFRESH TABLE {things}")
+    sizes = {row.id: row.size for row in spark.sql(f"SELECT id, size FROM {things}").collect()}
+    assert sizes == {**dict.fromkeys(range(1, 7), 7), 50: 8}
+    assert {row["id"]: row["size"] for row in lake.table("v3.things").scan().to_arrow().to_pylist()} == sizes
+
+
+def test_a_variant_is_kept_for_engines_that_know_it(spark: SparkSession, lake: tl.Lakehouse, catalog: str) -> None:
+    """A table with a column of a type that PyIceberg does not know could not be loaded at all."""
+    lake.create_namespace("v3")
+    table = f"{catalog}.v3.events"
+    spark.sql(f"CREATE TABLE {table} (id bigint, what variant) TBLPROPERTIES ('format-version' = '3')")
+    spark.sql(f"""INSERT INTO {table} SELECT 1, parse_json('{{"a": 5}}')""")
+    (row,) = spark.sql(f"SELECT variant_get(what, '$.a', 'int') AS a FROM {table}").collect()
+    assert row.a == 5
+    assert lake.table("v3.events").scan().count() == 1
+    for columns in (None, ["id"]):
+        with pytest.raises(tl.InvalidArgument, match="what is a variant"):
+            lake.table("v3.events").scan(columns=columns).to_arrow()
+    with pytest.raises(tl.InvalidArgument, match="variant"):
+        lake.table("v3.events").append({"id": [2]})
+
+
+def test_a_table_is_upgraded_by_spark(spark: SparkSession, lake: tl.Lakehouse, catalog: str) -> None:
+    lake.create_namespace("v3")
+    table = f"{catalog}.v3.old"
+    spark.sql(f"CREATE TABLE {table} (id bigint, name string)")
+    spark.sql(f"INSERT INTO {table} VALUES (1, 'a'), (2, 'a')")
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('format-version' = '3')")
+    assert lake.table("v3.old").iceberg.metadata.next_row_id == 0
+    lake.table("v3.old").append(NEW)
+    spark.sql(f"REFRESH TABLE {table}")
+    assert sorted(row_ids(spark, table).values()) == [0, 1, 2]
+    with pytest.raises(Py4JJavaError, match="Cannot downgrade"):
+        spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('format-version' = '2')")

@@ -1,0 +1,427 @@
+"""Tables of format version 3: every row has an id of its own, whoever commits, in which order, and how often.
+
+The ids are computed here by Iceberg's specification ("Row Lineage") from what lies on storage, with PyIceberg's plain
+Avro reader, and held against the counters of the metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.update import AddSnapshotUpdate, UpgradeFormatVersionUpdate
+from pyiceberg.typedef import Record
+
+from iceberg_storage import Store, make_store
+from test_iceberg_disjoint import delete_first_row, rewrite
+from test_iceberg_staging import BY_CITY, Lake, ids, rows
+from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage import metadata as metadata_module
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists
+from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
+
+UPGRADE = UpgradeFormatVersionUpdate.model_validate({"format-version": 3})
+ROW_ID = 2147483540
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return make_store("disk", tmp_path)
+
+
+@pytest.fixture
+def lake(store: Store) -> Lake:
+    """A table of format version 3 with the rows 1, 2, 3."""
+    lake = Lake(store, partition_spec=BY_CITY, properties={"format-version": "3"})
+    change(lake, lambda table: table.append(rows(1, 2, 3)))
+    return lake
+
+
+def change(lake: Lake, statement: Callable[[Table], object]) -> StagedTable:
+    staged = lake.begin()
+    statement(staged.table)
+    return lake.commit(staged)
+
+
+def race(lake: Lake, winner: Callable[[Table], object], loser: Callable[[Table], object]) -> StagedTable:
+    """Both change the table from the same state; the winner commits, the loser is what is left to commit."""
+    second = lake.begin()
+    loser(second.table)
+    second.finish()
+    change(lake, winner)
+    return second
+
+
+def records(staged: StagedTable, uri: str) -> list[dict[int, Any]]:
+    """The rows of an Avro file by the ids of their fields; structs too."""
+
+    def by_id(fields: tuple[Any, ...], row: Record) -> dict[int, Any]:
+        return {
+            field.field_id: by_id(field.field_type.fields, row[at]) if field.field_type.is_struct else row[at]
+            for at, field in enumerate(fields)
+        }
+
+    with AvroFile[Record](staged.io.new_input(uri)) as file:
+        return [by_id(file.schema.fields, row) for row in file]
+
+
+def first_row_ids(staged: StagedTable, snapshot: Snapshot) -> Iterator[tuple[str, int | None, int]]:
+    """URI, first row id and number of rows of each live data file of a snapshot."""
+    for manifest in records(staged, snapshot.manifest_list):
+        if manifest[517] != ManifestContent.DATA.value:
+            assert manifest.get(520) is None, "manifests of delete files have no row ids"
+            continue
+        following = manifest.get(520)
+        for entry in records(staged, manifest[500]):
+            file = entry[2]
+            if entry[0] == ManifestEntryStatus.DELETED.value:
+                continue
+            first = file.get(142)
+            if entry[0] == ManifestEntryStatus.ADDED.value:
+                assert first is None, "a file that is added gets its row ids from the commit"
+            if first is None and following is not None:
+                first = following
+                following += file[103]
+            yield file[100], first, file[103]
+
+
+def row_ids(lake: Lake, snapshot: Snapshot | None = None) -> dict[int, int]:
+    """The row ids of a snapshot, or the current one, by column `id`."""
+    metadata_module.cache.clear()
+    manifest_lists.clear()
+    staged = lake.begin()
+    snapshot = snapshot or staged.table.current_snapshot()
+    assert snapshot is not None
+    found: dict[int, int] = {}
+    for uri, first, count in first_row_ids(staged, snapshot):
+        assert first is not None
+        with staged.io.new_input(uri).open() as stream:
+            read = pq.ParquetFile(pa.BufferReader(stream.read())).read(columns=["id"])["id"].to_pylist()
+        assert len(read) == count
+        found |= {id: first + position for position, id in enumerate(read)}
+    assert len(set(found.values())) == len(found), "no row id twice"
+    return found
+
+
+def check_ids(lake: Lake) -> None:
+    """In all snapshots each row has one id, which it keeps, below the counter; ranges of snapshots do not overlap."""
+    metadata = lake.begin().metadata
+    known: dict[int, int] = {}
+    end = 0
+    for snapshot in metadata.snapshots:
+        assert snapshot.first_row_id is not None
+        assert snapshot.added_rows is not None
+        assert snapshot.first_row_id >= end
+        end = snapshot.first_row_id + snapshot.added_rows
+        found = row_ids(lake, snapshot)
+        assert all(known.get(id, row_id) == row_id for id, row_id in found.items()), "a row keeps its id"
+        new = {row_id for id, row_id in found.items() if id not in known}
+        assert not new & set(known.values()), "no row id is given again"
+        assert all(snapshot.first_row_id <= row_id < end for row_id in new)
+        known |= found
+    assert metadata.next_row_id == end
+
+
+def test_rows_of_an_append_have_ids_of_their_own(lake: Lake) -> None:
+    change(lake, lambda table: table.append(pa.concat_tables([rows(4, 5, city="b"), rows(6, city="a")])))
+    check_ids(lake)
+    assert row_ids(lake)[1] == 0
+    assert sorted(row_ids(lake).values()) == [0, 1, 2, 3, 4, 5]
+    assert lake.begin().metadata.next_row_id == 6
+
+
+def test_an_append_that_lost_a_race_gets_ids_from_what_won(lake: Lake) -> None:
+    """An append was redone over another with the ids that it had from the metadata before both.
+
+    Two rows had one id each since then, and whoever merged by it lost one of them.
+    """
+    loser = race(lake, lambda table: table.append(rows(4)), lambda table: table.append(rows(5, 6)))
+    staged = loser.table.current_snapshot()
+    assert staged is not None
+    assert staged.first_row_id == 3
+    loser.reapply(lake.path)
+    lake.commit(loser)
+    assert row_ids(lake) == {1: 0, 2: 1, 3: 2, 4: 3, 5: 4, 6: 5}
+    check_ids(lake)
+
+
+def test_a_transaction_of_several_statements_is_redone_with_all_their_ids(lake: Lake) -> None:
+    def loser(table: Table) -> None:
+        table.append(rows(10))
+        table.append(rows(11, 12, city="b"))
+        table.delete("city = 'b'")
+        table.append(rows(13))
+
+    staged = race(lake, lambda table: table.append(rows(4, city="c")), loser)
+    staged.reapply(lake.path)
+    lake.commit(staged)
+    assert lake.ids() == [1, 2, 3, 4, 10, 13]
+    check_ids(lake)
+
+
+def test_ids_stay_when_manifests_are_merged(lake: Lake) -> None:
+    """A manifest that was merged of others listed their files without ids, so readers gave them new ones."""
+    for id in range(4, 40):
+        change(lake, lambda table, id=id: table.append(rows(id)))
+    head = lake.begin().table.current_snapshot()
+    assert head is not None
+    assert any(len(records(lake.begin(), one[500])) > 1 for one in records(lake.begin(), head.manifest_list))
+    check_ids(lake)
+
+
+def test_ids_stay_when_a_file_goes_out_of_a_shared_manifest(lake: Lake) -> None:
+    """The files that stay are listed in a new manifest: without the ids they had there, they would get others."""
+    change(lake, lambda table: table.append(pa.concat_tables([rows(4, city="b"), rows(5, 6, city="c")])))
+    change(lake, lambda table: table.delete("city = 'b'"))
+    assert lake.ids() == [1, 2, 3, 5, 6]
+    check_ids(lake)
+    removed = [
+        entry[2]
+        for snapshot in lake.begin().metadata.snapshots
+        for manifest in records(lake.begin(), snapshot.manifest_list)
+        for entry in records(lake.begin(), manifest[500])
+        if entry[0] == ManifestEntryStatus.DELETED.value
+    ]
+    assert [file[142] is not None for file in removed] == [True], "an entry of a removed file tells its ids as well"
+
+
+def test_an_upgraded_table_gives_ids_to_all_rows_at_its_next_snapshot(store: Store) -> None:
+    lake = Lake(store, partition_spec=BY_CITY)
+    change(lake, lambda table: table.append(rows(1, 2)))
+    change(lake, lambda table: table.append(rows(3)))
+    upgrade = lake.begin()
+    upgrade.commit((), (UPGRADE,))
+    lake.commit(upgrade)
+    metadata = lake.begin().metadata
+    assert (metadata.format_version, metadata.next_row_id) == (3, 0)
+    assert [first for _, first, _ in first_row_ids(lake.begin(), metadata.snapshots[-1])] == [None, None]
+    change(lake, lambda table: table.append(rows(4, 5)))
+    found = row_ids(lake)
+    assert sorted(found.values()) == [0, 1, 2, 3, 4]
+    change(lake, lambda table: table.append(rows(6)))
+    assert {id: row_id for id, row_id in row_ids(lake).items() if id < 6} == found
+    assert lake.begin().metadata.next_row_id == 6
+
+
+def test_a_table_of_format_version_1_is_upgraded(store: Store) -> None:
+    lake = Lake(store, properties={"format-version": "1"})
+    change(lake, lambda table: table.append(rows(1, 2)))
+    upgrade = lake.begin()
+    upgrade.commit((), (UPGRADE,))
+    lake.commit(upgrade)
+    change(lake, lambda table: table.append(rows(3)))
+    metadata_module.cache.clear()
+    assert lake.ids() == [1, 2, 3]
+    assert sorted(row_ids(lake).values()) == [0, 1, 2]
+
+
+def test_an_append_of_version_2_that_meets_an_upgrade_gets_ids(store: Store) -> None:
+    """Somebody upgraded the table while rows were appended to it: the snapshot had no ids and was taken as it was."""
+    lake = Lake(store)
+    change(lake, lambda table: table.append(rows(1)))
+    loser, upgrade = lake.begin(), lake.begin()
+    loser.table.append(rows(2, 3))
+    loser.finish()
+    upgrade.commit((), (UPGRADE,))
+    lake.commit(upgrade)
+    loser.reapply(lake.path)
+    lake.commit(loser)
+    assert sorted(row_ids(lake).values()) == [0, 1, 2]
+    assert lake.begin().metadata.next_row_id == 3
+
+
+def test_two_upgrades_are_one(store: Store) -> None:
+    lake = Lake(store)
+    loser, winner = lake.begin(), lake.begin()
+    for staged in (loser, winner):
+        staged.commit((), (UPGRADE,))
+        staged.table.append(rows(*((1,) if staged is winner else (2, 3))))
+        staged.finish()
+    lake.commit(winner)
+    loser.reapply(lake.path)
+    lake.commit(loser)
+    assert row_ids(lake) == {1: 0, 2: 1, 3: 2}
+    check_ids(lake)
+
+
+def test_a_saved_transaction_keeps_what_rows_got(lake: Lake, store: Store) -> None:
+    staged = lake.begin()
+    staged.table.append(rows(7, 8))
+    saved = staged.saved()
+    store.put_many([staged.finish()])
+    change(lake, lambda table: table.append(rows(4)))
+    resumed = StagedTable.resume(("ns", "t"), saved, lake.io)
+    assert resumed.metadata.next_row_id == 5
+    resumed.reapply(lake.path)
+    lake.commit(resumed)
+    assert row_ids(lake) == {1: 0, 2: 1, 3: 2, 4: 3, 7: 4, 8: 5}
+    check_ids(lake)
+
+
+def test_an_engine_s_compaction_is_redone_and_the_other_files_keep_their_ids(lake: Lake) -> None:
+    change(lake, lambda table: table.append(pa.concat_tables([rows(4, city="b"), rows(5, 6, city="c")])))
+    loser = lake.begin()
+    rewrite(loser, "a")
+    loser.finish()
+    change(lake, lambda table: table.append(rows(7, city="d")))
+    before = row_ids(lake)
+    loser.reapply(lake.path)
+    lake.commit(loser)
+    assert lake.ids() == [1, 2, 3, 4, 5, 6, 7]
+    after = row_ids(lake)
+    assert {id: after[id] for id in (4, 5, 6, 7)} == {id: before[id] for id in (4, 5, 6, 7)}
+
+
+def test_rows_that_moved_with_ids_of_their_own_transaction_are_not_redone_with_others(lake: Lake) -> None:
+    """A transaction appended rows and moved them into another file, which then has their ids in a column.
+
+    Redone over another append it gave the first file new ids; those in the column were the other's rows by then.
+    """
+
+    def moved(staged: StagedTable) -> StagedTable:
+        staged.table.append(rows(8, 9, city="n"))
+        rewrite(staged, "n")
+        staged.finish()
+        return staged
+
+    loser = moved(lake.begin())
+    change(lake, lambda table: table.append(rows(4)))
+    with pytest.raises(TableConflict, match="row ids that others have taken"):
+        loser.reapply(lake.path)
+    lake.commit(moved(lake.begin()))  # nothing speaks against it where nobody came between
+    assert lake.ids() == [1, 2, 3, 4, 8, 9]
+
+
+def test_a_snapshot_with_ids_that_are_taken_is_refused(lake: Lake) -> None:
+    """An engine that does not count sent the ids of rows that were there."""
+    donor = lake.begin()
+    donor.table.append(rows(4))
+    (update, *others) = donor._commits[0].updates
+    assert isinstance(update, AddSnapshotUpdate)
+    for wrong, reason in (
+        ({"first_row_id": 2}, "smaller than the table's next-row-id"),
+        ({"first_row_id": None}, "without first row id"),
+        ({"added_rows": None}, "without added rows"),
+        ({"sequence_number": 1}, "older than last sequence number"),
+    ):
+        bad = update.model_copy(update={"snapshot": update.snapshot.model_copy(update=wrong)})
+        staged = lake.begin()
+        with pytest.raises(ValueError, match=reason):
+            staged.commit((), (bad, *others))
+        assert not staged.changed
+    staged = lake.begin()
+    staged.commit((), (update, *others))
+    lake.commit(staged)
+    check_ids(lake)
+
+
+def test_whole_files_are_deleted_and_overwritten(lake: Lake) -> None:
+    change(lake, lambda table: table.append(pa.concat_tables([rows(4, 5, city="b"), rows(6, city="c")])))
+    change(lake, lambda table: table.delete("id = 6"))  # by its bounds
+    change(lake, lambda table: table.dynamic_partition_overwrite(rows(7, city="b")))
+    assert lake.ids() == [1, 2, 3, 7]
+    check_ids(lake)
+    change(lake, lambda table: table.overwrite(rows(8, 9)))
+    assert lake.ids() == [8, 9]
+    change(lake, lambda table: table.upsert(rows(10)))
+    assert lake.ids() == [8, 9, 10]
+    check_ids(lake)
+    operations = [one.summary.operation for one in lake.begin().metadata.snapshots if one.summary is not None]
+    assert operations.count(Operation.DELETE) == 3
+
+
+def test_rows_that_would_move_are_refused_before_anything_is_written(lake: Lake) -> None:
+    """A delete of one row wrote the others of its file anew, without their ids: to a reader they were new rows."""
+    for statement in (
+        lambda table: table.delete("id = 2"),
+        lambda table: table.overwrite(rows(2, city="z"), "id = 2"),
+        lambda table: table.upsert(rows(2, city="z")),
+        lambda table: table.transaction().update_snapshot().fast_append(),
+    ):
+        staged = lake.begin()
+        with pytest.raises(InvalidArgument, match="format version 3"):
+            statement(staged.table)
+        assert not staged.changed
+        assert staged.written_paths == []
+    assert lake.ids() == [1, 2, 3]
+
+
+def test_a_filter_that_finds_no_row_in_a_file_leaves_it(lake: Lake) -> None:
+    change(lake, lambda table: table.append(rows(10, 12, city="b")))
+    change(lake, lambda table: table.delete("id in (1, 2, 3, 11)"))
+    assert lake.ids() == [10, 12]
+    before = lake.begin().metadata
+    change(lake, lambda table: table.delete("id = 11"))
+    assert lake.begin().metadata.snapshots == before.snapshots
+
+
+def test_a_delete_that_lost_a_race_is_held_against_what_won(lake: Lake) -> None:
+    staged = race(lake, lambda table: table.append(rows(4)), lambda table: table.delete("city = 'a'"))
+    with pytest.raises(TableConflict, match="added files that may hold such rows"):
+        staged.reapply(lake.path)
+    staged = race(lake, lambda table: table.append(rows(5, city="b")), lambda table: table.delete("city = 'a'"))
+    staged.reapply(lake.path)
+    lake.commit(staged)
+    assert lake.ids() == [5]
+    check_ids(lake)
+
+
+def test_files_with_deleted_rows_are_left_to_engines(lake: Lake) -> None:
+    staged = lake.begin()
+    delete_first_row(staged, "a")
+    lake.commit(staged)
+    with pytest.raises(InvalidArgument, match="has deleted rows"):
+        lake.begin().table.delete("city = 'a'")
+    change(lake, lambda table: table.append(rows(4, city="b")))
+    assert lake.ids() == [2, 3, 4]
+    head = lake.begin().table.current_snapshot()
+    assert head is not None
+    check_ids(lake)
+
+
+def test_deletes_that_are_merged_on_read_are_conflicts_as_before(lake: Lake) -> None:
+    loser = lake.begin()
+    rewrite(loser, "a")
+    loser.finish()
+    winner = lake.begin()
+    delete_first_row(winner, "a")
+    lake.commit(winner)
+    with pytest.raises(TableConflict, match="may have deleted rows from files that are replaced here"):
+        loser.reapply(lake.path)
+    change(lake, lambda table: table.append(rows(5, 6, city="b")))
+    loser = lake.begin()
+    delete_first_row(loser, "b")
+    loser.finish()
+    change(lake, lambda table: table.append(rows(4)))
+    with pytest.raises(TableConflict, match="adds or removes delete files"):
+        loser.reapply(lake.path)
+
+
+def test_metadata_without_the_counter_is_damaged(lake: Lake, store: Store) -> None:
+    import json
+
+    from trinitylake.errors import CorruptFile
+
+    text = json.loads(store.get(lake.path))
+    del text["next-row-id"]
+    path = "ns/t-0badcafe/metadata/00009-none.metadata.json"
+    store.put(path, json.dumps(text).encode())
+    with pytest.raises(CorruptFile, match="next-row-id is missing"):
+        StagedTable.load(("ns", "t"), path, io=lake.io)
+
+
+def test_all_rows_can_be_deleted(lake: Lake) -> None:
+    change(lake, lambda table: table.delete(AlwaysTrue()))
+    assert ids(lake.begin()) == []
+    check_ids(lake)
+    change(lake, lambda table: table.append(rows(4)))
+    assert row_ids(lake) == {4: 3}, "the ids of rows that are gone are not given again"
