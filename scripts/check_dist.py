@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,10 +32,16 @@ def run(*command: str | Path, **options: object) -> str:
     return str(done.stdout)
 
 
-def found_pythons() -> list[str]:
-    """The interpreters of this machine that uv finds and the package allows."""
+def pythons_of_uv() -> list[str]:
+    """The interpreters that uv finds on this machine."""
     listed = json.loads(run(BIN / "uv", "python", "list", "--only-installed", "--output-format", "json"))
     return [one["path"] for one in listed if one["implementation"] == "cpython" and one["variant"] == "default"]
+
+
+def pythons_of_pyenv() -> list[str]:
+    """All interpreters that pyenv has; uv finds only the one that is chosen."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    return [str(path) for path in pyenv.glob("versions/3.*/bin/python")]
 
 
 def version_of(python: str) -> tuple[int, ...]:
@@ -81,7 +88,7 @@ def main() -> int:
 
     run(BIN / "twine", "check", "--strict", wheel, source)
     check_platform(wheel)
-    by_version = {version_of(python): python for python in arguments.pythons or found_pythons()}
+    by_version = {version_of(python): python for python in arguments.pythons or [*pythons_of_uv(), *pythons_of_pyenv()]}
     by_version = {version: python for version, python in by_version.items() if version >= OLDEST_PYTHON}
     chosen = [by_version[version] for version in sorted({min(by_version), max(by_version)})]
     with tempfile.TemporaryDirectory(prefix="trinitylake-dist-") as name:
@@ -89,8 +96,10 @@ def main() -> int:
         for number, python in enumerate(chosen):
             smoke(wheel, python, folder / f"python{number}")
         smoke(build_from_source(source, folder / "from-source"), chosen[-1], folder / "source")
-    for file in (wheel, source):
-        print(f"{file.name}: {file.stat().st_size / 1e6:.1f} MB")
+    with zipfile.ZipFile(wheel) as archive:
+        unpacked = sum(file.file_size for file in archive.infolist())
+    print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, {unpacked / 1e6:.1f} MB when installed")
+    print(f"{source.name}: {source.stat().st_size / 1e6:.1f} MB")
     return 0
 
 

@@ -20,6 +20,7 @@ import trinitylake as tl
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
+from check_dist import OLDEST_PYTHON, pythons_of_pyenv, version_of  # noqa: E402
 from check_release import faults  # noqa: E402
 from lock import APART, SETS  # noqa: E402
 
@@ -121,6 +122,16 @@ def test_the_source_distribution_holds_what_its_build_reads(tmp_path: Path) -> N
         "python/pyspark_trinitylake/__init__.py",
     } <= names
     assert not [name for name in names if name.endswith(".so")]
+
+
+def test_a_wheel_is_tried_with_the_interpreters_of_pyenv_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make dist` tried the wheel with one Python alone, since uv sees only the one that pyenv was told to use."""
+    python = tmp_path / "versions" / "3.99.0" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    assert pythons_of_pyenv() == [str(python)]
+    assert version_of(str(python)) == sys.version_info[:3] >= OLDEST_PYTHON
 
 
 def test_a_release_is_refused_unless_tag_version_and_changelog_agree() -> None:
