@@ -70,15 +70,15 @@ class InvalidLocation(TrinityLakeError, ValueError):
 
 
 class InvalidArgument(TrinityLakeError, ValueError):
-    """An argument that no rule of the format covers: a bad option, an unknown isolation level, a wrong type."""
+    """An argument is wrong: a bad option, an unknown isolation level, a wrong type."""
 
     kind = "invalid_argument"
 
 
 class CommitConflict(TrinityLakeError):
-    """Another transaction committed first and touched the same things. Start again on the new version.
+    """Another transaction committed first and changed the same objects. Start again on the new version.
 
-    `keys` names what both touched, such as `"table nyc.flights"`; `winners` are the transactions that won.
+    `keys` names what conflicted, such as `"table nyc.flights"`; `winners` are the transactions that won.
     """
 
     kind = "commit_conflict"
@@ -130,7 +130,7 @@ class TransactionExpired(TrinityLakeError):
 
 
 class CheckFailed(TrinityLakeError):
-    """A check that was added to the transaction does not hold. Nothing was committed; mend the data."""
+    """A check that was added to the transaction does not hold. Nothing was committed; correct the data."""
 
     kind = "check_failed"
 
@@ -154,7 +154,7 @@ class VersionExpired(TrinityLakeError, LookupError):
 
 
 class CorruptFile(TrinityLakeError):
-    """A file of the lakehouse cannot be what it should be. `path` is relative to the lakehouse root."""
+    """A file of the lakehouse is damaged, or is not the file it should be. `path` is relative to the root."""
 
     kind = "corrupt_file"
 

@@ -192,7 +192,7 @@ class Story:
         )
 
     def collide(self) -> None:
-        """Two transactions change the same rows: the second is told who won."""
+        """Two transactions change the same rows: the second gets an error that names the winner."""
         with self.step("Collide: two transactions change the same plane") as step:
             maintenance = self.lake.begin(message="engine replaced", author="maintenance")
             registry = self.lake.begin(message="deregistered", author="registry")

@@ -54,7 +54,7 @@ class ExternalTable(StaticTable):
 
 
 class ExternalCatalog(NoopCatalog):
-    """The catalog of external tables: whatever finds another way to write ends here."""
+    """The catalog of external tables: every attempt to write through it is refused."""
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]

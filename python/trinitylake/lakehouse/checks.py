@@ -1,4 +1,4 @@
-"""Conditions that must hold when a transaction commits: write, audit, publish, over any number of tables."""
+"""Checks of a transaction: conditions over any number of tables that must hold when it commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads for commits that asyncio waits for: its default pool is too small for many commits at once."""
+"""A thread pool for commits from asyncio, whose default pool is too small for many commits at once."""
 
 from __future__ import annotations
 

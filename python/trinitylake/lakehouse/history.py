@@ -1,4 +1,4 @@
-"""What happened: the entries of the version log and the difference between two versions."""
+"""The version log, and the difference between two versions."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class Reader(ABC):
 
     @contextmanager
     def located(self, kind: Kind, namespace: str, name: str = "") -> Iterator[None]:
-        """Have a `CorruptFile` that leaves the block name the definition file, which the parser does not know."""
+        """Add the path of the definition file, which parsers do not know, to a `CorruptFile` raised in the block."""
         try:
             yield
         except CorruptFile as error:

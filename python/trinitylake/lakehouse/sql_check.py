@@ -1,8 +1,8 @@
 """A check in SQL: DuckDB answers it from tables and views of the transaction, named as in the lakehouse.
 
-Whoever wrote a check, or a view that it reads, is not who runs it: checks are saved with transactions, and a server
-commits those of anybody. So DuckDB runs in a sandbox, and what it says about a query that has begun to run is not
-repeated, because it quotes the rows that it was at.
+A check, or a view that it reads, may have been written by somebody other than the user who runs it: checks are saved
+with transactions, and a server commits those of all its clients. So DuckDB runs in a sandbox. Its messages about a
+query that has begun to run are not passed on, because they quote rows.
 """
 
 from __future__ import annotations

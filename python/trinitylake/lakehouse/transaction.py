@@ -125,8 +125,8 @@ class Transaction(OpenTransaction):
                 not given.
             max_attempts: how often to try then, how often to redo tables on newer metadata, and how often to run the
                 checks again; 200 if not given.
-            coordination: "none" or "queue" (after a lost race line up behind other processes; whoever leads commits
-                for all who wait); the lakehouse's property `commit.coordination` if not given, else "none".
+            coordination: "none" or "queue" (after a lost race, wait in a queue with other processes, one of which
+                commits for all); the lakehouse's property `commit.coordination` if not given, else "none".
 
         Raises:
             CommitConflict: another transaction committed first and touched the same things.
@@ -157,7 +157,7 @@ class Transaction(OpenTransaction):
         max_attempts: int | None = None,
         coordination: Coordination | None = None,
     ) -> int:
-        """`commit` for asyncio: any number of tasks wait for theirs without a thread each.
+        """`commit` for asyncio: tasks wait for their commits without a thread for each.
 
         The commit goes on when the task that waits for it is cancelled; `lake.outcome(txn.id)` tells how it ended.
         """
@@ -199,14 +199,14 @@ class Transaction(OpenTransaction):
         return self._committed(version)
 
     def rollback(self) -> None:
-        """Give up: nothing becomes visible, and the data files that were written are deleted as far as possible.
+        """Roll back: nothing becomes visible, and the data files that were written are deleted as far as possible.
 
-        A transaction that others may still commit, because it was saved or its commit ended without an answer, is
-        rolled back for everybody. That makes a version, which records it.
+        A transaction that another process may still commit, because it was saved or its commit ended without an answer,
+        is rolled back for all processes. That makes a version, which records it.
 
         Raises:
             CommitConflict: it was committed, or somebody else who resumed it saved it since.
-            CommitStateUnknown: the storage does not tell what became of it; nothing was deleted.
+            CommitStateUnknown: the storage cannot be asked whether it was committed; nothing was deleted.
         """
         if self._status not in (TransactionStatus.OPEN, TransactionStatus.UNKNOWN):
             return
@@ -215,10 +215,10 @@ class Transaction(OpenTransaction):
         self._remove_files()
 
     def save(self) -> None:
-        """Hand over: write the state of the transaction, so that `lake.resume(txn.id)` goes on with it elsewhere.
+        """Write the state of the transaction to the storage, so that another process can go on: `lake.resume(txn.id)`.
 
-        It may be saved again, here or there. Whoever comes second to save or commit the same state is told. It can be
-        resumed until the `txn_ttl_millis` of the lakehouse have passed (format §8).
+        It may be saved again, by any process. Of two that save or commit the same state, the second gets an error. It
+        can be resumed until the `txn_ttl_millis` of the lakehouse have passed (format §8).
 
         Raises:
             CommitConflict: somebody else who resumed it saved, committed or rolled it back.
@@ -231,7 +231,7 @@ class Transaction(OpenTransaction):
         core.save(attachment, self._checks.names())
 
     def add_check(self, check: str | Check[Transaction]) -> None:
-        """Something that must hold when the transaction commits, such as "no flight without an airport".
+        """Add a condition that must hold when the transaction commits, such as "no flight without an airport".
 
         Checks see the transaction's own writes. They run before the commit. If another transaction has changed
         anything that they read, or a table that this transaction writes, they run again, on the newest version. If one

@@ -33,7 +33,7 @@ class View:
 
     @property
     def id(self) -> str:
-        """Constant over the view's life: dropped and created again, it has another one."""
+        """Stays the same for the life of the view; a view that is dropped and created again has another id."""
         return self._definition.id
 
     @property

@@ -1,4 +1,4 @@
-"""What there is to know about a lakehouse besides rows, as data frames: its log, objects and changes, a table's files.
+"""Metadata of a lakehouse as data frames: its log, its objects and changes, the files of a table.
 
 spark.read.format("trinitylake").option("root", uri).option("metadata", "log").load()
 spark.read.format("trinitylake").option("root", uri).option("metadata", "files").load("nyc.flights")

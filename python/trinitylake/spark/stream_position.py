@@ -1,4 +1,4 @@
-"""Where a stream stands in the history of a table: Spark's offsets, and what lies between two of them."""
+"""The position of a stream in the history of a table: Spark's offsets, and the changes between two of them."""
 
 from __future__ import annotations
 

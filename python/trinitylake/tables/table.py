@@ -89,7 +89,7 @@ class Table(ABC):
 
     @property
     def id(self) -> str:
-        """Constant over the table's life, through renames too: dropped and created again, it has another one."""
+        """Stays the same for the life of the table, renames included; one that is created again has another id."""
         return self._definition.id
 
     @property

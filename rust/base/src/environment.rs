@@ -1,7 +1,7 @@
 //! Where time, ids and randomness come from.
 //!
-//! Nothing else in the crate asks the operating system for them (a lint forbids it), so that a test can
-//! decide them and a seed replays a run.
+//! All other code takes them from here (a lint forbids to ask the operating system), so that a test can choose
+//! them and a seed replays a run.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -1,7 +1,7 @@
 //! Names of the files of a lakehouse, relative to its root (format §3).
 //!
-//! Each builder of a name stands beside its inverse. Whoever reads a tree follows paths as they are stored;
-//! the inverses are for those who find a file in a listing and ask what it is.
+//! Each builder of a name stands beside its inverse. Readers of a tree follow the paths that are stored in it;
+//! the inverses are for files that were found in a listing.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
-//! Bulk registration: many objects whose definition files exist already, added in one version by building
-//! the tree anew.
+//! Bulk registration: many objects whose definition files exist already, added in one version by building a
+//! new tree.
 //!
 //! A transaction carries its changes in the root's buffer, which is right for thousands; this is for millions.
 

@@ -32,7 +32,7 @@ _SIGNED = re.compile(
     r"content-md5|x-amz-(content-sha256|decoded-content-length|trailer|sdk-checksum-algorithm|checksum-[a-z0-9-]+"
     r"|server-side-encryption|server-side-encryption-aws-kms-key-id|expected-bucket-owner|user-agent)"
 )
-#: Made anew.
+#: Computed again for the signature.
 _REPLACED = {"x-amz-date", "x-amz-security-token", "authorization"}
 _PAYLOAD = re.compile(r"[0-9a-f]{64}|UNSIGNED-PAYLOAD|STREAMING-UNSIGNED-PAYLOAD-TRAILER")
 _UNSIGNED = "UNSIGNED-PAYLOAD"

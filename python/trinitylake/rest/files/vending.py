@@ -1,7 +1,7 @@
 """Temporary credentials for the files of one table, from the store's own security token service (STS).
 
-Never the server's own: without a role to assume there are none. A policy narrows the role to the table, so what the
-credentials open is what both allow. Nobody may delete: older versions need the files.
+The server's own credentials are never given away: without a role to assume there are none to give. A session policy
+limits the role to the files of the table. Nobody may delete files: older versions need them.
 """
 
 from __future__ import annotations

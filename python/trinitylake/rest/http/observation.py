@@ -1,4 +1,4 @@
-"""What an operator sees: a line in the log for each request, counters for Prometheus, traces.
+"""Logs, metrics and traces of requests: a line for each request, counters for Prometheus, OpenTelemetry.
 
 No header, no body and no query is ever logged. What goes into a message from elsewhere passes
 `redaction.py`.

@@ -1,4 +1,4 @@
-"""Requests that may be sent twice: a client that got no answer sends the same `Idempotency-Key` again.
+"""Idempotent requests: a client that got no answer sends the request again with the same `Idempotency-Key`.
 
 The key becomes the id of the transaction, and an id commits once, ever: the log of the lakehouse itself remembers, for
 every server and after every restart. The id also depends on the principal, so that a key of somebody else is another

@@ -1,4 +1,4 @@
-"""JSON Web Tokens as bearer tokens: OpenID Connect, or whoever else signs.
+"""JSON Web Tokens as bearer tokens, from OpenID Connect or another issuer.
 
 A token counts if its signature is of a key in the key set, by an algorithm with a public key, and if it names the
 expected issuer and audience, has not expired, and says who it is about. The claim with the grants is the operator's

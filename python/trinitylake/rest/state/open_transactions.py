@@ -1,4 +1,4 @@
-"""Transactions that clients have begun, each to be used by one request at a time.
+"""Open transactions of clients; each is used by one request at a time.
 
 One that was begun here is in this server's memory until it ends, or until nobody has used it for a while: then it is
 saved. A saved one is in the storage and nowhere else: each request that works in it resumes it, and saves it again if

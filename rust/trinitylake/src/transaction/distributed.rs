@@ -1,7 +1,7 @@
 //! Distributed transactions (format §8): saved under `_txn/<id>/`, resumed in another process or engine.
 //!
-//! Each save is a file with the next sequence number, created if absent, so that two who resume the same
-//! state cannot both go on: the second one to save or commit is told. The commit of a saved transaction
+//! Each save is a file with the next sequence number, created if absent, so that two processes that resume the
+//! same state cannot both go on: the second one to save or commit gets an error. The commit of a saved transaction
 //! begins with a save, and its key in the tree names that file: who finds the id committed can tell
 //! whether it was this very state. These files only hand over. Whether the transaction is committed, rolled
 //! back or neither is said by its record in the tree alone (`records`, `give_up`).

@@ -19,9 +19,9 @@
 //!   `Unknown`. What failed is none of these by itself: [`Failure`] says which.
 //! - `in_flight_until` is the last version that such a request may still put it into. It is settled when the
 //!   owner has looked at that version, or when no version can admit the transaction any more.
-//! - Whoever else may commit it, since it was saved or a request is in flight, is stopped by nothing but the
-//!   record of its id in the tree (`give_up`). Its files may be deleted by whoever knows that no version can
-//!   ever refer to them ([`Files`]), and by nobody else.
+//! - Another process that may commit it, because it was saved or a request is in flight, is stopped only by the
+//!   record of its id in the tree (`give_up`). Its files may be deleted only if it is known that no version can
+//!   ever refer to them ([`Files`]).
 
 use super::Clashes;
 use super::conflict::Clash;

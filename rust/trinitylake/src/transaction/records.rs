@@ -1,5 +1,5 @@
-//! Records of ids (format §8): a key in the tree says that the id was committed, or rolled back. Whoever
-//! commits it, or may carry it into a root, requires that the key is absent. So it commits once, or never.
+//! Records of ids (format §8): a key in the tree says that the id was committed, or rolled back. Every commit of
+//! the id, by whichever process, requires that the key is absent. So an id commits at most once.
 //!
 //! An id has a record if the user chose it, if its transaction was saved, or if it was given up while a request
 //! that could commit it was in flight (`give_up`).
