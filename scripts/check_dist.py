@@ -71,8 +71,13 @@ def smoke(wheel: Path, python: str, folder: Path) -> None:
 
 
 def build_from_source(source: Path, folder: Path) -> Path:
-    """A wheel from the source distribution and nothing else. What was compiled for the checkout is used again."""
-    environment = {**os.environ, "CARGO_TARGET_DIR": str(ROOT / "target")}
+    """A wheel from the source distribution and nothing else, in the profile for development: that the sources are all
+    there does not depend on how they are optimised, and what was compiled for the checkout is used again."""
+    environment = {
+        **os.environ,
+        "CARGO_TARGET_DIR": str(ROOT / "target"),
+        "MATURIN_PEP517_ARGS": "--profile dev --features development",
+    }
     run(BIN / "uv", "build", "--quiet", "--wheel", "--out-dir", folder, source, env=environment)
     [wheel] = folder.glob("*.whl")
     return wheel
