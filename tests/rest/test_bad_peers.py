@@ -59,8 +59,8 @@ def federated(lake: tl.Lakehouse, name: str, uri: str) -> None:
 def test_a_catalog_that_hangs_stops_nobody_else(
     shop: tl.Lakehouse, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbound, "CALL_SECONDS", 3.0)
-    monkeypatch.setattr(Outbound.__init__, "__defaults__", (3.0,))
+    monkeypatch.setattr(outbound, "CALL_SECONDS", 8.0)
+    monkeypatch.setattr(Outbound.__init__, "__defaults__", (8.0,))
     federated(shop, "theirs", silent)
     with running(shop) as server:
         client = Client(server)
@@ -71,14 +71,14 @@ def test_a_catalog_that_hangs_stops_nobody_else(
 
         paths = [("GET", "/v1/namespaces/shop/tables/theirs"), ("POST", "/v1/namespaces/shop/tables/theirs/plan")]
         threads = [threading.Thread(target=ask, args=paths[number % 2]) for number in range(30)]
-        began = time.monotonic()
         for thread in threads:
             thread.start()
-        time.sleep(0.3)
+        while not answers:  # those for whom there is no place are answered at once
+            time.sleep(0.01)
         for path in ("/healthz", "/readyz", "/metrics"):
             assert _code(server, path) == 200
         assert client("GET", "/v1/namespaces/shop/tables/orders").code == 200
-        assert time.monotonic() - began < 2.5
+        assert 504 not in [answer.code for answer in answers], "all of this was answered while the peer hung"
         for thread in threads:
             thread.join()
         codes = [answer.code for answer in answers]
@@ -94,11 +94,12 @@ def _code(server: RestServer, path: str) -> int:
 
 
 def test_one_peer_takes_only_its_own_places() -> None:
+    """A peer that answers late was waited for, and the test saw no difference: it asked one that never answers."""
     hang = threading.Event()
     calls = Outbound(seconds=0.1)
     for number in range(MAX_WAITING_FOR_ONE):
         with pytest.raises(RestError, match="did not answer") as caught:
-            calls.run("bad", hang.wait)
+            calls.run("bad", lambda: hang.wait(25))  # an answer, but long after the deadline
         assert caught.value.code == 504, number
     with pytest.raises(RestError, match="does not answer") as caught:
         calls.run("bad", hang.wait)
