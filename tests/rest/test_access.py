@@ -14,6 +14,7 @@ from starlette.routing import Route
 import trinitylake as tl
 from rest.client import TOKEN, Client, running
 from rest.shop import COLUMNS, ROWS
+from trinitylake.errors import InvalidArgument
 from trinitylake.rest import RestServer, ServerOptions, serve
 from trinitylake.rest.security.tokens import Tokens
 
@@ -237,8 +238,32 @@ def test_what_nobody_foresaw_stays_in_the_log(
     def fails(*arguments: object) -> None:
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr("trinitylake.rest.resources.namespaces.page_of", fails)
+    monkeypatch.setattr("trinitylake.rest.resources.namespaces.namespaces_response", fails)
     answer = http_client("GET", "/v1/namespaces")
     assert (answer.code, answer.error) == (500, "InternalServerError")
     assert "secret" not in str(answer.body)
     assert "a secret" in caplog.text
+
+
+def test_properties_of_clients_are_for_whoever_may_do_everything(shop: tl.Lakehouse, tmp_path: Path) -> None:
+    """The server inside of Spark's driver tells its catalogs the keys of the store. A reader of one table, let in with
+    another token, would have got them with its first request."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"{'a' * 32} ana admin:*\n{'b' * 32} bob reader:*\n{'c' * 32} cid admin:shop.*\n")
+    tokens.chmod(0o600)
+    options = ServerOptions(client_properties={"s3.secret-access-key": "CANARY"})
+    with running(shop, token_file=tokens, options=options) as server:
+        told = {who: Client(server)("GET", "/v1/config", token=who * 32) for who in "abc"}
+        refused = Client(server)("GET", "/v1/config", token="d" * 32)
+    assert told["a"].body["defaults"] == {"s3.secret-access-key": "CANARY"}
+    assert told["a"].headers["cache-control"] == "no-store"
+    assert told["b"].body["defaults"] == told["c"].body["defaults"] == {}
+    assert "CANARY" not in str(refused.body)
+
+
+@pytest.mark.parametrize("choice", [{"host": "127.0.0.1"}, {"host": "0.0.0.0", "token": TOKEN, "behind_proxy": True}])
+def test_properties_of_clients_need_loopback_and_a_token(shop: tl.Lakehouse, choice: dict[str, Any]) -> None:
+    """Without a token every program of every user of the machine would have been told the keys of the store."""
+    options = ServerOptions(client_properties={"s3.secret-access-key": "CANARY"})
+    with pytest.raises(InvalidArgument, match="loopback, and a token"):
+        serve(shop, options=options, **choice)

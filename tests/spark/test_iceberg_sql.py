@@ -153,3 +153,22 @@ def test_connect_starts_a_session_with_a_jar_that_is_given(
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert (done.stdout.strip(), done.returncode) == ("[1, 2, 3, 4]", 0), done.stderr
+
+
+@pytest.mark.parametrize("name", ["late flights", "late+flights", "late%20flights", "späte+r flüge/a"])
+def test_a_name_is_the_same_in_spark_and_in_python(
+    spark: SparkSession, shop: tl.Lakehouse, catalog: str, name: str
+) -> None:
+    """Iceberg's Java client writes a blank in a path as a plus. The server took it for one, so a table with a blank in
+    its name could be made in Spark, and neither read nor dropped."""
+    table = f"{catalog}.`in space`.`{name}`"
+    spark.sql(f"CREATE NAMESPACE {catalog}.`in space`")
+    spark.sql(f"CREATE TABLE {table} (id bigint)")
+    spark.sql(f"INSERT INTO {table} VALUES (1)")
+    assert shop.tables("in space") == [f"in space.{name}"]
+    shop.table(f"in space.{name}").append({"id": [2]})
+    assert ids(spark, f"SELECT * FROM {table}") == [1, 2]
+    spark.sql(f"CREATE VIEW {catalog}.`in space`.`{name} seen` AS SELECT * FROM {table}")
+    assert ids(spark, f"SELECT * FROM {catalog}.`in space`.`{name} seen`") == [1, 2]
+    spark.sql(f"DROP TABLE {table}")
+    assert shop.tables("in space") == []

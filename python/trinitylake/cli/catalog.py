@@ -10,7 +10,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 import trinitylake
-from trinitylake.cli.command import Json, Options, Root, command, key_values, open_lakehouse
+from trinitylake.cli.command import Json, Options, Root, command, key_values, open_lakehouse, storage_options
 from trinitylake.cli.output import emit, grid, pairs, size_text
 from trinitylake.errors import ObjectNotFound
 from trinitylake.lakehouse.reader import Reader
@@ -40,7 +40,7 @@ def create(
         name=name,
         properties=key_values(properties),
         exist_ok=exist_ok,
-        storage_options=key_values(options),
+        storage_options=storage_options(options),
         order=order,
         node_file_max_size_bytes=node_file_max_size_bytes,
     )

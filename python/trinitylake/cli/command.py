@@ -10,8 +10,9 @@ import typer
 
 import trinitylake
 from trinitylake.cli.exit_codes import exit_code
-from trinitylake.cli.output import emit_error
+from trinitylake.cli.output import emit_error, emit_warning
 from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.secret_values import is_reference, is_secret_name, with_values_read
 
 Root = Annotated[
     str,
@@ -21,7 +22,12 @@ Root = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document; errors as JSON on standard error.")]
 Options = Annotated[
-    list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="A storage option; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="KEY=VALUE",
+        help="A storage option; may be repeated. KEY=@FILE and KEY=env:NAME keep a secret out of the command line.",
+    ),
 ]
 
 app = typer.Typer(
@@ -55,7 +61,27 @@ def command(function: Command, group: typer.Typer = app) -> Command:
 
 def open_lakehouse(root: str, options: list[str] | None) -> trinitylake.Lakehouse:
     """The lakehouse that the common options name."""
-    return trinitylake.open(root, storage_options=key_values(options))
+    return trinitylake.open(root, storage_options=storage_options(options))
+
+
+def storage_options(texts: list[str] | None) -> dict[str, str]:
+    """The values of `--option`."""
+    return secret_key_values("--option", texts)
+
+
+def secret_key_values(flag: str, texts: list[str] | None) -> dict[str, str]:
+    """`["a=1"]` as `{"a": "1"}`, with values read from where they say they are (`trinitylake.secret_values`).
+
+    Warns of secrets that stand on the command line.
+    """
+    given = key_values(texts)
+    for name, value in given.items():
+        if is_secret_name(name) and not is_reference(value):
+            emit_warning(
+                f"everybody on this machine can read {name} in the list of processes: "
+                f"write {flag} {name}=@FILE or {flag} {name}=env:NAME"
+            )
+    return with_values_read(given)
 
 
 def key_values(texts: list[str] | None) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.text import Text
 
-from trinitylake.cli.command import Json, Options, Root, command, key_values, open_lakehouse
+from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse, secret_key_values
 from trinitylake.cli.output import emit
 from trinitylake.cli.progress import progress
 from trinitylake.errors import InvalidArgument
@@ -23,7 +23,11 @@ def import_(
     catalog: Annotated[str, typer.Argument(help="The catalog's name, as PyIceberg's configuration has it.")],
     properties: Annotated[
         list[str] | None,
-        typer.Option("--property", metavar="KEY=VALUE", help="A property of the catalog; may be repeated."),
+        typer.Option(
+            "--property",
+            metavar="KEY=VALUE",
+            help="A property of the catalog; may be repeated. KEY=@FILE and KEY=env:NAME as for --option.",
+        ),
     ] = None,
     namespaces: Annotated[
         list[str] | None, typer.Option("--namespace", help="Only this one and what is in it; may be repeated.")
@@ -47,7 +51,7 @@ def import_(
     with progress("reading") as on_progress:
         done = import_catalog(
             lake,
-            _catalog(catalog, key_values(properties)),
+            _catalog(catalog, secret_key_values("--property", properties)),
             namespaces=namespaces or None,
             existing=existing,
             message=message,

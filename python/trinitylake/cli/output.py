@@ -49,6 +49,11 @@ def emit_error(error: TrinityLakeError, as_json: bool) -> None:
             out.print(Text(f"  lost to version {winner.version}: {winner.message or winner.transaction_id}{note}"))
 
 
+def emit_warning(message: str) -> None:
+    """Print a warning on standard error."""
+    console(stderr=True).print(Text.assemble(("warning: ", "bold yellow"), message), soft_wrap=True)
+
+
 def grid(*headers: str, numbers: Container[str] = ()) -> Grid:
     """An empty table with these headers, without lines; the columns in `numbers` are aligned to the right."""
     table = Grid(box=None, pad_edge=False, header_style="bold")

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from trinitylake.cli.command import Json, Options, Root, command, key_values, open_lakehouse
+import trinitylake
+from trinitylake.cli.command import Json, Options, Root, command, storage_options
 from trinitylake.cli.output import emit
 from trinitylake.errors import InvalidArgument
 
@@ -49,6 +50,7 @@ def serve(
         from trinitylake.rest.http.observation import log_to_standard_error
     except ModuleNotFoundError as error:
         raise InvalidArgument(f"serving needs the extra 'rest' ({error}): pip install 'trinitylake[rest]'") from error
+    read_options = storage_options(options)
     jwt = None
     if jwt_issuer or jwt_audience or jwt_keys:
         jwt = rest.JwtSettings(jwt_issuer, jwt_audience, jwt_keys, jwt_grants_claim)
@@ -59,10 +61,10 @@ def serve(
             sts_endpoint=sts_endpoint,
             seconds=vend_seconds,
             signs_requests=sign_requests,
-            storage_options=key_values(options),
+            storage_options=read_options,
         )
     server = rest.serve(
-        open_lakehouse(root, options),
+        trinitylake.open(root, storage_options=read_options),
         host,
         port,
         token_file=token_file,

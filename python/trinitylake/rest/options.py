@@ -38,6 +38,8 @@ class ServerOptions:
         overrides_locations: where a client asks for a location outside of the lakehouse, choose one; else refuse it.
         table_cache_size_bytes: memory for metadata of tables, as it is sent.
         s3_access: how clients get at data files; None leaves that to them.
+        client_properties: of the catalogs of clients, told to whoever may do everything. They can be credentials, so
+            they are for the server of one program, on loopback and with a token.
         max_open_transactions: in the memory of the server.
         max_open_transactions_per_principal: of them.
         transaction_idle_seconds: after which an open transaction that nobody uses is saved instead.
@@ -49,6 +51,7 @@ class ServerOptions:
     overrides_locations: bool = False
     table_cache_size_bytes: int = 64 << 20
     s3_access: S3Access | None = None
+    client_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     max_open_transactions: int = 1000
     max_open_transactions_per_principal: int = 250
     transaction_idle_seconds: float = 900.0

@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from trinitylake.secret_values import is_secret_name
+
 MESSAGE_MAX_LENGTH = 1 << 16
 _NAME_MAX_LENGTH = 64
 _BLANKS_MAX_LENGTH = 4
 
-#: A name with one of these in it has a secret for a value, whatever stands between the letters.
-_SECRET_NAMES = ("accesskey", "accountkey", "apikey", "authorization", "credential", "password", "secret", "signature")
 _END_OF_VALUE = frozenset(" \t\r\n\f\v'\"&,;)")
 _QUOTES = frozenset("'\"")
 _SCHEMES = ("bearer", "basic")
@@ -57,7 +57,7 @@ def _starts_of_values(text: str) -> Iterator[int]:
         word = text[max(word_start, position - _NAME_MAX_LENGTH) : position]
         if word.lower() in _SCHEMES and character.isspace():
             yield _after_blanks(text, position)
-        elif word and _is_secret(word) and (separator := _separator(text, position)) is not None:
+        elif word and is_secret_name(word) and (separator := _separator(text, position)) is not None:
             yield _value(text, separator + 1)
         word_start = position + 1
 
@@ -90,14 +90,3 @@ def _after_blanks(text: str, position: int) -> int:
 
 def _is_of_word(character: str) -> bool:
     return character.isalnum() or character in "_-"
-
-
-def _is_secret(word: str) -> bool:
-    name = word.lower()
-    letters = name.replace("_", "").replace("-", "")
-    return (
-        letters == "sig"
-        or letters.endswith("token")
-        or name.startswith("x-amz-")
-        or any(secret in letters for secret in _SECRET_NAMES)
-    )

@@ -1,7 +1,8 @@
 """Spark SQL over a lakehouse: a session with a catalog whose server runs in the driver, on loopback.
 
 A connection is a server and the catalogs of the sessions that use it. It lives as long as the driver, or until
-`disconnect`. The token of the server is random and stays in the memory of the driver.
+`disconnect`. No setting of a session holds a secret, because Spark writes settings into event logs and shows them on
+pages: `secret_settings.py`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from trinitylake.spark.runtime import (
     jar_settings,
     use_this_python,
 )
+from trinitylake.spark.secret_settings import divided, reference_to, warn_of_secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,10 +39,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class Connection:
-    """A lakehouse, its server, and the settings that catalogs of it have in common."""
+    """A lakehouse, its server, and the settings that catalogs of it have in common.
+
+    Attributes:
+        lake, server: what is connected.
+        token: what stands for the server's token in settings.
+        config: more settings of each catalog.
+    """
 
     lake: Lakehouse
     server: RestServer
+    token: str
     config: dict[str, str] = field(repr=False)
 
     def add_catalog(self, spark: SparkSession, name: str, warehouse: str) -> None:
@@ -61,7 +70,8 @@ class Connection:
         properties = {
             "type": "rest",
             "uri": self.server.url,
-            "token": self.server.token,
+            "rest.auth.type": "oauth2",
+            "token": self.token,
             "warehouse": warehouse,
             # A cached table would hide what others commit, and what this transaction has written.
             "cache-enabled": "false",
@@ -99,18 +109,21 @@ def connect(
             is in. Without it, the jars of Spark's installation are looked through, and then `spark.jars.packages`
             brings what is missing.
         storage_options: as for `trinitylake.open`. They are also settings of the catalog, under Iceberg's names,
-            because the executors read and write files with Iceberg's own clients.
+            because the executors read and write files with Iceberg's own clients. The catalog gets them from its
+            server, so they are in no setting of the session.
         durability: as for `trinitylake.open`.
-        session_config: settings of a new session, such as `spark.master`.
+        session_config: settings of a new session, such as `spark.master`. Spark starts with them on its command line,
+            so there is a warning for secrets.
         catalog_config: properties of the Iceberg catalog, which count before those made of the storage options.
 
     Raises:
-        InvalidArgument: Java or the runtime is missing, or the name is taken.
+        InvalidArgument: Java or the runtime is missing, the name is taken, or a secret would become a setting.
         NotALakehouse: there is none at `root`.
     """
     if not catalog.isidentifier():
         raise InvalidArgument(f"{catalog!r} cannot be a catalog's name: use letters, digits and _")
     lake = open_lakehouse(root, storage_options=storage_options, durability=durability)
+    told, settings = divided({**catalog_properties(lake, storage_options or {}), **(catalog_config or {})})
     session = spark or _active()
     if session is None:
         paths = [jars] if isinstance(jars, str) else list(jars)
@@ -120,12 +133,12 @@ def connect(
     with _lock:
         known = _connections.get(key)
         if known is None:
-            from trinitylake.rest import serve
+            from trinitylake.rest import ServerOptions, serve
 
-            server = serve(lake, token=secrets.token_urlsafe(32)).start()
-            known = _connections[key] = Connection(
-                lake, server, {**catalog_properties(lake, storage_options or {}), **(catalog_config or {})}
-            )
+            token = secrets.token_urlsafe(32)
+            options = ServerOptions(client_properties=told)
+            server = serve(lake, token=token, options=options).start()
+            known = _connections[key] = Connection(lake, server, reference_to(token, session), settings)
         elif known.lake.uri != lake.uri:
             raise InvalidArgument(f"catalog {catalog} is connected to {known.lake.uri}: choose another name")
     known.add_catalog(session, catalog, "@latest")
@@ -185,6 +198,7 @@ def _start(config: Mapping[str, str]) -> SparkSession:
 
     check_java()
     settings = {"spark.sql.extensions": EXTENSIONS, **config}
+    warn_of_secrets(settings)
     if settings.get("spark.master", "local").startswith("local"):
         use_this_python()
     builder: Any = SparkSession.builder

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.lakehouse import open as open_lakehouse
+from trinitylake.spark.secret_settings import checked_storage_options
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.lakehouse import Lakehouse
@@ -34,7 +35,8 @@ class Options:
     Attributes:
         root: the URI of the lakehouse; the environment variable TRINITYLAKE_ROOT if not given.
         table: the full name of the table; usually the argument of `load` and `save`.
-        storage: storage options, given as `storage.<name>`. Sent to the executors, never written anywhere.
+        storage: storage options, given as `storage.<name>`; a value can be `@FILE` or `env:NAME`, read beside the
+            driver. Sent to the executors, never written anywhere.
         durability: "fsync" or "none", for a lakehouse on local disk.
         version: read this version.
         timestamp: read the newest version at this time (ISO 8601).
@@ -85,7 +87,7 @@ class Options:
         parsed = cls(
             root=root,
             table=table,
-            storage=storage,
+            storage=checked_storage_options(storage),
             durability=cast(
                 'Literal["fsync", "none"] | None', _choice("durability", given.pop("durability", None), "fsync", "none")
             ),

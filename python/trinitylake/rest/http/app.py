@@ -30,7 +30,7 @@ from trinitylake.rest.http.routes import CATALOG, OTHERS, SIGN, Endpoint, withou
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.outbound import Outbound
 from trinitylake.rest.request.body import BodiesAtWork, check_values
-from trinitylake.rest.request.call import Call, Service, decoded
+from trinitylake.rest.request.call import Call, Service
 from trinitylake.rest.request.idempotency import answered_once
 from trinitylake.rest.security.audit import audit
 from trinitylake.rest.security.guard import PRINCIPAL, Bearers, Guard
@@ -149,7 +149,7 @@ class App:
         else:
             outcome = {409: "conflict", 500: "failed"}.get(code, "refused")
         self.service.meters.commits.labels(outcome).inc()
-        names = [decoded(name) for key, name in call.raw_names.items() if key != "prefix"]
+        names = [call.name(parameter) for parameter in call.raw_names if parameter != "prefix"]
         audit(
             call.principal.name,
             f"{endpoint.method} {endpoint.path}",

@@ -50,6 +50,8 @@ class RestServer:
     ) -> None:
         _check_access(host, bearers, certificate_file, key_file, behind_proxy)
         options = options or ServerOptions()
+        if options.client_properties and not (bearers and is_loopback(host)):
+            raise InvalidArgument("properties of clients can be credentials: they need loopback, and a token")
         self._token = token
         self._app = App(lake, bearers, options)
         self._scheme = "http" if certificate_file is None else "https"

@@ -152,8 +152,13 @@ class Call:
             yield ServedCatalog(source, self.commit)
 
     def name(self, parameter: str) -> str:
-        """A name in the path. Raises `RestError` 400 for one that is not UTF-8."""
-        return decoded(self.raw_names[parameter])
+        """A name in the path. Raises `RestError` 400 for one that is not UTF-8.
+
+        A `+` is a blank, as in forms: Iceberg's Java client escapes names with `URLEncoder`, and its own server reads
+        them so (`RESTUtil.decodeString`). Every client writes a plus as `%2B`. The prefix is not escaped by anybody.
+        """
+        raw = self.raw_names[parameter]
+        return decoded(raw) if parameter == "prefix" else decoded(raw.replace("+", " "))
 
     def namespace(self) -> tuple[str, ...]:
         """The namespace in the path."""
@@ -187,7 +192,7 @@ class Call:
 
 
 def decoded(raw: str) -> str:
-    """A path segment without its escapes. A `+` is a plus, as in every path (RFC 3986); a blank is `%20`."""
+    """A path segment without its escapes. A `+` stays one."""
     try:
         return unquote_to_bytes(raw).decode()
     except UnicodeDecodeError as error:

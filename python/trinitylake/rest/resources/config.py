@@ -18,9 +18,12 @@ def config(call: Call) -> Response:
     prefix = prefix_of(warehouse, service.lake, service.transactions)
     is_past = prefix != LATEST and not prefix.startswith("txn~")
     endpoints = [f"{method} {path}" for method, path, writes in service.endpoints if not (writes and is_past)]
-    document = {"defaults": {}, "overrides": {"prefix": prefix}, "endpoints": endpoints}
+    defaults = dict(service.options.client_properties) if call.principal.is_admin_of_everything else {}
+    document = {"defaults": defaults, "overrides": {"prefix": prefix}, "endpoints": endpoints}
     if prefix == LATEST:
         # A key is found as long as its commit is: the log forgets only what retention lets go.
         lifetime = service.lake.definition.maximum_version_age_millis // 1000
         document["idempotency-key-lifetime"] = f"PT{lifetime}S"
-    return json_response(document)
+    response = json_response(document)
+    response.headers["Cache-Control"] = "no-store"  # the defaults may be credentials
+    return response

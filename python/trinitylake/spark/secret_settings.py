@@ -1,0 +1,91 @@
+"""Secrets of a catalog stay out of Spark's settings, which are properties of every job: Spark writes those into event
+logs, unredacted, sends them to pages and history servers, and shows them to `SET`.
+
+Two ways lead around them. What Iceberg's clients for files need is told by the server, to whoever has its token. The
+token is a variable in the environment of the driver's JVM, and the setting names it: Iceberg reads `env:NAME` whenever
+it opens a catalog, which it does again in the sessions that Spark makes for the batches of a stream.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.secret_values import is_reference, is_secret_name, with_values_read
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: What Spark hides in plans, unless `spark.redaction.regex` says otherwise.
+_HIDDEN_BY_SPARK = re.compile("secret|password|token|access[.]?key", re.IGNORECASE)
+#: How properties of Iceberg's clients for files begin. All of them go by the server, so that none is forgotten.
+_OF_FILE_CLIENTS = ("s3.", "gcs.", "gcp.", "adls.", "client.", "oss.", "ecs.")
+
+
+def divided(properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Properties of a catalog that the server tells, and those that become settings.
+
+    Raises `InvalidArgument` for a secret that Iceberg looks for in the settings alone.
+    """
+    told = {name: value for name, value in properties.items() if name.startswith(_OF_FILE_CLIENTS)}
+    settings = {name: value for name, value in properties.items() if name not in told}
+    for name, value in settings.items():
+        if is_secret_name(name) and not value.startswith("env:"):
+            raise InvalidArgument(
+                f"catalog_config {name} would become a setting of the session, which Spark writes into its event log: "
+                f"put it into the driver's environment and give env:NAME, or configure Hadoop with a file"
+            )
+    return told, settings
+
+
+def checked_storage_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The storage options of a data source, read from where they say they are.
+
+    Raises `InvalidArgument` for a secret that is written out under a name that Spark would not hide in its plans.
+    """
+    for name, value in options.items():
+        is_hidden = _HIDDEN_BY_SPARK.search(name) is not None or name.endswith("key_id")  # which is no secret
+        if is_secret_name(name) and not is_reference(value) and not is_hidden:
+            raise InvalidArgument(
+                f"option storage.{name}: Spark would write the secret into plans and event logs, because it does not "
+                f"know that name: give @FILE or env:NAME, which are read in the driver"
+            )
+    return with_values_read(options)
+
+
+def reference_to(token: str, spark: SparkSession) -> str:
+    """What stands for a token in settings: `env:` and a variable that only the driver's JVM, and what it starts, has.
+
+    Raises `InvalidArgument` if that JVM lets nobody set one.
+    """
+    name = f"TRINITYLAKE_TOKEN_{uuid.uuid4().hex}"
+    jvm: Any = spark._jvm  # noqa: SLF001 (PySpark has no public way to the JVM)
+    try:
+        # Java has no call for it. Spark's own launcher opens these packages to reflection.
+        find = jvm.java.lang.Class.forName
+        environment = find("java.lang.ProcessEnvironment").getDeclaredField("theUnmodifiableEnvironment")
+        variables = find("java.util.Collections$UnmodifiableMap").getDeclaredField("m")
+        environment.setAccessible(True)
+        variables.setAccessible(True)
+        variables.get(environment.get(None)).put(name, token)
+    except Exception as error:
+        raise InvalidArgument(
+            "the driver's JVM takes no variable for the token: start it as Spark's launcher does, with "
+            "--add-opens=java.base/java.lang=ALL-UNNAMED --add-opens=java.base/java.util=ALL-UNNAMED"
+        ) from error
+    return f"env:{name}"
+
+
+def warn_of_secrets(settings: Mapping[str, str]) -> None:
+    """Warn of settings for a new session that everybody will be able to read: PySpark starts the JVM with them."""
+    for name in settings:
+        if is_secret_name(name):
+            warnings.warn(
+                f"session_config {name}: everybody on this machine can read it in the list of processes, and Spark "
+                "writes it down; put it into a file that only you can read, such as spark-defaults.conf",
+                stacklevel=4,
+            )
