@@ -1,9 +1,11 @@
 """The REST server under mixed load for a long time: `python -m benches.python.soak_server --seconds 1800`.
 
 Sixteen clients read, write, collide and work in transactions, at a steady pace. What they make they also drop, and old
-versions expire meanwhile, so the lakehouse does not grow. The server is a process of its own with small caches, which
-are full when the warm-up, the first third, is over. Afterwards its memory must stay where it is. The exit code is 0 if
-it does, and if no request failed but by a conflict. A run of less than ten minutes does not judge the memory.
+versions expire meanwhile, so the lakehouse does not grow. Attackers do all the while what once took memory: a reader
+sends reports, eight bodies of 15 MB arrive at once, and plans are begun whose rest nobody asks for. The server is a
+process of its own with small caches, which are full when the warm-up, the first third, is over. Afterwards its memory
+must stay where it is. The exit code is 0 if it does, and if no request failed but by a conflict, nor one of an attacker
+but by a refusal. A run of less than ten minutes does not judge the memory. `--no-attacks` leaves the attackers out.
 """
 
 from __future__ import annotations
@@ -25,10 +27,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 
 import trinitylake as tl
 from benches.python import peers
 from trinitylake.rest import ServerOptions, serve
+from trinitylake.rest.resources import scan_planning
 
 TOP = Path(__file__).resolve().parent.parent.parent
 CLIENTS = 16
@@ -43,6 +47,14 @@ GROWTH_MAX = 0.03
 JUDGED_MIN_SECONDS = 600
 SCHEMA = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 FINE = (200, 201, 204, 304)
+#: What an attacker may be told: no, too much, not now.
+REFUSALS = (400, 408, 413, 422, 429, 503)
+READER, WRITER = "reader-of-the-shared-tables", "may-do-everything-here"
+LARGE_BODIES, LARGE_BODY_SIZE_BYTES, LARGE_BODIES_PAUSE_SECONDS = 8, 15 << 20, 15.0
+ATTACK_PAUSE_SECONDS = 0.2
+REPORT_SIZE_BYTES = 60_000
+#: So that plans have a rest: files of one answer, and of the table that is planned.
+PLAN_MAX_FILES, PLANNED_FILES = 2, 12
 
 
 class Client(threading.Thread):
@@ -84,7 +96,8 @@ class Client(threading.Thread):
 
     def _ask(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
         data = None if body is None else json.dumps(body)
-        self._connection.request(method, path, data, {name.replace("_", "-"): value for name, value in headers.items()})
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        self._connection.request(method, path, data, {"Authorization": f"Bearer {WRITER}", **sent})
         response = self._connection.getresponse()
         text = response.read()
         self.codes[response.status] += 1
@@ -161,7 +174,77 @@ class Client(threading.Thread):
         self._ask("DELETE", f"/v1/latest/namespaces/own/views/{name}")
 
 
-def soak(seconds: float, pause: float) -> int:
+class Attacker(threading.Thread):
+    """One who does the same over and over, until `end`, and is refused or not."""
+
+    def __init__(self, name: str, port: int, end: float, attack: Callable[[Attacker], None], pause: float) -> None:
+        super().__init__(name=name)
+        self.codes: Counter[int] = Counter()
+        self.errors: list[str] = []
+        self.random = random.Random(name)
+        self._port = port
+        self._end = end
+        self._attack = attack
+        self._pause = pause
+
+    def run(self) -> None:
+        while time.monotonic() < self._end:
+            try:
+                self._attack(self)
+            except OSError:  # a connection that the server closed on a body that is too much
+                self.codes[0] += 1
+            except (http.client.HTTPException, LookupError, ValueError) as error:
+                self.errors.append(repr(error))
+            time.sleep(self._pause)
+
+    def post(self, path: str, body: bytes, token: str) -> bytes:
+        """The body of the answer, on a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)
+        try:
+            connection.request("POST", path, body, {"Authorization": f"Bearer {token}"})
+            response = connection.getresponse()
+            text = response.read()
+        finally:
+            connection.close()
+        self.codes[response.status] += 1
+        if response.status not in (*FINE, *REFUSALS):
+            self.errors.append(f"{path}: {response.status} {text[:300].decode()}")
+        return text
+
+
+def _report(attacker: Attacker) -> None:
+    """Reports about a table, each of them another and as large as may be, of a reader."""
+    report = {"report-type": "scan-report", "number": attacker.random.random(), "text": "x" * REPORT_SIZE_BYTES}
+    attacker.post("/v1/latest/namespaces/shared/tables/t0/metrics", json.dumps(report).encode(), READER)
+
+
+def _send_large_body(attacker: Attacker) -> None:
+    """A body that is read whole, parsed, and refused."""
+    body = {"namespace": [], "properties": {"note": "x" * LARGE_BODY_SIZE_BYTES}}
+    attacker.post("/v1/latest/namespaces", json.dumps(body).encode(), WRITER)
+
+
+def _begin_a_plan(attacker: Attacker) -> None:
+    """A plan that is never the same; of half of them one more part is asked for, of none the last."""
+    path = "/v1/latest/namespaces/shared/tables/planned"
+    request = {"filter": {"type": "gt", "term": "id", "value": -attacker.random.randrange(1 << 40)}}
+    begun = json.loads(attacker.post(f"{path}/plan", json.dumps(request).encode(), READER))
+    if attacker.random.random() < 0.5:
+        attacker.post(f"{path}/tasks", json.dumps({"plan-task": begun["plan-tasks"][0]}).encode(), READER)
+
+
+def _attackers(port: int, end: float) -> list[Attacker]:
+    return [
+        *(Attacker(f"reports-{number}", port, end, _report, ATTACK_PAUSE_SECONDS) for number in range(2)),
+        *(Attacker(f"plans-{number}", port, end, _begin_a_plan, ATTACK_PAUSE_SECONDS) for number in range(2)),
+        *(
+            Attacker(f"bodies-{number}", port, end, _send_large_body, LARGE_BODIES_PAUSE_SECONDS)
+            for number in range(LARGE_BODIES)
+        ),
+    ]
+
+
+def soak(seconds: float, pause: float, *, attacks: bool) -> int:
     """The exit code."""
     with tempfile.TemporaryDirectory(prefix="trinitylake-soak-") as folder:
         lake = tl.create(f"{folder}/lake", durability="none")
@@ -169,6 +252,12 @@ def soak(seconds: float, pause: float) -> int:
         lake.create_namespace("shared")
         for number in range(SHARED_TABLES):
             lake.create_table(f"shared.t{number}", peers.SCHEMA)
+        planned = lake.create_table("shared.planned", pa.schema([pa.field("id", pa.int64())]))
+        for number in range(PLANNED_FILES):
+            planned.append(pa.table({"id": [number]}))
+        tokens = Path(folder, "tokens")
+        tokens.write_text(f"{READER} reader reader:shared.*\n{WRITER} writer admin:*\n")
+        tokens.chmod(0o600)
         command = [sys.executable, "-m", "benches.python.soak_server", "--serve", f"{folder}/lake"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=TOP) as server:
             try:
@@ -176,14 +265,15 @@ def soak(seconds: float, pause: float) -> int:
                 port = int(server.stdout.readline())
                 end = time.monotonic() + seconds
                 clients = [Client(number, port, end, pause) for number in range(CLIENTS)]
-                for client in clients:
-                    client.start()
+                attackers = _attackers(port, end) if attacks else []
+                for thread in (*clients, *attackers):
+                    thread.start()
                 samples = _watch(psutil.Process(server.pid), lake, end)
-                for client in clients:
-                    client.join()
+                for thread in (*clients, *attackers):
+                    thread.join()
             finally:
                 server.terminate()
-        return _report(samples, clients, lake.version, judges_memory=seconds >= JUDGED_MIN_SECONDS)
+        return _verdict(samples, clients, attackers, lake.version, judges_memory=seconds >= JUDGED_MIN_SECONDS)
 
 
 def _watch(process: psutil.Process, lake: tl.Lakehouse, end: float) -> list[tuple[float, float]]:
@@ -199,18 +289,24 @@ def _watch(process: psutil.Process, lake: tl.Lakehouse, end: float) -> list[tupl
     return samples
 
 
-def _report(samples: list[tuple[float, float]], clients: list[Client], versions: int, *, judges_memory: bool) -> int:
+def _verdict(
+    samples: list[tuple[float, float]],
+    clients: list[Client],
+    attackers: list[Attacker],
+    versions: int,
+    *,
+    judges_memory: bool,
+) -> int:
     third = len(samples) // 3
     warm, last = samples[third : 2 * third], samples[2 * third :]
     slope = statistics.linear_regression(*zip(*samples[third:], strict=True)).slope * 3600
     before, after = (statistics.median(size for _, size in part) for part in (warm, last))
-    codes: Counter[int] = Counter()
-    for client in clients:
-        codes += client.codes
-    errors = [error for client in clients for error in client.errors]
+    codes, attacked = (sum((one.codes for one in group), Counter[int]()) for group in (clients, attackers))
+    errors = [error for one in (*clients, *attackers) for error in one.errors]
     print(
         f"{codes.total()} requests in {samples[-1][0]:.0f} s, {versions} versions; codes {dict(sorted(codes.items()))}"
     )
+    print(f"{attacked.total()} attacks; codes {dict(sorted(attacked.items()))}")
     tenth = max(len(samples) // 10, 1)
     tenths = [statistics.median(size for _, size in samples[at : at + tenth]) for at in range(0, len(samples), tenth)]
     print(f"memory in MiB, over time: {' '.join(f'{size:.1f}' for size in tenths)}")
@@ -225,8 +321,11 @@ def _report(samples: list[tuple[float, float]], clients: list[Client], versions:
 
 def run_server(root: str) -> None:
     """Serve with small caches, and tell the port."""
+    scan_planning.MAX_FILES = PLAN_MAX_FILES
     lake = tl.open(root, durability="none", cache_size_bytes=CACHE_SIZE_BYTES)
-    server = serve(lake, options=ServerOptions(table_cache_size_bytes=CACHE_SIZE_BYTES))
+    server = serve(
+        lake, token_file=Path(root).parent / "tokens", options=ServerOptions(table_cache_size_bytes=CACHE_SIZE_BYTES)
+    )
     print(server.port, flush=True)
     server.run()
 
@@ -237,12 +336,13 @@ def main() -> int:
     parser.add_argument(
         "--pause", type=float, default=PAUSE_SECONDS, help="of each client after each request, in seconds"
     )
+    parser.add_argument("--no-attacks", action="store_true", help="only the sixteen clients")
     parser.add_argument("--serve", metavar="ROOT", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         run_server(arguments.serve)
         return 0
-    return soak(arguments.seconds, arguments.pause)
+    return soak(arguments.seconds, arguments.pause, attacks=not arguments.no_attacks)
 
 
 if __name__ == "__main__":
