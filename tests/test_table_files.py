@@ -6,13 +6,16 @@ definitions alone, and called that version whole.
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import trinitylake as tl
-from trinitylake.spark.verification import verify
+from trinitylake.lakehouse.verification import verify
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 
@@ -63,3 +66,31 @@ def test_a_damaged_manifest_list_is_named(shop: tl.Lakehouse) -> None:
     [problem] = verify(shop.uri, files=True, durability="none").problems
     assert problem.path.endswith(victim.name)
     assert "cannot be read" in problem.message
+
+
+def test_progress_ends_where_the_work_does(shop: tl.Lakehouse) -> None:
+    """Of a lakehouse of many tables nobody could tell whether `verify` went on."""
+    seen: list[tuple[int, int]] = []
+    verify(shop.uri, files=True, durability="none", progress=lambda done, total: seen.append((done, total)))
+    assert seen == sorted(seen)
+    assert seen[-1][0] == seen[-1][1]
+
+
+def test_the_command_line_looks_for_files_and_fails_if_one_is_gone(shop: tl.Lakehouse) -> None:
+    """What was gone could only be found from Python, where PySpark is installed: an operator had no command for it."""
+    command = [sys.executable, "-m", "trinitylake", "verify", "--files", "--root", shop.uri]
+    whole = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    document = json.loads(whole.stdout)
+    assert document["problems"] == []
+    assert document["files"] > 10
+    assert document["version"] == shop.version
+    folder = Path(shop.table("shop.orders").location.removeprefix("file://"))
+    victim = sorted(folder.rglob("*.parquet"))[0]
+    victim.unlink()
+    broken = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
+    assert broken.returncode == 5
+    assert [problem["message"] for problem in json.loads(broken.stdout)["problems"]] == ["it is missing"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (told.returncode, victim.name in told.stdout, "1 problem" in told.stdout) == (5, True, True)
+    without = subprocess.run([*command[:4], *command[5:], "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(without.stdout)["files"] == 0

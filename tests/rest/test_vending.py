@@ -102,6 +102,32 @@ def test_credentials_are_for_the_table_alone_and_for_a_time(
     assert listing["Condition"] == {"StringLike": {"s3:prefix": [f"{key}*"]}}
 
 
+@pytest.mark.parametrize("token", [RITA, WALT, ROOT])
+def test_no_policy_lets_anybody_delete(ask: Client, lake_on_s3: tl.Lakehouse, assumed: mock.Mock, token: str) -> None:
+    """An engine's housekeeping deletes what its table does not need any more, and older versions of the lakehouse do.
+    What a policy allows is counted up, so that neither a pattern nor `NotAction` lets deleting in."""
+    ask("GET", f"{SHOP}/credentials", token=token)
+    ask("GET", SHOP, headers=WISH, token=token)
+    ask("GET", f"{SHOP.replace('latest', f'version~{lake_on_s3.version}')}/credentials", token=token)
+    body = {"name": "new", "schema": COLUMNS, "stage-create": True}
+    ask("POST", "/v1/latest/namespaces/shop/tables", body, headers=WISH, token=token)
+    id = ask("POST", "/trinitylake/v1/transactions", {}, token=token).body.get("id")
+    ask("GET", f"{SHOP.replace('latest', f'txn~{id}')}/credentials", token=token)
+    made = policies(assumed)
+    assert made
+    allowed = {
+        "s3:GetObject",
+        "s3:PutObject",
+        "s3:AbortMultipartUpload",
+        "s3:ListMultipartUploadParts",
+        "s3:ListBucket",
+    }
+    for statement in [statement for one in made for statement in one["Statement"]]:
+        assert statement.keys() <= {"Effect", "Action", "Resource", "Condition"}
+        assert statement["Effect"] == "Allow"
+        assert set(statement["Action"]) <= allowed
+
+
 def test_a_reader_gets_what_reads(ask: Client, assumed: mock.Mock) -> None:
     assert len(ask("GET", f"{SHOP}/credentials", token=RITA).body["storage-credentials"]) == 1
     assert policies(assumed)[0]["Statement"][0]["Action"] == ["s3:GetObject"]

@@ -147,7 +147,7 @@ def _collect(spark: SparkSession) -> None:
             _see(f"api-{name}", _get(f"{application}/{name}"))
     for name in ("jobs", "stages", "environment", "executors", "SQL", "StreamingQuery", "storage"):
         _see(f"page-{name}", _get(f"{base}/{name}/"))
-    for number in range(60):
+    for number in range(0, 60, 10):
         with suppress(OSError):
             _see(f"page-execution-{number}", _get(f"{base}/SQL/execution/?id={number}"))
     for process in Path("/proc").iterdir() if Path("/proc").exists() else []:

@@ -21,6 +21,9 @@ from trinitylake.spark import connect
 from trinitylake.spark.options import Options
 from trinitylake.spark.secret_settings import divided, warn_of_secrets
 
+#: The application takes half a minute on a machine that does nothing else.
+pytestmark = pytest.mark.timeout(900)
+
 JOB = Path(__file__).parent / "secrets_job.py"
 #: What a catalog may be given for each kind of store. No value has a word that Spark takes for a sign of a secret.
 CATALOG_CONFIG = {

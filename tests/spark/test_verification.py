@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import trinitylake as tl
+from trinitylake.lakehouse.verification import Subtree, Verification, Verifier
 from trinitylake.spark import verify
-from trinitylake.spark.verification import Subtree, Verification, Verifier
 
 VIEWS = 300
 

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from trinitylake.cli import catalog, demo, history, import_, inspect, relocate, saved_transactions, serve
+from trinitylake.cli import catalog, demo, history, import_, inspect, relocate, saved_transactions, serve, verify
 from trinitylake.cli.command import app
 
-__all__ = ["app", "catalog", "demo", "history", "import_", "inspect", "relocate", "saved_transactions", "serve"]
+__all__ = [
+    "app",
+    "catalog",
+    "demo",
+    "history",
+    "import_",
+    "inspect",
+    "relocate",
+    "saved_transactions",
+    "serve",
+    "verify",
+]

@@ -26,6 +26,9 @@ _WRITES = {
     "POST": (frozenset({"uploads"}), frozenset({"uploadId"})),
     "DELETE": (frozenset({"uploadId"}),),  # gives an upload up; an object is never deleted
 }
+#: What these must say. To some stores one that says nothing is not there, and then the request is about the object: it
+#: would be deleted, or replaced.
+_VALUES = {"partNumber": re.compile(r"[1-9][0-9]{0,4}"), "uploadId": re.compile(r"[^\s\x00-\x1f]+")}
 
 #: Headers that are signed. No other one of Amazon's may be there: some copy from elsewhere or give access away.
 _SIGNED = re.compile(
@@ -77,6 +80,8 @@ def check(request: SignRequest, store: S3Store, scope: Scope) -> bool:
             return False
         raise forbidden("of requests to the bucket itself only lists of the files of the table are signed")
     _require_inside(_unescaped(escaped), scope)
+    if any(not _VALUES[name].fullmatch(query[name]) for name in operation & _VALUES.keys()):
+        raise forbidden("a query with a value that makes no sense is not signed")
     if request.method in ("GET", "HEAD"):
         if operation not in _READ:
             raise forbidden("a request with that query is not signed")
