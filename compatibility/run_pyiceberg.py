@@ -44,8 +44,6 @@ THEIR_TABLE = "default.test_table_snapshot_operations"
 
 #: Tests that fail, whatever their parameters, and why they may. One that passes after all fails the run.
 EXPECTED_FAILURES = {
-    "test_add_required_column_initial_default": "default values of columns need format version 3, which is refused",
-    "test_initial_default_all_columns": "default values of columns need format version 3, which is refused",
     "test_manage_statistics": "it names a file of statistics outside of the lakehouse",
     "test_namespace_with_dot": "the lakehouse joins the parts of a namespace with dots",
     "test_rest_custom_namespace_separator": "it wants the separator that their server is set up with",

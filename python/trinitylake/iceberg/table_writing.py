@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, new_table_metadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.update import (
     AssertCreate,
     AssignUUIDUpdate,
@@ -27,7 +27,7 @@ from trinitylake.iceberg.namespaces import materialize_namespace
 from trinitylake.iceberg.table_handle import CatalogTable
 from trinitylake.iceberg_storage.extended_pyiceberg.functions import empty_table_metadata
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
-from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed
+from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed, new_table
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.iceberg_storage.table_location import default_location, managed_location
@@ -63,15 +63,13 @@ def new_metadata(
         ValidationError: of pydantic, for a property without a value.
     """
     id = new_id()
-    metadata = indexed(
-        new_table_metadata(
-            schema=schema,
-            partition_spec=partition_spec,
-            sort_order=sort_order,
-            location=managed_location(io, location) if location else default_location(io, namespace, name, id),
-            properties=with_gc_disabled(properties),
-            table_uuid=UUID(id),
-        )
+    metadata = new_table(
+        schema=schema,
+        partition_spec=partition_spec,
+        sort_order=sort_order,
+        location=managed_location(io, location) if location else default_location(io, namespace, name, id),
+        properties=with_gc_disabled(properties),
+        table_uuid=UUID(id),
     )
     check_properties(properties, metadata.location, io)
     _check_new(metadata, io)

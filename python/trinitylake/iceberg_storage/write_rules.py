@@ -36,6 +36,10 @@ GC_ENABLED = "gc.enabled"
 _GC_DISABLED = "false"
 
 
+#: Names the key of an encrypted table. Its metadata (version 3) holds keys, which PyIceberg would lose.
+ENCRYPTION_KEY = "encryption.key-id"
+
+
 def collected_by_lakehouse(metadata: TableMetadata) -> TableMetadata:
     """The same metadata, telling engines to delete no files, whatever it said before."""
     if metadata.properties.get(GC_ENABLED) == _GC_DISABLED:
@@ -79,6 +83,8 @@ def check_properties(properties: Mapping[str, str], location: str, io: Lakehouse
         raise InvalidArgument(f"the table property {name!r} is not allowed: it would load code from metadata")
     if properties.get(GC_ENABLED, _GC_DISABLED).lower() != _GC_DISABLED:
         raise _gc_is_fixed()
+    if ENCRYPTION_KEY in properties:
+        raise _encrypted()
     table_path = io.path_of(location.rstrip("/"))
     for name, value in properties.items():
         if is_location_property(name) and value:
@@ -99,9 +105,18 @@ def is_code_property(name: str) -> bool:
 
 
 def check_writable(metadata: TableMetadata) -> None:
-    """Refuse to write to a table, registered from elsewhere, whose metadata names code. Raises `InvalidArgument`."""
+    """Refuse to write to a table that was registered and is encrypted or names code. Raises `InvalidArgument`."""
     for name in filter(is_code_property, metadata.properties):
         raise InvalidArgument(f"the table property {name!r} would load code: remove it before writing to the table")
+    if ENCRYPTION_KEY in metadata.properties:
+        raise _encrypted()
+
+
+def _encrypted() -> InvalidArgument:
+    return InvalidArgument(
+        f"the table property {ENCRYPTION_KEY!r} makes an encrypted table, whose keys would not be kept here: encrypt "
+        "the storage instead"
+    )
 
 
 def _gc_is_fixed() -> InvalidArgument:

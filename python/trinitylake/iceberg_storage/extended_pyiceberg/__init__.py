@@ -2,10 +2,10 @@
 
 `transaction` is its table and transaction without deep copies, `append` and `rewrite` produce snapshots that can be
 redone on another parent, `whole_files` deletes without rewriting, `manifest` reads and writes manifests with prepared
-schemas, `row_ids` assigns the row ids of format version 3, `table_metadata` and `metadata_updates` write table
-metadata, `variant` adds a type, `rows_written` fills in default values, `catalog` implements the private methods that
-PyIceberg calls on catalogs, `functions` gives single functions public names, and `rows_read` records the predicates of
-a statement.
+schemas, `row_ids` assigns the row ids of format version 3, `table_metadata` and `metadata_updates` are table metadata
+and its updates, `variant` adds a type, `rows_written` fills in default values, `scanned_files` completes a plan of a
+scan, `catalog` implements the private methods that PyIceberg calls on catalogs, `functions` gives single functions
+public names, and `rows_read` records the predicates of a statement.
 
 To try a new minor version of PyIceberg, compare it with this list. `tests/test_pyiceberg_private_parts.py` checks that
 each name is there with the parameters that are expected, and that nothing else of PyIceberg that is private is used in

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetadataV3
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
@@ -16,8 +16,8 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.utils.datetime import datetime_to_millis
 
-from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
-from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed, upgraded
+from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE, fits
+from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import check_schema, indexed, upgraded
 
 
 class MetadataBuilder:
@@ -33,7 +33,7 @@ class MetadataBuilder:
         if isinstance(update, UpgradeFormatVersionUpdate) and update.format_version == ROW_IDS_SINCE:
             self.metadata = upgraded(self.metadata)
             return
-        if isinstance(update, AddSnapshotUpdate) and isinstance(self.metadata, TableMetadataV3):
+        if isinstance(update, AddSnapshotUpdate):
             _check_counted(update.snapshot, self.metadata)
         self.metadata = indexed(_apply_table_update(update, self.metadata, self._context))
 
@@ -44,6 +44,8 @@ class MetadataBuilder:
             return result
         if result.last_updated_ms <= self.base.last_updated_ms:
             result = result.model_copy(update={"last_updated_ms": later_than(self.base)})
+        if result.schema() is not (self.base.schema() if self.base.schemas else None):
+            check_schema(result)
         result.spec().check_compatible(result.schema())
         result.sort_order().check_compatible(result.schema())
         return result
@@ -57,13 +59,26 @@ def apply_updates(base: TableMetadata, updates: Iterable[TableUpdate]) -> TableM
     return builder.build()
 
 
-def _check_counted(snapshot: Snapshot, metadata: TableMetadataV3) -> None:
-    """What PyIceberg leaves unchecked of a snapshot of format version 3. Raises `ValueError`."""
+class StaleSnapshot(ValueError):
+    """A snapshot that was numbered by older metadata, as on another branch: its writer has to make it anew."""
+
+
+def _check_counted(snapshot: Snapshot, metadata: TableMetadata) -> None:
+    """Whether a snapshot follows the numbers of the metadata. Raises `StaleSnapshot`, and `ValueError` for none."""
+    if isinstance(metadata, TableMetadataV1):
+        return
     number, parent = snapshot.sequence_number, snapshot.parent_snapshot_id
-    if parent is not None and (number is None or number <= metadata.last_sequence_number):
-        raise ValueError(
+    if parent is not None and (number or 0) <= metadata.last_sequence_number:
+        raise StaleSnapshot(
             f"Cannot add snapshot with sequence number {number} older than last sequence number "
             f"{metadata.last_sequence_number}"
+        )
+    if not isinstance(metadata, TableMetadataV3):
+        return
+    if snapshot.first_row_id is not None and not fits(snapshot, metadata):
+        raise StaleSnapshot(
+            f"Cannot add a snapshot with first row id smaller than the table's next-row-id "
+            f"{snapshot.first_row_id} < {metadata.next_row_id}"
         )
     if snapshot.added_rows is None or snapshot.added_rows < 0:
         raise ValueError("Cannot add snapshot without added rows: next-row-id is counted by them")

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from operator import is_
 from typing import Any
+from uuid import UUID
 
-from pyiceberg.table.metadata import TableMetadata, TableMetadataV2, TableMetadataV3
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV2, TableMetadataV3, new_table_metadata
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.sorting import SortOrder
 from pyiceberg.typedef import IcebergBaseModel
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from trinitylake.iceberg_storage.extended_pyiceberg import variant
 
-__all__ = ["INITIAL_ROW_ID", "IndexedMetadata", "IndexedMetadataV3", "indexed", "upgraded", "variant"]
+__all__ = [
+    "INITIAL_ROW_ID",
+    "IndexedMetadata",
+    "IndexedMetadataV3",
+    "check_schema",
+    "indexed",
+    "new_table",
+    "upgraded",
+    "variant",
+]
 
 #: The next row id of a table that has no rows with ids.
 INITIAL_ROW_ID = 0
@@ -77,3 +92,70 @@ def upgraded(metadata: TableMetadata) -> TableMetadata:
     values |= {"format_version": 3, "next_row_id": INITIAL_ROW_ID}
     values.setdefault("last_sequence_number", 0)  # of version 1, whose snapshots have none
     return IndexedMetadataV3.model_construct(**values)
+
+
+def new_table(
+    schema: Schema,
+    partition_spec: PartitionSpec,
+    sort_order: SortOrder,
+    location: str,
+    properties: Mapping[str, str],
+    table_uuid: UUID,
+) -> TableMetadata:
+    """The metadata of a new, empty table, with fresh ids of columns and the default values that the schema has.
+
+    PyIceberg's own function leaves the default values out.
+
+    Raises `ValueError` for what Iceberg, or the format version in the properties, cannot have.
+    """
+    metadata = indexed(
+        new_table_metadata(schema, partition_spec, sort_order, location, dict(properties), table_uuid=table_uuid)
+    )
+    fresh = metadata.schema()
+    struct = _with_defaults(fresh.as_struct(), schema.as_struct())
+    if struct != fresh.as_struct():
+        assert isinstance(struct, StructType)
+        ids = fresh.identifier_field_ids
+        metadata = metadata.model_copy(
+            update={"schemas": [Schema(*struct.fields, schema_id=fresh.schema_id, identifier_field_ids=ids)]}
+        )
+    check_schema(metadata)
+    return metadata
+
+
+def check_schema(metadata: TableMetadata) -> None:
+    """Refuse a current schema with what only a later format version has. Raises `ValueError`."""
+    schema = metadata.schema()
+    schema.check_format_version_compatibility(metadata.format_version)
+    if metadata.format_version >= 3:
+        return
+    for id in schema.field_ids:
+        field = schema.find_field(id)
+        if field.initial_default is not None or field.write_default is not None:
+            raise ValueError(
+                f"column {schema.find_column_name(id)} has a default value, which needs format version 3, and the "
+                f"table has {metadata.format_version}: upgrade it, or create it with the property format-version"
+            )
+
+
+def _with_defaults(fresh: IcebergType, given: IcebergType) -> IcebergType:
+    """A type of new ids, with the default values of the type that it was made of."""
+    match fresh, given:
+        case StructType(), StructType():
+            return StructType(
+                *(
+                    new.model_copy(
+                        update={
+                            "field_type": _with_defaults(new.field_type, old.field_type),
+                            "initial_default": old.initial_default,
+                            "write_default": old.write_default,
+                        }
+                    )
+                    for new, old in zip(fresh.fields, given.fields, strict=True)
+                )
+            )
+        case ListType(), ListType():
+            return fresh.model_copy(update={"element_type": _with_defaults(fresh.element_type, given.element_type)})
+        case MapType(), MapType():
+            return fresh.model_copy(update={"value_type": _with_defaults(fresh.value_type, given.value_type)})
+    return fresh

@@ -20,7 +20,7 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, Valida
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.table import CommitTableResponse, Table
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, new_table_metadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AddSnapshotUpdate, AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
@@ -29,9 +29,9 @@ from trinitylake.definitions.schema import SchemaLike, to_iceberg_schema
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
-from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
+from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import rows_read
-from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed
+from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed, new_table
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIcebergTable
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.metadata import (
@@ -116,7 +116,7 @@ class StagedTable:
         text = {str(name): str(value) for name, value in (properties or {}).items()}
         check_properties(text, location, own_io)
         try:
-            metadata = new_table_metadata(
+            metadata = new_table(
                 schema=to_iceberg_schema(schema),
                 partition_spec=partition_spec or UNPARTITIONED_PARTITION_SPEC,
                 sort_order=sort_order or UNSORTED_SORT_ORDER,
@@ -126,7 +126,7 @@ class StagedTable:
             )
         except (ValueError, ValidationError) as error:
             raise InvalidArgument(f"cannot create table {'.'.join(identifier)}: {error}") from error
-        return cls(identifier, indexed(metadata), None, own_io)
+        return cls(identifier, metadata, None, own_io)
 
     @classmethod
     def load(
@@ -266,7 +266,10 @@ class StagedTable:
                 requirement.validate(self.metadata)
             for update in updates:
                 check_update(update, self.metadata, self.io)
-            metadata = apply_updates(self.metadata, updates)
+            try:
+                metadata = apply_updates(self.metadata, updates)
+            except StaleSnapshot as error:  # the requirements hold, so its writer has to learn of it in another way
+                raise CommitFailedException(str(error)) from error
             if metadata.table_uuid != self.metadata.table_uuid:
                 raise CommitFailedException("the UUID of a managed table is the id of its definition and cannot change")
             if metadata is self.metadata and not rows_read.get() and not requirements:

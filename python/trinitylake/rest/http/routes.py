@@ -69,6 +69,7 @@ CATALOG = (
     _read("GET", _TABLE, tables.load),
     _write("POST", _TABLE, tables.commit, replays.table),
     _write("DELETE", _TABLE, tables.drop, replays.nothing),
+    _write("POST", f"{_TABLE}/unregister", tables.unregister, replays.unregistered_table),
     _read("GET", f"{_TABLE}/credentials", tables.load_credentials),
     SIGN,
     _read("POST", f"{_TABLE}/metrics", metrics.report),

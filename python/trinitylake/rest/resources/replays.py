@@ -24,6 +24,12 @@ def table(call: Call, state: ViewAt) -> Response:
     return tables.load_response(call, ServedCatalog(state, call.commit), (*call.namespace(), name))
 
 
+def unregistered_table(call: Call, state: ViewAt) -> Response:
+    """The table in the path, as it was before."""
+    earlier = ServedCatalog(call.service.lake.at(version=state.version - 1), call.commit)
+    return tables.load_response(call, earlier, (*call.namespace(), call.name("table")))
+
+
 def view(call: Call, state: ViewAt) -> Response:
     """The view in the path, or of the name in the body, as it was committed."""
     name = call.name("view") if "view" in call.raw_names else str(json.loads(call.body)["name"])

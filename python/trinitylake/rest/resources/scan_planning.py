@@ -24,6 +24,8 @@ from pyiceberg.types import PrimitiveType
 from starlette.responses import Response
 
 from trinitylake.errors import InvalidLocation
+from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE, blob_of, referenced_data_file
+from trinitylake.iceberg_storage.extended_pyiceberg.scanned_files import ScannedFiles
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.request.call import Call, json_response
@@ -124,12 +126,13 @@ def _planned(call: Call, table: Table, request: PlanTableScanRequest, start: int
         planned = sorted(_scan(table, request).plan_files(), key=lambda task: task.file.file_path)
     except (ValueError, TypeError) as error:  # a column that is not there, a value that is none of its type
         raise bad_request(f"the scan makes no sense: {error}") from error
+    scanned = _scanned(table, request)
     first, *others = range(start, max(len(planned), start + 1), MAX_FILES)
-    document = _document(table, planned[first : first + MAX_FILES])
+    document = _document(table, planned[first : first + MAX_FILES], scanned)
     if not others:
         return {**document, "plan-tasks": []}
     continuation = Continuation(request=request, start=others[0], plan=uuid.uuid4().hex)
-    parts = {one: _compressed(_document(table, planned[one : one + MAX_FILES])) for one in others}
+    parts = {one: _compressed(_document(table, planned[one : one + MAX_FILES], scanned)) for one in others}
     call.service.plans.put(_key(call, continuation.plan), parts)
     return {**document, "plan-tasks": [_token(continuation, others[0])]}
 
@@ -168,18 +171,31 @@ def _scan(table: Table, request: PlanTableScanRequest) -> DataScan | Incremental
     )
 
 
-def _document(table: Table, tasks: Iterable[FileScanTask]) -> dict[str, Any]:
-    deletes: dict[str, int] = {}
+def _scanned(table: Table, request: PlanTableScanRequest) -> ScannedFiles:
+    """The row ids and deletion vectors of the snapshot that a request is about, where the table has any."""
+    id = request.end_snapshot_id if request.start_snapshot_id is not None else request.snapshot_id
+    snapshot = table.current_snapshot() if id is None else table.snapshot_by_id(id)
+    if snapshot is None or table.metadata.format_version < ROW_IDS_SINCE:
+        return ScannedFiles()
+    return ScannedFiles.of(table.io, snapshot)
+
+
+def _document(table: Table, tasks: Iterable[FileScanTask], scanned: ScannedFiles) -> dict[str, Any]:
+    deletes: dict[tuple[str, tuple[int, int] | None], int] = {}  # a Puffin file holds many deletion vectors
     delete_files: list[dict[str, Any]] = []
     file_scan_tasks: list[dict[str, Any]] = []
     for task in tasks:
-        for file in sorted(task.delete_files, key=lambda one: one.file_path):
-            if file.file_path not in deletes:
-                deletes[file.file_path] = len(delete_files)
+        keys = []
+        for file in sorted(scanned.deletes_of(task), key=lambda one: one.file_path):
+            keys.append((file.file_path, blob_of(file)))
+            if keys[-1] not in deletes:
+                deletes[keys[-1]] = len(delete_files)
                 delete_files.append(_file(table, file))
         found: dict[str, Any] = {"data-file": _file(table, task.file)}
-        if task.delete_files:
-            found["delete-file-references"] = sorted(deletes[one.file_path] for one in task.delete_files)
+        if (row_id := scanned.first_row_ids.get(task.file.file_path)) is not None:
+            found["data-file"]["first-row-id"] = row_id
+        if keys:
+            found["delete-file-references"] = sorted(deletes[key] for key in keys)
         found["residual-filter"] = json.loads(task.residual.model_dump_json())
         file_scan_tasks.append(found)
     return {"file-scan-tasks": file_scan_tasks, "delete-files": delete_files}
@@ -205,4 +221,7 @@ def _file(table: Table, file: DataFile) -> dict[str, Any]:
     }
     if file.content is DataFileContent.EQUALITY_DELETES:
         document["equality-ids"] = file.equality_ids
+    if (blob := blob_of(file)) is not None:
+        document["content-offset"], document["content-size-in-bytes"] = blob
+        document["referenced-data-file"] = referenced_data_file(file)
     return {name: value for name, value in document.items() if value is not None}

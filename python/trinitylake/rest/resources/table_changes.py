@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.update import (
     AddSortOrderUpdate,
     AssertCreate,
@@ -18,7 +19,7 @@ from trinitylake.errors import TrinityLakeError
 from trinitylake.iceberg import table_writing
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg.namespaces import require_namespace
-from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
+from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.write_rules import check_update
 from trinitylake.rest.errors import bad_request
@@ -151,5 +152,7 @@ def _rehearse(transaction: Transaction, change: TableChange) -> None:
         apply_updates(staged.metadata, updates)
     except TrinityLakeError:
         raise
+    except StaleSnapshot as error:
+        raise CommitFailedException(str(error)) from error
     except (ValueError, KeyError) as error:
         raise bad_request(f"the updates of {namespace}.{name} make no sense: {error}") from error

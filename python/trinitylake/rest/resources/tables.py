@@ -175,6 +175,30 @@ def register(call: Call) -> Response:
     return with_access(call, identifier, response)
 
 
+def unregister(call: Call) -> Response:
+    """Forget a table that lives elsewhere; its last metadata, so that another catalog can take it over.
+
+    400 for a managed table: the lakehouse goes on deleting its files, as versions that need them expire.
+    """
+    identifier = call.identifier("table")
+    namespace, name = object_name(identifier, NoSuchTableError)
+    with call.catalog() as catalog:
+        response = load_response(call, catalog, identifier)
+
+        def statement(transaction: Transaction) -> None:
+            data = transaction.state().read("table", namespace, name)
+            if data is not None and parse_table_def(data).table_type == MANAGED:
+                raise bad_request(
+                    f"table {namespace}.{name} is managed: its files belong to this lakehouse, which deletes them when "
+                    "no version needs them any more. Copy the table to the other catalog, and drop it here"
+                )
+            table_writing.drop_table(transaction, namespace, name)
+
+        with translated():
+            catalog.write(statement)
+    return response
+
+
 def load_credentials(call: Call) -> Response:
     """Temporary credentials for the files of a table; an empty list if the server gives none."""
     identifier = call.identifier("table")

@@ -1,0 +1,175 @@
+"""Tables of format version 3 over HTTP, by what engines send and ask for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import trinitylake as tl
+from rest.client import Client
+from rest.shop import COLUMNS, ROWS
+
+PATH = "/v1/namespaces/shop/tables/orders"
+V3 = {"format-version": "3"}
+
+
+@pytest.fixture(autouse=True)
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """One table with a snapshot of three rows, and a branch."""
+    lake.create_namespace("shop")
+    table = lake.create_table("shop.orders", ROWS, properties=V3)
+    table.append(ROWS)
+    with lake.transaction() as txn:
+        iceberg = txn.table("shop.orders").iceberg
+        head = iceberg.current_snapshot()
+        assert head is not None
+        iceberg.manage_snapshots().create_branch(head.snapshot_id, "audit").commit()
+    return lake
+
+
+def snapshot_of(http_client: Client, branch: str, **changes: Any) -> dict[str, Any]:
+    """A commit of one snapshot on a branch, with the same files as before: an engine's, for the counters alone."""
+    metadata = http_client.table(PATH)
+    head = metadata["refs"][branch]["snapshot-id"]
+    (last,) = [one for one in metadata["snapshots"] if one["snapshot-id"] == head]
+    snapshot = {
+        **last,
+        "snapshot-id": 77,
+        "parent-snapshot-id": head,
+        "sequence-number": metadata["last-sequence-number"] + 1,
+        "timestamp-ms": metadata["last-updated-ms"] + 1,
+        "summary": {"operation": "replace"},
+        "first-row-id": metadata["next-row-id"],
+        "added-rows": 0,
+        **changes,
+    }
+    move = {"action": "set-snapshot-ref", "ref-name": branch, "type": "branch", "snapshot-id": 77}
+    return {
+        "requirements": [{"type": "assert-ref-snapshot-id", "ref": branch, "snapshot-id": head}],
+        "updates": [{"action": "add-snapshot", "snapshot": snapshot}, move],
+    }
+
+
+def test_an_engine_s_snapshot_is_counted(http_client: Client) -> None:
+    answer = http_client("POST", PATH, snapshot_of(http_client, "main", **{"added-rows": 5}))
+    assert answer.code == 200, answer
+    assert http_client.table(PATH)["next-row-id"] == 8
+
+
+@pytest.mark.parametrize("stale", [{"first-row-id": 0}, {"sequence-number": 1}])
+@pytest.mark.parametrize("several", [False, True])
+def test_numbers_that_others_took_meanwhile_are_a_conflict(
+    http_client: Client, lake: tl.Lakehouse, stale: dict[str, int], several: bool
+) -> None:
+    """Somebody committed to another branch: the requirements held, and the engine was told that it made no sense.
+
+    An engine makes its snapshot anew after 409, and gives up after 400.
+    """
+    body = snapshot_of(http_client, "audit", **stale)
+    if several:
+        lake.create_table("shop.totals", ROWS)
+        changes = [
+            {"identifier": {"namespace": ["shop"], "name": "orders"}, **body},
+            {
+                "identifier": {"namespace": ["shop"], "name": "totals"},
+                "updates": [{"action": "set-properties", "updates": {"a": "b"}}],
+            },
+        ]
+        answer = http_client("POST", "/v1/transactions/commit", {"table-changes": changes})
+    else:
+        answer = http_client("POST", PATH, body)
+    assert (answer.code, answer.error) == (409, "CommitFailedException")
+    assert http_client("POST", PATH, snapshot_of(http_client, "audit")).code == 200
+
+
+@pytest.mark.parametrize("missing", ["first-row-id", "added-rows"])
+def test_a_snapshot_without_row_ids_makes_no_sense(http_client: Client, missing: str) -> None:
+    answer = http_client("POST", PATH, snapshot_of(http_client, "main", **{missing: None}))
+    assert (answer.code, answer.error) == (400, "BadRequestException")
+    assert http_client.table(PATH)["next-row-id"] == 3
+
+
+def test_a_table_is_staged_with_defaults_and_a_variant(http_client: Client) -> None:
+    fields = [
+        {"id": 1, "name": "id", "type": "long", "required": True, "initial-default": 4, "write-default": 5},
+        {"id": 2, "name": "what", "type": "variant", "required": False},
+        {"id": 3, "name": "at", "type": "timestamp_ns", "required": False},
+        {
+            "id": 4,
+            "name": "all",
+            "required": False,
+            "type": {"type": "list", "element-id": 5, "element": "variant", "element-required": False},
+        },
+    ]
+    body = {"name": "events", "schema": {**COLUMNS, "fields": fields}, "properties": V3}
+    for staged in (True, False):
+        answer = http_client("POST", "/v1/namespaces/shop/tables", {**body, "stage-create": staged})
+        assert answer.code == 200, answer
+        metadata = answer.body["metadata"]
+        assert (metadata["format-version"], metadata["next-row-id"]) == (3, 0)
+        assert [field["type"] for field in metadata["schemas"][0]["fields"][1:3]] == ["variant", "timestamp_ns"]
+        assert metadata["schemas"][0]["fields"][0] == fields[0]
+    assert http_client.table("/v1/namespaces/shop/tables/events") == metadata
+    fields[1:] = []  # a default value is refused by itself, too
+    for version in ("1", "2"):
+        refused = {**body, "name": "old", "properties": {"format-version": version}}
+        assert http_client("POST", "/v1/namespaces/shop/tables", refused).code == 400
+
+
+def test_default_values_need_version_3(http_client: Client, lake: tl.Lakehouse) -> None:
+    """A table of version 2 took a default value, which readers of that version do not look for."""
+    lake.create_table("shop.old", ROWS)
+    column = {"id": 2, "name": "size", "type": "int", "required": False, "initial-default": 7, "write-default": 7}
+    schema = {"action": "add-schema", "schema": {**COLUMNS, "schema-id": 1, "fields": [*COLUMNS["fields"], column]}}  # type: ignore[misc]
+    current = {"action": "set-current-schema", "schema-id": -1}
+    for name, code in (("old", 400), ("orders", 200)):
+        answer = http_client("POST", f"/v1/namespaces/shop/tables/{name}", {"updates": [schema, current]})
+        assert answer.code == code, answer
+    lake.table("shop.orders").append(ROWS)
+    assert lake.table("shop.orders").scan().to_arrow()["size"].to_pylist() == [7] * 6
+
+
+def test_a_table_is_upgraded_and_not_downgraded(http_client: Client, lake: tl.Lakehouse) -> None:
+    lake.create_table("shop.old", ROWS).append(ROWS)
+    path = "/v1/namespaces/shop/tables/old"
+    for version, code in ((3, 200), (3, 200), (2, 400), (4, 400)):
+        update = {"action": "upgrade-format-version", "format-version": version}
+        assert http_client("POST", path, {"updates": [update]}).code == code
+    metadata = http_client.table(path)
+    assert (metadata["format-version"], metadata["next-row-id"]) == (3, 0)
+    assert "first-row-id" not in metadata["snapshots"][0]
+    lake.table("shop.old").append(ROWS)
+    assert http_client.table(path)["next-row-id"] == 6
+
+
+def test_an_encrypted_table_is_refused(http_client: Client) -> None:
+    """Keys of an encrypted table are in its metadata, where PyIceberg drops them: nobody could read the table again."""
+    encrypted = {**V3, "encryption.key-id": "k"}
+    answer = http_client(
+        "POST", "/v1/namespaces/shop/tables", {"name": "secret", "schema": COLUMNS, "properties": encrypted}
+    )
+    assert answer.code == 400
+    assert "encrypted" in answer.body["error"]["message"]
+    key = {"key-id": "k", "encrypted-key-metadata": "aGk=", "encrypted-by-id": "m"}
+    for update in (
+        {"action": "set-properties", "updates": {"encryption.key-id": "k"}},
+        {"action": "add-encryption-key", "encryption-key": key},
+    ):
+        assert http_client("POST", PATH, {"updates": [update]}).code == 400
+
+
+def test_a_plan_tells_the_row_ids(http_client: Client, lake: tl.Lakehouse) -> None:
+    """An engine that lets the server plan read no row ids at all, since PyIceberg's plan has none."""
+    lake.table("shop.orders").append(ROWS)
+    plan = http_client("POST", "/v1/latest/namespaces/shop/tables/orders/plan", {}).body
+    assert sorted(one["data-file"]["first-row-id"] for one in plan["file-scan-tasks"]) == [0, 3]
+    assert "first-row-id" not in json.dumps(plan_of_version_2(http_client, lake))
+
+
+def plan_of_version_2(http_client: Client, lake: tl.Lakehouse) -> Any:
+    lake.create_table("shop.plain", ROWS).append(ROWS)
+    plan = http_client("POST", "/v1/latest/namespaces/shop/tables/plain/plan", {}).body
+    assert plan["file-scan-tasks"]
+    return plan
