@@ -34,7 +34,9 @@ def run(*command: str | Path, **options: object) -> str:
 
 def pythons_of_uv() -> list[str]:
     """The interpreters that uv finds on this machine."""
-    listed = json.loads(run(BIN / "uv", "python", "list", "--only-installed", "--output-format", "json"))
+    command = (BIN / "uv", "python", "list", "--only-installed", "--output-format", "json")
+    # It warns of each shim of pyenv for a version that is not chosen.
+    listed = json.loads(run(*command, stderr=subprocess.DEVNULL))
     return [one["path"] for one in listed if one["implementation"] == "cpython" and one["variant"] == "default"]
 
 
