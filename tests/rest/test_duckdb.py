@@ -109,6 +109,44 @@ def test_two_engines_work_in_one_open_transaction(open_server: RestServer, shop:
     assert (count(shop, "shop.orders"), count(shop, "shop.totals")) == (4, 7)
 
 
+@pytest.fixture
+def things(shop: tl.Lakehouse) -> tl.Lakehouse:
+    """A table of format version 3 as well, with three rows."""
+    shop.create_table("shop.things", ROWS, properties={"format-version": "3"}).append(ROWS)
+    return shop
+
+
+def test_duckdb_and_pyiceberg_write_a_table_of_format_version_3_in_one_transaction(
+    open_server: RestServer, things: tl.Lakehouse
+) -> None:
+    """DuckDB counts row ids by the metadata that it loaded; at the commit they are those that nobody has."""
+    client = Client(open_server)
+    id = client("POST", "/trinitylake/v1/transactions", {"message": "together"}).body["id"]
+    with attached(open_server, f"@txn/{id}") as connection:
+        connection.execute("INSERT INTO lake.shop.things VALUES (4, 'd'), (5, 'e')")
+        things.table("shop.things").append(ROWS)
+        connection.execute("INSERT INTO lake.shop.orders SELECT id, name FROM lake.shop.things WHERE id = 5")
+        assert connection.execute("SELECT count(*) FROM lake.shop.things").fetchall() == [(5,)]
+    assert client("POST", f"/trinitylake/v1/transactions/{id}/commit").code == 200
+    assert (count(things, "shop.things"), count(things, "shop.orders")) == (8, 4)
+    metadata = things.table("shop.things").iceberg.metadata
+    ranges = [(one.first_row_id, one.added_rows) for one in metadata.snapshots]
+    assert ranges == [(0, 3), (3, 3), (6, 2)]
+    assert metadata.next_row_id == 8
+
+
+def test_duckdb_deletes_and_updates_rows_of_format_version_3(open_server: RestServer, things: tl.Lakehouse) -> None:
+    with attached(open_server) as connection:
+        connection.execute("DELETE FROM lake.shop.things WHERE id = 1")
+        connection.execute("UPDATE lake.shop.things SET name = 'z' WHERE id = 2")
+        rows = connection.execute("SELECT id, name FROM lake.shop.things ORDER BY id").fetchall()
+        assert rows == [(2, "z"), (3, "c")]
+    found = sorted(tuple(row.values()) for row in things.table("shop.things").scan().to_arrow().to_pylist())
+    assert found == rows
+    formats = things.table("shop.things").iceberg.inspect.delete_files()["file_format"].to_pylist()
+    assert set(formats) == {"PUFFIN"}
+
+
 def test_duckdb_reads_the_past(open_server: RestServer, shop: tl.Lakehouse) -> None:
     version = shop.version
     shop.table("shop.orders").append(ROWS)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
+import urllib.request
 
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.types import IntegerType
 from pyspark.sql import SparkSession
 
@@ -108,6 +111,28 @@ def test_our_own_writers_refuse_what_would_lose_row_ids(spark: SparkSession, lak
     table.delete("id > 3")
     assert ids(lake) == [2, 3]
     assert row_ids(spark, things).keys() == {2, 3}
+
+
+def test_a_plan_of_the_server_gives_each_file_its_deletion_vector(
+    spark: SparkSession, lake: tl.Lakehouse, things: str
+) -> None:
+    """A Puffin file holds the vectors of many files: a plan that named the file alone told an engine to read any."""
+    spark.sql(f"DELETE FROM {things} WHERE id IN (1, 4)")
+    with tl.rest.serve(lake) as url:
+        path = f"{url}/v1/latest/namespaces/v3/tables/things/plan"
+        request = urllib.request.Request(path, b"{}", {"Content-Type": "application/json"}, method="POST")
+        with urllib.request.urlopen(request) as response:
+            plan = json.load(response)
+        planning = RestCatalog("planned", uri=url, **{"scan-planning-mode": "server"})
+        assert sorted(planning.load_table("v3.things").scan().to_arrow()["id"].to_pylist()) == [2, 3, 5, 6]
+    assert len(plan["delete-files"]) == 2
+    for task in plan["file-scan-tasks"]:
+        (number,) = task["delete-file-references"]
+        vector = plan["delete-files"][number]
+        assert vector["referenced-data-file"] == task["data-file"]["file-path"]
+        assert vector["content-size-in-bytes"] > 0
+    assert len({(one["file-path"], one["content-offset"]) for one in plan["delete-files"]}) == 2
+    assert sorted(one["data-file"]["first-row-id"] for one in plan["file-scan-tasks"]) == [0, 3]
 
 
 def test_default_values_are_read_and_written_by_both(

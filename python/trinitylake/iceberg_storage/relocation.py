@@ -2,7 +2,7 @@
 
 Iceberg's files name each other by absolute URIs. The lakehouse finds files below a former root (format §2), an engine
 that is given a metadata file does not. So everything with a URI in it is written anew: the metadata file, manifest
-lists, manifests, and position delete files, whose rows name data files. What holds none stays: data files, equality
+lists, manifests, and files of deleted positions, which name data files. What holds none stays: data files, equality
 deletes, statistics. The old files stay as well, for older versions of the lakehouse.
 """
 
@@ -25,11 +25,12 @@ from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
-from trinitylake.errors import InvalidArgument, InvalidLocation
+from trinitylake.errors import CorruptFile, InvalidArgument, InvalidLocation
 from trinitylake.iceberg_storage.extended_pyiceberg.functions import copy_of
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import SCHEMA_KEY, AvroLayout, PreparedOutput
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
 from trinitylake.iceberg_storage.metadata import encoder, new_file_name, read_metadata, with_log_entry
+from trinitylake.iceberg_storage.puffin import with_data_files
 from trinitylake.iceberg_storage.write_rules import LOCATION_PROPERTIES
 
 #: Ids of fields that hold a URI, or depend on a file that is written anew (Iceberg's specification).
@@ -142,6 +143,9 @@ class TableRelocation:
             file[at[_REFERENCED_DATA_FILE]] = self._here(file[at[_REFERENCED_DATA_FILE]])
         if _CONTENT not in at or file[at[_CONTENT]] != DataFileContent.POSITION_DELETES.value:
             return
+        if str(file[at[_FILE_FORMAT]]).upper() == "PUFFIN":
+            file[at[_FILE_PATH]], file[at[_FILE_SIZE_BYTES]] = self._deletion_vectors(uri, file[at[_FILE_SIZE_BYTES]])
+            return
         if str(file[at[_FILE_FORMAT]]).upper() != "PARQUET":
             raise InvalidArgument(f"{uri}: position deletes as {file[at[_FILE_FORMAT]]} files cannot be relocated")
         file[at[_FILE_PATH]], file[at[_FILE_SIZE_BYTES]] = self._position_deletes(uri, file[at[_FILE_SIZE_BYTES]])
@@ -149,6 +153,23 @@ class TableRelocation:
             for field, bound in zip((_LOWER_BOUNDS, _UPPER_BOUNDS), self._bounds[uri], strict=True):
                 if file[at[field]]:
                     file[at[field]] = {**file[at[field]], _DELETED_FILE_PATH_ID: bound}
+
+    def _deletion_vectors(self, uri: str, size_bytes: int) -> tuple[str, int]:
+        """The new URI and size of a Puffin file, whose vectors stay where they are; of a present one, what it has."""
+        if uri not in self._moved:
+            with self._io.new_input(uri).open() as stream:
+                data = stream.read()
+            try:
+                here = with_data_files(data, self._here)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise CorruptFile(f"{uri}: deletion vectors cannot be read: {error}", path=uri) from error
+            if here == data:
+                self._moved[uri] = self._here(uri), size_bytes
+                return self._moved[uri]
+            path = self._beside(uri, f"{uuid.uuid4()}-deletes.puffin")
+            self._store(path, here)
+            self._moved[uri] = self._io.uri_of(path), len(here)
+        return self._moved[uri]
 
     def _position_deletes(self, uri: str, size_bytes: int) -> tuple[str, int]:
         """The new URI and size of a position delete file; of one that names only present paths, what it has."""

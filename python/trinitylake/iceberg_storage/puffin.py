@@ -1,0 +1,37 @@
+"""Puffin files of deletion vectors, whose footer names the data files that the vectors are of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+_MAGIC = b"PFA1"
+_REFERENCED = "referenced-data-file"
+#: The length of the footer's text, flags, and the magic.
+_TAIL_BYTES = 12
+
+
+def with_data_files(file: bytes, renamed: Callable[[str], str]) -> bytes:
+    """The same vectors at the same offsets, of data files with other names; the same bytes if no name changes.
+
+    Raises `ValueError` for a file that is no such one, or whose footer is compressed.
+    """
+    size = int.from_bytes(file[-_TAIL_BYTES:-8], "little", signed=True)
+    start = len(file) - _TAIL_BYTES - size
+    if len(file) < 2 * len(_MAGIC) + _TAIL_BYTES or size < 0 or start < 2 * len(_MAGIC):
+        raise ValueError("it is not a Puffin file")
+    if not (file[:4] == file[-4:] == file[start - 4 : start] == _MAGIC):
+        raise ValueError("it is not a Puffin file")
+    if file[-8:-4] != bytes(4):
+        raise ValueError("its footer is compressed")
+    footer = json.loads(file[start:-_TAIL_BYTES])
+    changed = False
+    for blob in footer["blobs"]:
+        properties = blob.get("properties", {})
+        if _REFERENCED in properties and (new := renamed(properties[_REFERENCED])) != properties[_REFERENCED]:
+            properties[_REFERENCED] = new
+            changed = True
+    if not changed:
+        return file
+    text = json.dumps(footer, separators=(",", ":")).encode()
+    return file[:start] + text + len(text).to_bytes(4, "little") + file[-8:]
