@@ -121,8 +121,8 @@ class Transaction(OpenTransaction):
         `vacuum` otherwise.
 
         Args:
-            timeout_seconds: how long to go on when other writers are always faster, or change the same tables; 120 if
-                not given.
+            timeout_seconds: how long to go on when other writers are always faster, or change the same tables, or the
+                store fails; 120 if not given.
             max_attempts: how often to try then, how often to redo tables on newer metadata, and how often to run the
                 checks again; 200 if not given.
             coordination: "none" or "queue" (after a lost race, wait in a queue with other processes, one of which

@@ -1,24 +1,41 @@
 //! A value of which each process has its own. After `fork` a child must not use a queue, a lock or a counter
 //! of its parent: the threads that hold or serve them do not exist in the child.
 
-use std::sync::OnceLock;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 
-/// A value that each process has of its own, made when it is first asked for.
-#[derive(Debug)]
+/// A value that each process has of its own, made when it is first asked for. That of a parent is not touched, nor
+/// dropped by a child: to close its connections is for the parent.
 pub struct PerProcess<T> {
     process: u32,
-    value: T,
+    value: Arc<T>,
+    make: Arc<dyn Fn() -> T + Send + Sync>,
     /// That of a child, which has this one from its parent.
     child: OnceLock<Box<PerProcess<T>>>,
 }
 
-impl<T: Default> Default for PerProcess<T> {
-    fn default() -> Self {
-        PerProcess { process: std::process::id(), value: T::default(), child: OnceLock::new() }
+impl<T> fmt::Debug for PerProcess<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("PerProcess").field("process", &self.process).finish_non_exhaustive()
     }
 }
 
-impl<T: Default> PerProcess<T> {
+impl<T: Default + 'static> Default for PerProcess<T> {
+    fn default() -> Self {
+        PerProcess::new(T::default)
+    }
+}
+
+impl<T> PerProcess<T> {
+    /// `make` is called now, and once in each child that asks.
+    pub fn new(make: impl Fn() -> T + Send + Sync + 'static) -> Self {
+        Self::made_by(Arc::new(make), std::process::id())
+    }
+
+    fn made_by(make: Arc<dyn Fn() -> T + Send + Sync>, process: u32) -> Self {
+        PerProcess { process, value: Arc::new(make()), make, child: OnceLock::new() }
+    }
+
     /// The value of this process.
     pub fn get(&self) -> &T {
         self.of(std::process::id())
@@ -27,11 +44,21 @@ impl<T: Default> PerProcess<T> {
     fn of(&self, process: u32) -> &T {
         let mut one = self;
         while one.process != process {
-            one = one.child.get_or_init(|| {
-                Box::new(PerProcess { process, value: T::default(), child: OnceLock::new() })
-            });
+            one = one.child.get_or_init(|| Box::new(Self::made_by(one.make.clone(), process)));
         }
         &one.value
+    }
+
+    fn keep_if_foreign(&self, process: u32) {
+        if self.process != process {
+            std::mem::forget(self.value.clone());
+        }
+    }
+}
+
+impl<T> Drop for PerProcess<T> {
+    fn drop(&mut self) {
+        self.keep_if_foreign(std::process::id());
     }
 }
 
@@ -51,5 +78,29 @@ mod tests {
         let childs = value.of(child).lock().unwrap();
         *value.of(grandchild).lock().unwrap() = 2;
         assert_eq!((*parents, *childs, *value.of(grandchild).lock().unwrap()), (0, 1, 2));
+    }
+
+    /// The client of a store was closed by a forked child that ended, and the parent's requests failed.
+    #[test]
+    fn a_child_does_not_drop_what_its_parent_has() {
+        let made: Arc<Mutex<Vec<std::sync::Weak<u32>>>> = Arc::default();
+        let making = made.clone();
+        let value = PerProcess::new(move || {
+            let number = Arc::new(7);
+            making.lock().unwrap().push(Arc::downgrade(&number));
+            number
+        });
+        let child = std::process::id() + 1;
+        assert!(!Arc::ptr_eq(value.get(), value.of(child)));
+        value.keep_if_foreign(child);
+        drop(value);
+        let made = made.lock().unwrap();
+        assert!(made[0].upgrade().is_some(), "the parent's");
+        assert_eq!(made.len(), 2);
+
+        let owned: PerProcess<Arc<u32>> = PerProcess::default();
+        let number = Arc::downgrade(owned.get());
+        drop(owned);
+        assert!(number.upgrade().is_none(), "its own is dropped");
     }
 }

@@ -5,7 +5,7 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -14,20 +14,24 @@ use pyo3::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 use trinitylake::environment::{background_tasks, forget_background_tasks};
 use trinitylake::error::Result;
+use trinitylake::per_process::PerProcess;
 
 use crate::errors::to_python;
 
 /// How long a signal may wait while a call is under way.
 const SIGNAL_CHECK: Duration = Duration::from_millis(50);
 
-static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
+/// That of this process, once it is needed. Tasks in the background are counted anew with it.
+static RUNTIME: LazyLock<PerProcess<Mutex<Option<&'static Runtime>>>> = LazyLock::new(|| {
+    PerProcess::new(|| {
+        forget_background_tasks();
+        Mutex::new(None)
+    })
+});
 
 pub fn runtime() -> PyResult<&'static Runtime> {
-    let process = std::process::id();
-    let mut current = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((owner, runtime)) = *current
-        && owner == process
-    {
+    let mut current = RUNTIME.get().lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(runtime) = *current {
         return Ok(runtime);
     }
     let runtime = Builder::new_multi_thread()
@@ -37,10 +41,7 @@ pub fn runtime() -> PyResult<&'static Runtime> {
         .build()
         .map_err(|error| PyOSError::new_err(format!("cannot start threads for storage requests: {error}")))?;
     let runtime: &'static Runtime = Box::leak(Box::new(runtime));
-    if current.is_some() {
-        forget_background_tasks();
-    }
-    *current = Some((process, runtime));
+    *current = Some(runtime);
     Ok(runtime)
 }
 
@@ -70,12 +71,12 @@ pub fn run_to_end<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T
 /// Waits for tasks in the background, such as hints that are being written. Called when the process ends.
 #[pyfunction]
 pub fn finish_background_tasks(py: Python<'_>, timeout_seconds: f64) {
-    let owner = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner).map(|(owner, _)| owner);
+    let is_used = RUNTIME.get().lock().unwrap_or_else(PoisonError::into_inner).is_some();
     let limit = Duration::from_secs_f64(timeout_seconds.max(0.0));
     let pause = Duration::from_millis(1);
     py.detach(|| {
         let mut waited = Duration::ZERO;
-        while owner == Some(std::process::id()) && background_tasks() > 0 && waited < limit {
+        while is_used && background_tasks() > 0 && waited < limit {
             std::thread::sleep(pause);
             waited += pause;
         }

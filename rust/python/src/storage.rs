@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::{Error, Result};
+use trinitylake::per_process::PerProcess;
 use trinitylake::root_uri::RootUri;
 use trinitylake::storage::options::{S3Settings as CoreS3Settings, iceberg_properties as properties_of};
 use trinitylake::storage::{
@@ -66,8 +67,8 @@ impl Storage {
     ) -> PyResult<Self> {
         let root = RootUri::parse(root).map_err(to_python)?;
         let parsed = durability.map_or(Ok(Durability::default()), Durability::from_str).map_err(to_python)?;
-        let storage =
-            PerProcess::open(root.clone(), options.clone().unwrap_or_default(), parsed).map_err(to_python)?;
+        let storage = StorageOfProcess::open(root.clone(), options.clone().unwrap_or_default(), parsed)
+            .map_err(to_python)?;
         let counting = Arc::new(CountingStorage::new(Arc::new(storage)));
         Ok(Storage {
             root,
@@ -166,41 +167,36 @@ async fn put_new(storage: &RetryingStorage, path: &str, bytes: Bytes) -> Result<
     }
 }
 
-/// Reopens the store in a forked child: connections of the parent must not be used by two processes.
+/// The store as each process opens it for itself: a forked child must not use the connections of its parent, nor wait
+/// for a lock that a thread of its parent holds.
 #[derive(Debug)]
-struct PerProcess {
+struct StorageOfProcess {
     root: RootUri,
-    options: HashMap<String, String>,
-    durability: Durability,
-    current: Mutex<(u32, Arc<dyn CoreStorage>)>,
+    current: PerProcess<Result<Arc<dyn CoreStorage>>>,
 }
 
-impl PerProcess {
+impl StorageOfProcess {
     fn open(root: RootUri, options: HashMap<String, String>, durability: Durability) -> Result<Self> {
-        let storage = open(&root, &options, durability)?;
-        Ok(PerProcess { root, options, durability, current: Mutex::new((std::process::id(), storage)) })
+        let opened = root.clone();
+        let storage =
+            StorageOfProcess { root, current: PerProcess::new(move || open(&opened, &options, durability)) };
+        storage.get_storage()?;
+        Ok(storage)
     }
 
     fn get_storage(&self) -> Result<Arc<dyn CoreStorage>> {
-        let process = std::process::id();
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.0 != process {
-            let reopened = open(&self.root, &self.options, self.durability)?;
-            // Dropping the parent's would close its connections: they are left to the end of the process.
-            std::mem::forget(std::mem::replace(&mut *current, (process, reopened)));
-        }
-        Ok(current.1.clone())
+        self.current.get().clone()
     }
 }
 
 #[async_trait::async_trait]
-impl CoreStorage for PerProcess {
+impl CoreStorage for StorageOfProcess {
     fn root(&self) -> &str {
         self.root.as_str()
     }
 
     fn retry_policy(&self) -> RetryPolicy {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).1.retry_policy()
+        self.get_storage().map_or_else(|_| RetryPolicy::default(), |storage| storage.retry_policy())
     }
 
     async fn get(&self, path: &str) -> Result<Bytes> {

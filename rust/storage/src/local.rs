@@ -29,7 +29,7 @@ use bytes::Bytes;
 
 use super::failure::Request;
 use super::staging::{Staged, is_staging_name, refuses_hard_links};
-use super::{Durability, FileInfo, PutOutcome, Storage, checked_range, split_prefix};
+use super::{Durability, FileInfo, PutOutcome, RetryPolicy, Storage, checked_range, split_prefix};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::{RootUri, check_path};
 
@@ -38,6 +38,10 @@ const MAX_KNOWN_FOLDERS: usize = 16_384;
 
 /// Up to here, writing without waiting for the disk is as quick as asking another thread to.
 const SMALL_FILE_SIZE_BYTES: usize = 64 << 10;
+
+/// A disk has no bursts of load that pass within a minute. What may help is that others close files.
+const RETRY_POLICY: RetryPolicy =
+    RetryPolicy { first_pause_millis: 50, max_pause_millis: 500, max_retries: 10, budget_millis: 2_000 };
 
 /// Files below one folder.
 #[derive(Clone, Debug)]
@@ -110,6 +114,10 @@ impl LocalStorage {
 impl Storage for LocalStorage {
     fn root(&self) -> &str {
         self.0.root.as_str()
+    }
+
+    fn retry_policy(&self) -> RetryPolicy {
+        RETRY_POLICY
     }
 
     async fn get(&self, path: &str) -> Result<Bytes> {

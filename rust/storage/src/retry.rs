@@ -4,6 +4,8 @@
 //! that knows the content of the file can tell a second attempt from a lost race, namely
 //! [`claim`](crate::claim) for files that many want to create, and [`Storage::put_unique`] for the rest.
 //! Both take their pauses from this policy.
+//!
+//! Work with a deadline runs its requests [`within`] it: no request is repeated after that, whatever the policy.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -40,10 +42,29 @@ impl Default for RetryPolicy {
     }
 }
 
+tokio::task_local! {
+    static DEADLINE_MILLIS: u64;
+}
+
+/// Does work that is to be over at a moment on the elapsed clock: from then on no request of it is sent again. Each
+/// is sent once, however late it is. What the work leaves to other tasks is not bound by this.
+pub async fn within<T>(deadline_millis: u64, work: impl Future<Output = T>) -> T {
+    DEADLINE_MILLIS.scope(deadline_millis.min(current_deadline_millis()), work).await
+}
+
+fn current_deadline_millis() -> u64 {
+    DEADLINE_MILLIS.try_with(|millis| *millis).unwrap_or(u64::MAX)
+}
+
 impl RetryPolicy {
     /// For a request that begins at this moment.
     pub fn begin(self, environment: &dyn Environment) -> Retries<'_> {
         let deadline_millis = environment.elapsed_millis().saturating_add(self.budget_millis);
+        self.ending(environment, deadline_millis)
+    }
+
+    fn ending(self, environment: &dyn Environment, deadline_millis: u64) -> Retries<'_> {
+        let deadline_millis = deadline_millis.min(current_deadline_millis());
         Retries {
             policy: self,
             environment,
@@ -55,8 +76,7 @@ impl RetryPolicy {
 
     /// For a question that is asked until it is answered, or until a moment on the elapsed clock.
     pub fn until(self, environment: &dyn Environment, deadline_millis: u64) -> Retries<'_> {
-        let policy = RetryPolicy { max_retries: u32::MAX, ..self };
-        Retries { deadline_millis, ..policy.begin(environment) }
+        RetryPolicy { max_retries: u32::MAX, ..self }.ending(environment, deadline_millis)
     }
 }
 
@@ -73,14 +93,15 @@ pub struct Retries<'a> {
 impl Retries<'_> {
     /// Waits for the next attempt. False if there is none.
     pub async fn pause(&mut self) -> bool {
-        if self.left == 0 || self.environment.elapsed_millis() >= self.deadline_millis {
+        let time_left = self.deadline_millis.saturating_sub(self.environment.elapsed_millis());
+        if self.left == 0 || time_left == 0 {
             return false;
         }
         self.left -= 1;
         // Many who were refused at once shall not come back at once.
         let pause = self.pause.div_ceil(2);
         let pause = pause + self.environment.random_below(self.pause - pause + 1);
-        self.environment.sleep(Duration::from_millis(pause)).await;
+        self.environment.sleep(Duration::from_millis(pause.min(time_left))).await;
         self.pause = self.pause.saturating_mul(2).min(self.policy.max_pause_millis);
         true
     }

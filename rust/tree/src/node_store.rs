@@ -1,7 +1,8 @@
 //! Node files: reading through a bounded cache, writing in parallel.
 //!
 //! Files are immutable and their names unique, so a cached node never goes stale. Inner nodes and leaves
-//! have separate caches: a scan over leaves must not evict the few nodes that every search needs.
+//! have separate caches: a scan over leaves must not evict the few nodes that every search needs. Each process has
+//! caches of its own, since a forked child may find those of its parent locked by a thread that it does not have.
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use quick_cache::sync::Cache;
 
 use super::MAX_HEIGHT;
 use trinitylake_base::error::{Error, Result};
+use trinitylake_base::per_process::PerProcess;
 use trinitylake_format::node::Node;
 use trinitylake_format::node::codec::{Encoded, decode};
 use trinitylake_format::node::draft::Text;
@@ -36,6 +38,10 @@ type NodeCache = Cache<Text, Arc<Node>, MemorySize>;
 #[derive(Debug)]
 pub struct NodeStore {
     storage: Arc<dyn Storage>,
+    caches: PerProcess<Caches>,
+}
+
+struct Caches {
     inner: NodeCache,
     leaves: NodeCache,
 }
@@ -45,7 +51,8 @@ impl NodeStore {
     pub fn new(storage: Arc<dyn Storage>, cache_size_bytes: u64) -> Self {
         let cache = |size: u64| Cache::with_weighter((size >> 15).max(16) as usize, size, MemorySize);
         let inner = cache_size_bytes / 4;
-        NodeStore { storage, inner: cache(inner), leaves: cache(cache_size_bytes - inner) }
+        let caches = move || Caches { inner: cache(inner), leaves: cache(cache_size_bytes - inner) };
+        NodeStore { storage, caches: PerProcess::new(caches) }
     }
 
     pub fn storage(&self) -> &Arc<dyn Storage> {
@@ -53,13 +60,15 @@ impl NodeStore {
     }
 
     pub fn cached(&self, path: &str) -> Option<Arc<Node>> {
-        self.inner.get(path).or_else(|| self.leaves.get(path))
+        let caches = self.caches.get();
+        caches.inner.get(path).or_else(|| caches.leaves.get(path))
     }
 
     /// For a file that was deleted.
     pub fn forget(&self, path: &str) {
-        self.inner.remove(path);
-        self.leaves.remove(path);
+        let caches = self.caches.get();
+        caches.inner.remove(path);
+        caches.leaves.remove(path);
     }
 
     /// The node at `path`; `height` is what its parent says about it.
@@ -114,7 +123,8 @@ impl NodeStore {
     }
 
     fn keep(&self, path: Text, node: Arc<Node>) {
-        if node.is_leaf() { self.leaves.insert(path, node) } else { self.inner.insert(path, node) }
+        let caches = self.caches.get();
+        if node.is_leaf() { caches.leaves.insert(path, node) } else { caches.inner.insert(path, node) }
     }
 
     /// Writes new nodes in parallel and keeps them for the reads to come.

@@ -13,7 +13,7 @@ mod rollback;
 pub mod transaction;
 
 pub use transaction::lakehouse;
-pub use trinitylake_base::{environment, error, root_uri};
+pub use trinitylake_base::{environment, error, per_process, root_uri};
 pub use trinitylake_format::{
     batch, config, definition, key, managed_table_folder, node, path, placement, sort_text,
 };

@@ -1,9 +1,11 @@
 //! Nodes to bytes and back: one Arrow IPC file, one record batch, a checksum in the footer (format §5).
 //!
 //! Bytes are not trusted. Before arrow-ipc sees them the checksum is compared, every offset and length
-//! of the footer and the batch is held against the file, and what the buffers say they decompress to is
-//! bounded. Decoding validates the arrays and any panic in it becomes `CorruptFile`.
+//! of the footer and the batch is held against the file, and so are the columns. What the buffers say they
+//! decompress to is bounded ([`content_limit_bytes`]), and none decompresses to more than it says. Decoding
+//! validates the arrays and any panic in it becomes `CorruptFile`.
 
+use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use arrow_array::builder::StringBuilder;
@@ -12,11 +14,13 @@ use arrow_buffer::Buffer;
 use arrow_ipc::reader::{FileDecoder, read_footer_length};
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use arrow_ipc::{Block, CompressionType, Footer, convert::fb_to_schema, root_as_footer, root_as_message};
+use arrow_schema::SchemaRef;
 use bytes::Bytes;
+use lz4_flex::frame::FrameDecoder;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::draft::Draft;
-use super::{HEIGHT, N_KEYS, Node, node_schema};
+use super::{HEIGHT, N_KEYS, Node, check_columns, node_schema};
 use trinitylake_base::error::{Error, Result};
 
 /// Footer metadata: `xxh3-64:<16 hex digits>` over all bytes before the footer.
@@ -29,11 +33,23 @@ const TRAILER_SIZE_BYTES: usize = 10;
 /// Marks the end of the messages; stands directly before the footer.
 const END_OF_STREAM: [u8; 8] = [0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0];
 
-/// A node may be larger than the target size of the lakehouse, but none that is not damaged reaches this.
-const UNCOMPRESSED_MAX_SIZE_BYTES: u64 = 2 << 30;
-/// Padded keys compress well, but not this well: a file that claims more would only exhaust the memory.
+/// No node has more content than this.
+const CONTENT_MAX_SIZE_BYTES: u64 = 2 << 30;
+/// A node up to this size may have been compressed to any size. Nodes are to have 1 MiB (`node_file_max_size_bytes`),
+/// and only a large transaction makes one that is much larger.
+const SMALL_CONTENT_SIZE_BYTES: u64 = 4 << 20;
+/// Padded keys compress this well at most.
 const COMPRESSION_RATIO_MAX: u64 = 1024;
-const UNCOMPRESSED_ALWAYS_SIZE_BYTES: u64 = 4 << 20;
+/// Beyond this, what a reader allocates is in proportion to what it has read.
+const MEDIUM_CONTENT_SIZE_BYTES: u64 = 64 << 20;
+const LARGE_COMPRESSION_RATIO_MAX: u64 = 32;
+
+/// The most that a compressed record batch of this size may say that it decompresses to (format §5).
+fn content_limit_bytes(body_size_bytes: u64) -> u64 {
+    let most = body_size_bytes.saturating_mul(LARGE_COMPRESSION_RATIO_MAX).max(MEDIUM_CONTENT_SIZE_BYTES);
+    let content = body_size_bytes.saturating_mul(COMPRESSION_RATIO_MAX);
+    content.clamp(SMALL_CONTENT_SIZE_BYTES, most).min(CONTENT_MAX_SIZE_BYTES)
+}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
@@ -89,9 +105,23 @@ pub fn encode(
     Ok(Encoded { bytes, node })
 }
 
-/// Writes rows that follow the node layout, which is not checked.
+/// Writes rows that follow the node layout, which is not checked. What compresses so well that no reader would
+/// believe it is not compressed. `InvalidArgument` for more than a node can hold.
 pub fn encode_batch(batch: &RecordBatch, compression: Compression) -> Result<Bytes> {
-    write_file(batch, compression).map_err(|error| Error::corrupt("(new node)", error))
+    let write =
+        |compression| write_file(batch, compression).map_err(|error| Error::corrupt("(new node)", error));
+    let content_size_bytes = batch.get_array_memory_size() as u64;
+    if content_size_bytes > CONTENT_MAX_SIZE_BYTES {
+        return Err(Error::InvalidArgument(format!(
+            "a node cannot hold {content_size_bytes} bytes, the limit is {CONTENT_MAX_SIZE_BYTES}: change less in one \
+             transaction, or register objects in bulk"
+        )));
+    }
+    let bytes = write(compression)?;
+    let is_believed = content_size_bytes <= SMALL_CONTENT_SIZE_BYTES
+        || compression == Compression::None
+        || Frame::check(&bytes).is_ok();
+    if is_believed { Ok(bytes) } else { write(Compression::None) }
 }
 
 fn write_file(batch: &RecordBatch, compression: Compression) -> Result<Bytes, arrow_schema::ArrowError> {
@@ -185,8 +215,9 @@ pub fn decode_batch(bytes: Bytes, path: &str) -> Result<RecordBatch> {
     let data = buffer.slice_with_length(frame.batch_offset, frame.batch_size);
     // The checks above leave arrow-ipc little to stumble over; should it still, that is a damaged file.
     let decoded = catch_unwind(AssertUnwindSafe(|| -> Result<Option<RecordBatch>, String> {
-        let schema =
-            std::sync::Arc::new(fb_to_schema(frame.footer.schema().ok_or("the footer has no schema")?));
+        let schema: SchemaRef = fb_to_schema(frame.footer.schema().ok_or("the footer has no schema")?).into();
+        // A column of another type could take memory that no buffer states.
+        check_columns(&schema)?;
         FileDecoder::new(schema, frame.footer.version())
             .read_record_batch(&frame.block, &data)
             .map_err(|error| format!("not a valid Arrow record batch: {error}"))
@@ -267,7 +298,7 @@ fn verify_checksum(footer: &Footer<'_>, covered: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Every buffer lies in the body, and what it decompresses to stays within bounds.
+/// Every buffer lies in the body, and what they decompress to stays within bounds.
 fn check_buffers(metadata: &[u8], body: &[u8]) -> Result<(), String> {
     // An optional continuation marker, then the length of the message.
     let message = match metadata.get(..4) {
@@ -279,7 +310,9 @@ fn check_buffers(metadata: &[u8], body: &[u8]) -> Result<(), String> {
         .map_err(|error| format!("the header of the record batch is damaged: {error}"))?;
     let batch = message.header_as_record_batch().ok_or("the message is not a record batch")?;
     let compressed = batch.compression().is_some();
+    let is_lz4 = batch.compression().is_some_and(|how| how.codec() == CompressionType::LZ4_FRAME);
     let mut uncompressed: u64 = 0;
+    let mut lz4_frames: Vec<(&[u8], u64)> = Vec::new();
     for buffer in batch.buffers().into_iter().flatten() {
         let (offset, length) = (buffer.offset(), buffer.length());
         let content = usize::try_from(offset)
@@ -292,7 +325,13 @@ fn check_buffers(metadata: &[u8], body: &[u8]) -> Result<(), String> {
         let size = match content.first_chunk::<8>() {
             Some(prefix) if compressed => match i64::from_le_bytes(*prefix) {
                 -1 => content.len() as u64 - 8,
-                size => u64::try_from(size).map_err(|_| format!("{size} is no uncompressed size"))?,
+                size => {
+                    let size = u64::try_from(size).map_err(|_| format!("{size} is no uncompressed size"))?;
+                    if is_lz4 && size > 0 {
+                        lz4_frames.push((&content[8..], size));
+                    }
+                    size
+                }
             },
             None if compressed && !content.is_empty() => {
                 return Err("a compressed buffer is too short to state its size".into());
@@ -301,9 +340,7 @@ fn check_buffers(metadata: &[u8], body: &[u8]) -> Result<(), String> {
         };
         uncompressed = uncompressed.saturating_add(size);
     }
-    let limit = (body.len() as u64)
-        .saturating_mul(COMPRESSION_RATIO_MAX)
-        .clamp(UNCOMPRESSED_ALWAYS_SIZE_BYTES, UNCOMPRESSED_MAX_SIZE_BYTES);
+    let limit = content_limit_bytes(body.len() as u64);
     if uncompressed > limit {
         return Err(format!(
             "refused: it says it decompresses from {} to {uncompressed} bytes, the limit is {limit}",
@@ -313,7 +350,18 @@ fn check_buffers(metadata: &[u8], body: &[u8]) -> Result<(), String> {
     if batch.length() < 0 || batch.length() as u64 > limit {
         return Err(format!("{} is no number of rows", batch.length()));
     }
-    Ok(())
+    lz4_frames.into_iter().try_for_each(|(frame, size)| check_lz4(frame, size))
+}
+
+/// arrow-ipc decompresses ZSTD into a buffer of the stated size, but LZ4 as far as it goes.
+fn check_lz4(frame: &[u8], stated_size_bytes: u64) -> Result<(), String> {
+    let mut content = FrameDecoder::new(frame).take(stated_size_bytes + 1);
+    let size_bytes = std::io::copy(&mut content, &mut std::io::sink())
+        .map_err(|error| format!("a buffer cannot be decompressed: {error}"))?;
+    if size_bytes == stated_size_bytes {
+        return Ok(());
+    }
+    Err(format!("a buffer that says it decompresses to {stated_size_bytes} bytes has more or fewer"))
 }
 
 #[cfg(test)]

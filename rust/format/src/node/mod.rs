@@ -93,7 +93,7 @@ impl Node {
     /// Takes the rows of a node file. `order` is the N of the lakehouse where it is known.
     pub fn from_batch(batch: &RecordBatch, path: &str, order: Option<usize>) -> Result<Node> {
         let corrupt = |message: String| Error::corrupt(path, message);
-        check_columns(batch).map_err(corrupt)?;
+        check_columns(batch.schema_ref()).map_err(corrupt)?;
         let column = |i: usize| batch.column(i).as_string::<i32>().clone();
         let (keys, values, children, txns) = (column(0), column(1), column(2), column(3));
 
@@ -319,9 +319,8 @@ impl Node {
     }
 }
 
-fn check_columns(batch: &RecordBatch) -> Result<(), String> {
+fn check_columns(schema: &Schema) -> Result<(), String> {
     let expected = ["key", "value", "pnode", "txn"];
-    let schema = batch.schema_ref();
     let actual: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
     if actual != expected {
         return Err(format!("the columns are {actual:?}, a node file has {expected:?}"));

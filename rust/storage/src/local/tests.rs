@@ -328,3 +328,20 @@ async fn a_file_below_new_folders_is_settled_with_them() {
     assert_eq!(again, PutOutcome::AlreadyExists, "after it was synced");
     assert!(storage.0.is_known(&storage.0.durable, "a/b"), "and the folders above it");
 }
+
+/// A process that had no file descriptors left asked for one more for half a minute, at each of its requests.
+#[tokio::test]
+async fn a_disk_is_not_asked_again_for_long() {
+    use trinitylake_base::environment::Environment;
+    use trinitylake_base::environment::testing::TestEnvironment;
+    let folder = tempfile::tempdir().unwrap();
+    let storage = storage(&folder);
+    let environment = TestEnvironment::seeded(1);
+    let mut retries = storage.retry_policy().begin(environment.as_ref());
+    let mut attempts = 1;
+    while retries.pause().await {
+        attempts += 1;
+    }
+    let waited = environment.elapsed_millis();
+    assert!(waited <= 2_000 && (4..=11).contains(&attempts), "{attempts} attempts in {waited} ms");
+}

@@ -129,3 +129,22 @@ async fn what_will_not_succeed_is_not_repeated_and_a_race_is_sent_once() {
     lost.storage.put_if_absent(PATH, content()).await.unwrap_err();
     assert_eq!(lost.sent(Verb::PutIfAbsent), 1, "who claims a file reads it back first");
 }
+
+/// A commit that was to give up after five seconds asked a store that was down for a minute, since each request had a
+/// budget of its own.
+#[tokio::test]
+async fn no_request_is_sent_again_after_the_time_of_the_work_is_over() {
+    let bench = Bench::new(failing(Verb::Get, 1000, Action::FailBefore));
+    let ask = async || bench.storage.get(PATH).await.unwrap_err();
+    within(5_000, ask()).await;
+    let waited = bench.environment.elapsed_millis();
+    assert_eq!(waited, 5_000);
+    let sent = bench.sent(Verb::Get);
+    assert!(sent > 4, "{sent}");
+    // Each is sent once all the same; an inner limit that is later changes nothing.
+    within(5_000, within(60_000, ask())).await;
+    assert_eq!((bench.sent(Verb::Get), bench.environment.elapsed_millis()), (sent + 1, waited));
+    // Outside of it the policy alone counts.
+    ask().await;
+    assert!(bench.environment.elapsed_millis() > 10_000);
+}

@@ -77,6 +77,15 @@ impl Changes {
         definition.chain(staged).collect()
     }
 
+    /// The definition files that are this transaction's own, whether they are written or not.
+    pub(super) fn own_files(&self) -> Vec<String> {
+        let staged = self.writes.values().filter_map(|write| match &write.value {
+            NewValue::Staged { path, .. } => Some(path),
+            NewValue::Existing(_) | NewValue::Deleted => None,
+        });
+        self.definition.iter().map(|(path, _)| path).chain(staged).cloned().collect()
+    }
+
     pub(super) fn mark_written(&mut self) {
         self.is_definition_written = true;
         for write in self.writes.values_mut() {

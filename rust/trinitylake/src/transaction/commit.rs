@@ -9,12 +9,13 @@ use super::admission::Submission;
 use super::changes::Write;
 use super::footprint::Requirement;
 use super::group_commit::Verdict;
-use super::life::{Failure, Proof};
-use super::next_root::write_files;
+use super::life::{Failure, Files, Proof};
+use super::next_root::{remove_files, write_files};
 use super::{Clash, Clashes, Transaction};
 use crate::config::Coordination;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::storage::retry::within;
 use crate::version::Version;
 
 /// For so many versions others may put a waiting transaction into a root.
@@ -22,8 +23,9 @@ const QUEUED_VERSIONS: u64 = 64;
 /// Versions that a commit that comes late reads at once.
 pub(crate) const VERSIONS_AT_ONCE: u64 = 32;
 
-/// How long to go on when others keep winning. Both bound all that a commit does, from its first call to the
-/// last one after clashes were resolved; one root is tried for in any case.
+/// How long to go on when others keep winning, or the store fails. Both bound all that a commit does, from its first
+/// call to the last one after clashes were resolved; one root is tried for in any case, and a request that was sent is
+/// waited for.
 #[derive(Clone, Copy, Debug)]
 pub struct CommitLimits {
     /// Roots that are tried for, and times that clashes are handed up.
@@ -116,7 +118,19 @@ impl Transaction {
                 self.life.clash(clashes.clone());
                 Ok(Outcome::Clashes(clashes))
             }
-            Err(failure) => Err(self.life.fail(failure, self.validated.number)),
+            Err(failure) => {
+                let error = self.life.fail(failure, self.validated.number);
+                self.remove_what_was_refused(&error).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// A store that has no space left, or denies to be written, has taken a part of the files before it did: they are
+    /// removed, if no version can ever refer to them. The rest of what failed is for garbage collection.
+    async fn remove_what_was_refused(&self, error: &Error) {
+        if error.is_refusal() && matches!(self.files(), Files::Unreachable(_)) {
+            remove_files(self.lakehouse.storage().as_ref(), self.changes.own_files()).await;
         }
     }
 
@@ -136,11 +150,16 @@ impl Transaction {
         if !self.has_writes() && !self.saved.has_record {
             return Ok(Outcome::Committed(self.base.number));
         }
+        let begin = || Effort::begin(limits, self.lakehouse.environment().as_ref());
+        let effort = self.effort.unwrap_or_else(begin);
+        within(effort.deadline_millis, self.go_on_trying(limits, effort)).await
+    }
+
+    async fn go_on_trying(&mut self, limits: CommitLimits, mut effort: Effort) -> Result<Outcome, Failure> {
         if let Some(version) = self.record_chosen_id().await? {
             return Ok(Outcome::Committed(version));
         }
         let environment = self.lakehouse.environment().clone();
-        let mut effort = self.effort.unwrap_or_else(|| Effort::begin(limits, environment.as_ref()));
         loop {
             match self.look_and_try(limits, &mut effort).await {
                 Ok(Some(outcome)) => return Ok(outcome),

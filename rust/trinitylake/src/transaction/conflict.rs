@@ -4,7 +4,12 @@
 //! There is no table of operations against operations: the keys that two transactions touched decide. A
 //! conflict on a table alone is not final, since Iceberg may be able to apply both changes. Neither is a
 //! change of what was watched (`watch`), since the check may give the same result on the newer version.
+//!
+//! Invariant: the work is in proportion to what was changed, times a logarithm at most. Whatever is told once
+//! is collected in a [`Distinct`] or under its key in a map; nothing here is searched from its beginning.
 
+use std::collections::{BTreeMap, HashSet};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use super::Transaction;
@@ -31,7 +36,7 @@ pub struct Clash {
 /// What others did that is for the layer above to resolve.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Clashes {
-    /// Resolved by [`Transaction::reapply`], each.
+    /// By key. Resolved by [`Transaction::reapply`], each.
     pub tables: Vec<Clash>,
     /// What was watched, named as in [`Error::CommitConflict`]. Resolved by [`Transaction::watch_anew`].
     pub watched: Vec<String>,
@@ -53,6 +58,30 @@ impl Clashes {
     }
 }
 
+/// Values in the order in which they were first added. To add one takes the same time however many there are.
+#[derive(Debug)]
+struct Distinct<T> {
+    seen: HashSet<T>,
+    in_order: Vec<T>,
+}
+
+impl<T> Default for Distinct<T> {
+    fn default() -> Self {
+        Distinct { seen: HashSet::new(), in_order: Vec::new() }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Distinct<T> {
+    /// Is it new?
+    fn add(&mut self, value: T) -> bool {
+        let is_new = self.seen.insert(value.clone());
+        if is_new {
+            self.in_order.push(value);
+        }
+        is_new
+    }
+}
+
 /// What a look at the versions since the last one has found so far. It keeps nothing of the versions but what
 /// stands against this transaction.
 pub(super) struct Review {
@@ -60,9 +89,13 @@ pub(super) struct Review {
     tip: Arc<Version>,
     previous: Arc<Version>,
     conflict: Conflict,
-    clashing: Vec<(String, Winner)>,
-    watched: Vec<String>,
+    /// Tables that both sides wrote, by key, with those who wrote them.
+    clashing: BTreeMap<String, Vec<(u64, usize, Winner)>>,
+    watched: Distinct<String>,
 }
+
+/// Names that a message holds; the error has all of them.
+const MAX_NAMES_TOLD: usize = 20;
 
 const LAKEHOUSE_DEFINITION: &str = "lakehouse definition";
 
@@ -73,8 +106,8 @@ impl Transaction {
             tip,
             previous: self.validated.clone(),
             conflict: Conflict::default(),
-            clashing: Vec::new(),
-            watched: Vec::new(),
+            clashing: BTreeMap::new(),
+            watched: Distinct::default(),
         }
     }
 
@@ -83,31 +116,32 @@ impl Transaction {
         let changed_definition =
             version.metadata.lakehouse_definition != review.previous.metadata.lakehouse_definition;
         if self.changes.definition.is_some() && changed_definition {
-            review.conflict.add(LAKEHOUSE_DEFINITION.into(), winner(version, 0));
+            review.conflict.add(LAKEHOUSE_DEFINITION.into(), version, 0);
         }
         let reads = self.footprint.reads_that_count(self.isolation);
         for change in version.changes(&review.previous).await?.iter() {
-            let winner = || winner(version, change.transaction);
             let name = || self.human_name(&change.key);
             if let Some(write) = self.changes.writes.get(&change.key)
                 && write.checked < version.number
             {
                 match write.base {
                     Some(_) if ObjectKind::of_key(&change.key) == Some(ObjectKind::Table) => {
-                        review.clashing.push((change.key.clone(), winner()));
+                        let winner = winner(version, change.transaction);
+                        let winners = review.clashing.entry(change.key.clone()).or_default();
+                        winners.push((version.number, change.transaction, winner));
                     }
-                    _ => review.conflict.add(name(), winner()),
+                    _ => review.conflict.add(name(), version, change.transaction),
                 }
             }
             if reads.is_some_and(|reads| reads.contains(&change.key)) {
-                review.conflict.add(name(), winner());
+                review.conflict.add(name(), version, change.transaction);
             }
-            if self.footprint.watched.contains(&change.key) && !review.watched.contains(&name()) {
-                review.watched.push(name());
+            if self.footprint.watched.contains(&change.key) {
+                review.watched.add(name());
             }
             for requirement in self.footprint.requirements.concerning(&change.key) {
                 if !self.is_met(&requirement, &change.key, &review.tip).await? {
-                    review.conflict.add(name(), winner());
+                    review.conflict.add(name(), version, change.transaction);
                 }
             }
         }
@@ -118,12 +152,11 @@ impl Transaction {
     /// `CommitConflict` if the transaction cannot be committed any more; clashes if the layer above must decide.
     pub(super) async fn conclude(&self, review: Review) -> Result<Clashes> {
         let Review { tip, mut conflict, clashing, watched, .. } = review;
-        let mut clashes = Clashes { tables: Vec::new(), watched };
-        for (key, winner) in clashing {
+        let mut clashes = Clashes { tables: Vec::new(), watched: watched.in_order };
+        for (key, winners) in clashing {
             match self.clash(&key, &tip).await? {
-                Some(clash) if !clashes.tables.contains(&clash) => clashes.tables.push(clash),
-                Some(_) => {}
-                None => conflict.add(self.human_name(&key), winner),
+                Some(clash) => clashes.tables.push(clash),
+                None => conflict.add_all(self.human_name(&key), winners),
             }
         }
         conflict.into_result(&self.info.id)?;
@@ -180,40 +213,58 @@ pub(super) fn winner(version: &Version, transaction: usize) -> Winner {
 
 #[derive(Default)]
 struct Conflict {
-    keys: Vec<String>,
+    names: Distinct<String>,
+    /// The version and the position in it of those in `winners`.
+    seen: HashSet<(u64, usize)>,
     winners: Vec<Winner>,
 }
 
 impl Conflict {
-    fn add(&mut self, key: String, winner: Winner) {
-        if !self.keys.contains(&key) {
-            self.keys.push(key);
+    fn add(&mut self, name: String, version: &Version, transaction: usize) {
+        self.names.add(name);
+        if self.seen.insert((version.number, transaction)) {
+            self.winners.push(winner(version, transaction));
         }
-        if !self.winners.contains(&winner) {
-            self.winners.push(winner);
+    }
+
+    fn add_all(&mut self, name: String, winners: Vec<(u64, usize, Winner)>) {
+        self.names.add(name);
+        for (version, transaction, winner) in winners {
+            if self.seen.insert((version, transaction)) {
+                self.winners.push(winner);
+            }
         }
     }
 
     fn into_result(self, transaction: &str) -> Result<()> {
-        if self.keys.is_empty() {
+        let keys = self.names.in_order;
+        if keys.is_empty() {
             return Ok(());
         }
-        let winners: Vec<String> = self
-            .winners
-            .iter()
-            .map(|winner| {
-                let told = if winner.message.is_empty() { &winner.transaction_id } else { &winner.message };
-                format!("version {} ({told})", winner.version)
-            })
-            .collect();
+        let told = |winner: &Winner| {
+            let told = if winner.message.is_empty() { &winner.transaction_id } else { &winner.message };
+            format!("version {} ({told})", winner.version)
+        };
         Err(Error::CommitConflict {
             message: format!(
                 "transaction {transaction} lost on {}: changed meanwhile by {}",
-                self.keys.join(", "),
-                winners.join(", ")
+                enumerate(&keys, String::clone),
+                enumerate(&self.winners, told)
             ),
-            keys: self.keys,
+            keys,
             winners: self.winners,
         })
     }
 }
+
+/// The first of them in words, and how many others there are.
+fn enumerate<T>(all: &[T], told: impl Fn(&T) -> String) -> String {
+    let first: Vec<String> = all.iter().take(MAX_NAMES_TOLD).map(told).collect();
+    match all.len().saturating_sub(first.len()) {
+        0 => first.join(", "),
+        others => format!("{} and {others} others", first.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,7 @@ use super::{Changes, CommitLimits, Coordination, Isolation, Transaction};
 use crate::definition::proto::DistributedTransactionState;
 use crate::error::{Error, Result};
 use crate::node::draft::Message;
+use crate::storage::retry::within;
 use crate::version::Version;
 use crate::version::metadata::{CommittedTransaction, ROLLED_BACK_PROPERTY};
 
@@ -37,7 +38,7 @@ impl Transaction {
     pub async fn rollback(&mut self) -> Result<Files> {
         match self.life.give_up()? {
             GivingUp::Done => {}
-            GivingUp::TakesRecord => match self.record_rollback().await? {
+            GivingUp::TakesRecord => match self.record_rollback_in_time().await? {
                 Record::RolledBack => self.life.rolled_back(),
                 Record::Committed { .. } => {
                     let latest = self.lakehouse.latest().await?;
@@ -53,16 +54,20 @@ impl Transaction {
         Ok(self.files())
     }
 
+    async fn record_rollback_in_time(&mut self) -> Result<Record> {
+        let limits = CommitLimits::default();
+        let deadline_millis = self.lakehouse.environment().elapsed_millis() + limits.timeout_millis;
+        within(deadline_millis, self.record_rollback(limits, deadline_millis)).await
+    }
+
     /// Sees to it that the tree has a record of this id, and says which.
-    async fn record_rollback(&mut self) -> Result<Record> {
+    async fn record_rollback(&mut self, limits: CommitLimits, deadline_millis: u64) -> Result<Record> {
         let lakehouse = self.lakehouse.clone();
         let environment = lakehouse.environment();
         let saved = newest_sequence(&lakehouse, &self.info.id).await?;
         if saved.is_some_and(|newest| newest > self.saved.sequence) {
             return Err(self.went_on_elsewhere("saved"));
         }
-        let limits = CommitLimits::default();
-        let deadline_millis = environment.elapsed_millis() + limits.timeout_millis;
         let value = self.new_record(DistributedTransactionState::RolledBack);
         let mut attempt = 0;
         loop {

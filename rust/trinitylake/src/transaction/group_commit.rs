@@ -218,7 +218,10 @@ impl CommitQueue {
         let has_guests = group.len() > members;
         let admitted = match admit(lakehouse, &previous, &group).await {
             Ok(admitted) => admitted,
-            Err(error) => return tell(replies, Err(Failure::before_sending(error))),
+            Err(error) => {
+                let ran_out = lakehouse.environment().elapsed_millis() >= deadline_millis;
+                return tell_failure(replies, Failure::before_sending(error), ran_out);
+            }
         };
         let leads_for_itself = admitted[0];
         let replies = turn_away(replies, &admitted[1..members]);
@@ -256,7 +259,13 @@ impl CommitQueue {
             }
             Err(failure) => Err(failure),
         };
-        let verdict = tell(replies, verdict);
+        let verdict = match verdict {
+            Ok(verdict) => tell(replies, Ok(verdict)),
+            Err(failure) => {
+                let ran_out = lakehouse.environment().elapsed_millis() >= deadline_millis;
+                tell_failure(replies, failure, ran_out)
+            }
+        };
         if leads_for_itself { verdict } else { Ok(Verdict::Again { files_are_written: false }) }
     }
 
@@ -315,6 +324,21 @@ fn tell(replies: Vec<oneshot::Sender<Reply>>, verdict: Result<Verdict, Failure>)
         let _ = reply.send(Reply::Verdict(verdict.clone()));
     }
     verdict
+}
+
+/// The same for a failure. A leader whose time has run out did not try as long as the others may: they begin again.
+fn tell_failure(
+    replies: Vec<oneshot::Sender<Reply>>,
+    failure: Failure,
+    ran_out: bool,
+) -> Result<Verdict, Failure> {
+    let may_pass = matches!(&failure, Failure::Certain(_, Error::Storage { retryable: true, .. }));
+    if !(ran_out && may_pass) {
+        return tell(replies, Err(failure));
+    }
+    // What it returns is for the leader, who is told why it failed.
+    let _ = tell(replies, Ok(Verdict::Again { files_are_written: false }));
+    Err(failure)
 }
 
 /// Held by the one who commits; passed on when dropped, however that comes about.

@@ -23,6 +23,8 @@
 //!   record of its id in the tree (`give_up`). Its files may be deleted only if it is known that no version can
 //!   ever refer to them ([`Files`]).
 
+use std::collections::BTreeMap;
+
 use super::Clashes;
 use super::conflict::Clash;
 use crate::error::{Error, Result};
@@ -83,12 +85,26 @@ impl From<Unpublished> for Failure {
     }
 }
 
+/// Clashes that wait to be resolved, one after the other, in any order.
+#[derive(Debug)]
+struct Unresolved {
+    /// By key.
+    tables: BTreeMap<String, Clash>,
+    watched: Vec<String>,
+}
+
+impl Unresolved {
+    fn is_empty(&self) -> bool {
+        self.tables.is_empty() && self.watched.is_empty()
+    }
+}
+
 #[derive(Debug)]
 enum State {
     /// Takes statements.
     Open,
     /// Its commit found that others changed what it rests on; it goes on when that is resolved.
-    Clashing(Clashes),
+    Clashing(Unresolved),
     /// A commit is under way, or was cancelled half-way.
     Ending,
     Committed(u64),
@@ -217,7 +233,8 @@ impl Life {
     /// commit: a version wrote what the transaction depends on, and it is in none up to there.
     pub(super) fn clash(&mut self, clashes: Clashes) {
         self.in_flight_until = 0;
-        self.state = State::Clashing(clashes);
+        let tables = clashes.tables.into_iter().map(|clash| (clash.key.clone(), clash)).collect();
+        self.state = State::Clashing(Unresolved { tables, watched: clashes.watched });
     }
 
     /// The commit failed, when the owner had looked at all versions up to `seen`. Returns what to tell.
@@ -254,9 +271,7 @@ impl Life {
             self.check_open()?;
             return Err(no_clash(clash));
         };
-        let position = clashes.tables.iter().position(|one| one.key == clash.key);
-        clashes.tables.remove(position.ok_or_else(|| no_clash(clash))?);
-        Ok(())
+        clashes.tables.remove(&clash.key).map(drop).ok_or_else(|| no_clash(clash))
     }
 
     /// What was watched is looked at again: resolves the clashes on it, once those on tables are.
@@ -317,8 +332,8 @@ fn no_clash(clash: &Clash) -> Error {
     Error::InvalidArgument(format!("there is no clash on table {}.{}", clash.namespace, clash.name))
 }
 
-fn what_to_resolve(clashes: &Clashes) -> String {
-    match (clashes.tables.first(), clashes.watched.first()) {
+fn what_to_resolve(clashes: &Unresolved) -> String {
+    match (clashes.tables.values().next(), clashes.watched.first()) {
         (Some(clash), _) => format!(
             "table {}.{} was changed by another transaction: apply the changes to its newer definition first",
             clash.namespace, clash.name

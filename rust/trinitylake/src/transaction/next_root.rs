@@ -14,10 +14,11 @@ use crate::error::Result;
 use crate::lakehouse::Lakehouse;
 use crate::node::draft::Draft;
 use crate::storage::Storage;
+use crate::storage::retry::within;
 use crate::tree::advance::advance;
 use crate::tree::node_store::PARALLEL_REQUESTS;
 use crate::version::Version;
-use crate::version::publisher::{Created, Slot};
+use crate::version::publisher::{Created, Slot, Unpublished};
 
 /// A pause after lost races is at most this many attempts long: beyond it, waiting only starves.
 const MAX_PAUSE_ATTEMPTS: u64 = 8;
@@ -41,7 +42,7 @@ pub(super) async fn claim_for(
         return Ok(Claimed::Nothing { files_are_written: false });
     }
     let started = lakehouse.environment().elapsed_millis();
-    let root = write_below_root(lakehouse, previous, group, usual_size_bytes).await?;
+    let (root, nodes) = write_below_root(lakehouse, previous, group, usual_size_bytes).await?;
     let mut metadata = lakehouse
         .publisher()
         .next_metadata(previous, group.iter().map(|member| member.info.clone()).collect());
@@ -51,30 +52,46 @@ pub(super) async fn claim_for(
         metadata.inline_definition = Some(changed.bytes().to_vec());
         definition = changed.clone();
     }
-    match lakehouse.publisher().claim(previous, metadata, &root, definition, deadline_millis).await? {
-        Slot::Won(created) => Ok(Claimed::Root(created)),
-        Slot::Lost(latest) => {
+    let claimed = lakehouse.publisher().claim(previous, metadata, &root, definition, deadline_millis).await;
+    match claimed {
+        Ok(Slot::Won(created)) => Ok(Claimed::Root(created)),
+        Err(refused @ Unpublished::Refused(_)) => {
+            remove_files(lakehouse.storage().as_ref(), nodes).await;
+            Err(refused.into())
+        }
+        Err(unpublished) => Err(unpublished.into()),
+        Ok(Slot::Lost(latest)) => {
             pause_after_lost_race(lakehouse, previous, &latest, group, started).await;
             Ok(Claimed::Nothing { files_are_written: true })
         }
     }
 }
 
-/// Writes what the next root refers to: the nodes below it, and definitions. Returns the root.
+/// Writes what the next root refers to: the nodes below it, and definitions. Returns the root, and the nodes. Of nodes
+/// that the store refuses to take none are left; what becomes of definitions is for the transactions to say.
 async fn write_below_root(
     lakehouse: &Lakehouse,
     previous: &Version,
     group: &[Submission],
     usual_size_bytes: usize,
-) -> Result<Draft> {
+) -> Result<(Draft, Vec<String>)> {
     let (config, environment) = (&previous.config, lakehouse.environment().as_ref());
     let messages = group.iter().flat_map(|member| member.messages.iter().cloned()).collect();
     let advance =
         advance(lakehouse.nodes(), environment, config, &previous.root, messages, usual_size_bytes).await?;
     let nodes = lakehouse.publisher().encode_nodes(config, advance.nodes)?;
+    let paths: Vec<String> = nodes.iter().map(|(path, _)| path.to_string()).collect();
     let files = group.iter().flat_map(|member| member.files.iter().cloned()).collect();
-    try_join(write_files(lakehouse.storage().as_ref(), files), lakehouse.nodes().write(nodes)).await?;
-    Ok(advance.root)
+    let storage = lakehouse.storage().as_ref();
+    match try_join(write_files(storage, files), lakehouse.nodes().write(nodes)).await {
+        Ok(_) => Ok((advance.root, paths)),
+        Err(error) => {
+            if error.is_refusal() {
+                remove_files(storage, paths).await;
+            }
+            Err(error)
+        }
+    }
 }
 
 /// There are about as many writers as versions were made by others meanwhile. Each waits for a random part
@@ -96,6 +113,15 @@ async fn pause_after_lost_race(
     if pause > 0 && group.iter().all(|member| member.last_version.is_none()) {
         environment.sleep(Duration::from_millis(pause)).await;
     }
+}
+
+/// Removes files that nothing refers to, as far as the store lets it: each is asked for once.
+pub(super) async fn remove_files(storage: &dyn Storage, paths: Vec<String>) {
+    let removals = stream::iter(paths).for_each_concurrent(PARALLEL_REQUESTS, |path| async move {
+        // What stays does no harm.
+        let _ = storage.delete(&path).await;
+    });
+    within(0, removals).await;
 }
 
 /// Writes definition files in parallel.

@@ -6,6 +6,7 @@ mod expired_slots;
 mod giving_up;
 mod groups;
 mod isolation;
+mod limits;
 mod queue;
 mod races;
 mod records;

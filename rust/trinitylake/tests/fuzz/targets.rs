@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use arrow_ipc::CompressionType;
 use arrow_ipc::reader::FileReader;
-use arrow_ipc::writer::FileWriter;
+use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use bytes::Bytes;
 use prost::Message as _;
 use trinitylake::config::TreeConfig;
@@ -27,7 +28,7 @@ const VERSION: u64 = 7;
 pub struct Target {
     pub name: &'static str,
     pub samples: fn() -> Vec<Vec<u8>>,
-    /// Whether the bytes are accepted; panics if the answer makes no sense.
+    /// Whether the bytes are accepted; panics if what was decoded breaks a rule of its own kind.
     pub decode: fn(&[u8]) -> bool,
 }
 
@@ -86,15 +87,18 @@ fn nodes() -> Vec<Vec<u8>> {
     files.collect()
 }
 
-/// As a plain Arrow writer stores them: what is damaged reaches the decoder itself.
+/// As a plain Arrow writer stores them, compressed or not: what is damaged reaches the decoder itself.
 fn foreign_nodes() -> Vec<Vec<u8>> {
-    let rewritten = nodes().into_iter().map(|bytes| {
+    let compressions = [None, Some(CompressionType::LZ4_FRAME), Some(CompressionType::ZSTD)];
+    let rewrite = |bytes: Vec<u8>, compression| {
+        let options = IpcWriteOptions::default().try_with_compression(compression).unwrap();
         let reader = FileReader::try_new(std::io::Cursor::new(bytes), None).unwrap();
-        let mut writer = FileWriter::try_new(Vec::new(), &reader.schema()).unwrap();
+        let mut writer = FileWriter::try_new_with_options(Vec::new(), &reader.schema(), options).unwrap();
         reader.for_each(|batch| writer.write(&batch.unwrap()).unwrap());
         writer.into_inner().unwrap()
-    });
-    rewritten.collect()
+    };
+    let nodes = nodes();
+    compressions.iter().flat_map(|how| nodes.iter().map(|bytes| rewrite(bytes.clone(), *how))).collect()
 }
 
 fn decode_node(bytes: &[u8]) -> bool {

@@ -248,6 +248,62 @@ fn a_buffer_that_says_it_decompresses_to_exabytes_is_refused() {
     }
 }
 
+/// A node file of 2 MB that said it held 2 GiB was believed: whoever opened the lakehouse ran out of memory. What a
+/// reader allocates is bounded by what nodes hold, and beyond that by what was read.
+#[test]
+fn what_a_node_may_decompress_to_is_bounded_by_its_size() {
+    let mib = 1 << 20;
+    assert_eq!(content_limit_bytes(100), 4 * mib);
+    assert_eq!(content_limit_bytes(16 << 10), 16 * mib);
+    assert_eq!(content_limit_bytes(mib), 64 * mib);
+    assert_eq!(content_limit_bytes(2 * mib), 64 * mib);
+    assert_eq!(content_limit_bytes(10 * mib), 320 * mib);
+    assert_eq!(content_limit_bytes(u64::MAX), 2048 * mib);
+}
+
+/// LZ4 is decompressed as far as it goes: a buffer that says 64 bytes and holds 64 MiB would allocate them.
+#[test]
+fn a_buffer_that_decompresses_to_more_than_it_says_is_refused() {
+    let long = "a".repeat(1 << 20);
+    let cells = [n_keys("0"), NULL_ROW, NULL_ROW, NULL_ROW, NULL_ROW];
+    let mut columns: Vec<Vec<Option<&str>>> =
+        (0..4).map(|i| cells.iter().map(|row| row[i]).collect()).collect();
+    columns[1][0] = Some(&long);
+    let columns = columns.into_iter().map(|column| Arc::new(StringArray::from(column)) as ArrayRef).collect();
+    let batch = RecordBatch::try_new(node_schema(), columns).unwrap();
+    for (compression, message) in
+        [(Compression::Lz4, "more or fewer"), (Compression::Zstd, "Arrow record batch")]
+    {
+        let bytes = foreign(std::slice::from_ref(&batch), compression);
+        let mut damaged = 0;
+        for offset in buffer_offsets(&bytes) {
+            let stated = i64::from_le_bytes(bytes[offset..offset + 8].try_into().unwrap());
+            if stated > 1 << 19 {
+                let mut bomb = bytes.to_vec();
+                bomb[offset..offset + 8].copy_from_slice(&64i64.to_le_bytes());
+                assert_corrupt(decode_batch(bomb.into(), "p"), message);
+                damaged += 1;
+            }
+        }
+        assert_eq!(damaged, 1);
+    }
+}
+
+/// The reader's bound must not make a large transaction unreadable: one that dropped 300,000 tables with long names
+/// compresses better than any reader would believe.
+#[test]
+fn what_compresses_too_well_is_stored_as_it_is() {
+    let key = format!("C==={}", " ".repeat(1000));
+    let rows = 70_000;
+    let messages = Draft { buffer: (0..rows).map(|_| message(&key, None)).collect(), ..Draft::default() };
+    let bytes = file(&messages, Compression::Zstd);
+    assert!(bytes.len() > rows * key.len(), "{}", bytes.len());
+    assert_eq!(decode(bytes, "p", Some(ORDER)).unwrap().n_messages(), rows);
+    // As all others are.
+    let few = Draft { buffer: messages.buffer[..50].to_vec(), ..Draft::default() };
+    assert!(file(&few, Compression::Zstd).len() < 10_000);
+}
+
 #[test]
 fn a_file_has_exactly_one_record_batch() {
     let batch = decode_batch(file(&leaf(), Compression::None), "p").unwrap();

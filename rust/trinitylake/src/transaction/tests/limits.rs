@@ -1,0 +1,152 @@
+//! What a commit costs when its store fails: no more time than it has, and no files.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use futures::future::join3;
+
+use crate::environment::Environment;
+use crate::environment::testing::TestEnvironment;
+use crate::error::{Error, Result};
+use crate::fixture::{MemoryFiles, add_namespace, begin, create, names, open, text};
+use crate::key::ObjectKind::Namespace;
+use crate::lakehouse::Lakehouse;
+use crate::path::root_version;
+use crate::storage::Storage;
+use crate::storage::faulty::{Action, FaultyStorage, Operation, Verb};
+use crate::storage::latency::{Latency, LatencyStorage};
+use crate::transaction::{CommitLimits, Files, Isolation, Outcome, Proof, Transaction};
+
+async fn paths(files: &Arc<MemoryFiles>) -> BTreeSet<String> {
+    files.list("").await.unwrap().into_iter().map(|file| file.path).collect()
+}
+
+/// Creates so many namespaces that a root sends some of its buffer down.
+async fn creating(lakehouse: &Arc<Lakehouse>, name: &str) -> Transaction {
+    let mut transaction = begin(lakehouse, Isolation::Snapshot).await;
+    for i in 0..6 {
+        let namespace = format!("{name}{i}");
+        transaction.create(Namespace, &namespace, "", text(&namespace)).await.unwrap();
+    }
+    transaction
+}
+
+async fn commit_within(transaction: &mut Transaction, timeout_millis: u64) -> Result<u64> {
+    match transaction.commit(CommitLimits { timeout_millis, ..CommitLimits::default() }).await? {
+        Outcome::Committed(version) => Ok(version),
+        Outcome::Clashes(clashes) => panic!("{clashes:?}"),
+    }
+}
+
+/// A lakehouse of a few levels, and a handle on it whose store fails as it is told.
+async fn faulty_lake(
+    mut policy: impl FnMut(&Operation) -> Option<Action> + Send + 'static,
+) -> (Arc<MemoryFiles>, Arc<TestEnvironment>, Arc<AtomicBool>, Arc<FaultyStorage>, Arc<Lakehouse>) {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    for i in 0..12 {
+        add_namespace(&lakehouse, &format!("old{i}")).await.unwrap();
+    }
+    let fails = Arc::new(AtomicBool::new(false));
+    let is_failing = fails.clone();
+    let faulty = Arc::new(FaultyStorage::with_policy(
+        files.clone(),
+        Box::new(move |operation| is_failing.load(Ordering::SeqCst).then(|| policy(operation)).flatten()),
+    ));
+    let lakehouse = open(faulty.clone(), &environment).await;
+    (files, environment, fails, faulty, lakehouse)
+}
+
+/// A commit with a timeout of five seconds hung for half a minute on a store that was down: each of its requests had
+/// the time that the policy of the store allows.
+#[tokio::test]
+async fn a_commit_on_a_store_that_is_down_ends_in_its_time() {
+    let (_, environment, fails, faulty, lakehouse) = faulty_lake(|_| Some(Action::FailBefore)).await;
+    for timeout_millis in [5_000, 700, 0] {
+        let mut transaction = creating(&lakehouse, "new").await;
+        let (started, sent) = (environment.elapsed_millis(), faulty.log().len());
+        fails.store(true, Ordering::SeqCst);
+        let error = commit_within(&mut transaction, timeout_millis).await.unwrap_err();
+        fails.store(false, Ordering::SeqCst);
+        assert!(matches!(error, Error::Storage { retryable: true, .. }), "{error}");
+        assert_eq!(environment.elapsed_millis() - started, timeout_millis);
+        assert!(faulty.log().len() > sent, "it was tried once");
+        assert_eq!(transaction.files(), Files::Unreachable(Proof::NothingSent));
+    }
+    let mut transaction = creating(&lakehouse, "new").await;
+    commit_within(&mut transaction, 0).await.unwrap();
+}
+
+/// Who leads commits for all who wait. One whose time was over told the others that the store was down, and they failed
+/// although they had time to try again.
+#[tokio::test(start_paused = true)]
+async fn a_leader_without_time_does_not_fail_for_those_who_have_some() {
+    let is_second = AtomicBool::new(false);
+    let failures = Arc::new(AtomicUsize::new(0));
+    let failed = failures.clone();
+    // Nodes of the second root cannot be written for a while.
+    let policy = move |operation: &Operation| {
+        if operation.verb == Verb::PutIfAbsent && root_version(&operation.path).is_some() {
+            is_second.store(true, Ordering::SeqCst);
+        }
+        let fails = is_second.load(Ordering::SeqCst)
+            && operation.verb == Verb::PutIfAbsent
+            && operation.path.contains("node-")
+            && failed.fetch_add(1, Ordering::SeqCst) < 12;
+        fails.then_some(Action::FailBefore)
+    };
+    let (files, environment, fails, faulty, _) = faulty_lake(policy).await;
+    let slow = Arc::new(LatencyStorage::new(faulty, Latency::S3_STANDARD));
+    let lakehouse = open(slow, &environment).await;
+    let mut first = creating(&lakehouse, "a").await;
+    let mut second = creating(&lakehouse, "b").await;
+    let mut third = creating(&lakehouse, "c").await;
+    fails.store(true, Ordering::SeqCst);
+    let (first, second, third) = join3(
+        commit_within(&mut first, 60_000),
+        commit_within(&mut second, 200),
+        commit_within(&mut third, 60_000),
+    )
+    .await;
+    first.unwrap();
+    assert!(matches!(second, Err(Error::Storage { retryable: true, .. })), "{second:?}");
+    third.unwrap();
+    assert!(failures.load(Ordering::SeqCst) >= 12);
+    let latest = open(files, &environment).await.known();
+    assert_eq!(names(&latest).await.len(), 12 + 6 + 6);
+}
+
+/// A disk was full in the middle of a commit. What had fitted stayed there for ever, on the disk that had no space left,
+/// although nothing could have been committed.
+#[tokio::test]
+async fn a_commit_that_the_store_refuses_leaves_no_files() {
+    // The definitions fit but for the last; definitions and nodes fit, but not the root.
+    let definitions = |operation: &Operation| operation.path.contains("-new5-");
+    let nodes = |operation: &Operation| operation.path.contains("node-");
+    let root = |operation: &Operation| root_version(&operation.path).is_some();
+    type IsRefused = fn(&Operation) -> bool;
+    let refused: [(IsRefused, Proof); 3] =
+        [(definitions, Proof::NothingSent), (nodes, Proof::NothingSent), (root, Proof::Refused)];
+    for (is_refused, proof) in refused {
+        let policy = move |operation: &Operation| {
+            (operation.verb == Verb::PutIfAbsent && is_refused(operation)).then_some(Action::Deny)
+        };
+        let (files, _, fails, faulty, lakehouse) = faulty_lake(policy).await;
+        let before = paths(&files).await;
+        let mut transaction = creating(&lakehouse, "new").await;
+        let sent = faulty.log().len();
+        fails.store(true, Ordering::SeqCst);
+        let error = commit_within(&mut transaction, 5_000).await.unwrap_err();
+        assert!(matches!(error, Error::PermissionDenied(_)), "{error}");
+        assert_eq!(transaction.files(), Files::Unreachable(proof));
+        let written = &faulty.log()[sent..];
+        let nodes = written.iter().filter(|one| one.verb == Verb::PutIfAbsent && one.path.contains("node-"));
+        assert!(proof == Proof::NothingSent || nodes.count() > 0, "no node was written");
+        assert_eq!(paths(&files).await, before);
+        // The lakehouse goes on once there is space.
+        fails.store(false, Ordering::SeqCst);
+        let mut transaction = creating(&lakehouse, "new").await;
+        commit_within(&mut transaction, 5_000).await.unwrap();
+    }
+}
