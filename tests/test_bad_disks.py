@@ -102,6 +102,9 @@ lake.create_namespace("nyc")
 lake.create_table("nyc.t", pa.table({"id": [1]})).append({"id": [1]})
 version = lake.version
 
+def files():
+    return {path for path, _, _ in lake.storage.list("") if path != "_latest_hint.txt"}
+
 def fill(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
@@ -113,12 +116,14 @@ def refused(call):
         return
     raise SystemExit("not refused")
 
-# Nothing fits; a definition fits, but no root; data does not fit.
+# Nothing fits; a definition fits, but no root; data does not fit. What had fitted is removed again.
+before = files()
 for size in (0, 100, 1000):
     fill(size)
     refused(lambda: lake.create_namespace("full"))
     refused(lambda: lake.table("nyc.t").append({"id": list(range(5000))}))
     refused(lambda: lake.rollback(1))
+    assert files() == before, (size, files() - before)
     fill(resource.RLIM_INFINITY)
     for handle in (lake, tl.open(sys.argv[1])):
         assert (handle.version, handle.namespaces()) == (version, ["nyc"]), (size, handle.version)

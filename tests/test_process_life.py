@@ -205,6 +205,43 @@ def test_a_child_forked_while_others_commit_through_its_handle_commits_too(tmp_p
     assert [name for name in lake.namespaces() if name.startswith("child")] == [f"child{n}" for n in range(7)]
 
 
+def test_a_child_forked_while_others_use_the_store_has_connections_of_its_own(server: s3_server.S3Server) -> None:
+    """A child sent its requests on the connections of its parent, and each of the two read answers to the other; or it
+    waited for a lock of the cache or of the store that a thread of its parent had held in the moment of the fork.
+    """
+    lake = tl.create(f"s3://{server.new_bucket()}/lake", order=4, storage_options=server.storage_options)
+    lake.create_namespace("nyc")
+    for number in range(4):
+        lake.storage.put(f"files/{number}", str(number).encode() * 1000)
+    stop = threading.Event()
+
+    def read(number: int) -> bool:
+        return bytes(lake.storage.get(f"files/{number}")) == str(number).encode() * 1000
+
+    wrong: list[int] = []
+
+    def busy(worker: int) -> None:
+        while not stop.is_set():
+            if not read(worker) or not lake.exists("nyc"):
+                wrong.append(worker)
+
+    def work() -> list[bool]:
+        return [read(number % 4) and lake.at().namespaces() == ["nyc"] for number in range(12)]
+
+    threads = [threading.Thread(target=busy, args=(worker,)) for worker in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(5):
+            assert in_child(work) == [True] * 12
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(PATIENCE_SECONDS)
+    assert not wrong
+    assert all(read(number) for number in range(4)), "the parent's connections are as they were"
+
+
 # Threads
 
 

@@ -14,8 +14,8 @@ use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::Error;
 use trinitylake::expiry;
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
-use trinitylake::transaction::distributed;
 use trinitylake::transaction::fate::{Fate, fate};
+use trinitylake::transaction::saved_list;
 use trinitylake::transaction::{Isolation, Transaction as CoreTransaction, TransactionOptions};
 
 use crate::arrow;
@@ -125,7 +125,7 @@ impl Lakehouse {
     }
 
     fn saved_transactions(&self, py: Python<'_>) -> PyResult<Vec<SavedTransaction>> {
-        Ok(run(py, distributed::saved(&self.inner))?.into_iter().map(SavedTransaction::from).collect())
+        Ok(run(py, saved_list::saved(&self.inner))?.into_iter().map(SavedTransaction::from).collect())
     }
 
     fn outcome(&self, py: Python<'_>, id: &str) -> PyResult<(&'static str, Option<u64>)> {

@@ -223,6 +223,10 @@ impl CoreStorage for StorageOfProcess {
         self.get_storage()?.list(prefix).await
     }
 
+    async fn list_page(&self, prefix: &str, after: &str, limit: usize) -> Result<Vec<FileInfo>> {
+        self.get_storage()?.list_page(prefix, after, limit).await
+    }
+
     async fn delete(&self, path: &str) -> Result<()> {
         self.get_storage()?.delete(path).await
     }

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tokio::sync::Mutex;
 use trinitylake::error::Result as CoreResult;
-use trinitylake::transaction::distributed::SavedTransaction as CoreSaved;
+use trinitylake::transaction::saved_list::SavedTransaction as CoreSaved;
 use trinitylake::transaction::{
     Clash as CoreClash, Clashes as CoreClashes, CommitLimits, Coordination, Files, Outcome,
     Transaction as CoreTransaction,

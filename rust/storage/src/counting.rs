@@ -166,6 +166,11 @@ impl Storage for CountingStorage {
         self.inner.list(prefix).await
     }
 
+    async fn list_page(&self, prefix: &str, after: &str, limit: usize) -> Result<Vec<FileInfo>> {
+        add(&self.tally.list, 1);
+        self.inner.list_page(prefix, after, limit).await
+    }
+
     async fn delete(&self, path: &str) -> Result<()> {
         add(&self.tally.delete, 1);
         self.inner.delete(path).await

@@ -90,6 +90,14 @@ pub trait Storage: Send + Sync + Debug {
     /// `_0` finds the root node files without a walk through the lakehouse. A folder that does not
     /// exist is empty.
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>>;
+    /// The first files of such a list whose paths come after this one, `limit` at most, sorted by path. Fewer than
+    /// `limit` are the last ones.
+    async fn list_page(&self, prefix: &str, after: &str, limit: usize) -> Result<Vec<FileInfo>> {
+        let mut files = self.list(prefix).await?;
+        files.retain(|file| file.path.as_str() > after);
+        files.truncate(limit);
+        Ok(files)
+    }
     /// Removes the file; one that is absent already is fine.
     async fn delete(&self, path: &str) -> Result<()>;
     /// Whether the file is there.

@@ -9,7 +9,8 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::TryStreamExt;
+use futures::future::ready;
+use futures::{StreamExt, TryStreamExt};
 use object_store::memory::InMemory;
 use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
@@ -63,6 +64,11 @@ impl ObjectStorage {
     fn key(&self, path: &str) -> Result<Key> {
         check_path(path)?;
         parse_key(&format!("{}{path}", self.root.prefix()))
+    }
+
+    /// Directory buckets of S3 do not.
+    fn lists_in_order(&self) -> bool {
+        !self.root.bucket().ends_with("--x-s3")
     }
 
     fn failure(&self, verb: &'static str, path: &str, error: &object_store::Error) -> Error {
@@ -162,6 +168,28 @@ impl Storage for ObjectStorage {
         let objects: Vec<ObjectMeta> = objects.map_err(|error| self.failure("list", prefix, &error))?;
         let mut files: Vec<_> = objects.iter().filter_map(|object| self.file_info(object)).collect();
         files.retain(|file| file.path.starts_with(prefix));
+        files.sort_unstable_by(|left, right| left.path.cmp(&right.path));
+        Ok(files)
+    }
+
+    async fn list_page(&self, prefix: &str, after: &str, limit: usize) -> Result<Vec<FileInfo>> {
+        let (folder, name) = split_prefix(prefix)?;
+        if folder.is_empty() || !name.is_empty() || after.is_empty() || !self.lists_in_order() {
+            let mut files = self.list(prefix).await?;
+            files.retain(|file| file.path.as_str() > after);
+            files.truncate(limit);
+            return Ok(files);
+        }
+        let folder_key = self.key(folder.trim_end_matches('/'))?;
+        let objects = self.store.list_with_offset(Some(&folder_key), &self.key(after)?);
+        let failure = |error| self.failure("list", prefix, &error);
+        // Not every store that speaks S3 heeds where to begin.
+        let is_after = |object: &ObjectMeta| {
+            ready(self.file_info(object).is_some_and(|file| file.path.as_str() > after))
+        };
+        let page = objects.try_filter(is_after).take(limit);
+        let objects: Vec<ObjectMeta> = page.try_collect().await.map_err(failure)?;
+        let mut files: Vec<_> = objects.iter().filter_map(|object| self.file_info(object)).collect();
         files.sort_unstable_by(|left, right| left.path.cmp(&right.path));
         Ok(files)
     }

@@ -195,6 +195,10 @@ impl Storage for RetryingStorage {
         repeat!(self, self.inner.list(prefix))
     }
 
+    async fn list_page(&self, prefix: &str, after: &str, limit: usize) -> Result<Vec<FileInfo>> {
+        repeat!(self, self.inner.list_page(prefix, after, limit))
+    }
+
     async fn delete(&self, path: &str) -> Result<()> {
         repeat!(self, self.inner.delete(path))
     }

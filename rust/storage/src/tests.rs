@@ -181,6 +181,41 @@ async fn lists_are_recursive_below_folders_and_flat_for_names() {
     }
 }
 
+/// Walking through a folder page by page shows each file once, however the pages fall.
+#[tokio::test]
+async fn pages_of_a_list_are_the_list() {
+    let stores = Stores::new();
+    for (name, storage) in &stores.stores {
+        // Names around the slash and the character after it.
+        for path in ["f/a/1", "f/a/2", "f/a-b/1", "f/a.b", "f/a0/1", "f/b", "g/1", "e"] {
+            create(storage.as_ref(), path).await;
+        }
+        let all = storage.list("f/").await.unwrap();
+        assert_eq!(all.len(), 6, "{name}");
+        for limit in 1..8 {
+            let (mut found, mut after) = (Vec::new(), "f".to_string());
+            loop {
+                let page = storage.list_page("f/", &after, limit).await.unwrap();
+                assert!(page.len() <= limit, "{name}");
+                let is_last = page.len() < limit;
+                after = page.last().map_or(after, |file| file.path.clone());
+                found.extend(page);
+                if is_last {
+                    break;
+                }
+            }
+            assert_eq!(found, all, "{name}, {limit} at once");
+        }
+        let skipped = storage.list_page("f/", "f/a0", 9).await.unwrap();
+        assert_eq!(
+            skipped.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(),
+            ["f/a0/1", "f/b"],
+            "{name}"
+        );
+        assert_eq!(storage.list_page("none/", "none", 5).await.unwrap(), [], "{name}");
+    }
+}
+
 #[tokio::test]
 async fn special_characters_are_literal() {
     let names = [

@@ -1,7 +1,7 @@
 //! Expiring old versions (format §7): publish the boundary, delete the roots below it, delete older
-//! boundaries, and remove from the tree the records of transaction ids that were committed there. Roots are
-//! the only files of the lakehouse that are deleted here, not the nodes and definitions that no version
-//! reaches any more.
+//! boundaries, remove from the tree the records of transaction ids that were committed there, and give up saved
+//! transactions that nobody can resume any more. Of files, roots are deleted here and those of saved transactions,
+//! not the nodes and definitions that no version reaches any more.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use futures::{StreamExt, TryStreamExt, stream};
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::path::root_path;
-use crate::transaction::distributed::saved;
 use crate::transaction::records::forget_before;
+use crate::transaction::saved_files::give_up_abandoned;
+use crate::transaction::saved_list::SavedWalk;
 use crate::tree::node_store::PARALLEL_REQUESTS;
 use crate::version::{Version, boundary, discovery};
 
@@ -38,8 +39,7 @@ pub async fn expire(lakehouse: &Arc<Lakehouse>, before: Option<u64>, dry_run: bo
     if target <= current {
         return Ok(Vec::new());
     }
-    let began = saved(lakehouse).await?.into_iter().map(|transaction| transaction.base_version);
-    let target = began.fold(target, u64::min);
+    let target = first_needed(lakehouse, target).await?;
     if target <= current {
         return Ok(Vec::new());
     }
@@ -49,6 +49,10 @@ pub async fn expire(lakehouse: &Arc<Lakehouse>, before: Option<u64>, dry_run: bo
     expired.retain(|version| *version < target && !kept.contains(root_path(*version).as_str()));
     if dry_run {
         return Ok(expired);
+    }
+    if current > 0 {
+        // What an expiry that was interrupted has left.
+        forget_before(lakehouse, current).await?;
     }
     boundary::publish(storage.as_ref(), target).await?;
     if !expired.is_empty() {
@@ -66,7 +70,19 @@ pub async fn expire(lakehouse: &Arc<Lakehouse>, before: Option<u64>, dry_run: bo
     lakehouse.forget(&expired);
     boundary::forget_older(storage.as_ref(), target).await?;
     forget_before(lakehouse, target).await?;
+    give_up_abandoned(lakehouse, target).await?;
     Ok(expired)
+}
+
+/// No version expires that a saved transaction began on which can still be resumed.
+async fn first_needed(lakehouse: &Arc<Lakehouse>, target: u64) -> Result<u64> {
+    let mut walk = SavedWalk::begin(lakehouse).await?;
+    let mut first = target;
+    while let Some(page) = walk.next().await? {
+        let resumable = page.iter().filter(|one| one.is_resumable);
+        first = resumable.map(|one| one.transaction.base_version).fold(first, u64::min);
+    }
+    Ok(first)
 }
 
 /// The lowest version to keep: by its age, as one of the latest versions, or by an override.

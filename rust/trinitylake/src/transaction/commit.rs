@@ -15,6 +15,7 @@ use super::{Clash, Clashes, Transaction};
 use crate::config::Coordination;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::path::transaction_path;
 use crate::storage::retry::within;
 use crate::version::Version;
 
@@ -112,6 +113,9 @@ impl Transaction {
         match self.go_for_version(limits).await {
             Ok(Outcome::Committed(version)) => {
                 self.life.committed(version);
+                if self.saved.record == Some(transaction_path(&self.info.id, self.saved.sequence)) {
+                    self.remove_states_before(self.saved.sequence).await;
+                }
                 Ok(Outcome::Committed(version))
             }
             Ok(Outcome::Clashes(clashes)) => {

@@ -30,8 +30,8 @@ use crate::definition::proto::{self, CommitIntent, IntendedTransaction};
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::node::draft::{Message, Text};
-use crate::path::{INTENT_PREFIX, intent_path};
-use crate::storage::{PutOutcome, Storage};
+use crate::path::{INTENT_PREFIX, intent_file, intent_path};
+use crate::storage::{FileInfo, PutOutcome, Storage};
 use crate::version::metadata::CommittedTransaction;
 
 /// Intents that one leader reads at once.
@@ -89,7 +89,9 @@ async fn try_to_line_up(lakehouse: &Lakehouse, group: &[Submission], deadline_mi
     let mut served: HashSet<String> = HashSet::new();
     loop {
         let mut listed: Vec<_> = storage.list(INTENT_PREFIX).await?;
-        listed.retain(|file| file.path != own && file.size_bytes <= max_size_bytes(lakehouse));
+        listed.retain(|file| {
+            is_intent(file) && file.path != own && file.size_bytes <= max_size_bytes(lakehouse)
+        });
         let may_wait = environment.elapsed_millis() < patience_ends;
         let before_own = listed.iter().map(|file| &file.path).filter(|path| **path < own && may_wait);
         let candidates = before_own.filter(|path| !served.contains(*path)).cloned().collect();
@@ -148,7 +150,12 @@ pub(super) async fn are_others_waiting(lakehouse: &Lakehouse, group: &[Submissio
     let is_asked =
         |member: &Submission| member.coordination == Coordination::Queue && member.last_version.is_none();
     group.iter().any(is_asked)
-        && lakehouse.storage().list(INTENT_PREFIX).await.is_ok_and(|intents| !intents.is_empty())
+        && lakehouse.storage().list(INTENT_PREFIX).await.is_ok_and(|files| files.iter().any(is_intent))
+}
+
+/// What else lies in that folder is nobody's turn.
+fn is_intent(file: &FileInfo) -> bool {
+    intent_file(&file.path).is_some()
 }
 
 impl Queue {

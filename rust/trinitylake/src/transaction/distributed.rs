@@ -5,8 +5,11 @@
 //! begins with a save, and its key in the tree names that file: who finds the id committed can tell
 //! whether it was this very state. These files only hand over. Whether the transaction is committed, rolled
 //! back or neither is said by its record in the tree alone (`records`, `give_up`).
+//!
+//! As long as the tree has no record of an id, none of its states is removed: who resumed an older one would find
+//! the name of the next state free. With the record nobody can go on, and all states but the one that it names are
+//! removed (`saved_files`).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -28,25 +31,10 @@ use crate::lakehouse::Lakehouse;
 use crate::node::CREATED_AT_MILLIS;
 use crate::node::codec::encode;
 use crate::node::draft::Draft;
-use crate::path::{TRANSACTION_PREFIX, node_path, root_version, transaction_file, transaction_path};
+use crate::path::{TRANSACTION_PREFIX, node_path, transaction_file, transaction_path};
 use crate::version::Version;
 use crate::version::metadata::CommittedTransaction;
 use crate::version::publisher::DOUBT_MILLIS;
-
-/// A transaction that waits to be resumed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SavedTransaction {
-    pub id: String,
-    pub isolation: Isolation,
-    pub message: String,
-    pub author: String,
-    pub properties: BTreeMap<String, String>,
-    pub base_version: u64,
-    pub began_at_millis: u64,
-    pub expire_at_millis: u64,
-    /// How often it was saved.
-    pub sequence: u64,
-}
 
 /// What was handed over of a transaction.
 #[derive(Debug, Default)]
@@ -125,22 +113,25 @@ impl Transaction {
     pub async fn resume(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<Transaction> {
         check_transaction_id(id)?;
         let latest = lakehouse.latest().await?;
-        let (sequence, record) = newest(lakehouse, id).await?;
-        let is_rolled_back = match recorded(&latest, id).await? {
-            Some(Record::Committed { .. }) => {
-                let version = committed_version(lakehouse, &latest, id).await?;
-                let mut transaction = Transaction::restore(lakehouse, latest, record, sequence, None).await?;
-                transaction.life.committed(version);
-                return Ok(transaction);
-            }
-            Some(Record::RolledBack) => true,
-            // As older writers did it.
-            None => record.state() != SavedState::Open,
-        };
-        if is_rolled_back {
-            return Err(Error::ObjectNotFound(format!("transaction {id} was rolled back")));
-        }
+        let rolled_back = || Error::ObjectNotFound(format!("transaction {id} was rolled back"));
         let expired = |why: String| Error::TransactionExpired(format!("transaction {id} has expired: {why}"));
+        let told = recorded(&latest, id).await?;
+        match &told {
+            Some(Record::RolledBack) => return Err(rolled_back()),
+            Some(Record::Abandoned) => return Err(expired("nobody resumed it in time".into())),
+            Some(Record::Committed { .. }) | None => {}
+        }
+        let (sequence, record) = newest(lakehouse, id).await?;
+        if told.is_some() {
+            let version = committed_version(lakehouse, &latest, id).await?;
+            let mut transaction = Transaction::restore(lakehouse, latest, record, sequence, None).await?;
+            transaction.life.committed(version);
+            return Ok(transaction);
+        }
+        if record.state() != SavedState::Open {
+            // As older writers did it.
+            return Err(rolled_back());
+        }
         if record.expire_at_millis < lakehouse.environment().now_millis() {
             return Err(expired("it was open for longer than txn_ttl_millis allows".into()));
         }
@@ -278,51 +269,16 @@ impl Transaction {
     }
 }
 
-/// Saved transactions that can be resumed, by id.
-pub async fn saved(lakehouse: &Arc<Lakehouse>) -> Result<Vec<SavedTransaction>> {
-    let latest = lakehouse.latest().await?;
-    let mut newest: BTreeMap<String, u64> = BTreeMap::new();
-    for file in lakehouse.storage().list(TRANSACTION_PREFIX).await? {
-        if let Some((id, sequence)) = transaction_file(&file.path)
-            && sequence < FIRST_RECORD_SEQUENCE
-        {
-            let highest = newest.entry(id.to_string()).or_default();
-            *highest = sequence.max(*highest);
-        }
-    }
-    let now = lakehouse.environment().now_millis();
-    let oldest = lakehouse.oldest_version().await?;
-    let latest = &latest;
-    let found = try_join_all(newest.into_iter().map(|(id, sequence)| async move {
-        let record = match read(lakehouse, &id, sequence).await {
-            Err(Error::ObjectNotFound(_)) => return Ok(None),
-            record => record?,
-        };
-        let is_over = record.state() != SavedState::Open
-            || record.expire_at_millis < now
-            || root_version(&record.beginning_root).is_none_or(|base| base < oldest)
-            || latest.get(&latest.config.names.transaction_key(&id)?).await?.is_some();
-        Ok::<_, Error>((!is_over).then(|| SavedTransaction {
-            isolation: Isolation::of_proto(record.isolation()),
-            message: record.commit_message.clone(),
-            author: record.author.clone(),
-            properties: record.properties.clone().into_iter().collect(),
-            base_version: root_version(&record.beginning_root).unwrap_or_default(),
-            began_at_millis: record.began_at_millis,
-            expire_at_millis: record.expire_at_millis,
-            id,
-            sequence,
-        }))
-    }))
-    .await?;
-    Ok(found.into_iter().flatten().collect())
+/// The id and the number of a saved state. Files of other names are somebody else's.
+pub(super) fn saved_state(path: &str) -> Option<(&str, u64)> {
+    transaction_file(path)
+        .filter(|(id, sequence)| *sequence < FIRST_RECORD_SEQUENCE && check_transaction_id(id).is_ok())
 }
 
 /// The number of the last save, if there was one.
 pub(super) async fn newest_sequence(lakehouse: &Lakehouse, id: &str) -> Result<Option<u64>> {
     let files = lakehouse.storage().list(&format!("{TRANSACTION_PREFIX}{id}/")).await?;
-    let saved = files.iter().filter_map(|file| transaction_file(&file.path)).map(|(_, sequence)| sequence);
-    Ok(saved.filter(|sequence| *sequence < FIRST_RECORD_SEQUENCE).max())
+    Ok(files.iter().filter_map(|file| saved_state(&file.path)).map(|(_, sequence)| sequence).max())
 }
 
 async fn newest(lakehouse: &Lakehouse, id: &str) -> Result<(u64, DistributedTransactionDef)> {
@@ -332,7 +288,11 @@ async fn newest(lakehouse: &Lakehouse, id: &str) -> Result<(u64, DistributedTran
     Ok((sequence, read(lakehouse, id, sequence).await?))
 }
 
-async fn read(lakehouse: &Lakehouse, id: &str, sequence: u64) -> Result<DistributedTransactionDef> {
+pub(super) async fn read(
+    lakehouse: &Lakehouse,
+    id: &str,
+    sequence: u64,
+) -> Result<DistributedTransactionDef> {
     let path = transaction_path(id, sequence);
     let bytes = match lakehouse.storage().get(&path).await {
         Err(Error::FileNotFound { .. }) => {

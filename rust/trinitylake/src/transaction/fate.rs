@@ -45,6 +45,7 @@ pub async fn fate(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<Fate> {
     };
     let entry = match &record {
         Some(Record::RolledBack) => return Ok(Fate::RolledBack),
+        Some(Record::Abandoned) => return Ok(Fate::Unknown),
         Some(Record::Committed { base, .. }) => find_by_record(lakehouse, &latest, id, *base).await?,
         None => find_in_log(lakehouse, id).await?,
     };
@@ -179,7 +180,7 @@ pub(crate) async fn find_in_log(lakehouse: &Lakehouse, id: &str) -> Result<Optio
 pub(super) async fn committed_version(lakehouse: &Lakehouse, latest: &Arc<Version>, id: &str) -> Result<u64> {
     let base = match recorded(latest, id).await? {
         Some(Record::Committed { base, .. }) => base,
-        Some(Record::RolledBack) | None => None,
+        Some(Record::RolledBack | Record::Abandoned) | None => None,
     };
     match find_by_record(lakehouse, latest, id, base).await? {
         Some(LogEntry { version, undone_by: None }) => Ok(version),

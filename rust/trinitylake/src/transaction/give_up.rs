@@ -39,7 +39,10 @@ impl Transaction {
         match self.life.give_up()? {
             GivingUp::Done => {}
             GivingUp::TakesRecord => match self.record_rollback_in_time().await? {
-                Record::RolledBack => self.life.rolled_back(),
+                Record::RolledBack | Record::Abandoned => {
+                    self.life.rolled_back();
+                    self.remove_states_before(self.saved.sequence.saturating_add(1)).await;
+                }
                 Record::Committed { .. } => {
                     let latest = self.lakehouse.latest().await?;
                     let version = match committed_version(&self.lakehouse, &latest, &self.info.id).await {

@@ -20,6 +20,8 @@ pub(crate) mod life;
 mod next_root;
 mod objects;
 pub mod records;
+pub mod saved_files;
+pub mod saved_list;
 mod watch;
 
 use std::collections::BTreeMap;

@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! - A record stays as long as the version that wrote it is kept, whatever the lakehouse is rolled back to.
-//! - Expiry removes it afterwards. Whatever could still commit the same transaction has expired by then, too:
-//!   it was last held against a version below that one.
+//! - Expiry removes it afterwards, and its files (`saved_files`). Whatever could still commit the same transaction has
+//!   expired by then, too: it was last held against a version below that one.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -20,19 +20,23 @@ use super::changes::{NewValue, Write};
 use super::fate::committed_version;
 use super::footprint::Requirement;
 use super::life::{Failure, Proof};
+use super::saved_files::{remove_records, remove_states};
 use super::{CommitLimits, Transaction, TransactionOptions};
 use crate::definition::proto::{DistributedTransactionDef, DistributedTransactionState};
 use crate::error::{Error, Result};
 use crate::key::{KeyRange, ObjectKind};
 use crate::lakehouse::Lakehouse;
-use crate::path::{root_version, transaction_path};
+use crate::path::{root_version, transaction_file, transaction_path};
 use crate::tree::search::get_many;
 use crate::version::Version;
 
 /// Sequence numbers from here on are records of commits that were never saved: nothing to resume.
 pub(super) const FIRST_RECORD_SEQUENCE: u64 = 1 << 63;
 
-/// Message of the versions that expiry makes.
+/// Property of a record with which expiry gave a transaction up.
+pub(super) const ABANDONED_PROPERTY: &str = "trinitylake.abandoned";
+
+/// Message of the versions in which expiry forgets ids.
 pub const FORGET_MESSAGE: &str = "forget expired transaction ids";
 
 /// Records that one root takes out of the tree.
@@ -48,14 +52,18 @@ pub(crate) enum Record {
         base: Option<u64>,
     },
     RolledBack,
+    /// Expiry gave it up, since nobody could resume it any more. Whether it was committed, in a version that has
+    /// expired, is not known.
+    Abandoned,
 }
 
 impl Record {
-    /// "committed" or "rolled back".
+    /// "committed", "rolled back" or "given up by an expiry".
     pub(super) fn verb(&self) -> &'static str {
         match self {
             Record::Committed { .. } => "committed",
             Record::RolledBack => "rolled back",
+            Record::Abandoned => "given up by an expiry",
         }
     }
 }
@@ -65,16 +73,30 @@ pub(crate) async fn recorded(version: &Version, id: &str) -> Result<Option<Recor
     let Some(location) = version.get(&version.config.names.transaction_key(id)?).await? else {
         return Ok(None);
     };
-    let bytes = version.read_definition(&location).await?;
+    let bytes = match version.nodes().storage().get(&location).await {
+        // An expiry is about to remove the key, and has removed the saved state that it names.
+        Err(Error::FileNotFound { .. }) if is_saved_state(&location) => {
+            return Ok(Some(Record::Committed { location, base: None }));
+        }
+        Err(Error::FileNotFound { .. }) => version.read_definition(&location).await?,
+        bytes => bytes?,
+    };
     let record = DistributedTransactionDef::decode(bytes).map_err(|error| {
         Error::corrupt(location.clone(), format!("not a record of a transaction: {error}"))
     })?;
     Ok(Some(match record.state() {
+        DistributedTransactionState::RolledBack if record.properties.contains_key(ABANDONED_PROPERTY) => {
+            Record::Abandoned
+        }
         DistributedTransactionState::RolledBack => Record::RolledBack,
         DistributedTransactionState::Open | DistributedTransactionState::Record => {
             Record::Committed { location, base: root_version(&record.beginning_root) }
         }
     }))
+}
+
+fn is_saved_state(location: &str) -> bool {
+    transaction_file(location).is_some_and(|(_, sequence)| sequence < FIRST_RECORD_SEQUENCE)
 }
 
 /// The records in a version: locations by key.
@@ -122,19 +144,27 @@ pub(crate) async fn forget_before(lakehouse: &Arc<Lakehouse>, oldest: u64) -> Re
     Ok(())
 }
 
-/// Removes those of the records that are still there: an id may have been used again.
+/// Removes those of the records that are still there: an id may have been used again. Their states go before, and the
+/// records themselves afterwards, with those that an expiry removed from the tree before it died.
 async fn forget(lakehouse: &Arc<Lakehouse>, records: &[(String, String)]) -> Result<()> {
     let latest = lakehouse.latest().await?;
     let keys = StringArray::from_iter_values(records.iter().map(|(key, _)| key));
     let now = get_many(lakehouse.nodes(), &latest.root, &keys).await?;
+    let there: Vec<(String, String)> = records
+        .iter()
+        .zip(now)
+        .filter(|((_, location), now)| now.as_ref().is_some_and(|now| now.as_str() == location))
+        .map(|(record, _)| record.clone())
+        .collect();
+    remove_states(lakehouse, &there).await?;
     let options = TransactionOptions { message: FORGET_MESSAGE.into(), ..TransactionOptions::default() };
     let mut transaction = lakehouse.begin(latest, options)?;
-    for ((key, location), now) in records.iter().zip(now) {
-        if now.is_some_and(|now| now.as_str() == location) {
-            transaction.write(key.clone(), Some(location.clone()), NewValue::Deleted);
-        }
+    for (key, location) in there {
+        transaction.write(key, Some(location), NewValue::Deleted);
     }
-    transaction.commit(CommitLimits::default()).await.map(drop)
+    transaction.commit(CommitLimits::default()).await?;
+    let locations = records.iter().map(|(_, location)| location.clone()).collect();
+    remove_records(lakehouse, locations).await
 }
 
 impl Transaction {
@@ -156,6 +186,9 @@ impl Transaction {
                     return Err(Failure::before_sending(self.went_on_elsewhere("committed")));
                 }
                 return Ok(Some(committed_version(&self.lakehouse, &latest, &self.info.id).await?));
+            }
+            Some(record @ Record::Abandoned) => {
+                return Err(Failure::Certain(Proof::RolledBack, self.went_on_elsewhere(record.verb())));
             }
             Some(Record::RolledBack) => {
                 return Err(Failure::Certain(Proof::RolledBack, self.went_on_elsewhere("rolled back")));

@@ -12,8 +12,8 @@ use crate::fixture::{
 };
 use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
-use crate::transaction::distributed::saved;
 use crate::transaction::fate::{Fate, fate};
+use crate::transaction::saved_list::saved;
 use crate::transaction::{CommitLimits, Files, Isolation, Outcome, Proof, Transaction, TransactionOptions};
 
 async fn lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>, Arc<TestEnvironment>) {

@@ -15,8 +15,8 @@ use crate::storage::Storage;
 use crate::storage::counting::CountingStorage;
 use crate::storage::faulty::{Action, FaultyStorage, Operation, Verb};
 use crate::transaction::commit_queue::{Turn, line_up};
-use crate::transaction::distributed::saved;
 use crate::transaction::fate::{Fate, fate};
+use crate::transaction::saved_list::saved;
 use crate::transaction::{
     CommitLimits, Coordination, Files, Isolation, Outcome, Proof, Transaction, TransactionOptions,
 };

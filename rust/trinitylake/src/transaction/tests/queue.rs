@@ -11,11 +11,11 @@ use crate::fixture::{
 };
 use crate::key::ObjectKind::Namespace;
 use crate::lakehouse::Lakehouse;
-use crate::path::INTENT_PREFIX;
+use crate::path::{INTENT_PREFIX, intent_path};
 use crate::storage::Storage;
 use crate::storage::latency::{Latency, LatencyStorage};
 use crate::transaction::admission::Submission;
-use crate::transaction::commit_queue::{Turn, line_up};
+use crate::transaction::commit_queue::{Turn, are_others_waiting, line_up};
 use crate::transaction::{CommitLimits, Coordination, Isolation, Outcome, Transaction};
 
 fn in_queue() -> CommitLimits {
@@ -41,6 +41,12 @@ async fn leave_intent(lakehouse: &Arc<Lakehouse>, transaction: &mut Transaction,
     let mut submission = transaction.submission();
     submission.last_version = Some(last_version);
     assert!(matches!(line_up(lakehouse, &[submission], u64::MAX).await, Turn::Lead(_)));
+}
+
+/// The path of an intent before all others, a different one for each name.
+fn intent_named(name: &str) -> String {
+    let id = name.bytes().fold(1, |id: u128, byte| id << 8 | u128::from(byte));
+    intent_path(0, uuid::Uuid::from_u128(id))
 }
 
 fn intents(files: &MemoryFiles) -> Vec<String> {
@@ -101,7 +107,7 @@ async fn what_was_committed_is_not_carried_again() {
     leave_intent(&owner, &mut waiting, 10).await;
     let intent = owner.storage().get(&intents(&files)[0]).await.unwrap();
     assert_eq!(commit(&mut waiting).await.unwrap(), 1);
-    files.overwrite("_queue/left over.binpb", intent);
+    files.overwrite(&intent_named("left over"), intent);
     for namespace in ["a", "b", "c"] {
         add_in_queue(&other, namespace).await.unwrap();
     }
@@ -143,7 +149,7 @@ async fn damaged_intents_stop_nobody() {
     let path = intents(&files)[0].clone();
     let bytes = owner.storage().get(&path).await.unwrap();
     for (name, damaged) in [("cut", bytes.slice(..bytes.len() - 3)), ("empty", bytes.slice(..0))] {
-        files.overwrite(&format!("{INTENT_PREFIX}{name}"), damaged);
+        files.overwrite(&intent_named(name), damaged);
     }
     let mut flipped = bytes.to_vec();
     flipped[bytes.len() / 2] ^= 1;
@@ -169,9 +175,8 @@ async fn an_intent_that_cannot_be_read_costs_no_patience_and_goes() {
     let mut over = creating(&owner, "over").await;
     leave_intent(&owner, &mut over, 0).await;
     let stale = intents(&files)[0].clone();
-    let first = |name: &str| format!("{INTENT_PREFIX}{:020}-{name}.binpb", 0);
-    files.overwrite(&first("cut"), intent.slice(..intent.len() - 3));
-    files.overwrite(&first("over"), files.get(&stale).await.unwrap());
+    files.overwrite(&intent_named("cut"), intent.slice(..intent.len() - 3));
+    files.overwrite(&intent_named("over"), files.get(&stale).await.unwrap());
     files.delete(&stale).await.unwrap();
 
     let mut late = creating(&other, "late").await;
@@ -180,7 +185,30 @@ async fn an_intent_that_cannot_be_read_costs_no_patience_and_goes() {
     let before = other.environment().elapsed_millis();
     assert!(matches!(line_up(&other, &[submission], u64::MAX).await, Turn::Lead(_)));
     assert_eq!(other.environment().elapsed_millis(), before, "nobody was waited for");
-    assert!(intents(&files).iter().all(|path| !path.starts_with(&first("")[..28])), "{:?}", intents(&files));
+    let first = &intent_named("")[..28];
+    assert!(intents(&files).iter().all(|path| !path.starts_with(first)), "{:?}", intents(&files));
+}
+
+/// A file that somebody had put into the folder of the queue looked like a writer that waits: all others queued up behind
+/// it, at each of their commits.
+#[tokio::test]
+async fn files_of_others_are_no_intents() {
+    let (files, _, other) = two().await;
+    let foreign = ["_queue/.keep", "_queue/00000000000000000000-notes.binpb", "_queue/a/b.binpb"];
+    foreign.iter().for_each(|path| files.overwrite(path, ""));
+    let mut late = creating(&other, "late").await;
+    late.write_files().await.unwrap();
+    let queued = Submission { coordination: Coordination::Queue, ..late.submission() };
+    assert!(!are_others_waiting(&other, std::slice::from_ref(&queued)).await);
+    files.overwrite(&intent_named("one"), "");
+    assert!(are_others_waiting(&other, &[queued]).await);
+    files.delete(&intent_named("one")).await.unwrap();
+
+    let submission = Submission { last_version: Some(20), ..late.submission() };
+    let before = other.environment().elapsed_millis();
+    assert!(matches!(line_up(&other, &[submission], u64::MAX).await, Turn::Lead(_)));
+    assert_eq!(other.environment().elapsed_millis(), before, "nobody was waited for");
+    assert!(foreign.iter().all(|path| files.has(path)), "they are not ours to remove");
 }
 
 #[tokio::test]

@@ -12,9 +12,9 @@ use crate::key::ObjectKind::{Namespace, TransactionRecord};
 use crate::lakehouse::Lakehouse;
 use crate::storage::counting::CountingStorage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
-use crate::transaction::distributed::saved;
 use crate::transaction::fate::{Fate, fate};
 use crate::transaction::records::records;
+use crate::transaction::saved_list::saved;
 use crate::transaction::{Transaction, TransactionOptions};
 
 async fn lake() -> Arc<Lakehouse> {

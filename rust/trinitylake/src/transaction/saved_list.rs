@@ -1,0 +1,145 @@
+//! The list of saved transactions, read in pages: `_txn/` may hold the files of very many.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::Isolation;
+use super::distributed::{newest_sequence, read, saved_state};
+use crate::definition::proto::DistributedTransactionState as SavedState;
+use crate::error::{Error, Result};
+use crate::lakehouse::Lakehouse;
+use crate::path::{TRANSACTION_PREFIX, root_version};
+use crate::tree::node_store::PARALLEL_REQUESTS;
+use crate::version::Version;
+
+/// A transaction that waits to be resumed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedTransaction {
+    pub id: String,
+    pub isolation: Isolation,
+    pub message: String,
+    pub author: String,
+    pub properties: BTreeMap<String, String>,
+    pub base_version: u64,
+    pub began_at_millis: u64,
+    pub expire_at_millis: u64,
+    /// How often it was saved.
+    pub sequence: u64,
+}
+
+/// Saved transactions that can be resumed, by id.
+pub async fn saved(lakehouse: &Arc<Lakehouse>) -> Result<Vec<SavedTransaction>> {
+    let mut walk = SavedWalk::begin(lakehouse).await?;
+    let mut found = Vec::new();
+    while let Some(page) = walk.next().await? {
+        found.extend(page.into_iter().filter(|one| one.is_resumable).map(|one| one.transaction));
+    }
+    found.sort_unstable_by(|left, right| left.id.cmp(&right.id));
+    Ok(found)
+}
+
+/// A transaction without a record, and whether it can be resumed.
+pub(crate) struct Unfinished {
+    pub transaction: SavedTransaction,
+    pub is_resumable: bool,
+}
+
+/// Goes through the transactions that were saved and have no record in the latest tree, page by page. It keeps
+/// nothing of a page, and a page takes a fixed number of lists, and of other requests one or two for each of its
+/// files at most.
+pub(crate) struct SavedWalk {
+    lakehouse: Arc<Lakehouse>,
+    latest: Arc<Version>,
+    oldest: u64,
+    /// The path after which the next page begins; `None` at the end.
+    after: Option<String>,
+}
+
+/// Files of saved transactions that are listed at once: as many as stores list in one request.
+pub(super) const FILES_AT_ONCE: usize = 1000;
+
+impl SavedWalk {
+    pub async fn begin(lakehouse: &Arc<Lakehouse>) -> Result<SavedWalk> {
+        let latest = lakehouse.latest().await?;
+        let oldest = lakehouse.oldest_version().await?;
+        // Comes before all that lies in the folder.
+        let after = Some(TRANSACTION_PREFIX.trim_end_matches('/').to_string());
+        Ok(SavedWalk { lakehouse: lakehouse.clone(), latest, oldest, after })
+    }
+
+    /// `None` after the last page. A page may be empty.
+    pub async fn next(&mut self) -> Result<Option<Vec<Unfinished>>> {
+        let Some(after) = self.after.take() else { return Ok(None) };
+        let files = self.lakehouse.storage().list_page(TRANSACTION_PREFIX, &after, FILES_AT_ONCE).await?;
+        let mut newest: BTreeMap<String, u64> = BTreeMap::new();
+        for file in &files {
+            if let Some((id, sequence)) = saved_state(&file.path) {
+                let highest = newest.entry(id.to_string()).or_default();
+                *highest = sequence.max(*highest);
+            }
+        }
+        if let Some(last) = files.last().filter(|_| files.len() == FILES_AT_ONCE) {
+            // The page may end among the files of one transaction. Its others are skipped.
+            self.after = Some(match saved_state(&last.path) {
+                Some((id, _)) => {
+                    if let Some(sequence) = newest_sequence(&self.lakehouse, id).await? {
+                        newest.insert(id.to_string(), sequence);
+                    }
+                    after_files_of(id)
+                }
+                None => last.path.clone(),
+            });
+        }
+        let now = self.lakehouse.environment().now_millis();
+        let (lakehouse, latest, oldest) = (&self.lakehouse, &self.latest, self.oldest);
+        let page: Vec<Option<Unfinished>> = stream::iter(newest)
+            .map(|(id, sequence)| look_at(lakehouse.clone(), latest.clone(), oldest, now, id, sequence))
+            .buffered(PARALLEL_REQUESTS)
+            .try_collect()
+            .await?;
+        Ok(Some(page.into_iter().flatten().collect()))
+    }
+}
+
+/// `None` if it has a record, or is gone.
+async fn look_at(
+    lakehouse: Arc<Lakehouse>,
+    latest: Arc<Version>,
+    oldest: u64,
+    now_millis: u64,
+    id: String,
+    sequence: u64,
+) -> Result<Option<Unfinished>> {
+    let record = match read(&lakehouse, &id, sequence).await {
+        Err(Error::ObjectNotFound(_)) => return Ok(None),
+        record => record?,
+    };
+    if latest.get(&latest.config.names.transaction_key(&id)?).await?.is_some() {
+        return Ok(None);
+    }
+    let base_version = root_version(&record.beginning_root);
+    Ok(Some(Unfinished {
+        is_resumable: record.state() == SavedState::Open
+            && record.expire_at_millis >= now_millis
+            && base_version.is_some_and(|base| base >= oldest),
+        transaction: SavedTransaction {
+            isolation: Isolation::of_proto(record.isolation()),
+            message: record.commit_message.clone(),
+            author: record.author.clone(),
+            properties: record.properties.clone().into_iter().collect(),
+            base_version: base_version.unwrap_or_default(),
+            began_at_millis: record.began_at_millis,
+            expire_at_millis: record.expire_at_millis,
+            id,
+            sequence,
+        },
+    }))
+}
+
+/// Comes after all files of a transaction, and before those of the next one.
+pub(super) fn after_files_of(id: &str) -> String {
+    // The character after the slash.
+    format!("{TRANSACTION_PREFIX}{id}0")
+}

@@ -1,0 +1,232 @@
+//! What stays of saved transactions that are over: nothing that nobody needs, and all that somebody does.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::environment::testing::TestEnvironment;
+use crate::error::Error;
+use crate::expiry::expire;
+use crate::fixture::{MemoryFiles, add_namespace, commit, create, open, text};
+use crate::key::ObjectKind::Namespace;
+use crate::lakehouse::Lakehouse;
+use crate::path::{TRANSACTION_PREFIX, transaction_path};
+use crate::storage::Storage;
+use crate::storage::counting::CountingStorage;
+use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger};
+use crate::transaction::fate::{Fate, fate};
+use crate::transaction::saved_list::{SavedWalk, saved};
+use crate::transaction::{Transaction, TransactionOptions};
+
+async fn lake() -> (Arc<MemoryFiles>, Arc<TestEnvironment>, Arc<Lakehouse>) {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    add_namespace(&lakehouse, "first").await.unwrap();
+    (files, environment, lakehouse)
+}
+
+async fn job(lakehouse: &Arc<Lakehouse>, id: &str) -> Transaction {
+    let options = TransactionOptions { id: Some(id.into()), ..TransactionOptions::default() };
+    let mut transaction = lakehouse.begin(lakehouse.latest().await.unwrap(), options).unwrap();
+    transaction.create(Namespace, id, "", text(id)).await.unwrap();
+    transaction
+}
+
+async fn files_of_transactions(files: &Arc<MemoryFiles>) -> BTreeSet<String> {
+    files.list(TRANSACTION_PREFIX).await.unwrap().into_iter().map(|file| file.path).collect()
+}
+
+/// Makes all expire but the latest version, twice: what the first expiry wrote is forgotten by the second.
+async fn expire_all(lakehouse: &Arc<Lakehouse>) {
+    for name in ["later", "still later"] {
+        let name = format!("{name} {}", lakehouse.latest().await.unwrap().number);
+        let latest = add_namespace(lakehouse, &name.replace(' ', "_")).await.unwrap();
+        expire(lakehouse, Some(latest), false).await.unwrap();
+    }
+}
+
+/// Every job that was handed from one worker to the next left a file for each step, and listing the open ones took
+/// longer from month to month.
+#[tokio::test]
+async fn a_commit_keeps_the_state_that_it_committed() {
+    let (files, _, lakehouse) = lake().await;
+    let mut transaction = job(&lakehouse, "job").await;
+    transaction.save().await.unwrap();
+    let mut stale = Transaction::resume(&lakehouse, "job").await.unwrap();
+    transaction.create(Namespace, "more", "", text("more")).await.unwrap();
+    transaction.save().await.unwrap();
+    assert_eq!(files_of_transactions(&files).await.len(), 2);
+    let version = commit(&mut transaction).await.unwrap();
+    assert_eq!(files_of_transactions(&files).await, [transaction_path("job", 3)].into());
+    // Nobody goes on from what was there before.
+    assert!(matches!(stale.save().await, Err(Error::CommitConflict { .. })));
+    assert!(matches!(commit(&mut stale).await, Err(Error::CommitConflict { .. })));
+    assert_eq!(files_of_transactions(&files).await.len(), 1);
+    let resumed = Transaction::resume(&lakehouse, "job").await.unwrap();
+    assert_eq!(resumed.committed_version(), Some(version));
+}
+
+#[tokio::test]
+async fn a_rollback_keeps_its_record() {
+    let (files, _, lakehouse) = lake().await;
+    let mut transaction = job(&lakehouse, "job").await;
+    transaction.save().await.unwrap();
+    transaction.save().await.unwrap();
+    transaction.rollback().await.unwrap();
+    let left = files_of_transactions(&files).await;
+    assert!(left.len() == 1 && !left.contains(&transaction_path("job", 2)), "{left:?}");
+    assert_eq!(fate(&lakehouse, "job").await.unwrap(), Fate::RolledBack);
+    let error = Transaction::resume(&lakehouse, "job").await.unwrap_err();
+    assert!(matches!(&error, Error::ObjectNotFound(why) if why.contains("rolled back")), "{error}");
+}
+
+/// The id of a job was used again after its first run had expired. Its states lay there still, so it could not be saved.
+#[tokio::test]
+async fn expiry_leaves_nothing_of_what_is_over_and_the_id_is_free() {
+    let (files, _, lakehouse) = lake().await;
+    let mut committed = job(&lakehouse, "committed").await;
+    committed.save().await.unwrap();
+    commit(&mut committed).await.unwrap();
+    let mut rolled_back = job(&lakehouse, "rolled-back").await;
+    rolled_back.save().await.unwrap();
+    rolled_back.rollback().await.unwrap();
+    commit(&mut job(&lakehouse, "chosen").await).await.unwrap();
+    assert_eq!(files_of_transactions(&files).await.len(), 3);
+    files.overwrite("_txn/notes.txt", "of somebody else");
+
+    expire_all(&lakehouse).await;
+    assert_eq!(files_of_transactions(&files).await, ["_txn/notes.txt".to_string()].into());
+    let mut again = lakehouse
+        .begin(lakehouse.known(), TransactionOptions { id: Some("committed".into()), ..Default::default() })
+        .unwrap();
+    again.create(Namespace, "again", "", text("again")).await.unwrap();
+    for sequence in 1..4 {
+        assert_eq!(again.save().await.unwrap(), sequence);
+    }
+    commit(&mut again).await.unwrap();
+}
+
+/// Workers that never came back left their states for ever. Whether they are gone is not known from their age: one may
+/// be about to commit. So they are given up first, and find that out.
+#[tokio::test]
+async fn what_nobody_can_resume_any_more_is_given_up_and_removed() {
+    let (files, environment, lakehouse) = lake().await;
+    let mut sleeper = job(&lakehouse, "sleeper").await;
+    sleeper.save().await.unwrap();
+    let mut young = job(&lakehouse, "young").await;
+    environment.advance(Duration::from_millis(lakehouse.known().definition.transaction_ttl_millis() + 1));
+    young.save().await.unwrap();
+    let base = lakehouse.known().number;
+    add_namespace(&lakehouse, "next").await.unwrap();
+    // The version of the young one stays, so nothing of the other is given up before it is gone.
+    assert_eq!(expire(&lakehouse, Some(base + 1), false).await.unwrap(), (0..base).collect::<Vec<_>>());
+    assert_eq!(files_of_transactions(&files).await.len(), 2);
+    young.rollback().await.unwrap();
+
+    let latest = add_namespace(&lakehouse, "after").await.unwrap();
+    expire(&lakehouse, Some(latest), false).await.unwrap();
+    let left = files_of_transactions(&files).await;
+    assert!(!left.contains(&transaction_path("sleeper", 1)), "{left:?}");
+    assert_eq!(fate(&lakehouse, "sleeper").await.unwrap(), Fate::Unknown);
+    let error = Transaction::resume(&lakehouse, "sleeper").await.unwrap_err();
+    assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
+    assert!(matches!(commit(&mut sleeper).await, Err(Error::CommitConflict { .. })));
+    assert!(sleeper.save().await.is_err());
+    expire_all(&lakehouse).await;
+    assert_eq!(files_of_transactions(&files).await, BTreeSet::new());
+}
+
+/// An expiry that was killed between the key of a record and its files left them for ever, or left a key whose record
+/// nobody could read.
+#[tokio::test]
+async fn an_expiry_that_is_killed_at_any_request_is_finished_by_the_next() {
+    let (files, environment, lakehouse) = lake().await;
+    let mut committed = job(&lakehouse, "committed").await;
+    committed.save().await.unwrap();
+    commit(&mut committed).await.unwrap();
+    let mut rolled_back = job(&lakehouse, "rolled-back").await;
+    rolled_back.save().await.unwrap();
+    rolled_back.rollback().await.unwrap();
+    commit(&mut job(&lakehouse, "chosen").await).await.unwrap();
+    let mut sleeper = job(&lakehouse, "sleeper").await;
+    sleeper.save().await.unwrap();
+    environment.advance(Duration::from_millis(lakehouse.known().definition.transaction_ttl_millis() + 1));
+    let latest = add_namespace(&lakehouse, "later").await.unwrap();
+    let mut deaths = 0;
+    for (action, index) in
+        [Action::DieBefore, Action::DieAfter].into_iter().flat_map(|a| (0..).map(move |i| (a, i)))
+    {
+        if action == Action::DieBefore && deaths < index {
+            continue;
+        }
+        let copy = files.copy();
+        let faulty = Arc::new(FaultyStorage::new(copy.clone(), []));
+        let dying = open(faulty.clone(), &environment).await;
+        faulty.add(Fault::new(Trigger::at(index), action));
+        let done = expire(&dying, Some(latest), false).await;
+        if faulty.fired().is_empty() {
+            done.unwrap();
+            if action == Action::DieAfter {
+                break;
+            }
+            continue;
+        }
+        deaths += u64::from(action == Action::DieBefore);
+        let next = open(copy.clone(), &environment).await;
+        for id in ["committed", "rolled-back", "chosen", "sleeper"] {
+            let told = fate(&next, id).await.unwrap();
+            let is_true = match id {
+                "rolled-back" => matches!(told, Fate::RolledBack | Fate::Unknown),
+                "sleeper" => matches!(told, Fate::NotCommitted | Fate::Unknown),
+                _ => matches!(told, Fate::Committed(_) | Fate::Unknown),
+            };
+            assert!(is_true, "{action:?} {index}: {id} is {told:?}");
+        }
+        expire_all(&next).await;
+        let left = files_of_transactions(&copy).await;
+        assert_eq!(left, BTreeSet::new(), "{action:?} {index}");
+    }
+    assert!(deaths > 20, "{deaths}");
+}
+
+/// A list of the open transactions held all files of all that had ever been saved, and asked for all of them at once.
+#[tokio::test]
+async fn saved_transactions_are_listed_page_by_page() {
+    let (files, environment, lakehouse) = lake().await;
+    let mut transaction = job(&lakehouse, "template").await;
+    transaction.save().await.unwrap();
+    let state = files.get(&transaction_path("template", 1)).await.unwrap();
+    for i in 0..700 {
+        // One with many states in the middle, and others whose names sort around its own.
+        let states = if i == 350 { 1500 } else { 1 + i % 2 };
+        for sequence in 1..=states {
+            files.overwrite(&transaction_path(&format!("j{i:03}"), sequence), state.clone());
+        }
+    }
+    for name in
+        ["_txn/.hidden/00000000000000000001.txt", "_txn/j350-x y/00000000000000000001.binpb", "_txn/z"]
+    {
+        files.overwrite(name, state.clone());
+    }
+    let counting = Arc::new(CountingStorage::new(files.clone()));
+    let counted = open(counting.clone(), &environment).await;
+    let before = counting.counters();
+    let mut walk = SavedWalk::begin(&counted).await.unwrap();
+    let (mut pages, mut found) = (0, Vec::new());
+    while let Some(page) = walk.next().await.unwrap() {
+        assert!(page.len() <= 1000);
+        pages += 1;
+        found.extend(page.into_iter().map(|one| (one.transaction.id, one.transaction.sequence)));
+    }
+    let lists = counting.counters().list - before.list;
+    assert!((3..=4).contains(&pages) && lists <= 2 * pages + 1, "{pages} pages, {lists} lists");
+    let expected: BTreeSet<(String, u64)> = (0..700)
+        .map(|i| (format!("j{i:03}"), if i == 350 { 1500 } else { 1 + i % 2 }))
+        .chain([("template".to_string(), 1)])
+        .collect();
+    assert_eq!(found.len(), expected.len());
+    assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), expected);
+    let gets = counting.counters().get - before.get;
+    assert!(gets < 701 + 20, "{gets} files were read");
+    assert_eq!(saved(&counted).await.unwrap().len(), 701);
+}
