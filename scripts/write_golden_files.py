@@ -75,10 +75,26 @@ def write_history(lake: tl.Lakehouse, names: int) -> None:
     lake.drop_table("nyc.inner.codes")
     lake.drop_namespace("名前空間")
     lake.create_namespace("名前空間", {"again": "yes"})
+    lake.create_namespace("new york", {"with": "a space"})
+    lake.create_view("new york.upper  west side", "SELECT 2")
+    given_up = lake.begin(id="golden-given-up", message="half a load")
+    given_up.create_namespace("never")
+    given_up.save()
+    given_up.save()
+    given_up.rollback()
+    waiting = lake.begin(id="golden-waiting", message="to be resumed")
+    waiting.create_namespace("waiting")
+    waiting.save()
+
+
+def root_of(lake: tl.Lakehouse, version: int) -> dict[str, str]:
+    """The system rows of a root."""
+    return core.read_node(lake.storage.get(core.root_path(version))).system
 
 
 def check_features(lake: tl.Lakehouse) -> None:
     """Stops if the history did not reach what it is for."""
+    versions = range(lake.version + 1)
     trees = [lake.at(version=version).nodes().to_pylist() for version in range(lake.version + 1)]
     highest = [tree[0]["height"] for tree in trees]
     parked = 0
@@ -94,6 +110,11 @@ def check_features(lake: tl.Lakehouse) -> None:
         "splits": max(highest) >= 1 and max(map(len, trees)) > 3,
         "parked deletes": parked > 0,
         "a rollback": any(entry.rollback_from is not None for entry in lake.log(None)),
+        "the last rollback in each root": all("last_rollback" in root_of(lake, version) for version in versions),
+        "a root that is recorded": lake.uri.removesuffix("/") in str(lake.at().state().definition),
+        "names with inner spaces": lake.exists("new york") and lake.exists("new york.upper  west side"),
+        "a transaction that was rolled back": lake.outcome("golden-given-up").status == "rolled back",
+        "a transaction that waits": [one.id for one in lake.transactions()] == ["golden-waiting"],
         "a chosen id": any(one.id == "golden-load-1" for entry in lake.log(None) for one in entry.transactions),
     }
     if missing := [name for name, there in features.items() if not there]:
@@ -104,7 +125,8 @@ def write_lakehouse(name: str) -> dict[str, bytes]:
     """Write one lakehouse in memory, at a root of its own: its archive and its expectation."""
     settings, names = LAKEHOUSES[name]
     root = f"memory://golden-{uuid.uuid4()}"
-    lake = tl.create(root, name=name, **settings)
+    # What waits to be resumed can be resumed for ever.
+    lake = tl.create(root, name=name, txn_ttl_millis=1000 * 365 * 24 * 3600 * 1000, **settings)
     write_history(lake, names)
     check_features(lake)
     description = {"root": root, **archive.describe(lake), "rows": archive.describe_rows(lake)}

@@ -42,6 +42,7 @@ class History:
     states: list[State] = field(default_factory=lambda: [{}])
     rollbacks: dict[int, int] = field(default_factory=dict)
     records: dict[int, set[str]] = field(default_factory=dict)
+    given_up: set[str] = field(default_factory=set)
     table_statements: int = 0
 
     def step(self) -> None:
@@ -54,6 +55,8 @@ class History:
             self._committed(dict(self.states[-1]))
         elif draw < 0.14 and self.table_statements < 6:
             self._write_real_table()
+        elif draw < 0.18:
+            self._give_up()
         else:
             self._transact()
 
@@ -66,6 +69,18 @@ class History:
         self.rollbacks[len(self.states)] = len(self.states) - 1
         self.lake.rollback(target, message="back")
         self._committed(dict(self.states[target]))
+
+    def _give_up(self) -> None:
+        """A transaction that was saved is rolled back for everybody, which makes a version of its own."""
+        id = f"given-up-{len(self.states)}"
+        txn = self.lake.begin(id=id)
+        txn.create_namespace(f"never{len(self.states)}")
+        for _ in range(self.chosen.randint(1, 3)):
+            txn.save()
+        txn.rollback()
+        self.records[len(self.states)] = {id}
+        self.given_up.add(id)
+        self._committed(dict(self.states[-1]))
 
     def _write_real_table(self) -> None:
         """A managed table with rows, through PyIceberg."""

@@ -143,6 +143,7 @@ def test_histories_reach_the_hard_parts_of_the_tree(tmp_path_factory: pytest.Tem
             lived_there, versions = lived(order, seed, tmp_path_factory.getbasetemp())
             reached["rollbacks"] += len(lived_there.rollbacks)
             reached["records"] += len(lived_there.records)
+            reached["saved transactions rolled back"] += len(lived_there.given_up)
             for version in versions:
                 heights.add(version.root.height)
                 for node in version.nodes:
@@ -156,7 +157,8 @@ def test_histories_reach_the_hard_parts_of_the_tree(tmp_path_factory: pytest.Tem
                 if "rollback_from_root" not in after.root.system:
                     reached["heights lost"] += after.root.height < before.root.height
         assert max(heights) >= (1 if order == 128 else 2), (order, heights)
-    for feature in ("rollbacks", "records", "messages below the root", "parked deletes", "heights lost"):
+    needed = ("rollbacks", "records", "saved transactions rolled back", "messages below the root", "parked deletes")
+    for feature in (*needed, "heights lost"):
         assert reached[feature], reached
 
 

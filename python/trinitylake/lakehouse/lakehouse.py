@@ -301,8 +301,9 @@ class Lakehouse(BulkStatements, Statements):
 
         Without `before`, those that retention no longer keeps (`maximum_version_age_millis`,
         `minimum_versions_to_keep`); else all older than that version or moment. With `dry_run` nothing is deleted.
-        A saved transaction that can still be resumed keeps the version it began on and all since. Ids of
-        transactions that committed in what is deleted can be used again.
+        A saved transaction that can still be resumed keeps the version it began on and all since; one that cannot, and
+        that began on a version that is deleted, is given up and its files are deleted. Ids of transactions that
+        committed in what is deleted can be used again.
         Files that only they reached are for `vacuum`.
         """
         if isinstance(before, datetime):

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::future::try_join_all;
+use futures::{StreamExt, TryStreamExt, stream};
 use prost::Message as _;
 
 use super::changes::{NewValue, Write};
@@ -32,6 +32,7 @@ use crate::node::CREATED_AT_MILLIS;
 use crate::node::codec::encode;
 use crate::node::draft::Draft;
 use crate::path::{TRANSACTION_PREFIX, node_path, transaction_file, transaction_path};
+use crate::tree::node_store::PARALLEL_REQUESTS;
 use crate::version::Version;
 use crate::version::metadata::CommittedTransaction;
 use crate::version::publisher::DOUBT_MILLIS;
@@ -178,18 +179,12 @@ impl Transaction {
 
     async fn take_over(&mut self, saved: proto::Footprint) -> Result<()> {
         self.footprint = Arc::new(Footprint::of_proto(&saved));
-        let base = &self.base;
-        let writes = saved.writes.into_iter().map(|saved| async move {
-            let value = match saved.location {
-                None => NewValue::Deleted,
-                Some(path) if saved.is_own_definition => {
-                    NewValue::Staged { bytes: base.read_definition(&path).await?, path, written: true }
-                }
-                Some(path) => NewValue::Existing(path),
-            };
-            Ok::<_, Error>((saved.key, Write { base: saved.base, value, checked: saved.checked_version }))
-        });
-        self.changes.writes = try_join_all(writes).await?.into_iter().collect();
+        let base = self.base.clone();
+        self.changes.writes = stream::iter(saved.writes)
+            .map(|saved| restore_write(base.clone(), saved))
+            .buffer_unordered(PARALLEL_REQUESTS)
+            .try_collect()
+            .await?;
         if let Some(path) = saved.lakehouse_definition {
             let bytes = self.base.read_definition(&path).await?;
             let definition = LakehouseDefinition::decode(bytes, &path)?;
@@ -267,6 +262,17 @@ impl Transaction {
             winners: Vec::new(),
         }
     }
+}
+
+async fn restore_write(base: Arc<Version>, saved: proto::footprint::Write) -> Result<(String, Write)> {
+    let value = match saved.location {
+        None => NewValue::Deleted,
+        Some(path) if saved.is_own_definition => {
+            NewValue::Staged { bytes: base.read_definition(&path).await?, path, written: true }
+        }
+        Some(path) => NewValue::Existing(path),
+    };
+    Ok((saved.key, Write { base: saved.base, value, checked: saved.checked_version }))
 }
 
 /// The id and the number of a saved state. Files of other names are somebody else's.

@@ -112,11 +112,14 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
         match attempt.answer {
             Answer::Committed(version) => {
                 // Its own, or that of another who wanted the same under the same id.
-                let is_its = |(other, at): (&usize, &u64)| {
+                let did_the_same = |(other, at): (&usize, &u64)| {
                     *at == version && attempts[*other].statements == attempt.statements
                 };
                 let is_there = versions.is_some_and(|versions| versions.contains(&version));
-                assert!(is_there && explained.iter().any(is_its), "{index}: {attempt:?} is in {versions:?}");
+                assert!(
+                    is_there && explained.iter().any(did_the_same),
+                    "{index}: {attempt:?} is in {versions:?}"
+                );
             }
             Answer::Refused => assert!(!explained.contains_key(&index)),
             Answer::RolledBack => assert!(versions.is_none(), "{attempt:?} is in {versions:?}"),

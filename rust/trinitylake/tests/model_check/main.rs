@@ -13,6 +13,8 @@
 mod promises;
 mod protocol;
 mod queue;
+mod queue_state;
+mod state;
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -23,8 +25,8 @@ use promises::{
     ABSENT, ALL_COMMIT, CONFLICT, DENIED, DOUBT, GIVEN_UP, LOST_UPDATE, MISLED, OVERTAKEN, PRESENT, REBASE,
     ROLLED_BACK, SPOILED, STOPPED, TOO_LATE, TWICE, TWO_WINNERS, UNTOLD, VOID, WENT_ON,
 };
-use protocol::{Budget, Bug, Commits, Kind, Work, work};
-use queue::Queue;
+use queue_state::Queue;
+use state::{Budget, Bug, Commits, Kind, Work, work};
 
 const RACE: [Work; 3] = [work(Kind::Plain, 0, 0), work(Kind::Plain, 1, 0), work(Kind::Plain, 2, 1)];
 const DISJOINT: [Work; 3] = [work(Kind::Plain, 0, 0), work(Kind::Plain, 1, 1), work(Kind::Plain, 2, 2)];
@@ -162,30 +164,33 @@ fn a_step_left_out_breaks_a_promise() {
     race_breaks(Bug::BelievesADenial, &RACE, LATE_AND_DENIED, ABSENT);
 }
 
-const SAME_KEY: [queue::Work; 3] = [appends(0), appends(0), appends(1)];
-const OTHER_KEYS: [queue::Work; 3] = [appends(0), appends(1), appends(2)];
+const SAME_KEY: [queue_state::Work; 3] = [appends(0), appends(0), appends(1)];
+const OTHER_KEYS: [queue_state::Work; 3] = [appends(0), appends(1), appends(2)];
 /// Each of two watches what the other writes.
-const WATCHERS: [queue::Work; 3] = [watches(0, 1), watches(1, 0), appends(2)];
+const WATCHERS: [queue_state::Work; 3] = [watches(0, 1), watches(1, 0), appends(2)];
 
-const fn appends(key: usize) -> queue::Work {
-    queue::Work { key, watched: None }
+const fn appends(key: usize) -> queue_state::Work {
+    queue_state::Work { key, watched: None }
 }
 
-const fn watches(key: usize, watched: usize) -> queue::Work {
-    queue::Work { key, watched: Some(watched) }
+const fn watches(key: usize, watched: usize) -> queue_state::Work {
+    queue_state::Work { key, watched: Some(watched) }
 }
 
-const QUEUE_FAULTS: queue::Budget = queue::Budget { faults: 1, late: 0, crashes: 0, rollbacks: 0 };
-const QUEUE_LATE: queue::Budget = queue::Budget { faults: 0, late: 1, crashes: 0, rollbacks: 0 };
-const QUEUE_CRASHES: queue::Budget = queue::Budget { faults: 0, late: 0, crashes: 1, rollbacks: 0 };
-const QUEUE_ROLLBACKS: queue::Budget = queue::Budget { faults: 0, late: 1, crashes: 0, rollbacks: 1 };
-const QUEUE_DEEP: queue::Budget = queue::Budget { faults: 1, late: 0, crashes: 1, rollbacks: 0 };
+const QUEUE_FAULTS: queue_state::Budget =
+    queue_state::Budget { faults: 1, late: 0, crashes: 0, rollbacks: 0 };
+const QUEUE_LATE: queue_state::Budget = queue_state::Budget { faults: 0, late: 1, crashes: 0, rollbacks: 0 };
+const QUEUE_CRASHES: queue_state::Budget =
+    queue_state::Budget { faults: 0, late: 0, crashes: 1, rollbacks: 0 };
+const QUEUE_ROLLBACKS: queue_state::Budget =
+    queue_state::Budget { faults: 0, late: 1, crashes: 0, rollbacks: 1 };
+const QUEUE_DEEP: queue_state::Budget = queue_state::Budget { faults: 1, late: 0, crashes: 1, rollbacks: 0 };
 
-fn queue(works: &[queue::Work], budget: queue::Budget, bug: Option<queue::Bug>) -> Queue {
+fn queue(works: &[queue_state::Work], budget: queue_state::Budget, bug: Option<queue_state::Bug>) -> Queue {
     Queue { works: works.to_vec(), queued_versions: 2, max_attempts: 2, budget, bug }
 }
 
-fn check_queue(works: &[queue::Work], budget: queue::Budget, must_happen: &[&str]) -> usize {
+fn check_queue(works: &[queue_state::Work], budget: queue_state::Budget, must_happen: &[&str]) -> usize {
     let budget = if is_deep() { QUEUE_DEEP } else { budget };
     println!("{budget:?}");
     check_all(queue(works, budget, None), must_happen)
@@ -204,20 +209,20 @@ fn who_waits_in_the_queue_is_carried_once_or_never() {
 
 #[test]
 fn a_step_left_out_of_the_queue_breaks_a_promise() {
-    let breaks = |bug, works: &[queue::Work], promise| {
+    let breaks = |bug, works: &[queue_state::Work], promise| {
         breaks(bug, queue(works, QUEUE_FAULTS, Some(bug)), promise);
     };
-    breaks(queue::Bug::CarriesWithoutLooking, &SAME_KEY, queue::UNSEEN);
-    breaks(queue::Bug::CarriesWithoutLooking, &OTHER_KEYS, queue::TWICE);
-    breaks(queue::Bug::ForgetsTheMembersBefore, &SAME_KEY, queue::UNSEEN);
-    breaks(queue::Bug::GivesUpForCertain, &OTHER_KEYS, queue::ABSENT);
-    breaks(queue::Bug::DoesNotLookForItself, &OTHER_KEYS, queue::ABSENT);
-    breaks(queue::Bug::ForgetsWhatIsWatched, &WATCHERS, queue::UNSEEN);
+    breaks(queue_state::Bug::CarriesWithoutLooking, &SAME_KEY, queue::UNSEEN);
+    breaks(queue_state::Bug::CarriesWithoutLooking, &OTHER_KEYS, queue::TWICE);
+    breaks(queue_state::Bug::ForgetsTheMembersBefore, &SAME_KEY, queue::UNSEEN);
+    breaks(queue_state::Bug::GivesUpForCertain, &OTHER_KEYS, queue::ABSENT);
+    breaks(queue_state::Bug::DoesNotLookForItself, &OTHER_KEYS, queue::ABSENT);
+    breaks(queue_state::Bug::ForgetsWhatIsWatched, &WATCHERS, queue::UNSEEN);
 }
 
 #[test]
 fn a_rollback_that_the_queue_does_not_heed_breaks_a_promise() {
-    for bug in [queue::Bug::RollsBackByItself, queue::Bug::CarriesPastARollback] {
+    for bug in [queue_state::Bug::RollsBackByItself, queue_state::Bug::CarriesPastARollback] {
         // So many versions that one is left for the intent after that of the rollback.
         let model = Queue { queued_versions: 3, ..queue(&OTHER_KEYS, QUEUE_ROLLBACKS, Some(bug)) };
         breaks(bug, model, queue::ROLLED_BACK);
@@ -226,7 +231,7 @@ fn a_rollback_that_the_queue_does_not_heed_breaks_a_promise() {
 
 #[test]
 fn who_gives_up_relies_on_the_last_version_of_his_intent() {
-    let bug = queue::Bug::CarriesPastTheLastVersion;
+    let bug = queue_state::Bug::CarriesPastTheLastVersion;
     let hasty = |bug| Queue { queued_versions: 1, max_attempts: 1, ..queue(&OTHER_KEYS, QUEUE_FAULTS, bug) };
     check_all(hasty(None), &[queue::REFUSED, queue::LATER]);
     breaks(bug, hasty(Some(bug)), queue::ABSENT);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use stateright::Property;
 
-use crate::protocol::{Answer, Broken, Commits, Kind, Phase, Root, State, Tree, Why, bit};
+use crate::state::{Answer, Broken, Commits, Kind, Phase, Root, State, Tree, Why, bit};
 
 pub const TWO_WINNERS: &str = "a version has one winner";
 pub const LOST_UPDATE: &str = "no update is lost";

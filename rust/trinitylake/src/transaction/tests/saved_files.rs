@@ -152,41 +152,35 @@ async fn an_expiry_that_is_killed_at_any_request_is_finished_by_the_next() {
     sleeper.save().await.unwrap();
     environment.advance(Duration::from_millis(lakehouse.known().definition.transaction_ttl_millis() + 1));
     let latest = add_namespace(&lakehouse, "later").await.unwrap();
-    let mut deaths = 0;
-    for (action, index) in
-        [Action::DieBefore, Action::DieAfter].into_iter().flat_map(|a| (0..).map(move |i| (a, i)))
-    {
-        if action == Action::DieBefore && deaths < index {
-            continue;
-        }
-        let copy = files.copy();
-        let faulty = Arc::new(FaultyStorage::new(copy.clone(), []));
-        let dying = open(faulty.clone(), &environment).await;
-        faulty.add(Fault::new(Trigger::at(index), action));
-        let done = expire(&dying, Some(latest), false).await;
-        if faulty.fired().is_empty() {
-            done.unwrap();
-            if action == Action::DieAfter {
+    for action in [Action::DieBefore, Action::DieAfter] {
+        let mut deaths = 0;
+        loop {
+            let copy = files.copy();
+            let faulty = Arc::new(FaultyStorage::new(copy.clone(), []));
+            let dying = open(faulty.clone(), &environment).await;
+            faulty.add(Fault::new(Trigger::at(deaths), action));
+            let done = expire(&dying, Some(latest), false).await;
+            if faulty.fired().is_empty() {
+                done.unwrap();
                 break;
             }
-            continue;
+            deaths += 1;
+            let next = open(copy.clone(), &environment).await;
+            for id in ["committed", "rolled-back", "chosen", "sleeper"] {
+                let told = fate(&next, id).await.unwrap();
+                let is_true = match id {
+                    "rolled-back" => matches!(told, Fate::RolledBack | Fate::Unknown),
+                    "sleeper" => matches!(told, Fate::NotCommitted | Fate::Unknown),
+                    _ => matches!(told, Fate::Committed(_) | Fate::Unknown),
+                };
+                assert!(is_true, "{action:?} {deaths}: {id} is {told:?}");
+            }
+            expire_all(&next).await;
+            let left = files_of_transactions(&copy).await;
+            assert_eq!(left, BTreeSet::new(), "{action:?} {deaths}");
         }
-        deaths += u64::from(action == Action::DieBefore);
-        let next = open(copy.clone(), &environment).await;
-        for id in ["committed", "rolled-back", "chosen", "sleeper"] {
-            let told = fate(&next, id).await.unwrap();
-            let is_true = match id {
-                "rolled-back" => matches!(told, Fate::RolledBack | Fate::Unknown),
-                "sleeper" => matches!(told, Fate::NotCommitted | Fate::Unknown),
-                _ => matches!(told, Fate::Committed(_) | Fate::Unknown),
-            };
-            assert!(is_true, "{action:?} {index}: {id} is {told:?}");
-        }
-        expire_all(&next).await;
-        let left = files_of_transactions(&copy).await;
-        assert_eq!(left, BTreeSet::new(), "{action:?} {index}");
+        assert!(deaths > 20, "{deaths}");
     }
-    assert!(deaths > 20, "{deaths}");
 }
 
 /// A list of the open transactions held all files of all that had ever been saved, and asked for all of them at once.
@@ -219,7 +213,7 @@ async fn saved_transactions_are_listed_page_by_page() {
         found.extend(page.into_iter().map(|one| (one.transaction.id, one.transaction.sequence)));
     }
     let lists = counting.counters().list - before.list;
-    assert!((3..=4).contains(&pages) && lists <= 2 * pages + 1, "{pages} pages, {lists} lists");
+    assert!(pages == 2 && lists <= 2 * pages + 1, "{pages} pages, {lists} lists");
     let expected: BTreeSet<(String, u64)> = (0..700)
         .map(|i| (format!("j{i:03}"), if i == 350 { 1500 } else { 1 + i % 2 }))
         .chain([("template".to_string(), 1)])
