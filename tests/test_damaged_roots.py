@@ -8,6 +8,7 @@ import pytest
 
 import trinitylake as tl
 from trinitylake import core
+from trinitylake.lakehouse.verification import verify
 
 
 @pytest.mark.parametrize("how", ["truncated", "flipped", "emptied"])
@@ -43,6 +44,55 @@ def test_a_damaged_newest_version_hides_only_itself(tmp_path: Path, how: str) ->
 
     file.write_bytes(good)
     assert tl.open(lake.uri).namespaces() == ["a", "b", "c"]
+
+
+def test_after_the_newest_root_was_deleted_the_lakehouse_is_read_and_not_written(tmp_path: Path) -> None:
+    """Somebody deleted the newest root file: the next commit took its number, and nobody was told that one is lost."""
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    for name in ("a", "b", "c"):
+        lake.create_namespace(name)
+    file = tmp_path / "lake" / core.root_path(3)
+    good = file.read_bytes()
+    file.unlink()
+
+    with pytest.warns(RuntimeWarning, match="names version 3, whose root node file is missing"):
+        opened = tl.open(lake.uri)
+    assert (opened.version, opened.namespaces()) == (2, ["a", "b"])
+    for log in (opened.log(), opened.log(None)):
+        assert [(entry.version, bool(entry.problem)) for entry in log] == [
+            (3, True),
+            (2, False),
+            (1, False),
+            (0, False),
+        ]
+        assert len(log) == 4
+    with pytest.warns(RuntimeWarning):
+        problems = verify(lake.uri).problems
+    assert [problem.path for problem in problems] == [core.root_path(3)]
+    for refused in (
+        lambda: opened.create_namespace("d"),
+        lambda: opened.rollback(1),
+        opened.expire,
+        lambda: opened.at(version=3),
+        lambda: opened.alter({"owner": "ops"}),
+    ):
+        with pytest.raises(tl.CorruptFile) as caught:
+            refused()
+        assert caught.value.path == core.root_path(3)
+    file.write_bytes(good)
+    opened.create_namespace("d")
+    assert (opened.version, tl.open(lake.uri).namespaces()) == (4, ["a", "b", "c", "d"])
+    assert verify(lake.uri).problems == ()
+
+
+def test_without_a_copy_to_delete_the_hint_is_the_way_on(tmp_path: Path) -> None:
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("a")
+    (tmp_path / "lake" / core.root_path(1)).unlink()
+    (tmp_path / "lake" / "_latest_hint.txt").unlink()
+    opened = tl.open(lake.uri)
+    opened.create_namespace("b")
+    assert (opened.version, opened.namespaces()) == (1, ["b"])
 
 
 def test_a_damaged_version_in_between_is_a_gap_in_the_log(tmp_path: Path) -> None:

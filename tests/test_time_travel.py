@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import trinitylake as tl
+from trinitylake import core
+from trinitylake.lakehouse import history as history_module
 from trinitylake.lakehouse.history import Change
 
 ROWS = pa.table({"id": [1, 2, 3]})
@@ -130,6 +134,61 @@ def test_expired_versions_are_gone_and_newer_ones_stay(root: str, lake: tl.Lakeh
             reader.at(version=1)
         assert reader.at(version=3).namespaces() == ["n0", "n1", "n2"]
         assert [entry.version for entry in reader.log(None)] == [5, 4, 3]
+
+
+def test_a_moment_whose_version_has_expired_is_no_error(lake: tl.Lakehouse) -> None:
+    """A nightly job expired what was older than a fixed day. On the second night it raised VersionExpired."""
+    for number in range(3):
+        lake.create_namespace(f"n{number}")
+        time.sleep(0.002)
+    first, second = (lake.at(version=version).created_at for version in (0, 1))
+    assert lake.expire(before=second) == [0]
+    assert lake.expire(before=second) == []
+    assert lake.expire(before=first) == []
+    assert lake.expire(before=first - timedelta(days=1)) == []
+    assert [entry.version for entry in lake.log()] == [3, 2, 1]
+
+
+def test_the_whole_log_is_read_as_it_is_looked_at(lake: tl.Lakehouse) -> None:
+    """`log(None)` read every version that was kept before it handed out the first: a million roots, all in memory."""
+    for number in range(600):
+        lake.create_namespace(f"n{number}")
+    fresh = tl.open(lake.uri)
+
+    def reads() -> int:
+        return fresh.storage.counters()["get"]
+
+    log, before = fresh.log(None), reads()
+    assert before < 300
+    assert (len(log), log[0].version, next(iter(log)).version) == (601, 600, 600)
+    assert reads() == before, "the first page was there"
+    assert [entry.version for entry in log] == list(range(600, -1, -1))
+    assert [entry.version for entry in reversed(log)] == list(range(601))
+    assert (log[-1].version, log[300].version, [entry.version for entry in log[1:4]]) == (0, 300, [599, 598, 597])
+    assert len(log._page[1]) <= history_module.PAGE, "one page is held"
+    assert [entry.version for entry in fresh.log(None, before=2)] == [1, 0]
+    assert list(fresh.log(None, before=0)) == []
+    with pytest.raises(IndexError):
+        log[601]
+    lake.expire(before=400)
+    with pytest.raises(tl.VersionExpired):
+        log[590]
+
+
+def test_the_age_of_a_version_is_that_of_its_file(tmp_path: Path) -> None:
+    """A writer whose clock was eight days behind had its versions deleted at the next expiry, minutes after."""
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    for number in range(5):
+        lake.create_namespace(f"n{number}")
+    lake.alter(minimum_versions_to_keep=1)
+    now = time.time()
+    roots = [tmp_path / "lake" / core.root_path(version) for version in range(7)]
+    for version, root in enumerate(roots):
+        os.utime(root, (now, now - 86400 * (8.5 - version)))
+    # Versions 0 to 6 are eight and a half to two and a half days old by their files; the log says that all are new.
+    assert lake.expire(dry_run=True) == [0, 1]
+    assert lake.expire() == [0, 1]
+    assert not list((tmp_path / "lake").glob("_probe/*"))
 
 
 def test_retention_alone_keeps_what_is_young_and_the_newest_few(lake: tl.Lakehouse) -> None:

@@ -214,7 +214,10 @@ class Lakehouse:
     def latest(self) -> Version: ...  # one request when nothing changed
     def version(self, number: int) -> Version: ...  # VersionNotFound, VersionExpired
     def version_at(self, timestamp_millis: int) -> Version: ...  # newest version created at or before
-    def log(self, limit: int | None = None, before: int | None = None) -> list[VersionInfo]: ...  # newest first
+    def log(self, limit: int, before: int | None = None) -> list[VersionInfo]: ...  # newest first
+    def oldest(self) -> int: ...  # the oldest version that is kept
+    @property
+    def loss(self) -> tuple[str, str] | None: ...  # path and message, if the roots of newer versions are missing
     def begin(
         self,
         isolation: Isolation = "snapshot",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Annotated
 
@@ -86,7 +87,7 @@ def rollback(
     emit({"version": new_version, "rolled_back_to": version}, text, as_json)
 
 
-def log_picture(entries: list[LogEntry]) -> Grid:
+def log_picture(entries: Iterable[LogEntry]) -> Grid:
     """The version log as a table."""
     picture = grid("", "version", "created", "author", "message", numbers=["version"])
     for entry in entries:

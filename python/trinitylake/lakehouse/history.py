@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
 
+from trinitylake.errors import VersionExpired
 from trinitylake.names import full_name
 
 if TYPE_CHECKING:
+    from trinitylake import _core
     from trinitylake._core import VersionInfo
 
 
@@ -91,6 +93,68 @@ def log_entry(info: VersionInfo) -> LogEntry:
         ),
         problem=info.problem or "",
     )
+
+
+#: Entries of the log that are read and held at a time.
+PAGE = 256
+
+
+class VersionLog(Sequence[LogEntry]):
+    """The whole log as it was when it was asked for, newest first. Its versions are read as they are looked at.
+
+    One page of entries is held at a time, whatever the number of versions. An entry whose version expires before it is
+    looked at ends an iteration, and raises `VersionExpired` if it is asked for by its position.
+    """
+
+    def __init__(self, core: _core.Lakehouse, before: int | None) -> None:
+        self._core = core
+        self._lost: list[LogEntry] = []  # what stands for versions whose roots are missing
+        entries = [log_entry(info) for info in core.log(PAGE + 1, before)]
+        if len(entries) > 1 and entries[0].version > entries[1].version + 1:
+            self._lost.append(entries.pop(0))
+        self._newest = entries[0].version if entries else -1
+        self._count = self._newest + 1 - core.oldest() if entries else 0
+        self._page = 0, entries[:PAGE]
+
+    def __len__(self) -> int:
+        return len(self._lost) + self._count
+
+    @overload
+    def __getitem__(self, position: int) -> LogEntry: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[LogEntry]: ...
+    def __getitem__(self, position: int | slice) -> LogEntry | list[LogEntry]:
+        if isinstance(position, slice):
+            return [self[one] for one in range(*position.indices(len(self)))]
+        at = position + len(self) if position < 0 else position
+        if not 0 <= at < len(self):
+            raise IndexError(f"the log has {len(self)} entries")
+        if at < len(self._lost):
+            return self._lost[at]
+        number, place = divmod(at - len(self._lost), PAGE)
+        page = self._read(number)
+        if place >= len(page):
+            raise VersionExpired(
+                f"version {self._newest + len(self._lost) - at} has expired since the log was asked for"
+            )
+        return page[place]
+
+    def __iter__(self) -> Iterator[LogEntry]:
+        yield from self._lost
+        for number in range(-(-self._count // PAGE)):
+            yield from self._read(number)
+
+    def _read(self, number: int) -> list[LogEntry]:
+        held, page = self._page
+        if held != number:
+            newest = self._newest - number * PAGE
+            wanted = min(PAGE, self._count - number * PAGE)
+            page = [log_entry(info) for info in self._core.log(wanted, newest + 1)]
+            self._page = number, page
+        return page
+
+    def __repr__(self) -> str:
+        return f"<VersionLog of {len(self)} entries>"
 
 
 class Change(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from os import PathLike
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, cast, get_args, over
 
 from trinitylake import _core
 from trinitylake.arguments import checked, checked_as, text_mapping, texts, version_or_moment
-from trinitylake.errors import InvalidArgument, NotALakehouse, ObjectAlreadyExists, VersionNotFound
+from trinitylake.errors import InvalidArgument, NotALakehouse, ObjectAlreadyExists, VersionExpired, VersionNotFound
 from trinitylake.lakehouse.bulk.statements import BulkStatements
 from trinitylake.lakehouse.history import (
     Diff,
@@ -17,6 +18,7 @@ from trinitylake.lakehouse.history import (
     Outcome,
     SavedTransaction,
     TransactionChanges,
+    VersionLog,
     changes_of,
     diff_of,
     log_entry,
@@ -115,7 +117,8 @@ def open(
     """Open a lakehouse, or one version of it, which stays as it is.
 
     Where the newest version is damaged, the lakehouse opens all the same: the versions before it can be read by their
-    number, `log` shows the gap, and whatever needs the newest version raises `CorruptFile`.
+    number, `log` shows the gap, and whatever needs the newest version raises `CorruptFile`. Where its file is missing,
+    the newest one that is there is read, with a `RuntimeWarning`, and whatever writes raises `CorruptFile`.
 
     Args:
         uri: as for `create`.
@@ -133,6 +136,8 @@ def open(
         lake = Lakehouse(_core.Lakehouse.open(storage, cache_size_bytes))
     except NotALakehouse as error:
         raise NotALakehouse(f"{storage.root}: {error}") from None
+    if version is None and lake.core.loss is not None:
+        warnings.warn(f"{storage.root}: " + ": ".join(lake.core.loss), RuntimeWarning, stacklevel=3)
     return lake if version is None else lake.at(version=version)
 
 
@@ -300,7 +305,8 @@ class Lakehouse(BulkStatements, Statements):
         """Delete old versions; returns their numbers, ascending.
 
         Without `before`, those that retention no longer keeps (`maximum_version_age_millis`,
-        `minimum_versions_to_keep`); else all older than that version or moment. With `dry_run` nothing is deleted.
+        `minimum_versions_to_keep`), whose age the store tells, whatever the clock of this machine says; else all older
+        than that version or moment. With `dry_run` nothing is deleted.
         A saved transaction that can still be resumed keeps the version it began on and all since; one that cannot, and
         that began on a version that is deleted, is given up and its files are deleted. Ids of transactions that
         committed in what is deleted can be used again.
@@ -309,7 +315,7 @@ class Lakehouse(BulkStatements, Statements):
         if isinstance(before, datetime):
             try:
                 before = self._version_at(before).number
-            except VersionNotFound:  # there is nothing that old
+            except (VersionNotFound, VersionExpired):  # there is nothing that old, or no more
                 return []
         return self.core.expire(before, dry_run)
 
@@ -373,12 +379,19 @@ class Lakehouse(BulkStatements, Statements):
             return ViewAt(self.storage, self._version_at(_datetime(timestamp)))
         return ViewAt(self.storage, self.core.latest())
 
+    @overload
+    def log(self, limit: int = 20, *, before: int | None = None) -> list[LogEntry]: ...
+    @overload
+    def log(self, limit: None, *, before: int | None = None) -> VersionLog: ...
     @checked
-    def log(self, limit: int | None = 20, *, before: int | None = None) -> list[LogEntry]:
+    def log(self, limit: int | None = 20, *, before: int | None = None) -> list[LogEntry] | VersionLog:
         """The newest versions, newest first; all that are retained if `limit` is None; older than `before` if given.
 
-        One that cannot be read is a gap, told in its `problem`.
+        One that cannot be read is a gap, told in its `problem`. All of them are a sequence that reads 256 at a time, as
+        they are looked at.
         """
+        if limit is None:
+            return VersionLog(self.core, before)
         return [log_entry(info) for info in self.core.log(limit, before)]
 
     @checked

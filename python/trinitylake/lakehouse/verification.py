@@ -294,7 +294,10 @@ def begun(
         definition.view_name_max_size_bytes,
     )
     verifier = Verifier(lake.uri, dict(storage_options or {}), durability, view.version, definition.order, sizes, files)
-    return (verifier, *_split(verifier, Subtree(core.root_path(view.version)), parts))
+    result, subtrees = _split(verifier, Subtree(core.root_path(view.version)), parts)
+    if version is None and lake.core.loss is not None:  # the newest that is there is not the newest that was made
+        result += Verification(view.version, problems=(Problem(*lake.core.loss),))
+    return verifier, result, subtrees
 
 
 def _split(verifier: Verifier, root: Subtree, wanted: int) -> tuple[Verification, list[Subtree]]:

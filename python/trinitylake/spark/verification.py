@@ -29,6 +29,9 @@ def verify(
 ) -> Verification:
     """Read and check every node and every definition of a version.
 
+    Of the latest one, also whether it is the newest that was ever made: if the file of a newer one is missing, that is
+    a problem, too.
+
     Args:
         root: this and what follows as for `trinitylake.lakehouse.verification.verify`.
         version: the latest if not given.

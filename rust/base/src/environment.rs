@@ -19,7 +19,8 @@ use uuid::Uuid;
 pub trait Environment: Send + Sync + Debug {
     /// Milliseconds since the Unix epoch, by this machine's clock.
     fn now_millis(&self) -> u64;
-    /// Milliseconds on a clock that never goes back, for deadlines.
+    /// Milliseconds on a clock that never goes back and runs on while the machine sleeps: for deadlines, and for how
+    /// long something has been believed.
     fn elapsed_millis(&self) -> u64;
     /// A fresh version 4 UUID.
     fn uuid(&self) -> Uuid;
@@ -44,13 +45,25 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// The machine's own clock, the system's random generator, tokio's timer.
 #[derive(Debug)]
 pub struct SystemEnvironment {
-    started: std::time::Instant,
+    started_millis: u64,
+}
+
+/// The clock that `std::time::Instant` reads stands still while a machine sleeps. Whoever looked at something before
+/// would believe afterwards that this was a moment ago.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const ELAPSED_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+/// On macOS it runs on, too. On other systems it may stand still: see docs/operations.md.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const ELAPSED_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
+fn clock_millis() -> u64 {
+    let time = rustix::time::clock_gettime(ELAPSED_CLOCK);
+    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
 }
 
 impl SystemEnvironment {
-    #[allow(clippy::disallowed_methods, reason = "the one place that may ask the system")]
     pub fn shared() -> Arc<dyn Environment> {
-        Arc::new(SystemEnvironment { started: std::time::Instant::now() })
+        Arc::new(SystemEnvironment { started_millis: clock_millis() })
     }
 }
 
@@ -63,7 +76,7 @@ impl Environment for SystemEnvironment {
     }
 
     fn elapsed_millis(&self) -> u64 {
-        self.started.elapsed().as_millis() as u64
+        clock_millis().saturating_sub(self.started_millis)
     }
 
     #[allow(clippy::disallowed_methods, reason = "the one place that may ask the system")]

@@ -88,10 +88,33 @@ impl Lakehouse {
         Ok(Version { inner: run(py, self.inner.version_at(timestamp_millis))? })
     }
 
-    #[pyo3(signature = (limit=None, before=None))]
-    fn log(&self, py: Python<'_>, limit: Option<usize>, before: Option<u64>) -> PyResult<Vec<VersionInfo>> {
-        let past = run(py, self.inner.history(limit, before))?;
-        Ok(past.iter().map(VersionInfo::of).collect())
+    #[pyo3(signature = (limit, before=None))]
+    fn log(&self, py: Python<'_>, limit: usize, before: Option<u64>) -> PyResult<Vec<VersionInfo>> {
+        run(py, async {
+            let mut history = self.inner.history(before).await?;
+            let mut log = Vec::new();
+            loop {
+                // Of each root only what is told of it is kept.
+                let page = history.page(limit - log.len()).await?;
+                if page.is_empty() {
+                    return Ok(log);
+                }
+                log.extend(page.iter().map(VersionInfo::of));
+            }
+        })
+    }
+
+    /// The file that is missing, and what to do, if versions were lost, as far as this handle knows.
+    #[getter]
+    fn loss(&self) -> Option<(String, String)> {
+        self.inner.loss().map(|error| match error {
+            Error::CorruptFile { path, message } => (path, message),
+            other => (String::new(), other.to_string()),
+        })
+    }
+
+    fn oldest(&self, py: Python<'_>) -> PyResult<u64> {
+        run(py, self.inner.oldest_version())
     }
 
     #[pyo3(signature = (isolation="snapshot", id=None, message="", author="", properties=None, base=None))]

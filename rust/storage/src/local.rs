@@ -545,9 +545,18 @@ fn read_cached(_: &File, _: u64) -> io::Result<Option<Vec<u8>>> {
     Ok(None)
 }
 
+/// In place, for that is cheapest. Yet a shorter text over a longer one would be a mixture of both until it is cut off,
+/// and for good if the writer dies in between: a number that is higher than either.
 fn overwrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    if path.symlink_metadata().is_ok_and(|metadata| !metadata.is_file()) {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
+    match path.symlink_metadata() {
+        Ok(metadata) if !metadata.is_file() => {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
+        }
+        Ok(metadata) if metadata.len() > bytes.len() as u64 => {
+            let staged = Staged::write(path, bytes, Durability::None)?;
+            return fs::rename(&staged.path, path);
+        }
+        _ => {}
     }
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
     file.write_all_at(bytes, 0)?;

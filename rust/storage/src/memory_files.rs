@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 
 use crate::{FileInfo, PutOutcome, Storage};
@@ -17,6 +18,8 @@ pub struct MemoryFiles {
     files: Mutex<BTreeMap<String, (Bytes, u64)>>,
     /// Files that were written so far. Each is [`STEP_MILLIS`] younger than the one before.
     written: AtomicU64,
+    /// What dates files, if not their order.
+    clock: Option<Arc<dyn Environment>>,
 }
 
 const STEP_MILLIS: u64 = 10_000;
@@ -26,11 +29,17 @@ impl MemoryFiles {
         Arc::new(MemoryFiles::default())
     }
 
+    /// A store with a clock of its own.
+    pub fn dated(clock: Arc<dyn Environment>) -> Arc<MemoryFiles> {
+        Arc::new(MemoryFiles { clock: Some(clock), ..MemoryFiles::default() })
+    }
+
     /// The same files in a store of their own.
     pub fn copy(&self) -> Arc<MemoryFiles> {
         Arc::new(MemoryFiles {
             files: Mutex::new(self.files().clone()),
             written: AtomicU64::new(self.written.load(Ordering::SeqCst)),
+            clock: self.clock.clone(),
         })
     }
 
@@ -52,7 +61,8 @@ impl MemoryFiles {
     }
 
     fn tick(&self) -> u64 {
-        self.written.fetch_add(1, Ordering::SeqCst) * STEP_MILLIS
+        let by_order = (self.written.fetch_add(1, Ordering::SeqCst) + 1) * STEP_MILLIS;
+        self.clock.as_ref().map_or(by_order, |clock| clock.now_millis())
     }
 }
 

@@ -4,6 +4,7 @@
 //! not the nodes and definitions that no version reaches any more.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,13 +17,15 @@ use crate::transaction::records::forget_before;
 use crate::transaction::saved_files::give_up_abandoned;
 use crate::transaction::saved_list::SavedWalk;
 use crate::tree::node_store::PARALLEL_REQUESTS;
+use crate::version::store_time::StoreTime;
 use crate::version::{Version, boundary, discovery};
 
 /// Expires the versions below `before`, or, without it, those that the retention of the lakehouse no
-/// longer keeps. Saved transactions that can still be resumed keep the version that they began on, and all
-/// that follow. Returns the versions that were (or with `dry_run` would be) deleted, ascending.
+/// longer keeps: how old they are is told by the store, not by this machine. Saved transactions that can still be
+/// resumed keep the version that they began on, and all that follow. Returns the versions that were (or with `dry_run` would be) deleted, ascending.
 pub async fn expire(lakehouse: &Arc<Lakehouse>, before: Option<u64>, dry_run: bool) -> Result<Vec<u64>> {
     let latest = lakehouse.latest().await?;
+    lakehouse.check_intact()?;
     lakehouse.placement().check_writable()?;
     let storage = lakehouse.storage();
     let current = boundary::boundary(storage.as_ref()).await?;
@@ -34,12 +37,17 @@ pub async fn expire(lakehouse: &Arc<Lakehouse>, before: Option<u64>, dry_run: bo
             )));
         }
         Some(version) => version,
-        None => retained_from(lakehouse, &latest, current).await?,
+        None => (latest.number + 1).saturating_sub(latest.definition.minimum_versions_to_keep()),
     };
     if target <= current {
         return Ok(Vec::new());
     }
-    let target = first_needed(lakehouse, target).await?;
+    let time = StoreTime::ask(storage.as_ref(), lakehouse.environment().as_ref()).await?;
+    let target = match before {
+        Some(_) => target,
+        None => retained_from(lakehouse, &latest, current..target, time).await?,
+    };
+    let target = first_needed(lakehouse, target, time).await?;
     if target <= current {
         return Ok(Vec::new());
     }
@@ -70,13 +78,13 @@ pub async fn expire(lakehouse: &Arc<Lakehouse>, before: Option<u64>, dry_run: bo
     lakehouse.forget(&expired);
     boundary::forget_older(storage.as_ref(), target).await?;
     forget_before(lakehouse, target).await?;
-    give_up_abandoned(lakehouse, target).await?;
+    give_up_abandoned(lakehouse, target, time).await?;
     Ok(expired)
 }
 
 /// No version expires that a saved transaction began on which can still be resumed.
-async fn first_needed(lakehouse: &Arc<Lakehouse>, target: u64) -> Result<u64> {
-    let mut walk = SavedWalk::begin(lakehouse).await?;
+async fn first_needed(lakehouse: &Arc<Lakehouse>, target: u64, time: StoreTime) -> Result<u64> {
+    let mut walk = SavedWalk::begin(lakehouse, Some(time)).await?;
     let mut first = target;
     while let Some(page) = walk.next().await? {
         let resumable = page.iter().filter(|one| one.is_resumable);
@@ -85,30 +93,31 @@ async fn first_needed(lakehouse: &Arc<Lakehouse>, target: u64) -> Result<u64> {
     Ok(first)
 }
 
-/// The lowest version to keep: by its age, as one of the latest versions, or by an override.
-async fn retained_from(lakehouse: &Lakehouse, latest: &Version, current: u64) -> Result<u64> {
+/// The lowest version of a range to keep: by its age, or by an override.
+async fn retained_from(
+    lakehouse: &Lakehouse,
+    latest: &Version,
+    range: Range<u64>,
+    time: StoreTime,
+) -> Result<u64> {
     let definition = &latest.definition;
-    let now = lakehouse.environment().now_millis();
-    let by_count = (latest.number + 1).saturating_sub(definition.minimum_versions_to_keep());
-    let oldest_kept = now.saturating_sub(definition.maximum_version_age_millis());
-    let (mut low, mut high) = (current, by_count.max(current));
-    // The first version in low..high that is young enough; creation times ascend.
+    let age_millis =
+        async |version: u64| Ok::<_, Error>(time.age_millis(&lakehouse.root_file(version).await?));
+    let (current, mut low, mut high) = (range.start, range.start, range.end);
+    // The first one that is young enough: each root was created after those before it.
     while low < high {
         let middle = low + (high - low) / 2;
-        if lakehouse.version(middle).await?.metadata.created_at_millis < oldest_kept {
+        if age_millis(middle).await? > definition.maximum_version_age_millis() {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
     let mut target = low;
-    for (version, age_millis) in definition.maximum_version_age_overrides() {
+    for (version, maximum_millis) in definition.maximum_version_age_overrides() {
         // Versions stay contiguous, so one that is kept longer keeps all that follow.
-        if (current..target).contains(version) {
-            let created = lakehouse.version(*version).await?.metadata.created_at_millis;
-            if created.saturating_add(*age_millis) >= now {
-                target = *version;
-            }
+        if (current..target).contains(version) && age_millis(*version).await? <= *maximum_millis {
+            target = *version;
         }
     }
     Ok(target)

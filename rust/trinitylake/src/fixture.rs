@@ -13,7 +13,7 @@ use crate::environment::testing::TestEnvironment;
 use crate::error::Result;
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
-use crate::path::root_version;
+use crate::path::{LATEST_HINT_PATH, root_version};
 pub use crate::storage::memory_files::MemoryFiles;
 use crate::storage::{FileInfo, PutOutcome, Storage};
 use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
@@ -21,10 +21,11 @@ use crate::version::Version;
 
 pub type Job = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>;
 
-/// Storage that lets another writer act at the worst moment: right before a root is created through it, one
-/// waiting job runs to its end.
+/// Storage that lets another writer act at the worst moment: right before a root is created through it, or the hint
+/// read, one waiting job runs to its end.
 pub struct Intruder {
     pub files: Arc<MemoryFiles>,
+    is_at_hint: bool,
     jobs: Mutex<VecDeque<Job>>,
 }
 
@@ -36,7 +37,11 @@ impl std::fmt::Debug for Intruder {
 
 impl Intruder {
     pub fn new(files: &Arc<MemoryFiles>) -> Arc<Intruder> {
-        Arc::new(Intruder { files: files.clone(), jobs: Mutex::default() })
+        Arc::new(Intruder { files: files.clone(), is_at_hint: false, jobs: Mutex::default() })
+    }
+
+    pub fn at_hint(files: &Arc<MemoryFiles>) -> Arc<Intruder> {
+        Arc::new(Intruder { files: files.clone(), is_at_hint: true, jobs: Mutex::default() })
     }
 
     pub fn add<F: Future<Output = ()> + Send + 'static>(&self, job: impl FnOnce() -> F + Send + 'static) {
@@ -59,6 +64,11 @@ impl Storage for Intruder {
     }
 
     async fn get(&self, path: &str) -> Result<Bytes> {
+        let is_worst = self.is_at_hint && path == LATEST_HINT_PATH;
+        let job = if is_worst { self.jobs().pop_front() } else { None };
+        if let Some(job) = job {
+            job().await;
+        }
         self.files.get(path).await
     }
 
@@ -71,7 +81,8 @@ impl Storage for Intruder {
     }
 
     async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
-        let job = root_version(path).and_then(|_| self.jobs().pop_front());
+        let is_worst = !self.is_at_hint && root_version(path).is_some();
+        let job = if is_worst { self.jobs().pop_front() } else { None };
         if let Some(job) = job {
             job().await;
         }

@@ -4,6 +4,8 @@ mod crash;
 mod discovery;
 mod expiry;
 mod layers;
+mod lost_roots;
 mod opening;
 mod placement;
+mod refresh;
 mod rollback;

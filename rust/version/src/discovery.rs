@@ -1,8 +1,10 @@
 //! Finding the latest version (format §7).
 //!
-//! The hint is only a place to start: it may be stale, ahead, damaged or missing. From the boundary on,
-//! versions are contiguous: if one is missing, so are all above it. So the latest is found by galloping
-//! (steps that double) and bisection.
+//! The hint is a place to start: it may be stale, damaged or missing. From the boundary on, versions are contiguous:
+//! if one is missing, so are all above it. So the latest is found by galloping (steps that grow) and bisection.
+//!
+//! A hint is written after its root was created, and the newest root is never deleted. So a hint that names more than
+//! there is tells of roots that were lost ([`Found::missing`]); it is read twice before that is said.
 
 use bytes::Bytes;
 use futures::future::{join, try_join, try_join_all};
@@ -15,8 +17,14 @@ use trinitylake_storage::Storage;
 
 /// A hint is one number; a longer file is not a hint.
 const HINT_MAX_SIZE_BYTES: usize = 20;
-/// Probes that are sent at once while galloping: rounds cost time, probes only a cheap request each.
-const PROBES: u32 = 6;
+/// Steps of the first probes where one or two versions are likely. Rounds cost time, probes only a cheap request each.
+const NEAR: [u64; 6] = [1, 2, 4, 8, 16, 32];
+/// Steps of the first probes above a hint that is old: up to 384 versions on, the second round finds the last one.
+const FAR: [u64; 16] = [1, 2, 4, 8, 32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384];
+/// Probes in a gap that is too wide to ask for all that lie in it.
+const CUTS: u64 = 6;
+/// A gap of that many versions takes one round.
+const NARROW: u64 = 32;
 
 /// The version that the hint file names, if the file is there and holds a number.
 pub async fn read_hint(storage: &dyn Storage) -> Option<u64> {
@@ -33,31 +41,45 @@ pub async fn write_hint(storage: &dyn Storage, version: u64) {
     let _ = storage.put_hint(LATEST_HINT_PATH, Bytes::from(version.to_string())).await;
 }
 
-/// The latest version and the bytes of its root: two dependent rounds when the hint is right.
-pub async fn latest(storage: &dyn Storage, environment: &dyn Environment) -> Result<(u64, Bytes)> {
-    let mut looks = 1;
-    loop {
+/// The newest version whose root is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub version: u64,
+    pub root: Bytes,
+    /// A higher version, which the hint names: its root was deleted, or lost.
+    pub missing: Option<u64>,
+}
+
+/// The latest version: two dependent rounds when the hint is right.
+pub async fn latest(storage: &dyn Storage, environment: &dyn Environment) -> Result<Found> {
+    let mut suspected = None;
+    for look in 1..=LOOKS {
         let started = environment.elapsed_millis();
-        let hint = match look_for_latest(storage).await {
+        let found = match look_for_latest(storage).await {
             // What was found may expire before it is read. Then the boundary is above it, and discovery begins again.
-            Err(error) if error.is_file_not_found() && looks < LOOKS => None,
-            Err(error) => return Err(error),
-            Ok(found) => {
-                // Where versions expire while one looks, the next one may be missing because it is gone.
-                let was_quick = environment.elapsed_millis() - started < QUICK_LOOK_MILLIS;
-                if (found.hint.is_some() && was_quick) || boundary(storage).await? <= found.version {
-                    return Ok((found.version, found.root));
-                }
-                found.hint
+            Err(Error::FileNotFound { .. }) if look < LOOKS => continue,
+            Err(Error::FileNotFound { path }) => {
+                return Err(Error::corrupt(
+                    path,
+                    "this root node file is missing, and so are all that follow it",
+                ));
             }
+            look => look?,
         };
-        looks += 1;
-        if looks > LOOKS {
-            return Err(Error::VersionExpired(format!(
-                "versions expire faster than they can be read (the hint says {hint:?}); try again"
-            )));
+        // Where versions expire while one looks, the next one may be missing because it is gone.
+        let was_quick = environment.elapsed_millis() - started < QUICK_LOOK_MILLIS;
+        if !(found.hint.is_some() && was_quick) && boundary(storage).await? > found.version {
+            continue;
         }
+        let missing = found.hint.filter(|hint| *hint > found.version);
+        // On a local disk a hint is written in place: who reads it meanwhile may see anything.
+        if missing.is_some() && missing != suspected {
+            suspected = missing;
+            continue;
+        }
+        return Ok(Found { version: found.version, root: found.root, missing });
     }
+    Err(Error::VersionExpired("versions expire faster than they can be read; try again".into()))
 }
 
 /// How often to begin again when versions expire meanwhile.
@@ -66,33 +88,37 @@ const LOOKS: u32 = 5;
 /// publishing the boundary and deleting the first root.
 pub const QUICK_LOOK_MILLIS: u64 = 1000;
 
-struct Found {
+struct Look {
     hint: Option<u64>,
     version: u64,
     root: Bytes,
 }
 
-async fn look_for_latest(storage: &dyn Storage) -> Result<Found> {
+async fn look_for_latest(storage: &dyn Storage) -> Result<Look> {
     let (hint, boundary) = join(read_hint(storage), boundary(storage)).await;
-    let found = |(version, root): (u64, Bytes)| Found { hint, version, root };
-    let start = hint.unwrap_or(0).max(boundary?);
+    let boundary = boundary?;
+    let look = |(version, root): (u64, Bytes)| Look { hint, version, root };
+    let start = hint.unwrap_or(0).max(boundary);
     let next = start.saturating_add(1);
     let (root_file, next_file) = (root_path(start), root_path(next));
     let (root, next_exists) = join(storage.get(&root_file), storage.exists(&next_file)).await;
     match root {
-        Ok(root) if !next_exists? => return Ok(found((start, root))),
+        Ok(root) if !next_exists? => return Ok(look((start, root))),
         Ok(_) => {
-            let version = last_existing(storage, next).await?;
-            return root_of(storage, version).await.map(found);
+            let version = last_existing_far(storage, next).await?;
+            return root_of(storage, version).await.map(look);
         }
         Err(error) if !error.is_file_not_found() => return Err(error),
         Err(_) => {}
     }
-    // There is nothing where the hint pointed: list the roots.
+    // There is nothing where the hint pointed: list the roots. Those below the boundary count for nothing.
     let Some(highest) = list_roots(storage).await?.last().copied() else {
         return Err(Error::NotALakehouse("there is no root node file: no lakehouse was created here".into()));
     };
-    root_of(storage, last_existing(storage, highest).await?).await.map(found)
+    if highest < boundary {
+        return Err(Error::FileNotFound { path: root_file });
+    }
+    root_of(storage, last_existing(storage, highest).await?).await.map(look)
 }
 
 /// The versions whose root files are there, ascending.
@@ -118,11 +144,21 @@ pub async fn root(storage: &dyn Storage, version: u64) -> Result<Bytes> {
     }
 }
 
-/// The highest version that exists, given one that does: gallop upwards, then bisect.
+/// The highest version that exists, given one that does, and probably not many behind it.
 pub async fn last_existing(storage: &dyn Storage, known: u64) -> Result<u64> {
-    let (mut low, mut step) = (known, 1u64);
-    let high = loop {
-        let probes: Vec<u64> = (0..PROBES).map(|i| low.saturating_add(step.saturating_mul(1 << i))).collect();
+    gallop(storage, known, &NEAR).await
+}
+
+/// The highest version that exists, given one that does, and perhaps hundreds behind it.
+pub async fn last_existing_far(storage: &dyn Storage, known: u64) -> Result<u64> {
+    gallop(storage, known, &FAR).await
+}
+
+/// Gallops upwards, then bisects.
+async fn gallop(storage: &dyn Storage, known: u64, steps: &[u64]) -> Result<u64> {
+    let (mut low, mut steps) = (known, steps.to_vec());
+    let mut high = loop {
+        let probes: Vec<u64> = steps.iter().map(|step| low.saturating_add(*step)).collect();
         let exist = exist_all(storage, &probes).await?;
         match exist.iter().rposition(|exists| *exists) {
             None => break probes[0],
@@ -130,15 +166,14 @@ pub async fn last_existing(storage: &dyn Storage, known: u64) -> Result<u64> {
                 low = probes[i];
                 match probes.get(i + 1) {
                     Some(next) => break *next,
-                    None => step = step.saturating_mul(1 << PROBES),
+                    None => steps = NEAR.map(|near| steps[i].saturating_mul(near)).to_vec(),
                 }
             }
         }
     };
-    let mut high = high;
     while high - low > 1 {
         let gap = high - low;
-        let cuts = u64::from(PROBES).min(gap - 1);
+        let cuts = if gap <= NARROW { gap - 1 } else { CUTS };
         let probes: Vec<u64> = (1..=cuts).map(|i| low + gap * i / (cuts + 1)).collect();
         let exist = exist_all(storage, &probes).await?;
         // Versions appear while one looks: a lower probe may have come too early and a higher one not.

@@ -9,8 +9,8 @@ use super::boundary::boundary;
 use super::versions::Versions;
 use trinitylake_base::error::{Error, Result};
 
-/// Roots that `log` reads at once.
-const LOG_BATCH: u64 = 32;
+/// Roots that are read at once, and held by whoever walks through the history.
+pub const PAGE: u64 = 32;
 /// Versions that are looked through for a transaction before more are read.
 const LOG_PAGE: usize = 64;
 
@@ -21,46 +21,83 @@ pub struct Past {
     pub version: Result<Arc<Version>>,
 }
 
+/// A walk through the history, newest first, page by page.
+#[derive(Debug)]
+pub struct History<'a> {
+    versions: &'a Versions,
+    /// What is left lies in `oldest..next`.
+    next: u64,
+    oldest: u64,
+    /// Of versions that are lost, the newest one.
+    lost: Option<Past>,
+}
+
+impl History<'_> {
+    /// At most `limit` versions, and at most [`PAGE`]; none at the end.
+    pub async fn page(&mut self, limit: usize) -> Result<Vec<Past>> {
+        if limit > 0
+            && let Some(lost) = self.lost.take()
+        {
+            return Ok(vec![lost]);
+        }
+        let next = self.next;
+        let wanted = PAGE.min(limit as u64).min(next.saturating_sub(self.oldest));
+        let mut page = Vec::with_capacity(wanted as usize);
+        if wanted == 0 {
+            return Ok(page);
+        }
+        let loads = join_all((next - wanted..next).rev().map(|number| self.versions.load_version(number)));
+        let (versions, boundary) = self.versions.with_boundary(loads).await?;
+        // Some may expire while one looks: then nothing older is left either.
+        self.oldest = boundary;
+        for (number, version) in (next - wanted..next).rev().zip(versions) {
+            match version {
+                _ if number < self.oldest => {}
+                Ok(_) | Err(Error::CorruptFile { .. }) => page.push(Past { number, version }),
+                Err(error) => return Err(error),
+            }
+        }
+        self.next = next - wanted;
+        Ok(page)
+    }
+}
+
 impl Versions {
-    /// Newest first: the version before `before` (or the latest) and those below it, `limit` of them. `CorruptFile`
-    /// if one of them cannot be read.
-    pub async fn log(&self, limit: Option<usize>, before: Option<u64>) -> Result<Vec<Arc<Version>>> {
-        self.history(limit, before).await?.into_iter().map(|past| past.version).collect()
+    /// The history from the version before `before` (or the latest) downwards.
+    pub async fn history(&self, before: Option<u64>) -> Result<History<'_>> {
+        let (newest, lost) = match (self.damage(), self.latest().await) {
+            (Some(damage), _) if !damage.is_missing => (damage.newest, None),
+            // Whether any are lost shows when one looks for the latest.
+            (_, latest) => (latest?.number, self.damage()),
+        };
+        let lost = lost
+            .filter(|lost| before.is_none_or(|before| before > lost.newest))
+            .map(|lost| Past { number: lost.newest, version: Err(lost.error) });
+        let next = before.map_or(newest + 1, |before| before.min(newest + 1));
+        Ok(History { versions: self, next, oldest: self.oldest_version().await?, lost })
     }
 
-    /// [`Versions::log`], which shows what cannot be read as a gap.
-    pub async fn history(&self, limit: Option<usize>, before: Option<u64>) -> Result<Vec<Past>> {
-        let newest = match &self.damage {
-            Some(damage) => damage.newest,
-            None => self.latest().await?.number,
-        };
-        let mut next = before.map_or(newest + 1, |before| before.min(newest + 1));
-        let mut oldest = self.oldest_version().await?;
-        let mut past: Vec<Past> = Vec::new();
-        let limit = limit.unwrap_or(usize::MAX);
-        while next > oldest && past.len() < limit {
-            let wanted = LOG_BATCH.min((limit - past.len()) as u64).min(next - oldest);
-            let loads = join_all((next - wanted..next).rev().map(|number| self.load_version(number)));
-            let (batch, boundary) = self.with_boundary(loads).await?;
-            // Some may expire while one looks: then nothing older is left either.
-            oldest = boundary;
-            for (number, version) in (next - wanted..next).rev().zip(batch) {
-                match version {
-                    _ if number < oldest => {}
-                    Ok(_) | Err(Error::CorruptFile { .. }) => past.push(Past { number, version }),
-                    Err(error) => return Err(error),
-                }
+    /// Newest first: the version before `before` (or the latest) and those below it, `limit` of them. `CorruptFile`
+    /// if one of them cannot be read.
+    pub async fn log(&self, limit: usize, before: Option<u64>) -> Result<Vec<Arc<Version>>> {
+        let mut history = self.history(before).await?;
+        let mut log: Vec<Arc<Version>> = Vec::new();
+        loop {
+            let page = history.page(limit - log.len()).await?;
+            if page.is_empty() {
+                return Ok(log);
             }
-            next -= wanted;
+            for past in page {
+                log.push(past.version?);
+            }
         }
-        Ok(past)
     }
 
     /// The newest version that committed a transaction, as far as the log goes back.
     pub async fn committed_by(&self, id: &str) -> Result<Option<Arc<Version>>> {
         let mut before = None;
         loop {
-            let versions = self.log(Some(LOG_PAGE), before).await?;
+            let versions = self.log(LOG_PAGE, before).await?;
             if let Some(version) = versions.iter().find(|version| version.metadata.commits(id)) {
                 return Ok(Some(version.clone()));
             }

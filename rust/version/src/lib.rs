@@ -14,6 +14,7 @@ pub mod metadata;
 mod opening;
 pub mod publisher;
 mod recent;
+pub mod store_time;
 pub mod versions;
 
 use std::collections::HashMap;

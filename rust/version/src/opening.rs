@@ -86,29 +86,20 @@ impl Versions {
         cache_size_bytes: Option<u64>,
     ) -> Result<Arc<Versions>> {
         let storage = with_retries(storage, &environment);
-        let (number, bytes) = discovery::latest(storage.as_ref(), environment.as_ref()).await?;
+        let found = discovery::latest(storage.as_ref(), environment.as_ref()).await?;
         let nodes = Arc::new(NodeStore::new(storage, cache_size_bytes.unwrap_or(CACHE_SIZE_BYTES)));
-        match version_of(&nodes, number, bytes, None).await {
-            Ok(version) => Ok(Arc::new(Versions::new(nodes, environment, version, None))),
+        let (version, damage) = match version_of(&nodes, found.version, found.root, None).await {
+            Ok(version) => (version, found.missing.map(|named| Damage::missing(named, found.version))),
             Err(Error::CorruptFile { path, message }) => {
-                let Some(version) = newest_intact(&nodes, number).await? else {
+                let Some(version) = newest_intact(&nodes, found.version).await? else {
                     return Err(Error::CorruptFile { path, message });
                 };
-                let damage = Damage {
-                    newest: number,
-                    error: Error::corrupt(
-                        path,
-                        format!(
-                            "{message}; this is the newest version, {number}: restore the file from a copy. Until then \
-                             versions up to {} can be read by their number, and nothing is written",
-                            version.number
-                        ),
-                    ),
-                };
-                Ok(Arc::new(Versions::new(nodes, environment, version, Some(damage))))
+                let damage = Damage::unreadable(found.version, path, &message, version.number);
+                (version, Some(damage))
             }
-            Err(error) => Err(error),
-        }
+            Err(error) => return Err(error),
+        };
+        Ok(Arc::new(Versions::new(nodes, environment, version, damage)))
     }
 }
 

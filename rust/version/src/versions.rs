@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use futures::future::{join, try_join_all};
+use futures::future::{join, join3, try_join_all};
 
 use super::boundary::boundary;
-use super::discovery;
+use super::discovery::{self, read_hint};
 use super::metadata::RootMetadata;
 use super::recent::Recent;
 use super::{Version, read_definition};
@@ -16,30 +16,56 @@ use trinitylake_base::error::{Error, Result};
 use trinitylake_format::definition::LakehouseDefinition;
 use trinitylake_format::node::Node;
 use trinitylake_format::node::codec::decode;
-use trinitylake_format::path::{root_path, root_path_000};
+use trinitylake_format::path::{LATEST_HINT_PATH, root_path, root_path_000};
 use trinitylake_format::placement::Placement;
-use trinitylake_storage::Storage;
+use trinitylake_storage::{FileInfo, Storage};
 use trinitylake_tree::node_store::NodeStore;
 
-/// How long a handle may believe that what it knows has not expired. Any version may be made to expire
-/// at once, so its age says nothing.
-const BOUNDARY_CHECK_MILLIS: u64 = 10_000;
+/// A hint that is so far ahead of what is known is asked for, instead of what lies in between.
+const FAR_AHEAD: u64 = 32;
 
 #[derive(Debug)]
 pub struct Versions {
     nodes: Arc<NodeStore>,
     environment: Arc<dyn Environment>,
     recent: Mutex<Recent>,
-    /// On the elapsed clock: when to ask again whether the newest known version has expired.
-    boundary_check_at_millis: AtomicU64,
-    pub(super) damage: Option<Damage>,
+    /// On the elapsed clock: until when what was seen of the boundary is good enough. Any version may be made to expire
+    /// at once, so its age says nothing; yet roots are deleted only [`discovery::QUICK_LOOK_MILLIS`] after the
+    /// boundary rose above them. So it is for as long from when a look began that found nothing known here below it.
+    boundary_known_until_millis: AtomicU64,
+    damage: Mutex<Option<Damage>>,
 }
 
-/// The newest version cannot be read. Those before it can; none is made after it, for nobody knows what it holds.
-#[derive(Debug)]
+/// The newest version is damaged or lost. Those before it can be read; none is made after it, for nobody knows what it
+/// holds.
+#[derive(Clone, Debug)]
 pub(crate) struct Damage {
+    /// The highest version that is known to have been made.
     pub newest: u64,
+    /// Its root is not there at all: then the newest one that is there counts as the latest for whoever reads.
+    pub is_missing: bool,
     pub error: Error,
+}
+
+impl Damage {
+    pub fn unreadable(newest: u64, path: String, message: &str, intact: u64) -> Damage {
+        let message = format!(
+            "{message}; this is the newest version, {newest}: restore the file from a copy. Until then versions up to \
+             {intact} can be read by their number, and nothing is written"
+        );
+        Damage { newest, is_missing: false, error: Error::corrupt(path, message) }
+    }
+
+    pub fn missing(newest: u64, intact: u64) -> Damage {
+        let message = format!(
+            "{LATEST_HINT_PATH} names version {newest}, whose root node file is missing; the newest one that is there is \
+             {intact}. It is read, and nothing is written, for that would give the number of a lost version to another \
+             one: restore the root files of versions {} to {newest} from a copy. If they are lost for good, stop all \
+             who use the lakehouse and delete {LATEST_HINT_PATH}: then version {intact} is the newest",
+            intact + 1
+        );
+        Damage { newest, is_missing: true, error: Error::corrupt(root_path(newest), message) }
+    }
 }
 
 impl Versions {
@@ -49,13 +75,12 @@ impl Versions {
         latest: Version,
         damage: Option<Damage>,
     ) -> Versions {
-        let check_at = environment.elapsed_millis() + BOUNDARY_CHECK_MILLIS;
         Versions {
             nodes,
             environment,
             recent: Mutex::new(Recent::starting_with(latest)),
-            boundary_check_at_millis: AtomicU64::new(check_at),
-            damage,
+            boundary_known_until_millis: AtomicU64::default(),
+            damage: Mutex::new(damage),
         }
     }
 
@@ -96,27 +121,93 @@ impl Versions {
         versions.iter().for_each(|version| self.nodes.forget(&root_path(*version)));
     }
 
+    pub(crate) fn damage(&self) -> Option<Damage> {
+        self.damage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_damage(&self, damage: Option<Damage>) {
+        *self.damage.lock().unwrap_or_else(PoisonError::into_inner) = damage;
+    }
+
+    /// `CorruptFile` if the newest version could not be read when the lakehouse was opened, or is missing as far as
+    /// this handle knows: then nothing may be written.
+    pub fn check_intact(&self) -> Result<()> {
+        self.damage().map_or(Ok(()), |damage| Err(damage.error))
+    }
+
+    /// As [`Versions::check_intact`] says it, if versions are missing and reading goes on below them.
+    pub fn loss(&self) -> Option<Error> {
+        self.damage().filter(|damage| damage.is_missing).map(|damage| damage.error)
+    }
+
+    /// The latest version: one round of requests if it is the one that is known, or the next. They are two, and once
+    /// in a while four.
+    pub async fn latest(&self) -> Result<Arc<Version>> {
+        match self.damage() {
+            Some(damage) if damage.is_missing => return self.rediscover().await,
+            Some(damage) => return Err(damage.error),
+            None => {}
+        }
+        let known = self.known();
+        let (next, after) = (known.number + 1, known.number + 2);
+        let storage = self.storage().as_ref();
+        let started = self.environment.elapsed_millis();
+        let (next_file, file_after) = (root_path(next), root_path(after));
+        let look = async {
+            match self.is_boundary_known() {
+                true => Ok::<_, Error>(None),
+                false => {
+                    let (hint, boundary) = join(read_hint(storage), boundary(storage)).await;
+                    Ok(Some((hint, boundary?)))
+                }
+            }
+        };
+        let (root, is_another, look) =
+            join3(self.nodes.load(&next_file, None), storage.exists(&file_after), look).await;
+        let (look, is_another) = (look?, is_another?);
+        let hint = look.and_then(|(hint, _)| hint);
+        if let Some((_, oldest)) = look {
+            // Nothing that is known has expired; or else it slept through all there was.
+            if oldest > known.number {
+                return self.rediscover().await;
+            }
+            let until = started + discovery::QUICK_LOOK_MILLIS;
+            self.boundary_known_until_millis.store(until, Ordering::Relaxed);
+        }
+        let latest = match root {
+            Ok(root) => {
+                // Too slow for what was known of the boundary: the root may be one that came too late.
+                if !self.is_boundary_known() && boundary(storage).await? > next {
+                    return self.rediscover().await;
+                }
+                let version = Arc::new(version_of_node(&self.nodes, next, root, Some(&known)).await?);
+                self.learn(version.clone());
+                version
+            }
+            Err(Error::FileNotFound { .. }) => known,
+            Err(error) => return Err(error),
+        };
+        let latest =
+            if is_another { self.latest_from(self.start(after, hint).await?).await? } else { latest };
+        // The hint may have come after the look for its root. If not, roots are missing.
+        if hint.is_some_and(|hint| hint > latest.number) { self.rediscover().await } else { Ok(latest) }
+    }
+
+    /// Where to begin to look for the latest version, given one that exists: at the hint, if that is far ahead.
+    async fn start(&self, number: u64, hint: Option<u64>) -> Result<u64> {
+        Ok(match hint {
+            Some(hint) if hint > number + FAR_AHEAD && self.storage().exists(&root_path(hint)).await? => hint,
+            _ => number,
+        })
+    }
+
+    fn is_boundary_known(&self) -> bool {
+        self.environment.elapsed_millis() < self.boundary_known_until_millis.load(Ordering::Relaxed)
+    }
+
     /// The boundary is known to have risen: asks for it at the next look.
     pub(crate) fn distrust_boundary(&self) {
-        self.boundary_check_at_millis.store(0, Ordering::Relaxed);
-    }
-
-    /// `CorruptFile` if the newest version could not be read when the lakehouse was opened.
-    pub fn check_intact(&self) -> Result<()> {
-        self.damage.as_ref().map_or(Ok(()), |damage| Err(damage.error.clone()))
-    }
-
-    /// The latest version: one request if nothing changed.
-    pub async fn latest(&self) -> Result<Arc<Version>> {
-        self.check_intact()?;
-        let known = self.known();
-        let next = known.number + 1;
-        let storage = self.storage().as_ref();
-        if !storage.exists(&root_path(next)).await? {
-            // Not there yet, or expired while this handle slept.
-            return if self.storage_has(&known).await? { Ok(known) } else { self.rediscover().await };
-        }
-        self.latest_from(next).await
+        self.boundary_known_until_millis.store(0, Ordering::Relaxed);
     }
 
     /// The latest version, given one that exists.
@@ -135,23 +226,12 @@ impl Versions {
 
     /// The latest version, as one finds it who knows nothing.
     pub(crate) async fn rediscover(&self) -> Result<Arc<Version>> {
-        let (number, root) = discovery::latest(self.storage().as_ref(), self.environment.as_ref()).await?;
-        let version = Arc::new(version_of(&self.nodes, number, root, Some(&self.known())).await?);
+        let found = discovery::latest(self.storage().as_ref(), self.environment.as_ref()).await?;
+        let version = version_of(&self.nodes, found.version, found.root, Some(&self.known())).await?;
+        let version = Arc::new(version);
+        self.set_damage(found.missing.map(|named| Damage::missing(named, found.version)));
         self.learn(version.clone());
         Ok(version)
-    }
-
-    /// Could everything this handle knows have expired? Worth a request once in a while.
-    async fn storage_has(&self, known: &Version) -> Result<bool> {
-        let now = self.environment.elapsed_millis();
-        if now < self.boundary_check_at_millis.load(Ordering::Relaxed) {
-            return Ok(true);
-        }
-        let is_there = known.number >= boundary(self.storage().as_ref()).await?;
-        if is_there {
-            self.boundary_check_at_millis.store(now + BOUNDARY_CHECK_MILLIS, Ordering::Relaxed);
-        }
-        Ok(is_there)
     }
 
     /// A version by number. `VersionNotFound` if it is in the future, `VersionExpired` if it is gone.
@@ -206,12 +286,29 @@ impl Versions {
         if number < oldest {
             return Ok(expired(number, oldest));
         }
-        let (latest, _) = discovery::latest(self.storage().as_ref(), self.environment.as_ref()).await?;
-        Ok(if number > latest {
-            Error::VersionNotFound(format!("there is no version {number}; the latest is {latest}"))
-        } else {
-            Error::corrupt(root_path(number), format!("the root node file of version {number} is missing"))
+        let found = discovery::latest(self.storage().as_ref(), self.environment.as_ref()).await?;
+        Ok(match found.missing {
+            _ if number <= found.version => Error::corrupt(
+                root_path(number),
+                format!("the root node file of version {number} is missing"),
+            ),
+            Some(named) if number <= named => Damage::missing(named, found.version).error,
+            _ => {
+                let latest = found.version;
+                Error::VersionNotFound(format!("there is no version {number}; the latest is {latest}"))
+            }
         })
+    }
+
+    /// The file of a version's root, as the store knows it. Errors as of [`Versions::version`].
+    pub async fn root_file(&self, number: u64) -> Result<FileInfo> {
+        for path in [root_path(number), root_path_000(number)] {
+            match self.storage().head(&path).await {
+                Err(Error::FileNotFound { .. }) => {}
+                file => return file,
+            }
+        }
+        Err(self.why_missing(number).await?)
     }
 
     /// The oldest version that has not expired.

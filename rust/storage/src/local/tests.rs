@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tempfile::TempDir;
@@ -344,4 +344,25 @@ async fn a_disk_is_not_asked_again_for_long() {
     }
     let waited = environment.elapsed_millis();
     assert!(waited <= 2_000 && (4..=11).contains(&attempts), "{attempts} attempts in {waited} ms");
+}
+
+/// Of two processes the one with version 99 came late: it wrote "99" over "100" and was killed before it cut the file off.
+/// The hint said 990, and nobody could write until an operator had deleted it.
+#[tokio::test]
+async fn a_shorter_hint_is_never_written_over_a_longer_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = storage(&folder);
+    let file = folder.path().join("hint");
+    let inode = || fs::metadata(&file).unwrap().ino();
+    storage.put_hint("hint", Bytes::from_static(b"98")).await.unwrap();
+    let first = fs::File::open(&file).unwrap();
+    for longer in ["99", "100"] {
+        let before = inode();
+        storage.put_hint("hint", Bytes::from_static(longer.as_bytes())).await.unwrap();
+        assert_eq!((fs::read_to_string(&file).unwrap().as_str(), inode()), (longer, before), "in place");
+    }
+    storage.put_hint("hint", Bytes::from_static(b"99")).await.unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "99");
+    assert_eq!(std::io::read_to_string(first).unwrap(), "100", "the old file is as it was");
+    assert_eq!(paths(&*storage).await, ["hint"]);
 }

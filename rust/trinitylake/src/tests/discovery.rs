@@ -1,11 +1,13 @@
 //! The latest version is found whatever the hint says.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use super::refresh::{ROUNDS, rounds};
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
 use crate::expiry::expire;
@@ -13,8 +15,11 @@ use crate::fixture::{MemoryFiles, add_namespace, create, open, small_definition}
 use crate::node::codec::encode;
 use crate::node::draft::Draft;
 use crate::path::{LATEST_HINT_PATH, boundary_path, root_path, root_path_000, root_version};
+use crate::storage::latency::LatencyStorage;
 use crate::storage::{CountingStorage, FileInfo, PutOutcome, Storage};
-use crate::version::discovery;
+use crate::version::Version;
+use crate::version::discovery::{self, Found};
+use crate::version::history::PAGE;
 use crate::version::metadata::RootMetadata;
 
 const LATEST: u64 = 12;
@@ -54,14 +59,6 @@ async fn mode_6_stale_hint() {
     assert_found(Some(b"11")).await;
 }
 
-/// A backup restored without its last files, hint included: it points at a version that is not there.
-#[tokio::test]
-async fn mode_7_hint_ahead() {
-    assert_found(Some(b"13")).await;
-    assert_found(Some(b"999999")).await;
-    assert_found(Some(b"18446744073709551615")).await;
-}
-
 #[tokio::test]
 async fn mode_8_corrupt_or_empty_hint() {
     for hint in
@@ -99,6 +96,15 @@ fn root(version: u64) -> Bytes {
 struct LongHistory {
     latest: u64,
     hint: u64,
+    /// Roots that are being read, and the most that were at any time.
+    reading: AtomicUsize,
+    most_at_once: AtomicUsize,
+}
+
+impl LongHistory {
+    fn new(latest: u64, hint: u64) -> LongHistory {
+        LongHistory { latest, hint, reading: AtomicUsize::default(), most_at_once: AtomicUsize::default() }
+    }
 }
 
 #[async_trait]
@@ -109,7 +115,13 @@ impl Storage for LongHistory {
 
     async fn get(&self, path: &str) -> Result<Bytes> {
         match root_version(path) {
-            Some(version) if version <= self.latest => Ok(root(version)),
+            Some(version) if version <= self.latest => {
+                let reading = self.reading.fetch_add(1, Ordering::SeqCst) + 1;
+                self.most_at_once.fetch_max(reading, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                self.reading.fetch_sub(1, Ordering::SeqCst);
+                Ok(root(version))
+            }
             _ if path == LATEST_HINT_PATH => Ok(self.hint.to_string().into()),
             _ => Err(Error::FileNotFound { path: path.into() }),
         }
@@ -152,22 +164,64 @@ async fn mode_12_a_million_versions_behind_takes_four_reads_and_a_gallop() {
         [(0, 1_000_000), (77, 999_983), (1 << 33, 1 << 20), (5, 1), (5, 0), (0, 6), (0, 7), (0, 64)]
     {
         let latest = hint + behind;
-        let storage = CountingStorage::new(Arc::new(LongHistory { latest, hint }));
+        let storage = CountingStorage::new(Arc::new(LongHistory::new(latest, hint)));
         let environment = TestEnvironment::seeded(1);
-        let (found, bytes) = discovery::latest(&storage, environment.as_ref()).await.unwrap();
-        assert_eq!((found, bytes), (latest, root(latest)));
+        let found = discovery::latest(&storage, environment.as_ref()).await.unwrap();
+        assert_eq!(found, Found { version: latest, root: root(latest), missing: None });
         let counters = storage.counters();
         assert!(counters.get <= 4, "{behind} behind: {} reads", counters.get);
-        assert!(counters.exists <= 90, "{behind} behind: {} probes", counters.exists);
+        assert!(counters.exists <= 100, "{behind} behind: {} probes", counters.exists);
     }
 }
 
 #[tokio::test]
 async fn galloping_ends_at_every_distance() {
     for behind in (0..300).chain([4095, 4096, 4097]) {
-        let storage = LongHistory { latest: 10 + behind, hint: 10 };
+        let storage = LongHistory::new(10 + behind, 10);
         assert_eq!(discovery::last_existing(&storage, 10).await.unwrap(), 10 + behind);
+        assert_eq!(discovery::last_existing_far(&storage, 10).await.unwrap(), 10 + behind);
     }
+}
+
+/// Whoever opened with a hint that was a hundred versions old waited for one request after the other, eight times.
+#[tokio::test(start_paused = true)]
+async fn a_hint_that_is_hundreds_of_versions_old_takes_two_more_rounds_of_looking() {
+    for behind in [0, 1, 2, 3, 7, 8, 9, 31, 32, 33, 100, 383, 384] {
+        let storage = Arc::new(LongHistory::new(50 + behind, 50));
+        let storage = CountingStorage::new(Arc::new(LatencyStorage::new(storage, ROUNDS)));
+        let environment = TestEnvironment::seeded(1);
+        let (found, rounds) = rounds(discovery::latest(&storage, environment.as_ref())).await;
+        assert_eq!(found.unwrap().version, 50 + behind);
+        // The hint, the root that it names, and that of the latest version.
+        let looking = rounds - if behind == 0 { 2 } else { 3 };
+        assert!(looking <= 2, "{behind} behind: {looking} rounds of looking");
+        assert!(storage.counters().requests() <= 60, "{behind} behind: {:?}", storage.counters());
+    }
+}
+
+/// The whole history was read at once: all roots of a million versions at the same time, and all of them in memory.
+#[tokio::test]
+async fn a_walk_through_the_history_holds_a_page_of_roots() {
+    let storage = Arc::new(LongHistory::new(1999, 1999));
+    let lakehouse = open(storage.clone(), &TestEnvironment::seeded(1)).await;
+    let mut history = lakehouse.history(None).await.unwrap();
+    let (mut seen, mut next) = (Vec::<Weak<Version>>::new(), 2000);
+    loop {
+        let page = history.page(usize::MAX).await.unwrap();
+        if page.is_empty() {
+            break;
+        }
+        for past in &page {
+            next -= 1;
+            assert_eq!(past.number, next);
+            seen.push(Arc::downgrade(past.version.as_ref().unwrap()));
+        }
+        let held = seen.iter().filter(|version| version.strong_count() > 0).count();
+        // The handle holds its latest one.
+        assert!(held <= PAGE as usize + 1, "{held} versions are held");
+    }
+    assert_eq!((next, seen.len()), (0, 2000));
+    assert!(storage.most_at_once.load(Ordering::SeqCst) <= PAGE as usize);
 }
 
 /// Mode 13: version numbers beyond 32 bits.

@@ -36,6 +36,7 @@ use crate::tree::node_store::PARALLEL_REQUESTS;
 use crate::version::Version;
 use crate::version::metadata::CommittedTransaction;
 use crate::version::publisher::DOUBT_MILLIS;
+use crate::version::store_time::StoreTime;
 
 /// What was handed over of a transaction.
 #[derive(Debug, Default)]
@@ -133,7 +134,9 @@ impl Transaction {
             // As older writers did it.
             return Err(rolled_back());
         }
-        if record.expire_at_millis < lakehouse.environment().now_millis() {
+        if record.expire_at_millis < lakehouse.environment().now_millis()
+            && is_over_age(lakehouse, id, &record).await?
+        {
             return Err(expired("it was open for longer than txn_ttl_millis allows".into()));
         }
         let damaged = |error: prost::DecodeError| {
@@ -279,6 +282,20 @@ async fn restore_write(base: Arc<Version>, saved: proto::footprint::Write) -> Re
 pub(super) fn saved_state(path: &str) -> Option<(&str, u64)> {
     transaction_file(path)
         .filter(|(id, sequence)| *sequence < FIRST_RECORD_SEQUENCE && check_transaction_id(id).is_ok())
+}
+
+/// Was a saved transaction, which this machine's clock says has expired, saved so long ago by the store's clock, too?
+async fn is_over_age(lakehouse: &Lakehouse, id: &str, record: &DistributedTransactionDef) -> Result<bool> {
+    let time = StoreTime::ask(lakehouse.storage().as_ref(), lakehouse.environment().as_ref()).await?;
+    let files = lakehouse.storage().list(&format!("{TRANSACTION_PREFIX}{id}/")).await?;
+    let saves = files.iter().filter(|file| saved_state(&file.path).is_some());
+    let age_millis = saves.map(|file| time.age_millis(file)).max();
+    Ok(age_millis.is_none_or(|age_millis| age_millis > lifetime_millis(record)))
+}
+
+/// For how long it can be resumed after its first save.
+pub(super) fn lifetime_millis(record: &DistributedTransactionDef) -> u64 {
+    record.expire_at_millis.saturating_sub(record.began_at_millis)
 }
 
 /// The number of the last save, if there was one.

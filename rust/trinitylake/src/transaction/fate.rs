@@ -155,7 +155,7 @@ pub(crate) async fn find_in_log(lakehouse: &Lakehouse, id: &str) -> Result<Optio
     let mut target = u64::MAX;
     let mut rollback: Option<Arc<Version>> = None;
     loop {
-        let versions = lakehouse.log(Some(LOG_PAGE), before).await?;
+        let versions = lakehouse.log(LOG_PAGE, before).await?;
         for version in &versions {
             let is_undone = version.number > target;
             if version.metadata.commits(id) {

@@ -228,8 +228,10 @@ impl Transaction {
     }
 
     /// `LakehouseMoved` where a commit would be refused since the lakehouse lies elsewhere than it records, and
-    /// this transaction has not relocated it. To be asked before files are written for it.
+    /// this transaction has not relocated it, `CorruptFile` if newer versions are damaged or lost. To be asked before
+    /// files are written for it.
     pub fn check_writable(&self) -> Result<()> {
+        self.lakehouse.check_intact()?;
         self.placement().check_writable()
     }
 

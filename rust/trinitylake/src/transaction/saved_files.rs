@@ -25,6 +25,7 @@ use crate::lakehouse::Lakehouse;
 use crate::path::{TRANSACTION_PREFIX, root_path, transaction_file, transaction_path};
 use crate::storage::Storage;
 use crate::tree::node_store::PARALLEL_REQUESTS;
+use crate::version::store_time::StoreTime;
 
 /// Message of the versions in which expiry gives up what nobody can resume any more.
 pub const ABANDON_MESSAGE: &str = "give up expired transactions";
@@ -92,12 +93,15 @@ pub(super) async fn remove_records(lakehouse: &Lakehouse, mut locations: Vec<Str
 /// Gives up the transactions that were saved, and that nobody can resume any more since they are too old and the
 /// version that they began on has expired; then removes their states. The record proves that nobody commits them
 /// either. What is left because others were faster is for the next expiry.
-pub(crate) async fn give_up_abandoned(lakehouse: &Arc<Lakehouse>, oldest: u64) -> Result<()> {
-    let mut walk = SavedWalk::begin(lakehouse).await?;
-    let now_millis = lakehouse.environment().now_millis();
+pub(crate) async fn give_up_abandoned(
+    lakehouse: &Arc<Lakehouse>,
+    oldest: u64,
+    time: StoreTime,
+) -> Result<()> {
+    let mut walk = SavedWalk::begin(lakehouse, Some(time)).await?;
     while let Some(page) = walk.next().await? {
-        let abandoned = page.into_iter().filter(|one| !one.is_resumable).map(|one| one.transaction);
-        let too_old = abandoned.filter(|one| one.expire_at_millis < now_millis && one.base_version < oldest);
+        let abandoned = page.into_iter().filter(|one| !one.is_resumable && one.is_over_age);
+        let too_old = abandoned.map(|one| one.transaction).filter(|one| one.base_version < oldest);
         let ids: Vec<String> = too_old.map(|one| one.id).collect();
         match give_up_all(lakehouse, &ids).await {
             Err(Error::CommitConflict { .. } | Error::TransactionExpired(_)) => return Ok(()),

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::Isolation;
-use super::distributed::{newest_sequence, read, saved_state};
+use super::distributed::{lifetime_millis, newest_sequence, read, saved_state};
 use crate::definition::proto::DistributedTransactionState as SavedState;
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::path::{TRANSACTION_PREFIX, root_version};
 use crate::tree::node_store::PARALLEL_REQUESTS;
 use crate::version::Version;
+use crate::version::store_time::StoreTime;
 
 /// A transaction that waits to be resumed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,9 +30,11 @@ pub struct SavedTransaction {
     pub sequence: u64,
 }
 
-/// Saved transactions that can be resumed, by id.
+/// Saved transactions that can be resumed, by id. How old they are is told by the store, or where nothing may be
+/// written to it, by this machine.
 pub async fn saved(lakehouse: &Arc<Lakehouse>) -> Result<Vec<SavedTransaction>> {
-    let mut walk = SavedWalk::begin(lakehouse).await?;
+    let time = StoreTime::ask(lakehouse.storage().as_ref(), lakehouse.environment().as_ref()).await;
+    let mut walk = SavedWalk::begin(lakehouse, time.ok()).await?;
     let mut found = Vec::new();
     while let Some(page) = walk.next().await? {
         found.extend(page.into_iter().filter(|one| one.is_resumable).map(|one| one.transaction));
@@ -44,6 +47,8 @@ pub async fn saved(lakehouse: &Arc<Lakehouse>) -> Result<Vec<SavedTransaction>> 
 pub(crate) struct Unfinished {
     pub transaction: SavedTransaction,
     pub is_resumable: bool,
+    /// It was saved for the first time so long ago that its time is over.
+    pub is_over_age: bool,
 }
 
 /// Goes through the transactions that were saved and have no record in the latest tree, page by page. It keeps
@@ -53,6 +58,8 @@ pub(crate) struct SavedWalk {
     lakehouse: Arc<Lakehouse>,
     latest: Arc<Version>,
     oldest: u64,
+    /// What tells how old they are, if not the clock of this machine.
+    time: Option<StoreTime>,
     /// The path after which the next page begins; `None` at the end.
     after: Option<String>,
 }
@@ -61,22 +68,24 @@ pub(crate) struct SavedWalk {
 pub(super) const FILES_AT_ONCE: usize = 1000;
 
 impl SavedWalk {
-    pub async fn begin(lakehouse: &Arc<Lakehouse>) -> Result<SavedWalk> {
+    pub async fn begin(lakehouse: &Arc<Lakehouse>, time: Option<StoreTime>) -> Result<SavedWalk> {
         let latest = lakehouse.latest().await?;
         let oldest = lakehouse.oldest_version().await?;
         // Comes before all that lies in the folder.
         let after = Some(TRANSACTION_PREFIX.trim_end_matches('/').to_string());
-        Ok(SavedWalk { lakehouse: lakehouse.clone(), latest, oldest, after })
+        Ok(SavedWalk { lakehouse: lakehouse.clone(), latest, oldest, time, after })
     }
 
     /// `None` after the last page. A page may be empty.
     pub async fn next(&mut self) -> Result<Option<Vec<Unfinished>>> {
         let Some(after) = self.after.take() else { return Ok(None) };
         let files = self.lakehouse.storage().list_page(TRANSACTION_PREFIX, &after, FILES_AT_ONCE).await?;
-        let mut newest: BTreeMap<String, u64> = BTreeMap::new();
+        // The number of the last save, and the age of the first.
+        let mut newest: BTreeMap<String, (u64, Option<u64>)> = BTreeMap::new();
         for file in &files {
             if let Some((id, sequence)) = saved_state(&file.path) {
-                let highest = newest.entry(id.to_string()).or_default();
+                let age_millis = self.time.map(|time| time.age_millis(file));
+                let (highest, _) = newest.entry(id.to_string()).or_insert((sequence, age_millis));
                 *highest = sequence.max(*highest);
             }
         }
@@ -85,7 +94,7 @@ impl SavedWalk {
             self.after = Some(match saved_state(&last.path) {
                 Some((id, _)) => {
                     if let Some(sequence) = newest_sequence(&self.lakehouse, id).await? {
-                        newest.insert(id.to_string(), sequence);
+                        newest.entry(id.to_string()).and_modify(|(highest, _)| *highest = sequence);
                     }
                     after_files_of(id)
                 }
@@ -95,7 +104,10 @@ impl SavedWalk {
         let now = self.lakehouse.environment().now_millis();
         let (lakehouse, latest, oldest) = (&self.lakehouse, &self.latest, self.oldest);
         let page: Vec<Option<Unfinished>> = stream::iter(newest)
-            .map(|(id, sequence)| look_at(lakehouse.clone(), latest.clone(), oldest, now, id, sequence))
+            .map(|(id, (sequence, age_millis))| {
+                let age = age_millis.map_or(Age::AtHost { now_millis: now }, Age::AtStore);
+                look_at(lakehouse.clone(), latest.clone(), oldest, age, id, sequence)
+            })
             .buffered(PARALLEL_REQUESTS)
             .try_collect()
             .await?;
@@ -103,12 +115,21 @@ impl SavedWalk {
     }
 }
 
+/// How old a saved transaction is.
+enum Age {
+    /// So much time has passed since its first save.
+    AtStore(u64),
+    AtHost {
+        now_millis: u64,
+    },
+}
+
 /// `None` if it has a record, or is gone.
 async fn look_at(
     lakehouse: Arc<Lakehouse>,
     latest: Arc<Version>,
     oldest: u64,
-    now_millis: u64,
+    age: Age,
     id: String,
     sequence: u64,
 ) -> Result<Option<Unfinished>> {
@@ -119,11 +140,16 @@ async fn look_at(
     if latest.get(&latest.config.names.transaction_key(&id)?).await?.is_some() {
         return Ok(None);
     }
+    let is_over_age = match age {
+        Age::AtStore(age_millis) => age_millis > lifetime_millis(&record),
+        Age::AtHost { now_millis } => record.expire_at_millis < now_millis,
+    };
     let base_version = root_version(&record.beginning_root);
     Ok(Some(Unfinished {
         is_resumable: record.state() == SavedState::Open
-            && record.expire_at_millis >= now_millis
+            && !is_over_age
             && base_version.is_some_and(|base| base >= oldest),
+        is_over_age,
         transaction: SavedTransaction {
             isolation: Isolation::of_proto(record.isolation()),
             message: record.commit_message.clone(),

@@ -49,7 +49,10 @@ impl Commits {
         writer.tree = tree;
         writer.read = tree.appended[work.key];
         writer.sequence = if work.kind == Kind::Resumed { saved } else { 0 };
+        let is_hint_ahead = state.hint.is_some_and(|hint| hint > base);
+        let writer = &mut state.writers[index];
         writer.phase = match work.kind {
+            _ if is_hint_ahead => Phase::Done(Answer::Refused(Why::Lost)),
             Kind::Plain => Phase::Putting,
             _ if is_recorded && is_rolled_back => Phase::Done(Answer::Refused(Why::RolledBack)),
             _ if is_recorded => Phase::Done(found.map_or(Answer::Unknown, Answer::Committed)),

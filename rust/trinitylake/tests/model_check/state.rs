@@ -68,6 +68,8 @@ pub enum Why {
     WentOnElsewhere,
     RolledBack,
     Denied,
+    /// The hint names more than there is.
+    Lost,
 }
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]

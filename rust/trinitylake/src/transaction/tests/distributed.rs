@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::definition::{LakehouseDefinition, proto};
-use crate::environment::testing::TestEnvironment;
+use crate::environment::testing::{START_MILLIS, TestEnvironment};
 use crate::error::Error;
 use crate::expiry::expire;
 use crate::fixture::{
@@ -17,7 +17,8 @@ use crate::transaction::saved_list::saved;
 use crate::transaction::{CommitLimits, Files, Isolation, Outcome, Proof, Transaction, TransactionOptions};
 
 async fn lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>, Arc<TestEnvironment>) {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let environment = TestEnvironment::seeded(1);
+    let files = MemoryFiles::dated(environment.clone());
     let lakehouse = create(files.clone(), &environment).await;
     add_namespace(&lakehouse, "ns").await.unwrap();
     add_table(&lakehouse, "ns", "old").await.unwrap();
@@ -214,6 +215,34 @@ async fn a_saved_transaction_expires() {
     let fresh = open(lakehouse.storage().clone(), &TestEnvironment::seeded(2)).await;
     assert!(matches!(Transaction::resume(&fresh, "job").await, Err(Error::TransactionExpired(_))));
     assert!(matches!(Transaction::resume(&lakehouse, "nobody").await, Err(Error::ObjectNotFound(_))));
+}
+
+/// A host whose clock was eight days ahead let go what a transaction rested on that had been saved a minute before, and
+/// would not resume it. One that was eight days behind spared what had long expired.
+#[tokio::test]
+async fn a_saved_transaction_is_as_old_as_the_store_says() {
+    const EIGHT_DAYS_MILLIS: u64 = 8 * 24 * 3600 * 1000;
+    for host_millis in [START_MILLIS + EIGHT_DAYS_MILLIS, START_MILLIS - EIGHT_DAYS_MILLIS] {
+        let (files, lakehouse, environment) = lake().await;
+        let mut transaction = job(&lakehouse, Isolation::Snapshot).await;
+        transaction.create(Namespace, "a", "", text("")).await.unwrap();
+        transaction.save().await.unwrap();
+        add_namespace(&lakehouse, "x").await.unwrap();
+
+        let host = TestEnvironment::seeded(3);
+        host.set_now_millis(host_millis);
+        let elsewhere = open(files.clone(), &host).await;
+        assert_eq!(saved(&elsewhere).await.unwrap().len(), 1);
+        assert_eq!(expire(&elsewhere, Some(3), false).await.unwrap(), [0, 1]);
+        Transaction::resume(&elsewhere, "job").await.unwrap();
+        // A day later by the store's clock, whatever this host thinks.
+        environment.advance(Duration::from_secs(25 * 3600));
+        assert!(saved(&elsewhere).await.unwrap().is_empty());
+        assert_eq!(expire(&elsewhere, Some(3), false).await.unwrap(), [2]);
+        let resumed = Transaction::resume(&elsewhere, "job").await;
+        assert!(matches!(resumed, Err(Error::TransactionExpired(_))), "{resumed:?}");
+        assert!(files.paths().iter().all(|path| !path.starts_with("_probe/")), "nothing is left behind");
+    }
 }
 
 /// A load waited for its audit while the versions since were swept away: it could only be thrown away.

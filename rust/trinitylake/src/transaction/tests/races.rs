@@ -221,8 +221,11 @@ async fn a_store_that_answers_with_errors_leaves_the_commit_unknown() {
     for arrives in [Action::FailBefore, Action::FailAfter] {
         let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
         create(files.clone(), &environment).await;
+        let mut is_sent = false;
         let policy = move |operation: &crate::storage::faulty::Operation| {
-            (operation.path == root_path(1) && operation.verb != Verb::Exists).then_some(arrives)
+            is_sent |= operation.path == root_path(1) && operation.verb == Verb::PutIfAbsent;
+            let is_gone = is_sent && operation.path == root_path(1) && operation.verb != Verb::Exists;
+            is_gone.then_some(arrives)
         };
         let lakehouse =
             open(Arc::new(FaultyStorage::with_policy(files.clone(), Box::new(policy))), &environment).await;
@@ -264,7 +267,7 @@ async fn every_version_tells_exactly_what_it_changed() {
     }
     lakehouse.rollback(20, "", "").await.unwrap();
     let cold = open(files, &environment).await;
-    let mut versions = cold.log(None, None).await.unwrap();
+    let mut versions = cold.log(1000, None).await.unwrap();
     versions.reverse();
     for pair in versions.windows(2) {
         let told: HashSet<String> =

@@ -19,7 +19,8 @@ use crate::transaction::saved_list::{SavedWalk, saved};
 use crate::transaction::{Transaction, TransactionOptions};
 
 async fn lake() -> (Arc<MemoryFiles>, Arc<TestEnvironment>, Arc<Lakehouse>) {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let environment = TestEnvironment::seeded(1);
+    let files = MemoryFiles::dated(environment.clone());
     let lakehouse = create(files.clone(), &environment).await;
     add_namespace(&lakehouse, "first").await.unwrap();
     (files, environment, lakehouse)
@@ -205,7 +206,7 @@ async fn saved_transactions_are_listed_page_by_page() {
     let counting = Arc::new(CountingStorage::new(files.clone()));
     let counted = open(counting.clone(), &environment).await;
     let before = counting.counters();
-    let mut walk = SavedWalk::begin(&counted).await.unwrap();
+    let mut walk = SavedWalk::begin(&counted, None).await.unwrap();
     let (mut pages, mut found) = (0, Vec::new());
     while let Some(page) = walk.next().await.unwrap() {
         assert!(page.len() <= 1000);

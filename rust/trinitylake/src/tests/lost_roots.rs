@@ -1,0 +1,179 @@
+//! Roots that were deleted or lost at the end of the history: what is there is read, and nothing is written until
+//! somebody has said what is to be done.
+
+use std::sync::Arc;
+
+use crate::environment::testing::TestEnvironment;
+use crate::error::{Error, Result};
+use crate::expiry::expire;
+use crate::fixture::{Intruder, MemoryFiles, add_namespace, begin, create, names, open, text};
+use crate::key::ObjectKind;
+use crate::lakehouse::Lakehouse;
+use crate::path::{LATEST_HINT_PATH, root_path};
+use crate::storage::Storage;
+use crate::transaction::{Isolation, TransactionOptions};
+
+/// Versions 0 to 3, with the namespaces a, b and c.
+async fn lake() -> (Arc<MemoryFiles>, Arc<TestEnvironment>, Arc<Lakehouse>) {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    for name in ["a", "b", "c"] {
+        add_namespace(&lakehouse, name).await.unwrap();
+    }
+    (files, environment, lakehouse)
+}
+
+fn names_the_lost_root<T: std::fmt::Debug>(refused: Result<T>, version: u64) {
+    let is_named = matches!(&refused, Err(Error::CorruptFile { path, .. }) if *path == root_path(version));
+    assert!(is_named, "{refused:?}");
+}
+
+/// Of each version from the newest down: its number, and whether it can be read.
+async fn told(lakehouse: &Lakehouse) -> Vec<(u64, bool)> {
+    let mut history = lakehouse.history(None).await.unwrap();
+    let mut told = Vec::new();
+    loop {
+        let page = history.page(1000).await.unwrap();
+        if page.is_empty() {
+            return told;
+        }
+        told.extend(page.iter().map(|past| (past.number, past.version.is_ok())));
+    }
+}
+
+/// Somebody had deleted the newest root. The next commit took its number, and whoever had heard of version 3, by the
+/// hint, a saved transaction or an export, met another version 3.
+#[tokio::test]
+async fn mode_56_after_a_lost_root_nothing_is_written() {
+    let (files, environment, _) = lake().await;
+    let newest = files.get(&root_path(3)).await.unwrap();
+    files.delete(&root_path(3)).await.unwrap();
+    let opened = open(files.clone(), &environment).await;
+    let latest = opened.latest().await.unwrap();
+    assert_eq!((latest.number, names(&latest).await), (2, vec!["namespace a".into(), "namespace b".into()]));
+    assert_eq!(told(&opened).await, [(3, false), (2, true), (1, true), (0, true)]);
+    let before = files.paths();
+
+    let mut transaction = begin(&opened, Isolation::Snapshot).await;
+    names_the_lost_root(transaction.check_writable(), 3);
+    names_the_lost_root(transaction.create(ObjectKind::Namespace, "d", "", text("d")).await, 3);
+    let mut chosen = opened
+        .begin(latest, TransactionOptions { id: Some("chosen".into()), ..TransactionOptions::default() })
+        .unwrap();
+    names_the_lost_root(chosen.save().await, 3);
+    names_the_lost_root(opened.rollback(1, "", "").await, 3);
+    names_the_lost_root(expire(&opened, Some(2), false).await, 3);
+    names_the_lost_root(opened.version(3).await, 3);
+    assert!(matches!(opened.version(4).await, Err(Error::VersionNotFound(_))));
+    let message = opened.check_intact().unwrap_err().to_string();
+    for word in ["versions 3 to 3 from a copy", LATEST_HINT_PATH, "version 2 is the newest"] {
+        assert!(message.contains(word), "{message}");
+    }
+    assert_eq!(files.paths(), before, "nothing is written");
+
+    files.overwrite(&root_path(3), newest);
+    assert_eq!(opened.latest().await.unwrap().number, 3, "the file is back");
+    assert_eq!(add_namespace(&opened, "d").await.unwrap(), 4);
+}
+
+/// The way out where no copy is left.
+#[tokio::test]
+async fn without_the_hint_the_newest_root_that_is_there_counts() {
+    let (files, environment, _) = lake().await;
+    files.delete(&root_path(3)).await.unwrap();
+    let opened = open(files.clone(), &environment).await;
+    names_the_lost_root(add_namespace(&opened, "d").await, 3);
+    files.delete(LATEST_HINT_PATH).await.unwrap();
+    assert_eq!(add_namespace(&opened, "d").await.unwrap(), 3);
+    assert_eq!(open(files, &environment).await.latest().await.unwrap().number, 3);
+}
+
+/// A process that was open all the time knew version 1. It saw version 2, not the deleted third, and gave that number
+/// to its own commit.
+#[tokio::test]
+async fn a_handle_that_was_left_behind_notices_as_well() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let writer = create(files.clone(), &environment).await;
+    add_namespace(&writer, "a").await.unwrap();
+    let reader = open(files.clone(), &environment).await;
+    for name in ["b", "c"] {
+        add_namespace(&writer, name).await.unwrap();
+    }
+    let newest = files.get(&root_path(3)).await.unwrap();
+    files.delete(&root_path(3)).await.unwrap();
+    assert_eq!(reader.latest().await.unwrap().number, 2);
+    names_the_lost_root(add_namespace(&reader, "d").await, 3);
+    files.overwrite(&root_path(3), newest);
+    assert_eq!(add_namespace(&reader, "d").await.unwrap(), 4);
+}
+
+/// A backup without its last files, hint included, or a copy made while others wrote, whose hint was copied last.
+#[tokio::test]
+async fn mode_7_hint_ahead() {
+    for expire_before in [None, Some(1), Some(3)] {
+        for hint in [4, 999_999, u64::MAX] {
+            let (files, environment, lakehouse) = lake().await;
+            if expire_before.is_some() {
+                expire(&lakehouse, expire_before, false).await.unwrap();
+            }
+            files.overwrite(LATEST_HINT_PATH, hint.to_string());
+            let opened = open(files.clone(), &environment).await;
+            assert_eq!(opened.latest().await.unwrap().number, 3, "hint {hint}");
+            let oldest = expire_before.unwrap_or(0);
+            let shown = std::iter::once((hint, false)).chain((oldest..=3).rev().map(|number| (number, true)));
+            assert_eq!(told(&opened).await, shown.collect::<Vec<_>>());
+            names_the_lost_root(add_namespace(&opened, "d").await, hint);
+            files.delete(LATEST_HINT_PATH).await.unwrap();
+            assert_eq!(add_namespace(&opened, "d").await.unwrap(), 4);
+        }
+    }
+}
+
+/// All roots from the boundary on were lost. One below it was kept for an export, and counted as the latest version.
+#[tokio::test]
+async fn a_root_below_the_boundary_is_not_the_latest() {
+    let (files, environment, lakehouse) = lake().await;
+    expire(&lakehouse, Some(2), false).await.unwrap();
+    let kept = files.get(&root_path(3)).await.unwrap();
+    files.overwrite(&root_path(1), kept);
+    for version in [2, 3] {
+        files.delete(&root_path(version)).await.unwrap();
+    }
+    for hint in [Some("3"), None] {
+        match hint {
+            Some(hint) => files.overwrite(LATEST_HINT_PATH, hint),
+            None => files.delete(LATEST_HINT_PATH).await.unwrap(),
+        }
+        let opened = Lakehouse::open(files.clone(), environment.clone(), None).await;
+        assert!(matches!(opened, Err(Error::CorruptFile { .. })), "{opened:?}");
+    }
+}
+
+/// While "19" becomes "20" on a local disk, a reader may see "29". One such reading stopped all writing.
+#[tokio::test]
+async fn a_hint_is_read_twice_before_a_root_is_called_lost() {
+    let (files, environment, _) = lake().await;
+    let store = Intruder::at_hint(&files);
+    for hint in ["29", "3"] {
+        let files = files.clone();
+        store.add(move || async move { files.overwrite(LATEST_HINT_PATH, hint) });
+    }
+    let opened = open(store.clone(), &environment).await;
+    assert_eq!(store.waiting(), 0);
+    assert_eq!(add_namespace(&opened, "d").await.unwrap(), 4);
+}
+
+/// A handle asks for the next root and for the hint at the same time. A commit in between made a root look lost that
+/// was a moment old.
+#[tokio::test]
+async fn a_commit_between_two_questions_is_no_loss() {
+    let (files, environment, writer) = lake().await;
+    let store = Intruder::at_hint(&files);
+    let reader = open(store.clone(), &environment).await;
+    store.add(move || async move {
+        add_namespace(&writer, "d").await.unwrap();
+    });
+    assert_eq!(reader.latest().await.unwrap().number, 4);
+    assert_eq!(store.waiting(), 0);
+    assert_eq!(add_namespace(&reader, "e").await.unwrap(), 5);
+}

@@ -1,0 +1,83 @@
+//! What it costs to look for the latest version, in rounds of requests that wait for each other and in requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::environment::testing::TestEnvironment;
+use crate::fixture::{MemoryFiles, add_namespace, create, open};
+use crate::lakehouse::Lakehouse;
+use crate::storage::latency::{Latency, LatencyStorage};
+use crate::storage::{Counters, CountingStorage};
+
+/// Every request takes one round.
+pub const ROUND: Duration = Duration::from_millis(10);
+pub const ROUNDS: Latency = Latency { write: ROUND, read: ROUND, bytes_per_second: u64::MAX };
+
+/// How many rounds work takes on paused time.
+pub async fn rounds<T>(work: impl Future<Output = T>) -> (T, u128) {
+    let started = tokio::time::Instant::now();
+    let done = work.await;
+    (done, started.elapsed().as_millis() / ROUND.as_millis())
+}
+
+struct Follower {
+    handle: Arc<Lakehouse>,
+    storage: Arc<CountingStorage>,
+}
+
+impl Follower {
+    /// The version that it finds, the rounds, and the requests.
+    async fn refresh(&self) -> (u64, u128, Counters) {
+        let before = self.storage.counters();
+        let (latest, rounds) = rounds(self.handle.latest()).await;
+        (latest.unwrap().number, rounds, self.storage.counters().since(&before))
+    }
+}
+
+async fn start() -> (Arc<Lakehouse>, Follower, Arc<TestEnvironment>) {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let writer = create(files.clone(), &environment).await;
+    let storage = Arc::new(CountingStorage::new(Arc::new(LatencyStorage::new(files, ROUNDS))));
+    let handle = open(storage.clone(), &environment).await;
+    (writer, Follower { handle, storage }, environment)
+}
+
+/// A handle that was one version behind asked nine times, in three rounds: is there a next one, how many, which.
+#[tokio::test(start_paused = true)]
+async fn a_refresh_is_one_round_if_nothing_or_one_version_is_new() {
+    let (writer, follower, environment) = start().await;
+    for is_new in [false, true, false, true] {
+        if is_new {
+            add_namespace(&writer, &format!("n{}", writer.known().number)).await.unwrap();
+        }
+        for had_slept in [true, false] {
+            if had_slept {
+                environment.advance(Duration::from_secs(5));
+            }
+            let (version, rounds, counters) = follower.refresh().await;
+            assert_eq!((version, rounds), (writer.known().number, 1));
+            let asked = (counters.get, counters.exists, counters.list, counters.requests());
+            // Next root, the one after it; now and then the hint and the boundary.
+            assert_eq!(asked, if had_slept { (2, 1, 1, 4) } else { (1, 1, 0, 2) });
+        }
+        if is_new {
+            add_namespace(&writer, &format!("n{}", writer.known().number)).await.unwrap();
+            let (version, rounds, counters) = follower.refresh().await;
+            assert_eq!((version, rounds, counters.requests()), (writer.known().number, 1, 2));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refresh_far_behind_is_a_few_rounds() {
+    for behind in [2, 3, 9, 33, 34, 70] {
+        let (writer, follower, _) = start().await;
+        for i in 0..behind {
+            add_namespace(&writer, &format!("n{i}")).await.unwrap();
+        }
+        let (version, rounds, counters) = follower.refresh().await;
+        assert_eq!(version, behind);
+        assert!(rounds <= 5, "{behind} behind: {rounds} rounds");
+        assert!(counters.requests() <= 50, "{behind} behind: {counters:?}");
+    }
+}

@@ -1,0 +1,39 @@
+//! How old files are by the clock of the store that they lie in.
+//!
+//! What is deleted for its age is judged by this alone. Hosts disagree about the time, by days if one of them was set
+//! wrong; yet whoever wrote a file, the same store dated it.
+
+use bytes::Bytes;
+
+use trinitylake_base::environment::Environment;
+use trinitylake_base::error::{Error, Result};
+use trinitylake_storage::{FileInfo, Storage};
+
+/// A moment by the clock of a store. It may be a second off, as stores date files by whole seconds.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreTime {
+    now_millis: u64,
+}
+
+impl StoreTime {
+    /// Creates a file below `_probe/`, reads when the store says that this was, and removes it again.
+    pub async fn ask(storage: &dyn Storage, environment: &dyn Environment) -> Result<StoreTime> {
+        let path = format!("_probe/{}-clock", environment.uuid());
+        storage.put_unique(&path, Bytes::new()).await?;
+        let dated = storage.head(&path).await;
+        // Litter under `_probe/` does no harm.
+        let _ = storage.delete(&path).await;
+        match dated?.modified_millis {
+            0 => Err(Error::StorageRefused(
+                "the store does not say when a file was written, so nobody can tell how old versions are"
+                    .into(),
+            )),
+            now_millis => Ok(StoreTime { now_millis }),
+        }
+    }
+
+    /// For how long the file has been there.
+    pub fn age_millis(&self, file: &FileInfo) -> u64 {
+        self.now_millis.saturating_sub(file.modified_millis)
+    }
+}
