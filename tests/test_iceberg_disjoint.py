@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from struct import pack
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,25 +16,25 @@ import pytest
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, In, Not
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestWriter
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import TableUpdate
 from pyiceberg.transforms import BucketTransform
-from pyiceberg.types import BinaryType, LongType, NestedField, StringType, TimestampType, TimestamptzType
+from pyiceberg.typedef import Record
+from pyiceberg.types import BinaryType, DoubleType, LongType, NestedField, StringType, TimestampType, TimestamptzType
 
 from iceberg_storage import Store, make_store
 from test_iceberg_reapply import check_whole, race, set_properties
 from test_iceberg_staging import BY_CITY, Lake, ids, rows
 from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import EntryWriter
 from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIcebergTable
 from trinitylake.iceberg_storage.staging.changed_files import own_manifests
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
+from trinitylake.iceberg_storage.staging.touched_files import TouchedFiles, may_delete_from
 
 Change = Callable[[Table], object]
 
@@ -278,10 +281,59 @@ def test_appends_and_statements_about_other_files_are_redone_over_a_compaction(l
 
 
 @pytest.mark.parametrize("operation", [Operation.OVERWRITE, Operation.DELETE])
-def test_what_an_engine_removed_without_saying_why_conflicts(lake: Lake, operation: Operation) -> None:
-    loser = raced(lake, lambda table: table.append(cities(b=[13])), lambda staged: rewrite(staged, "a", operation))
-    with pytest.raises(TableConflict, match="which rows it looked for is not known"):
-        loser.reapply(lake.path)
+@pytest.mark.parametrize(
+    ("winner", "expected"),
+    [
+        (lambda t: t.append(cities(b=[13])), {"a": [1, 2, 3], "b": [11, 12, 13], "c": [21]}),
+        (lambda t: t.delete("city = 'b'"), {"a": [1, 2, 3], "c": [21]}),
+        (lambda t: t.append(cities(a=[9])), {"a": [1, 2, 3, 9], "b": [11, 12], "c": [21]}),
+        (lambda t: t.append(cities(a=[2])), None),
+    ],
+    ids=["another partition", "deleted elsewhere", "other values", "values between"],
+)
+def test_what_an_engine_removed_looked_for_rows_where_its_files_lie(
+    lake: Lake, operation: Operation, winner: Change, expected: dict[str, list[int]] | None
+) -> None:
+    """Spark's UPDATE and DELETE in a transaction conflicted with whatever came to other partitions, where the same
+    statements without a transaction pass: an engine sends no condition, and nothing was taken from its files."""
+    loser = raced(lake, winner, lambda staged: rewrite(staged, "a", operation))
+    if expected is not None:
+        land(lake, loser)
+        assert contents(lake) == expected
+    else:
+        with pytest.raises(TableConflict, match="leave room for rows that it would have found"):
+            loser.reapply(lake.path)
+
+
+def test_bounds_exclude_nothing_where_they_say_nothing() -> None:
+    """Nulls and NaN lie outside of the bounds of a column, and bounds of an older type cannot be read."""
+    schema = IcebergSchema(NestedField(1, "id", LongType()), NestedField(2, "speed", DoubleType()))
+
+    def file(lower: int, upper: int, nulls: int | None, **more: Any) -> DataFile:
+        bounds = [{1: pack("<q", number), **more} for number in (lower, upper)]
+        counts = {} if nulls is None else {1: nulls}
+        made = DataFile.from_args(
+            partition=Record(), lower_bounds=bounds[0], upper_bounds=bounds[1], null_value_counts=counts
+        )
+        made.spec_id = 0
+        return made
+
+    touched = TouchedFiles([file(1, 3, 0), file(10, 12, 1)], schema)
+    assert not touched.may_meet(file(4, 9, 0))
+    assert touched.may_meet(file(3, 4, 0))
+    assert touched.may_meet(file(4, 9, 2))
+    assert touched.may_meet(file(4, 9, None))
+    unreadable = file(4, 9, 0)
+    unreadable.lower_bounds[1] = b"\0"
+    assert touched.may_meet(unreadable)
+    slow, fast = ({2: pack("<d", speed)} for speed in (1.0, 9.0))
+    no_bounds = DataFile.from_args(partition=Record(), lower_bounds=slow, upper_bounds=slow, null_value_counts={2: 0})
+    no_bounds.spec_id = 0
+    other = DataFile.from_args(partition=Record(), lower_bounds=fast, upper_bounds=fast, null_value_counts={2: 0})
+    other.spec_id = 0
+    assert TouchedFiles([no_bounds], schema).may_meet(other)  # either may hold NaN
+    other.spec_id = 1
+    assert TouchedFiles([no_bounds], schema).may_meet(other)  # partitions of two specs may overlap
 
 
 def test_what_an_engine_removed_is_redone_if_the_table_asks_for_snapshot_isolation(lake: Lake) -> None:
@@ -505,43 +557,44 @@ def test_an_append_is_redone_on_a_branch_that_went_back_and_a_delete_is_not(lake
     assert contents(lake) == {"a": [1, 2, 3, 4], "b": [11, 12], "c": [21]}
 
 
-class DeleteWriter(EntryWriter):
-    """Writes a manifest of delete files."""
+def delete_first_row(
+    staged: StagedTable, city: str, add: pa.Table | None = None, bounds: bool = False, again: bool = False
+) -> None:
+    """Position deletes, as an engine sends them that merges on read; with rows to add, as its UPDATE does.
 
-    def content(self) -> ManifestContent:
-        return ManifestContent.DELETES
-
-    @property
-    def _meta(self) -> dict[str, str]:
-        return {**super()._meta, "content": "deletes"}
-
-
-class DeleteRows(AppendFiles):
-    """Adds position deletes, as engines do that merge on read."""
-
-    def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
-        return DeleteWriter(spec, self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression)
-
-
-def delete_first_row(staged: StagedTable, city: str) -> None:
+    With `bounds` the file tells which data file it is about. With `again` it replaces the city's delete file.
+    """
     table = staged.table
     assert isinstance(table, StagedIcebergTable)
-    (data,) = [file for file in live_files(staged) if file.partition[0] == city]
-    uri = f"{table.location()}/data/{city}-deletes.parquet"
+    (data,) = [
+        file for file in live_files(staged) if file.partition[0] == city and file.content == DataFileContent.DATA
+    ]
+    uri = f"{table.location()}/data/{city}-{uuid.uuid4()}-deletes.parquet"
+    positions = [0, 1] if again else [0]
     with staged.io.new_output(uri).create() as file:
-        pq.write_table(pa.table({"file_path": [data.file_path], "pos": pa.array([0], pa.int64())}, DELETES), file)
+        written = {"file_path": [data.file_path] * len(positions), "pos": pa.array(positions, pa.int64())}
+        pq.write_table(pa.table(written, DELETES), file)
+    path = {2147483546: data.file_path.encode()} if bounds else {}
     deletes = DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,
         file_path=uri,
         file_format=FileFormat.PARQUET,
         partition=data.partition,
-        record_count=1,
+        record_count=len(positions),
         file_size_in_bytes=len(staged.io.new_input(uri)),
+        lower_bounds=path,
+        upper_bounds=path,
     )
     deletes.spec_id = data.spec_id
-    producer = DeleteRows(table.transaction_on(table.metadata), staged.io, table.added_files, {}, "main")
-    producer._operation = Operation.DELETE
+    operation = Operation.DELETE if add is None else Operation.OVERWRITE
+    transaction, id = table.transaction_on(table.metadata), table.metadata.new_snapshot_id()
+    producer = RewriteFiles(transaction, staged.io, table.added_files, operation, {}, "main", id, {})
     producer.append_data_file(deletes)
+    for new in () if add is None else _dataframe_to_data_files(table.metadata, add, staged.io):
+        producer.append_data_file(new)
+    for old in live_files(staged) if again else ():
+        if old.content != DataFileContent.DATA and old.partition == data.partition:
+            producer.delete_data_file(old)
     updates, requirements = producer._commit()
     staged.commit(requirements, updates)
 
@@ -586,7 +639,94 @@ def test_a_compaction_conflicts_if_rows_were_deleted_from_its_files(lake: Lake) 
                 loser.reapply(lake.path)
 
 
-def test_what_brings_delete_files_itself_is_not_redone(lake: Lake) -> None:
-    loser = raced(lake, lambda table: table.append(cities(b=[13])), lambda staged: delete_first_row(staged, "a"))
-    with pytest.raises(TableConflict, match="adds or removes delete files"):
+@pytest.mark.parametrize("bounds", [False, True])
+@pytest.mark.parametrize("add", [None, cities(a=[101])], ids=["delete", "update"])
+@pytest.mark.parametrize("elsewhere", [*ELSEWHERE, "merge on read"])
+def test_deletes_that_are_merged_on_read_are_redone(
+    lake: Lake, elsewhere: str, add: pa.Table | None, bounds: bool
+) -> None:
+    """What Spark's UPDATE and DELETE send for a table that merges on read conflicted with every other commit."""
+
+    def winner(staged: StagedTable) -> None:
+        ELSEWHERE[elsewhere](staged.table) if elsewhere in ELSEWHERE else delete_first_row(staged, "b", cities(b=[102]))
+
+    serial = lake.begin()
+    winner(serial)
+    delete_first_row(serial, "a", add, bounds)
+    first, second = lake.begin(), lake.begin()
+    delete_first_row(second, "a", add, bounds)
+    delete_first_row(second, "c")
+    second.finish()
+    winner(first)
+    lake.commit(first)
+    land(lake, second)
+    assert lake.ids() == sorted(set(ids(serial)) - {21})
+    summary = second.table.current_snapshot().summary
+    assert summary is not None
+    assert int(summary["total-position-deletes"]) == 2 + (elsewhere == "merge on read")
+
+
+def test_a_delete_file_that_was_replaced_is_replaced_again(lake: Lake) -> None:
+    """A second DELETE on a data file replaces the file of the first: in the manifests of deletes, not of data."""
+    first = lake.begin()
+    delete_first_row(first, "a")
+    lake.commit(first)
+    loser = raced(
+        lake, lambda table: table.append(cities(b=[13])), lambda staged: delete_first_row(staged, "a", again=True)
+    )
+    land(lake, loser)
+    assert contents(lake) == {"a": [3], "b": [11, 12, 13], "c": [21]}
+    live = [file for file in live_files(loser) if file.content == DataFileContent.POSITION_DELETES]
+    assert [file.record_count for file in live] == [2]
+
+
+@pytest.mark.parametrize(
+    ("winner", "add", "why"),
+    [
+        (lambda s: s.table.append(cities(a=[2])), None, "leave room"),
+        (lambda s: s.table.append(cities(a=[2])), cities(a=[101]), "leave room"),
+        (lambda s: rewrite(s, "a"), None, "which somebody else removed"),
+        (lambda s: s.table.delete("id = 2"), None, "which somebody else removed"),
+        (lambda s: s.table.delete("city = 'a'"), cities(a=[101]), "which somebody else removed"),
+        (lambda s: delete_first_row(s, "a"), cities(a=[101]), "may have deleted rows"),
+        (lambda s: s.table.delete("city = 'a'"), None, None),
+        (lambda s: delete_first_row(s, "a"), None, None),
+    ],
+    ids=["found", "found by update", "compacted", "rewritten", "gone", "updated twice", "all gone", "deleted twice"],
+)
+def test_deletes_that_are_merged_on_read_conflict_by_the_rules_of_iceberg(
+    lake: Lake, winner: Callable[[StagedTable], object], add: pa.Table | None, why: str | None
+) -> None:
+    """A row that two UPDATEs change must not be there twice, and positions hold in no other file than their own. A
+    row that is deleted twice is gone, so that passes."""
+    first, second = lake.begin(), lake.begin()
+    delete_first_row(second, "a", add)
+    second.finish()
+    winner(first)
+    lake.commit(first)
+    if why is None:
+        land(lake, second)
+        assert 1 not in lake.ids()
+    else:
+        with pytest.raises(TableConflict, match=why):
+            second.reapply(lake.path)
+
+
+def test_an_update_elsewhere_in_the_partition_counts_only_for_its_own_files(lake: Lake) -> None:
+    """Files of deleted rows say which data file they are about: a partition of many files is no one thing."""
+    more = lake.begin()
+    more.table.append(cities(d=[1, 2]))
+    lake.commit(more)
+    winner, loser = lake.begin(), lake.begin()
+    delete_first_row(winner, "d", bounds=True)
+    moved = lake.begin()
+    assert not moved.changed
+    rewrite(loser, "d")
+    loser.finish()
+    lake.commit(winner)
+    with pytest.raises(TableConflict, match="may have deleted rows from files that are replaced here"):
         loser.reapply(lake.path)
+    (deletes,) = [file for file in live_files(winner) if file.content != DataFileContent.DATA]
+    others = [file for file in live_files(winner) if file.content == DataFileContent.DATA and file.partition[0] == "a"]
+    own = [file for file in live_files(winner) if file.content == DataFileContent.DATA and file.partition[0] == "d"]
+    assert (may_delete_from(deletes, others), may_delete_from(deletes, own)) == (False, True)

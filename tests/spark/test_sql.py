@@ -135,6 +135,43 @@ def test_appends_that_meet_are_both_kept_and_serializable_reads_are_checked(
     assert rows(shop, "nyc.planes") == [1, 2, 3]
 
 
+@pytest.mark.filterwarnings("ignore:.*not part of it")
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_statements_on_other_partitions_pass_in_a_transaction_as_they_do_without_one(
+    spark: SparkSession, shop: tl.Lakehouse, catalog: str, mode: str
+) -> None:
+    """UPDATE and DELETE in a transaction conflicted with every commit to the table ("which rows it looked for is not
+    known"), also on other partitions, where the same statements without a transaction pass."""
+    modes = ", ".join(f"'write.{name}.mode' = '{mode}'" for name in ("update", "delete", "merge"))
+    routes = f"{catalog}.nyc.routes"
+    columns = "(id bigint, carrier string, miles int) PARTITIONED BY (carrier)"
+    spark.sql(f"CREATE TABLE {routes} {columns} TBLPROPERTIES ({modes})")
+    spark.sql(
+        f"INSERT INTO {routes} SELECT id, 'AA', 0 FROM range(1, 6) UNION ALL SELECT id, 'UA', 0 FROM range(11, 15)"
+    )
+    before = shop.version
+    with tl.spark.transaction(spark, catalog=catalog) as tx:
+        spark.sql(f"UPDATE {tx}.nyc.routes SET miles = 1 WHERE carrier = 'AA' AND id < 3")
+        spark.sql(f"DELETE FROM {tx}.nyc.routes WHERE carrier = 'AA' AND id = 4")
+        spark.sql(f"UPDATE {routes} SET miles = 2 WHERE carrier = 'UA' AND id < 13")
+        spark.sql(f"DELETE FROM {routes} WHERE carrier = 'UA' AND id = 14")
+        spark.sql(f"INSERT INTO {routes} VALUES (31, 'B6', 3)")
+    assert shop.version == before + 4
+    expected = [(1, 1), (2, 1), (3, 0), (5, 0), (11, 2), (12, 2), (13, 0), (31, 3)]
+    assert [tuple(row) for row in spark.sql(f"SELECT id, miles FROM {routes} ORDER BY id").collect()] == expected
+    found = shop.table("nyc.routes").scan(columns=["id", "miles"]).to_arrow().sort_by("id").to_pylist()
+    assert [(row["id"], row["miles"]) for row in found] == expected
+
+    def overtaken() -> None:
+        with tl.spark.transaction(spark, catalog=catalog) as tx:
+            spark.sql(f"UPDATE {tx}.nyc.routes SET miles = 9 WHERE carrier = 'AA' AND id = 1")
+            spark.sql(f"UPDATE {routes} SET miles = 8 WHERE carrier = 'AA' AND id = 1")
+
+    with pytest.raises(tl.CommitConflict, match=r"nyc\.routes"):
+        overtaken()
+    assert spark.sql(f"SELECT miles FROM {routes} WHERE id = 1").collect()[0].miles == 8
+
+
 def test_transactions_in_one_another_are_independent(spark: SparkSession, shop: tl.Lakehouse, catalog: str) -> None:
     with tl.spark.transaction(spark, catalog=catalog) as outer:
         spark.sql(f"INSERT INTO {outer}.nyc.flights VALUES (4, 'B6')")

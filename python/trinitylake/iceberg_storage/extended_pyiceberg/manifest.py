@@ -125,6 +125,18 @@ class EntryWriterV3(EntryWriter):
         return 3
 
 
+class DeleteEntryWriter(EntryWriter):
+    """Writes one manifest of delete files, of a version 2 table."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
+        writer = super().new_writer()
+        writer.metadata["content"] = "deletes"
+        return writer
+
+
 class ListWriter(ManifestListWriterV2):
     """Writes one manifest list of a version 2 table."""
 

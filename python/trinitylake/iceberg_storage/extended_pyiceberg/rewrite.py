@@ -1,4 +1,8 @@
-"""Replacing data files by others: the snapshot of an overwrite, delete or compaction, made anew on another parent."""
+"""Replacing files by others: the snapshot of an overwrite, delete or compaction, made anew on another parent.
+
+Files of deleted rows are added and removed like data files, in manifests of their own. One that is to be removed and is
+not there any more was replaced by another that says the same; a data file must be there.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,26 @@ from collections.abc import Callable, Iterable, Mapping
 
 from pyiceberg.expressions.visitors import manifest_evaluator
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriter,
+)
 from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import Record
 
 from trinitylake.iceberg_storage.conflict_errors import TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import DeleteEntryWriter
 
 
 class RewriteFiles(AppendFiles):
-    """Produces a snapshot that removes some data files of its parent and adds others.
+    """Produces a snapshot that removes some files of its parent and adds others.
 
     Args:
         sequence_numbers: of added files that are to count as older than the snapshot, by path.
@@ -51,10 +64,11 @@ class RewriteFiles(AppendFiles):
         """
         wanted = {file.file_path for file in self._deleted_data_files}
         may_hold = self._may_hold(self._deleted_data_files)
+        contents = {manifest_content(file) for file in self._deleted_data_files}
         kept: list[ManifestFile] = []
-        removed: dict[int, list[ManifestEntry]] = defaultdict(list)
+        removed: dict[tuple[int, ManifestContent], list[ManifestEntry]] = defaultdict(list)
         for manifest in super()._existing_manifests():
-            if manifest.content != ManifestContent.DATA or not may_hold(manifest):
+            if manifest.content not in contents or not may_hold(manifest):
                 kept.append(manifest)
                 continue
             entries = self.fetch_manifest_entry(manifest)
@@ -62,23 +76,47 @@ class RewriteFiles(AppendFiles):
             if len(staying) == len(entries):
                 kept.append(manifest)
                 continue
-            removed[manifest.partition_spec_id] += [entry for entry in entries if entry.data_file.file_path in wanted]
+            key = (manifest.partition_spec_id, manifest.content)
+            removed[key] += [entry for entry in entries if entry.data_file.file_path in wanted]
             if staying:
-                kept.append(self._manifest_of(manifest.partition_spec_id, staying, ManifestEntryStatus.EXISTING))
+                kept.append(self._manifest_of(*key, staying, ManifestEntryStatus.EXISTING))
         found = {entry.data_file.file_path for entries in removed.values() for entry in entries}
-        if missing := wanted - found:
+        data = {file.file_path for file in self._deleted_data_files if manifest_content(file) == ManifestContent.DATA}
+        if missing := data - found:
             raise TableConflict(
                 f"assert-ref-snapshot-id: data file {min(missing)}, which {self._operation.value} removes, was removed "
                 "by somebody else"
             )
-        gone = [self._manifest_of(id, entries, ManifestEntryStatus.DELETED) for id, entries in removed.items()]
+        gone = [self._manifest_of(*key, entries, ManifestEntryStatus.DELETED) for key, entries in removed.items()]
+        self._deleted_data_files = {file for file in self._deleted_data_files if file.file_path in found}
         return gone + kept
+
+    def _added_manifests(self) -> list[ManifestFile]:
+        """Data files in one manifest for each partition spec, files of deleted rows in others."""
+        by_kind: dict[tuple[int, ManifestContent], list[DataFile]] = defaultdict(list)
+        for file in self._added_data_files:
+            by_kind[file.spec_id, manifest_content(file)].append(file)
+        manifests = []
+        for key, files in by_kind.items():
+            with self._writer(*key) as writer:
+                for file in files:
+                    writer.add_entry(self._added_entry(file))
+            manifests.append(writer.to_manifest_file())
+        return manifests
 
     def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         return manifests
 
-    def _manifest_of(self, spec_id: int, entries: list[ManifestEntry], status: ManifestEntryStatus) -> ManifestFile:
-        with self.new_manifest_writer(self.spec(spec_id)) as writer:
+    def _writer(self, spec_id: int, content: ManifestContent) -> ManifestWriter:
+        if content == ManifestContent.DATA:
+            return self.new_manifest_writer(self.spec(spec_id))
+        output = self.new_manifest_output()
+        return DeleteEntryWriter(self.spec(spec_id), self.schema(), output, self._snapshot_id, self._compression)
+
+    def _manifest_of(
+        self, spec_id: int, content: ManifestContent, entries: list[ManifestEntry], status: ManifestEntryStatus
+    ) -> ManifestFile:
+        with self._writer(spec_id, content) as writer:
             for entry in entries:
                 is_gone = status == ManifestEntryStatus.DELETED
                 writer.add_entry(
@@ -115,3 +153,8 @@ class RewriteFiles(AppendFiles):
             return evaluate is not None and evaluate(manifest)
 
         return may_hold
+
+
+def manifest_content(file: DataFile) -> ManifestContent:
+    """The kind of manifest that lists a file."""
+    return ManifestContent.DATA if file.content == DataFileContent.DATA else ManifestContent.DELETES

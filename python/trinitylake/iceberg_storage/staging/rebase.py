@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pyiceberg.exceptions import CommitFailedException, ValidationError, ValidationException
+from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
@@ -36,6 +37,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIce
 from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles, changed_files, own_manifests
 from trinitylake.iceberg_storage.staging.metadata_conflicts import check_unchanged, ref_id
 from trinitylake.iceberg_storage.staging.row_conflicts import Intervening
+from trinitylake.iceberg_storage.staging.touched_files import referenced_files
 
 
 @dataclass(frozen=True)
@@ -154,12 +156,15 @@ class Rebase:
             return AddSnapshotUpdate(snapshot=_as_of(snapshot, theirs))
         intervening = self._intervening(branch, snapshot.parent_snapshot_id, parent)
         changed = self._changed_files(snapshot)
+        referenced: list[DataFile] = []
         if changed.added_deletes or changed.removed_deletes:
-            raise TableConflict(
-                "assert-ref-snapshot-id: the branch moved, and the snapshot adds or removes delete files"
-            )
+            # A row that is deleted twice is gone as well; one that was updated meanwhile must not be.
+            only_deletes = not changed.added and not changed.removed
+            vanished = intervening.removed_by_deletes() if only_deletes else []
+            referenced = referenced_files(self.table.io, theirs, parent, changed, vanished)
+            intervening.check_removed([] if only_deletes else referenced, theirs)
         if not any(snapshot.snapshot_id in read.snapshot_ids for read in commit.rows_read):
-            intervening.check_unknown_rows(snapshot, changed, theirs)
+            intervening.check_unknown_rows(snapshot, changed, referenced, theirs)
         intervening.check_removed(changed.removed, theirs)
         self._check_carried_rows(snapshot, changed)
         added = self._produce(snapshot, changed, branch, parent, theirs)
@@ -184,7 +189,8 @@ class Rebase:
     ) -> Snapshot:
         """The snapshot anew on another parent, with new manifests and the same data files."""
         specs = theirs.specs()
-        if gone := {file.spec_id for file in (*changed.added, *changed.removed)} - specs.keys():
+        added, removed = (*changed.added, *changed.added_deletes), (*changed.removed, *changed.removed_deletes)
+        if gone := {file.spec_id for file in (*added, *removed)} - specs.keys():
             raise TableConflict(f"assert-default-spec-id: partition spec {min(gone)} of the files was removed")
         transaction = self.table.transaction_on(theirs)
         io, added_files = self.table.io, self.table.added_files
@@ -192,12 +198,12 @@ class Rebase:
         operation = snapshot.summary.operation if snapshot.summary is not None else Operation.OVERWRITE
         try:
             producer = AppendFiles(transaction, io, added_files, properties, branch, id)
-            if operation != Operation.APPEND or changed.removed:
+            if operation != Operation.APPEND or removed or changed.added_deletes:
                 numbers = changed.sequence_numbers
                 producer = RewriteFiles(transaction, io, added_files, operation, properties, branch, id, numbers)
-            for file in changed.added:
+            for file in added:
                 producer.append_data_file(file)
-            for file in changed.removed:
+            for file in removed:
                 producer.delete_data_file(file)
             try:
                 return producer.produce(parent).snapshot

@@ -6,13 +6,14 @@ removed; under the isolation level `snapshot` of the table (`write.delete.isolat
 deleted from them. A snapshot that replaces files without changing rows, such as a compaction, takes away nothing but
 its files.
 
-A file may hold matching rows unless its partition or its column bounds exclude it. What is not known counts as a
-conflict.
+A file may hold matching rows unless its partition or its column bounds exclude it. Engines send no condition: what
+they looked for is told by the files that they changed (`touched_files.py`). What is not known counts as a conflict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -33,6 +34,7 @@ from trinitylake.iceberg_storage.conflict_errors import TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.functions import may_hold_rows
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
 from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles, changed_files
+from trinitylake.iceberg_storage.staging.touched_files import TouchedFiles, may_delete_from, partition_of
 
 _DELETE_LEVEL = TableProperties.WRITE_DELETE_ISOLATION_LEVEL
 _UPDATE_LEVEL = TableProperties.WRITE_UPDATE_ISOLATION_LEVEL
@@ -93,49 +95,74 @@ class Intervening:
             if any(map(may_match.partition, (*changed.added_deletes, *changed.removed_deletes))):
                 raise TableConflict(f"{where} may have deleted such rows")
 
-    def check_unknown_rows(self, snapshot: Snapshot, changed: ChangedFiles, metadata: TableMetadata) -> None:
+    def check_unknown_rows(
+        self, snapshot: Snapshot, changed: ChangedFiles, referenced: Sequence[DataFile], metadata: TableMetadata
+    ) -> None:
         """The same for a ready snapshot from an engine, which does not tell what it looked for.
 
         An append and a compaction looked for nothing. `replace-partitions` in the summary says that whole partitions
-        were replaced: their rows are what it looked for. Of anything else only the engine knows, and it has to look
-        again; unless the table asks for no more than isolation level `snapshot`.
+        were replaced: their rows are what it looked for. Anything else looked for rows that lie where the files lie
+        which it added and removed, and those that it deleted rows from (`referenced`). Under isolation level
+        `snapshot` of the table such rows may have come.
         """
         summary = snapshot.summary
         operation = summary.operation if summary is not None else None
-        looked_for_nothing = operation == Operation.REPLACE or (operation == Operation.APPEND and not changed.removed)
+        looked_for_nothing = operation == Operation.REPLACE or (
+            operation == Operation.APPEND and not (changed.removed or changed.added_deletes)
+        )
         if looked_for_nothing or self._is_nothing():
             return
         word = operation.value if operation is not None else "an unknown operation"
-        where = f"assert-ref-snapshot-id: {self._moved}, and {word} removes files"
+        where = f"assert-ref-snapshot-id: {self._moved}, and {word} removes "
         if summary is not None and summary.additional_properties.get("replace-partitions") == "true":
-            partitions = {_partition(file) for file in (*changed.added, *changed.removed)}
+            partitions = {partition_of(file) for file in (*changed.added, *changed.removed)}
             specs = {file.spec_id for file in (*changed.added, *changed.removed)}
             for theirs, their_changes in self._row_changes:
                 for file in (*their_changes.added, *their_changes.removed, *their_changes.added_deletes):
                     # Partitions of different specs may overlap.
-                    if _partition(file) in partitions or specs != {file.spec_id}:
-                        raise TableConflict(f"{where} of a partition that snapshot {theirs.snapshot_id} changed")
+                    if partition_of(file) in partitions or specs != {file.spec_id}:
+                        raise TableConflict(f"{where}files of a partition that snapshot {theirs.snapshot_id} changed")
             return
         # An overwrite may have come of an UPDATE, a MERGE, or a DELETE that rewrote files.
         is_delete = operation == Operation.DELETE
         levels = (_DELETE_LEVEL,) if is_delete else (_DELETE_LEVEL, _UPDATE_LEVEL, _MERGE_LEVEL)
-        if not _is_snapshot_isolated(metadata, *levels):
-            raise TableConflict(f"{where}; which rows it looked for is not known")
+        if _is_snapshot_isolated(metadata, *levels):
+            return
+        touched = TouchedFiles((*changed.added, *changed.removed, *referenced), metadata.schema())
+        for theirs, their_changes in self._row_changes:
+            if any(map(touched.may_meet, their_changes.added)):
+                raise TableConflict(
+                    f"{where}rows; snapshot {theirs.snapshot_id} added files in the same partitions, and the bounds of "
+                    "their columns leave room for rows that it would have found"
+                )
 
-    def check_removed(self, removed: Iterable[DataFile], metadata: TableMetadata) -> None:
+    def check_removed(self, removed: Sequence[DataFile], metadata: TableMetadata) -> None:
         """Whether files to be removed still hold the rows they held. That they are there is for the redo to find."""
-        partitions = {_partition(file) for file in removed}
+        partitions: dict[tuple[int, object], list[DataFile]] = defaultdict(list)
+        for file in removed:
+            partitions[partition_of(file)].append(file)
         if not partitions or self._is_nothing():
             return
         specs = metadata.specs()
         for snapshot, changed in self._row_changes:
             for deletes in changed.added_deletes:
                 spec = specs.get(deletes.spec_id)
-                if spec is None or spec.is_unpartitioned() or _partition(deletes) in partitions:
+                is_global = spec is None or spec.is_unpartitioned()
+                concerned = removed if is_global else partitions.get(partition_of(deletes), ())
+                if concerned and may_delete_from(deletes, concerned):
                     raise TableConflict(
                         f"assert-ref-snapshot-id: {self._moved}, and snapshot {snapshot.snapshot_id} may have deleted "
                         "rows from files that are replaced here"
                     )
+
+    def removed_by_deletes(self) -> list[DataFile]:
+        """The data files that were removed because all of their rows were deleted."""
+        return [
+            file
+            for snapshot, changed in self._row_changes
+            if snapshot.summary is not None and snapshot.summary.operation == Operation.DELETE
+            for file in changed.removed
+        ]
 
     def _is_nothing(self) -> bool:
         if not self._is_known:
@@ -212,7 +239,3 @@ def _means_the_same(read: RowsRead, staged: Schema, current: Schema) -> bool:
 def _is_snapshot_isolated(metadata: TableMetadata, *levels: str) -> bool:
     """Whether the table's own isolation levels leave out rows that come after a statement looked for them."""
     return all(metadata.properties.get(name, "serializable").lower() == "snapshot" for name in levels)
-
-
-def _partition(file: DataFile) -> tuple[int, object]:
-    return file.spec_id, file.partition
