@@ -252,7 +252,7 @@ def test_a_row_level_commit_of_another_engine_conflicts(lake: Lake) -> None:
     winner = lake.begin()
     winner.table.append(rows(5))
     lake.commit(winner)
-    with pytest.raises(TableConflict, match="overwrite removes rows; snapshot .* added files"):
+    with pytest.raises(TableConflict, match=r"overwrite removes rows; snapshot .* added files"):
         staged.reapply(lake.path)
 
 

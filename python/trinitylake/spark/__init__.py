@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from trinitylake.spark.connection import catalog_at, connect, disconnect
     from trinitylake.spark.functions import register_functions
     from trinitylake.spark.source import TrinityLakeDataSource
-    from trinitylake.spark.sql_transaction import SparkTransaction, resume, transaction
+    from trinitylake.spark.sql_transaction import OutsideTransaction, SparkTransaction, resume, run, transaction
     from trinitylake.spark.verification import verify
 
 __all__ = [
+    "OutsideTransaction",
     "SparkTransaction",
     "TrinityLakeDataSource",
     "catalog_at",
@@ -36,22 +37,31 @@ __all__ = [
     "functions",
     "register_functions",
     "resume",
+    "run",
     "transaction",
     "verify",
 ]
 
 # Loaded when they are first asked for: name -> module. A Python worker of Spark needs one or two of them.
 _LAZY = {
+    "OutsideTransaction": "trinitylake.spark.sql_transaction",
     "SparkTransaction": "trinitylake.spark.sql_transaction",
     "TrinityLakeDataSource": "trinitylake.spark.source",
     "catalog_at": "trinitylake.spark.connection",
     "connect": "trinitylake.spark.connection",
     "disconnect": "trinitylake.spark.connection",
     "resume": "trinitylake.spark.sql_transaction",
+    "run": "trinitylake.spark.sql_transaction",
     "transaction": "trinitylake.spark.sql_transaction",
     "verify": "trinitylake.spark.verification",
     "register_functions": "trinitylake.spark.functions",
 }
+
+
+if find_spec("py4j") is not None:  # PySpark with a JVM of its own, not a client of Spark Connect alone
+    from trinitylake.spark.threads import install
+
+    install()
 
 
 def __getattr__(name: str) -> Any:

@@ -1,25 +1,27 @@
-"""Spark SQL over a lakehouse: a session with a catalog whose server runs in the driver, on loopback.
+"""Spark SQL over a lakehouse: a session with a catalog whose server runs in the driver, on loopback, or elsewhere.
 
 A connection is a server and the catalogs of the sessions that use it. It lives as long as the driver, or until
-`disconnect`. No setting of a session holds a secret, because Spark writes settings into event logs and shows them on
-pages: `secret_settings.py`.
+`disconnect`. The token of a server in the driver is random. No setting of a session holds a secret, because Spark
+writes settings into event logs and shows them on pages: `secret_settings.py`.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 import uuid
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from trinitylake import _core
 from trinitylake.errors import InvalidArgument
-from trinitylake.lakehouse.lakehouse import Durability, Lakehouse
+from trinitylake.lakehouse.lakehouse import Durability
 from trinitylake.lakehouse.lakehouse import open as open_lakehouse
+from trinitylake.spark.catalog_server import CatalogServer, RemoteServer, ServerHere
 from trinitylake.spark.object_stores import catalog_properties
 from trinitylake.spark.runtime import (
     CATALOG_CLASS,
@@ -29,28 +31,32 @@ from trinitylake.spark.runtime import (
     jar_settings,
     use_this_python,
 )
-from trinitylake.spark.secret_settings import divided, reference_to, warn_of_secrets
+from trinitylake.spark.secret_settings import divided, read_token, reference_to, warn_of_secrets, without_secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from trinitylake.rest import RestServer
+
+#: Catalogs of ended transactions that go on saying so; older ones are forgotten.
+ENDED_CATALOGS = 16
 
 
 @dataclass
 class Connection:
-    """A lakehouse, its server, and the settings that catalogs of it have in common.
+    """A server, and the settings that catalogs of it have in common.
 
     Attributes:
-        lake, server: what is connected.
-        token: what stands for the server's token in settings.
+        root: the URI of the lakehouse, "" if only the server knows it.
+        server: where the catalogs of the sessions ask.
+        token: what stands for the server's token in settings; "" if it asks for none.
         config: more settings of each catalog.
     """
 
-    lake: Lakehouse
-    server: RestServer
+    root: str
+    server: CatalogServer
     token: str
     config: dict[str, str] = field(repr=False)
+    _ended: deque[tuple[SparkSession, str, Any]] = field(default_factory=deque, repr=False)
 
     def add_catalog(self, spark: SparkSession, name: str, warehouse: str) -> None:
         """Make a catalog known to a session, for one state of the lakehouse."""
@@ -58,24 +64,44 @@ class Connection:
             spark.conf.set(key, value)
 
     def remove_catalog(self, spark: SparkSession, name: str) -> None:
-        """Close a catalog's connections and forget its settings. Spark keeps the name."""
-        session: Any = spark._jsparkSession  # noqa: SLF001 (PySpark has no public way to the JVM)
-        with suppress(Exception):  # it was never used, or the session is stopped
-            session.sessionState().catalogManager().catalog(name).icebergCatalog().close()
-        for key in self._settings(name, ""):
-            spark.conf.unset(key)
+        """Take a catalog out of a session, close its connections and forget its settings."""
+        _close(_taken_out(spark, name))
+        self._forget(spark, name)
+
+    def end_catalog(self, spark: SparkSession, name: str) -> None:
+        """Take a catalog out of a session, so that it is not listed any more.
+
+        Who uses it still asks the server, which says that its transaction has ended: frames that were made from it have
+        its connections, and its settings stay. Of many such catalogs the oldest is closed and forgotten.
+        """
+        self._ended.append((spark, name, _taken_out(spark, name)))
+        while len(self._ended) > ENDED_CATALOGS:
+            session, oldest, plugin = self._ended.popleft()
+            _close(plugin)
+            self._forget(session, oldest)
+
+    def close(self) -> None:
+        """Close and forget the catalogs of ended transactions."""
+        while self._ended:
+            session, name, plugin = self._ended.popleft()
+            _close(plugin)
+            self._forget(session, name)
+
+    def _forget(self, spark: SparkSession, name: str) -> None:
+        with suppress(Exception):  # the session is stopped
+            for key in self._settings(name, ""):
+                spark.conf.unset(key)
 
     def _settings(self, name: str, warehouse: str) -> dict[str, str]:
         prefix = f"spark.sql.catalog.{name}"
         properties = {
             "type": "rest",
             "uri": self.server.url,
-            "rest.auth.type": "oauth2",
-            "token": self.token,
+            **({"rest.auth.type": "oauth2", "token": self.token} if self.token else {}),
             "warehouse": warehouse,
             # A cached table would hide what others commit, and what this transaction has written.
             "cache-enabled": "false",
-            # The server is this process, and nobody asks it for the reports: a third of a transaction's requests.
+            # Nobody asks for the reports, which are a third of a transaction's requests.
             "rest-metrics-reporting-enabled": "false",
             **self.config,
         }
@@ -86,10 +112,36 @@ _connections: dict[tuple[str, str], Connection] = {}
 _lock = threading.Lock()
 
 
+def _taken_out(spark: SparkSession, name: str) -> Any:
+    """A catalog of a session, which then does not list it; None if it was never used, or the session has no JVM here.
+
+    Spark has no way to do this. Its table of catalogs is guarded by a lock that Python cannot take, so a catalog that
+    another thread uses for the first time at the same moment may have to be loaded once more.
+    """
+    session: Any = getattr(spark, "_jsparkSession", None)
+    if session is None:
+        return None
+    with suppress(Exception):  # the session is stopped
+        manager = session.sessionState().catalogManager()
+        catalogs = manager.getClass().getDeclaredField("catalogs")
+        catalogs.setAccessible(True)
+        found = catalogs.get(manager).remove(name)
+        return found.get() if found.isDefined() else None
+    return None
+
+
+def _close(plugin: Any) -> None:
+    if plugin is not None:
+        with suppress(Exception):  # it holds nothing that could be closed
+            plugin.icebergCatalog().close()
+
+
 def connect(
-    root: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
     catalog: str = "lake",
     *,
+    uri: str | None = None,
+    token: str | None = None,
     spark: SparkSession | None = None,
     jars: str | Sequence[str] = (),
     storage_options: Mapping[str, str] | None = None,
@@ -102,8 +154,13 @@ def connect(
     Each statement is one commit; for more than one see `trinitylake.spark.transaction`.
 
     Args:
-        root: the URI of the lakehouse, or its path.
+        root: the URI of the lakehouse, or its path. May be left out with `uri`; then `storage_options` and the package
+            for its object store are left out too, and the executors reach the files by `catalog_config` or on their
+            own.
         catalog: its name in SQL.
+        uri: the address of a server that runs (`trinitylake serve`), instead of one in this driver. Sessions of Spark
+            Connect need it, because the catalog is used where Spark's driver is.
+        token: what lets clients into that server.
         spark: the session to add the catalog to; the active one if not given, or a new one if there is none.
         jars: where Iceberg's runtime for Spark is, for a new session, and the clients of the store that the lakehouse
             is in. Without it, the jars of Spark's installation are looked through, and then `spark.jars.packages`
@@ -119,28 +176,46 @@ def connect(
     Raises:
         InvalidArgument: Java or the runtime is missing, the name is taken, or a secret would become a setting.
         NotALakehouse: there is none at `root`.
+        StorageError: the server at `uri` does not answer.
+        PermissionDenied: it does not let this token in.
     """
     if not catalog.isidentifier():
         raise InvalidArgument(f"{catalog!r} cannot be a catalog's name: use letters, digits and _")
-    lake = open_lakehouse(root, storage_options=storage_options, durability=durability)
-    told, settings = divided({**catalog_properties(lake, storage_options or {}), **(catalog_config or {})})
+    if (root is None and uri is None) or (token is not None and uri is None):
+        raise InvalidArgument("connect needs the root of a lakehouse, or uri= of a server (and its token=)")
+    if root is None and storage_options:
+        raise InvalidArgument("storage_options are for the store of a root: give the root beside uri=")
+    lake = None
+    if uri is None and root is not None:
+        lake = open_lakehouse(root, storage_options=storage_options, durability=durability)
+    place = lake.uri if lake is not None else "" if root is None else _core.normalize_root(os.fspath(root))
+    from_options = catalog_properties(place, storage_options or {}) if place else {}
+    told, settings = divided({**from_options, **(catalog_config or {})})
     session = spark or _active()
     if session is None:
         paths = [jars] if isinstance(jars, str) else list(jars)
-        session = _start({**jar_settings(paths, lake.uri), **(session_config or {})})
-    check_runtime(session)
+        session = _start({**jar_settings(paths, place), **(session_config or {})})
+    if is_remote(session):
+        if uri is None:
+            raise InvalidArgument(
+                "this is a session of Spark Connect, whose driver does not reach a server in this process: start "
+                "`trinitylake serve` where it does, and give connect(uri=...)"
+            )
+    else:
+        check_runtime(session)
     key = (_application(session), catalog)
     with _lock:
         known = _connections.get(key)
         if known is None:
-            from trinitylake.rest import ServerOptions, serve
-
-            token = secrets.token_urlsafe(32)
-            options = ServerOptions(client_properties=told)
-            server = serve(lake, token=token, options=options).start()
-            known = _connections[key] = Connection(lake, server, reference_to(token, session), settings)
-        elif known.lake.uri != lake.uri:
-            raise InvalidArgument(f"catalog {catalog} is connected to {known.lake.uri}: choose another name")
+            if lake is not None:
+                server: CatalogServer = ServerHere(lake, told)
+            else:
+                server, settings = RemoteServer(uri or "", read_token(token)), {**settings, **without_secrets(told)}
+            server.start()
+            known = _connections[key] = Connection(place, server, _told_token(server, token, session), settings)
+        elif known.root != place or (uri or known.server.url).rstrip("/") != known.server.url:
+            where = known.root or known.server.url
+            raise InvalidArgument(f"catalog {catalog} is connected to {where}: choose another name")
     known.add_catalog(session, catalog, "@latest")
     return session
 
@@ -150,6 +225,7 @@ def disconnect(spark: SparkSession, catalog: str = "lake") -> None:
     with _lock:
         connection = _connections.pop((_application(spark), catalog), None)
     if connection is not None:
+        connection.close()
         connection.remove_catalog(spark, catalog)
         connection.server.stop()
 
@@ -175,14 +251,14 @@ def catalog_at(
     Raises `VersionNotFound` and `VersionExpired`.
     """
     connection = connection_of(spark, catalog)
-    number = connection.lake.at(version=version, timestamp=timestamp).version
+    number = connection.server.version_at(version, timestamp)
     name = f"{catalog}_at_{number}"
     connection.add_catalog(spark, name, f"@version/{number}")
     return name
 
 
 def unique_name(catalog: str) -> str:
-    """A name that no catalog of any session has had: Spark never forgets one."""
+    """A name that no catalog of any session has had."""
     return f"{catalog}_txn_{uuid.uuid4().hex[:12]}"
 
 
@@ -213,5 +289,24 @@ def _start(config: Mapping[str, str]) -> SparkSession:
     return session
 
 
+def _told_token(server: CatalogServer, given: str | None, spark: SparkSession) -> str:
+    """What stands for the token in the settings of a session."""
+    if not server.token:
+        return ""
+    if given is not None and given.startswith("env:"):
+        return given
+    if is_remote(spark):
+        raise InvalidArgument(
+            "a session of Spark Connect would keep the token among its settings: put it into the environment of this "
+            'process and of Spark\'s driver, and give token="env:NAME"'
+        )
+    return reference_to(server.token, spark)
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """Whether a session is one of Spark Connect, whose driver is another process."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
 def _application(spark: SparkSession) -> str:
-    return str(spark.sparkContext.applicationId)
+    return str(spark.session_id) if is_remote(spark) else str(spark.sparkContext.applicationId)  # type: ignore[attr-defined]

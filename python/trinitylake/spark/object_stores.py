@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trinitylake import _core
-from trinitylake.lakehouse.lakehouse import Lakehouse
 
 _ICEBERG = "1.11.0"
 
@@ -42,10 +41,10 @@ def store_of(root: str) -> ObjectStore | None:
     return _STORES.get(root.partition("://")[0])
 
 
-def catalog_properties(lake: Lakehouse, storage_options: Mapping[str, str]) -> dict[str, str]:
-    """The storage options as properties of an Iceberg catalog.
+def catalog_properties(root: str, storage_options: Mapping[str, str]) -> dict[str, str]:
+    """The storage options of a lakehouse at `root` as properties of an Iceberg catalog.
 
     Options that Iceberg knows by the same name, such as `s3.endpoint`, are passed on. What they leave out, Iceberg's
     clients look for where they always do: in the environment, in files, in the machine's role.
     """
-    return _core.iceberg_properties(lake.uri, storage_options)
+    return _core.iceberg_properties(root, storage_options)

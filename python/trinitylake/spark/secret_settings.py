@@ -8,6 +8,7 @@ it opens a catalog, which it does again in the sessions that Spark makes for the
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 import warnings
@@ -40,6 +41,31 @@ def divided(properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, st
                 f"put it into the driver's environment and give env:NAME, or configure Hadoop with a file"
             )
     return told, settings
+
+
+def without_secrets(told: Mapping[str, str]) -> dict[str, str]:
+    """Properties of clients for files as settings, where the server is not ours and tells none of them.
+
+    Raises `InvalidArgument` for a secret.
+    """
+    for name in told:
+        if is_secret_name(name):
+            raise InvalidArgument(
+                f"{name} would become a setting of the session, which Spark writes into its event log: with uri= the "
+                "executors reach the store by their environment or their role, or the server gives access "
+                "(--vend-role, --sign-requests)"
+            )
+    return dict(told)
+
+
+def read_token(token: str | None) -> str:
+    """A token, or what a variable holds that is given as `env:NAME`. Raises `InvalidArgument` if there is none."""
+    if token is None or not token.startswith("env:"):
+        return token or ""
+    value = os.environ.get(token.removeprefix("env:"), "")
+    if not value:
+        raise InvalidArgument(f"the environment has no variable {token.removeprefix('env:')} with the token")
+    return value
 
 
 def checked_storage_options(options: Mapping[str, str]) -> dict[str, str]:

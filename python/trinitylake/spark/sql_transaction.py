@@ -6,31 +6,49 @@ transaction has written, and nothing that others committed since it began.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from trinitylake.errors import TrinityLakeError
+from trinitylake.errors import CommitConflict, InvalidArgument, TransactionClosed, TrinityLakeError
 from trinitylake.lakehouse.settings import Isolation
 from trinitylake.spark.connection import Connection, connection_of, unique_name
+from trinitylake.spark.sql_names import in_catalog
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from trinitylake.lakehouse.checks import Check
     from trinitylake.lakehouse.transaction import Transaction
+
+
+Result = TypeVar("Result")
+
+#: How often `run` begins again unless told otherwise.
+RETRIES = 5
+#: The current catalog belongs to a session, which threads share.
+_current = threading.RLock()
+
+
+class OutsideTransaction(UserWarning):
+    """While a transaction was open, statements were committed beside it, through the plain catalog."""
 
 
 class SparkTransaction:
     """An open transaction of one Spark session, from `transaction` or `resume`. As text it is its catalog's name.
 
         with transaction(spark) as tx:
-            spark.sql(f"INSERT INTO {tx}.nyc.flights SELECT …")
+            tx.sql("INSERT INTO nyc.flights SELECT …")             # names are those of the transaction
+            spark.sql(f"DELETE FROM {tx}.nyc.planes WHERE …")      # the same with the name of its catalog
             frame.writeTo(f"{tx}.nyc.planes").append()
 
     It commits when the block ends and rolls back when an exception leaves it. A data frame that reads its catalog has
     to be evaluated inside the block. Transactions in one another know nothing of each other: each commits for itself.
+    A statement on the plain catalog inside the block is none of the transaction's: it commits at once, and stays
+    after a rollback. The end of the block warns of that (`OutsideTransaction`), if the server is in this driver.
 
     Attributes:
         id: as in the log of the lakehouse.
@@ -47,6 +65,9 @@ class SparkTransaction:
         self._spark = spark
         self._connection = connection
         self._is_open = True
+        self._plain = catalog.rpartition("_txn_")[0]
+        self._began = _place(spark)
+        self._others = connection.server.latest_commits()[-1:]
         connection.add_catalog(spark, catalog, self.warehouse)
 
     @property
@@ -64,15 +85,32 @@ class SparkTransaction:
         """What lets other clients in."""
         return self._connection.server.token
 
+    def sql(self, statement: str, args: dict[str, Any] | list[Any] | None = None, **frames: Any) -> DataFrame:
+        """Run a statement whose names are resolved inside the transaction, whichever catalog is the current one.
+
+        `nyc.flights` is the transaction's table, and so is `lake.nyc.flights`, where `lake` is the plain catalog.
+        Temporary views are those of the session. The arguments are those of `SparkSession.sql`. With Spark Connect a
+        query is resolved when it is evaluated: name the catalog there, `f"SELECT … FROM {tx}.nyc.flights"`.
+
+        Raises:
+            TransactionClosed: the transaction has ended.
+        """
+        if not self._is_open:
+            raise TransactionClosed(f"transaction {self.id} has ended: begin another one")
+        frames = frames if args is None else {"args": args, **frames}
+        with self._as_current():
+            return self._spark.sql(in_catalog(statement, self._plain, self.catalog), **frames)
+
     def add_check(self, check: str | Check[Transaction]) -> None:
         """Something that must hold when the transaction commits; see `trinitylake.Transaction.add_check`."""
-        with self._connection.server.transactions.borrowed(self.id) as transaction:
-            transaction.add_check(check)
+        self._connection.server.add_check(self.id, check)
 
     def commit(self) -> int:
         """Make everything visible at once; returns the version. Raises as `trinitylake.Transaction.commit` does."""
+        if not self._is_open and self.version is None:
+            raise TransactionClosed(f"transaction {self.id} has ended")
         try:
-            self.version = self._connection.server.transactions.commit(self.id)
+            self.version = self._connection.server.commit(self.id)
         finally:
             self._end()
         return self.version
@@ -82,7 +120,7 @@ class SparkTransaction:
         if not self._is_open:
             return
         try:
-            self._connection.server.transactions.rollback(self.id)
+            self._connection.server.rollback(self.id)
         finally:
             self._end()
 
@@ -90,11 +128,10 @@ class SparkTransaction:
         """Hand over: another process, or another Spark application, goes on with `resume`; returns the id.
 
         This transaction is then neither committed nor rolled back here. Raises as `trinitylake.Transaction.save` does.
+        A server elsewhere keeps it open, for others who ask that server, and saves it when nobody has used it for long.
         """
-        with self._connection.server.transactions.borrowed(self.id) as transaction:
-            transaction.save()
-        self._connection.server.transactions.release(self.id)
-        self._end()
+        self._connection.server.hand_over(self.id)
+        self._end(is_over=False)
         return self.id
 
     def __enter__(self) -> Self:
@@ -116,9 +153,57 @@ class SparkTransaction:
         state = f"version={self.version}" if self.version is not None else "open" if self._is_open else "ended"
         return f"SparkTransaction(id={self.id!r}, catalog={self.catalog!r}, {state})"
 
-    def _end(self) -> None:
+    def _end(self, is_over: bool = True) -> None:
+        if not self._is_open:
+            return
         self._is_open = False
-        self._connection.remove_catalog(self._spark, self.catalog)
+        with _current:
+            if _place(self._spark)[0] == self.catalog:
+                _go_to(self._spark, self._began if self._began[0] != self.catalog else (self._plain, ""))
+            if is_over:
+                self._connection.end_catalog(self._spark, self.catalog)
+            else:
+                self._connection.remove_catalog(self._spark, self.catalog)
+        self._warn_of_others()
+
+    def _warn_of_others(self) -> None:
+        """Tell of commits through the plain catalog; whoever meant them to be part of this would not find out."""
+        last = max(self._others, default=-1)
+        if others := [version for version in self._connection.server.latest_commits() if version > last]:
+            versions = f"version {others[0]}" if len(others) == 1 else f"versions {', '.join(map(str, others))}"
+            warnings.warn(
+                f"while transaction {self.id} was open, statements on catalog {self._plain} were committed as "
+                f"{versions}: they are not part of it, and stay whatever becomes of it. Inside the block use "
+                'tx.sql("…"), or the catalog of the transaction',
+                OutsideTransaction,
+                stacklevel=4,
+            )
+
+    @contextmanager
+    def _as_current(self) -> Iterator[None]:
+        """Inside, names without a catalog are the transaction's."""
+        with _current:
+            before = _place(self._spark)
+            namespace = before[1] if before[0] in (self._plain, self.catalog) else ""
+            _go_to(self._spark, (self.catalog, namespace))
+            try:
+                yield
+            finally:
+                _go_to(self._spark, before)
+
+
+def _place(spark: SparkSession) -> tuple[str, str]:
+    """The current catalog of a session, and its namespace."""
+    return spark.catalog.currentCatalog(), spark.catalog.currentDatabase()
+
+
+def _go_to(spark: SparkSession, place: tuple[str, str]) -> None:
+    catalog, namespace = place
+    if spark.catalog.currentCatalog() != catalog:
+        spark.catalog.setCurrentCatalog(catalog)
+    if namespace and spark.catalog.currentDatabase() != namespace:
+        with suppress(Exception):  # the namespace is not there (any more)
+            spark.catalog.setCurrentDatabase(namespace)
 
 
 def transaction(
@@ -143,14 +228,58 @@ def transaction(
         catalog: the name that was given to `connect`.
     """
     connection = connection_of(spark, catalog)
-    begun = connection.server.transactions.begin(
-        isolation=isolation, message=message, author=author, id=id, properties={"engine": "spark", **(properties or {})}
-    )
-    return SparkTransaction(spark, connection, begun.id, unique_name(catalog))
+    begun = connection.server.begin(isolation, message, author, id, {"engine": "spark", **(properties or {})})
+    return SparkTransaction(spark, connection, begun, unique_name(catalog))
+
+
+def run(
+    spark: SparkSession,
+    function: Callable[[SparkTransaction], Result],
+    *,
+    retries: int = RETRIES,
+    isolation: Isolation | None = None,
+    message: str = "",
+    author: str = "",
+    properties: Mapping[str, str] | None = None,
+    catalog: str = "lake",
+) -> Result:
+    """Run a function in a transaction and commit; begin again on the newer version if others were faster.
+
+        tl.spark.run(spark, lambda tx: tx.sql("UPDATE nyc.flights SET …"), retries=10)
+
+    The function reads again and decides again, so it must be all right to call it more than once.
+
+    Args:
+        spark: a session that `connect` returned.
+        function: what to do, given the transaction. Its result is returned.
+        retries: how often to begin again after a `CommitConflict`; 0 for one attempt.
+        isolation: this and what follows as for `transaction`.
+        message: for the log.
+        author: for the log.
+        properties: for the log.
+        catalog: the name that was given to `connect`.
+
+    Raises:
+        CommitConflict: that of the last attempt. Whatever else the function or the commit raises is raised at once.
+    """
+    if retries < 0:
+        raise InvalidArgument(f"retries must be 0 or more, got {retries}")
+    for left in reversed(range(retries + 1)):
+        try:
+            with transaction(
+                spark, isolation=isolation, message=message, author=author, properties=properties, catalog=catalog
+            ) as tx:
+                result = function(tx)
+        except CommitConflict:
+            if not left:
+                raise
+        else:
+            return result
+    raise AssertionError("the last attempt returns or raises")
 
 
 def resume(spark: SparkSession, id: str, *, catalog: str = "lake") -> SparkTransaction:
     """Go on with a transaction that was saved, here or elsewhere. Raises `ObjectNotFound` and `TransactionExpired`."""
     connection = connection_of(spark, catalog)
-    with connection.server.transactions.borrowed(id):
-        return SparkTransaction(spark, connection, id, unique_name(catalog))
+    connection.server.require_open(id)
+    return SparkTransaction(spark, connection, id, unique_name(catalog))

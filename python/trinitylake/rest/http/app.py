@@ -145,6 +145,8 @@ class App:
 
     def _audit(self, endpoint: Endpoint, call: Call, code: int) -> None:
         if code < 300:
+            if call.commit.version is not None and "prefix" in call.raw_names:
+                self.service.latest_commits.append(call.commit.version)
             outcome = "committed" if call.commit.version is not None else "staged"
         else:
             outcome = {409: "conflict", 500: "failed"}.get(code, "refused")

@@ -105,6 +105,11 @@ class RestServer:
         """The open transactions; `add` one of this process to let clients work in it."""
         return self._app.service.transactions
 
+    @property
+    def latest_commits(self) -> list[int]:
+        """The newest versions that requests committed outside of open transactions, at most 1,000; oldest first."""
+        return list(self._app.service.latest_commits)
+
     def start(self) -> Self:
         """Answer from a thread. Raises `StorageError` if the server does not come up."""
         self._thread = threading.Thread(target=self.run, name="trinitylake-rest", daemon=True)

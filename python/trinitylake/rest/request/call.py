@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -85,6 +86,8 @@ class Service:
     """What helps clients to data files, if anything does."""
     outbound: Outbound
     plans: PlannedScans
+    latest_commits: deque[int] = field(default_factory=lambda: deque(maxlen=1000))
+    """The newest versions that requests have committed outside of open transactions."""
 
 
 @dataclass

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ from trinitylake.rest.state.served_catalog import commit
 OWNER_PROPERTY = "rest.principal"
 #: Saved transactions are used one request at a time, by these many locks for all their ids.
 _SAVED_LOCKS = 64
+#: Of these many transactions that ended here it is known how.
+_ENDED_MAX = 1000
 #: How long a request waits for another one in the same transaction.
 _LOCK_SECONDS = 30.0
 
@@ -57,6 +60,7 @@ class OpenTransactions:
         self._lake = lake
         self._options = options or ServerOptions()
         self._entries: dict[str, _Entry] = {}
+        self._ended: OrderedDict[str, str] = OrderedDict()  # by id: how it ended
         self._lock = threading.Lock()
         self._saved_locks = [threading.RLock() for _ in range(_SAVED_LOCKS)]
 
@@ -131,6 +135,10 @@ class OpenTransactions:
         """
         with self._used(id) as (transaction, entry):
             if transaction is None:
+                with self._lock:
+                    end = self._ended.get(id)
+                if end is not None:
+                    raise TransactionClosed(f"transaction {id} has ended: it {end}")
                 raise ObjectNotFound(f"there is no transaction {id} that is open or saved")
             if not transaction.is_open or transaction.version is not None:
                 self._forget(id)
@@ -150,10 +158,12 @@ class OpenTransactions:
                 return self._committed_before(id)
             if transaction.version is not None:
                 return transaction.version
+            end = "was not committed, because of an error"
             try:
                 version = commit(transaction)
+                end = f"was committed as version {version}"
             finally:
-                self._forget(id)
+                self._forget(id, end)
             if entry is not None and entry.is_ours:
                 self._require_committed_by(id, entry.owner)
             return version
@@ -164,7 +174,7 @@ class OpenTransactions:
             try:
                 transaction.rollback()
             finally:
-                self._forget(id)
+                self._forget(id, "was rolled back")
 
     def release(self, id: str) -> None:
         """Know nothing of a transaction any more, without ending it: its owner saved it for others."""
@@ -297,7 +307,12 @@ class OpenTransactions:
                     message = f"{self._options.max_open_transactions} transactions are open: try again later"
                     raise RestError(503, "ServiceUnavailableException", message)
             self._entries[id] = entry
+            self._ended.pop(id, None)
 
-    def _forget(self, id: str) -> None:
+    def _forget(self, id: str, end: str | None = None) -> None:
         with self._lock:
             self._entries.pop(id, None)
+            if end is not None:
+                self._ended[id] = end
+                if len(self._ended) > _ENDED_MAX:
+                    self._ended.popitem(last=False)

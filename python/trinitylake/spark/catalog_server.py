@@ -1,0 +1,250 @@
+"""The server that the catalogs of a connection ask: one in this process, or one that runs elsewhere."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote
+
+from trinitylake.errors import (
+    CommitConflict,
+    CommitStateUnknown,
+    InvalidArgument,
+    ObjectNotFound,
+    PermissionDenied,
+    StorageError,
+    TransactionClosed,
+    TransactionExpired,
+    TrinityLakeError,
+    VersionNotFound,
+)
+
+if TYPE_CHECKING:
+    from trinitylake.lakehouse.checks import Check
+    from trinitylake.lakehouse.lakehouse import Lakehouse
+    from trinitylake.lakehouse.transaction import Transaction
+
+#: How long a server elsewhere may take to answer, but for a commit.
+ANSWER_SECONDS = 60.0
+#: A commit may be tried again by the server for 120 seconds.
+COMMIT_SECONDS = 300.0
+
+
+class CatalogServer(Protocol):
+    """What a connection needs of its server."""
+
+    @property
+    def url(self) -> str:
+        """What clients call `uri`."""
+
+    @property
+    def token(self) -> str:
+        """What lets clients in; "" if nothing is asked for."""
+
+    def start(self) -> None:
+        """Begin to answer, or find out that it does."""
+
+    def stop(self) -> None:
+        """End what was started here."""
+
+    def version_at(self, version: int | None, timestamp: datetime | str | None) -> int:
+        """The version of a number or a time. Raises `VersionNotFound` and `VersionExpired`."""
+
+    def begin(
+        self, isolation: str | None, message: str, author: str, id: str | None, properties: Mapping[str, str]
+    ) -> str:
+        """Begin a transaction; returns its id."""
+
+    def require_open(self, id: str) -> None:
+        """Raises `ObjectNotFound`, `TransactionClosed` or `TransactionExpired` for one that nobody can work in."""
+
+    def add_check(self, id: str, check: str | Check[Transaction]) -> None:
+        """Something that must hold when the transaction commits."""
+
+    def commit(self, id: str) -> int:
+        """Commit; returns the version."""
+
+    def rollback(self, id: str) -> None:
+        """Give up."""
+
+    def hand_over(self, id: str) -> None:
+        """Let others go on."""
+
+    def latest_commits(self) -> list[int]:
+        """The versions that requests committed outside of transactions, as far as they are known; oldest first."""
+
+
+class ServerHere:
+    """A server in this process, on loopback, with a random port and a random token.
+
+    It tells its clients the properties `told`.
+    """
+
+    def __init__(self, lake: Lakehouse, told: Mapping[str, str]) -> None:
+        from trinitylake.rest import ServerOptions, serve
+
+        self._lake = lake
+        options = ServerOptions(client_properties=dict(told))
+        self._server = serve(lake, token=secrets.token_urlsafe(32), options=options)
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    @property
+    def token(self) -> str:
+        return self._server.token
+
+    def start(self) -> None:
+        self._server.start()
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def version_at(self, version: int | None, timestamp: datetime | str | None) -> int:
+        return self._lake.at(version=version, timestamp=timestamp).version
+
+    def begin(
+        self, isolation: str | None, message: str, author: str, id: str | None, properties: Mapping[str, str]
+    ) -> str:
+        begun = self._server.transactions.begin(
+            isolation=isolation, message=message, author=author, id=id, properties=properties
+        )
+        return begun.id
+
+    def require_open(self, id: str) -> None:
+        with self._server.transactions.borrowed(id):
+            pass
+
+    def add_check(self, id: str, check: str | Check[Transaction]) -> None:
+        with self._server.transactions.borrowed(id) as transaction:
+            transaction.add_check(check)
+
+    def commit(self, id: str) -> int:
+        return self._server.transactions.commit(id)
+
+    def rollback(self, id: str) -> None:
+        self._server.transactions.rollback(id)
+
+    def hand_over(self, id: str) -> None:
+        with self._server.transactions.borrowed(id) as transaction:
+            transaction.save()
+        self._server.transactions.release(id)
+
+    def latest_commits(self) -> list[int]:
+        return self._server.latest_commits
+
+
+class RemoteServer:
+    """A server that runs elsewhere, asked over HTTP."""
+
+    def __init__(self, url: str, token: str = "") -> None:
+        if not url.startswith(("http://", "https://")):
+            raise InvalidArgument(f"the address of a server begins with http:// or https://, not {url!r}")
+        self._url = url.rstrip("/")
+        self._token = token
+
+    def __repr__(self) -> str:
+        return f"RemoteServer({self._url!r})"
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    @property
+    def token(self) -> str:
+        return self._token
+
+    def start(self) -> None:
+        self._ask("GET", "/v1/config?warehouse=%40latest")
+
+    def stop(self) -> None:
+        """It goes on: others use it."""
+
+    def version_at(self, version: int | None, timestamp: datetime | str | None) -> int:
+        if (version is None) == (timestamp is None):
+            raise InvalidArgument("give one of version and timestamp")
+        moment = timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp
+        warehouse = f"@version/{version}" if version is not None else f"@timestamp/{moment}"
+        try:
+            answer = self._ask("GET", f"/v1/config?warehouse={quote(warehouse, safe='')}")
+        except ObjectNotFound as error:
+            raise VersionNotFound(str(error)) from error
+        return int(str(answer["overrides"]["prefix"]).rpartition("~")[2])
+
+    def begin(
+        self, isolation: str | None, message: str, author: str, id: str | None, properties: Mapping[str, str]
+    ) -> str:
+        chosen = {name: value for name, value in (("id", id), ("isolation", isolation)) if value is not None}
+        body = {**chosen, "message": message, "author": author, "properties": dict(properties)}
+        return str(self._ask("POST", "/trinitylake/v1/transactions", body)["id"])
+
+    def require_open(self, id: str) -> None:
+        self._ask("GET", self._path(id))
+
+    def add_check(self, id: str, check: str | Check[Transaction]) -> None:
+        raise InvalidArgument(
+            "checks are kept where a transaction is, and a server takes none over HTTP: look yourself"
+        )
+
+    def commit(self, id: str) -> int:
+        return int(self._ask("POST", f"{self._path(id)}/commit", commits=True)["version"])
+
+    def rollback(self, id: str) -> None:
+        self._ask("POST", f"{self._path(id)}/rollback")
+
+    def hand_over(self, id: str) -> None:
+        self.require_open(id)
+
+    def latest_commits(self) -> list[int]:
+        return []
+
+    def _path(self, id: str) -> str:
+        return f"/trinitylake/v1/transactions/{quote(id, safe='')}"
+
+    def _ask(self, method: str, path: str, body: Any = None, commits: bool = False) -> dict[str, Any]:
+        import requests
+
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        seconds = COMMIT_SECONDS if commits else ANSWER_SECONDS
+        try:
+            answer = requests.request(method, self._url + path, json=body, headers=headers, timeout=(10.0, seconds))
+        except requests.ConnectTimeout as error:
+            raise StorageError(f"the server {self._url} cannot be reached: {error}") from error
+        except requests.RequestException as error:
+            if commits:  # it may have gone through
+                raise CommitStateUnknown(f"the server {self._url} did not answer to a commit: {error}") from error
+            raise StorageError(f"the server {self._url} does not answer: {error}") from error
+        if answer.ok:
+            return dict(answer.json()) if answer.content else {}
+        raise _error_of(answer.status_code, answer.text, answer.headers.get("content-type", ""), commits)
+
+
+def _error_of(code: int, text: str, content_type: str, commits: bool) -> TrinityLakeError:
+    """An error of a server as the one that the same call raises here."""
+    message, kind = text[:500], ""
+    if "json" in content_type:
+        import json
+
+        told = dict(_errors(json.loads(text)))
+        message, kind = str(told.get("message", message)), str(told.get("type", ""))
+    if code in (401, 403):
+        return PermissionDenied(message)
+    if kind == "CommitStateUnknownException" or (commits and code >= 500):
+        return CommitStateUnknown(message)
+    if kind == "TransactionExpiredException":
+        return TransactionExpired(message)
+    by_code: dict[int, type[TrinityLakeError]] = {
+        400: InvalidArgument,
+        404: ObjectNotFound,
+        409: CommitConflict,
+        410: TransactionClosed,
+    }
+    return by_code.get(code, StorageError)(message)
+
+
+def _errors(answer: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
+        yield from answer["error"].items()

@@ -1,0 +1,168 @@
+"""A session around its transactions: what is current and listed, what ended, what was meant to be inside, threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark import InheritableThread
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import trinitylake as tl
+from trinitylake.spark.connection import ENDED_CATALOGS, connection_of
+from trinitylake.spark.sql_names import in_catalog
+
+ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "carrier": ["AA", "UA", "AA"]})
+
+
+def ids(spark: SparkSession, table: str) -> list[int]:
+    return sorted(row.id for row in spark.sql(f"SELECT id FROM {table}").collect())
+
+
+def rows(lake: tl.Lakehouse, name: str) -> list[int]:
+    return sorted(lake.table(name).scan().to_arrow()["id"].to_pylist())
+
+
+def catalogs(spark: SparkSession) -> list[str]:
+    return [row.catalog for row in spark.sql("SHOW CATALOGS").collect()]
+
+
+def test_a_transaction_that_ended_says_so_and_leaves_the_session_as_it_was(
+    spark: SparkSession, shop: tl.Lakehouse, catalog: str
+) -> None:
+    """Whoever had made the transaction's catalog the current one was left in it: every statement said "Connection pool
+    shut down", `SHOW CATALOGS` listed the dead catalogs of all transactions, and nothing named the reason."""
+    spark.sql(f"USE {catalog}.nyc")
+    with tl.spark.transaction(spark, catalog=catalog) as tx:
+        spark.sql(f"USE {tx}.nyc")
+        spark.sql("INSERT INTO flights VALUES (4, 'B6')")
+        late = spark.table(f"{tx}.nyc.planes")
+        assert tx.catalog in catalogs(spark)
+    assert (spark.catalog.currentCatalog(), spark.catalog.currentDatabase()) == (catalog, "nyc")
+    assert ids(spark, "flights") == [1, 2, 3, 4]
+    assert tx.catalog not in catalogs(spark)
+    ended = rf"transaction {tx.id} has ended: it was committed as version {tx.version}"
+    with pytest.raises((PySparkException, Py4JJavaError), match=ended):
+        spark.sql(f"SELECT * FROM {tx}.nyc.flights").collect()
+    with pytest.raises((PySparkException, Py4JJavaError), match=ended):
+        late.writeTo(f"{tx}.nyc.planes").append()
+    with pytest.raises(tl.TransactionClosed, match="has ended"):
+        tx.sql("SELECT * FROM nyc.flights")
+    assert tx.catalog not in catalogs(spark)
+    for _ in range(ENDED_CATALOGS):
+        tl.spark.transaction(spark, catalog=catalog).rollback()
+    assert not [name for name in spark.sparkContext.getConf().getAll() if tx.catalog in name[0]]
+    assert spark.conf.get(f"spark.sql.catalog.{tx}", "") == ""
+    spark.sql("USE spark_catalog.default")
+
+
+def test_statements_of_a_transaction_name_tables_as_ever(spark: SparkSession, shop: tl.Lakehouse, catalog: str) -> None:
+    """A statement on the plain catalog inside the block committed at once and survived the rollback, without a word."""
+    version = shop.version
+    spark.createDataFrame([(7, "B6")], "id long, carrier string").createOrReplaceTempView("staged")
+    with tl.spark.transaction(spark, catalog=catalog) as tx:
+        tx.sql("INSERT INTO nyc.flights SELECT * FROM staged")
+        tx.sql(f"DELETE FROM {catalog}.nyc.flights WHERE id = 1")
+        tx.sql(f"CREATE TABLE {tx}.nyc.late AS SELECT * FROM `{catalog}`.nyc.flights WHERE id > 2")
+        late = tx.sql("SELECT id FROM nyc.late WHERE id > :least ORDER BY id", args={"least": 0})
+        assert [row.id for row in late.collect()] == [3, 7]
+        assert tx.sql(f"SHOW TABLES IN {catalog}.nyc").count() == 3
+        assert spark.catalog.currentCatalog() == "spark_catalog"
+        assert shop.version == version
+    assert shop.version == version + 1
+    assert (rows(shop, "nyc.flights"), rows(shop, "nyc.late")) == ([2, 3, 7], [3, 7])
+
+    def beside() -> None:
+        with tl.spark.transaction(spark, catalog=catalog) as tx:
+            spark.sql(f"INSERT INTO {catalog}.nyc.planes VALUES (8, 'B6')")
+            tx.sql("INSERT INTO nyc.planes VALUES (9, 'B6')")
+            raise ValueError("the load is bad")
+
+    with (
+        pytest.warns(tl.spark.OutsideTransaction, match=rf"version {version + 2}: they are not part of it"),
+        pytest.raises(ValueError, match="the load is bad"),
+    ):
+        beside()
+    assert rows(shop, "nyc.planes") == [1, 2, 3, 8]
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("SELECT lake.nyc.f.id FROM lake.nyc.f", "SELECT tx.nyc.f.id FROM tx.nyc.f"),
+        ("INSERT INTO `lake`.`nyc`.f VALUES ('lake.nyc.f')", "INSERT INTO tx.`nyc`.f VALUES ('lake.nyc.f')"),
+        ("SELECT lake.id FROM nyc.f AS lake -- lake.nyc.f", "SELECT lake.id FROM nyc.f AS lake -- lake.nyc.f"),
+        ("SHOW TABLES IN lake.nyc", "SHOW TABLES IN tx.nyc"),
+        ("USE lake", "USE tx"),
+        ("SELECT * FROM other.lake.nyc.f", "SELECT * FROM other.lake.nyc.f"),
+        ('SELECT lakes.nyc.f, /* lake.nyc.f */ "lake.nyc.f"', 'SELECT lakes.nyc.f, /* lake.nyc.f */ "lake.nyc.f"'),
+        ("CALL lake . system . rewrite(table => 'lake.nyc.f')", "CALL tx . system . rewrite(table => 'lake.nyc.f')"),
+    ],
+)
+def test_names_of_the_plain_catalog_are_those_of_the_transaction(statement: str, expected: str) -> None:
+    """In text and comments, in an alias, in names of others nothing changes."""
+    assert in_catalog(statement, "lake", "tx") == expected
+
+
+def test_a_function_is_run_again_on_conflicts(spark: SparkSession, shop: tl.Lakehouse, catalog: str) -> None:
+    """The way out of a conflict is to read and decide again, which everybody had to write by hand."""
+    attempts: list[list[int]] = []
+
+    def bump(tx: tl.spark.SparkTransaction) -> int:
+        seen = [row.id for row in tx.sql("SELECT id FROM nyc.flights ORDER BY id").collect()]
+        attempts.append(seen)
+        tx.sql("UPDATE nyc.flights SET carrier = 'DL' WHERE id = 2")
+        if len(attempts) < 3:
+            shop.table("nyc.flights").append(ROWS.slice(0, 1))  # among the rows of the file that is rewritten
+        return len(seen)
+
+    assert tl.spark.run(spark, bump, retries=2, message="bump", catalog=catalog) == 5
+    assert [len(seen) for seen in attempts] == [3, 4, 5]
+    assert shop.log(1)[0].message == "bump"
+    carriers = shop.table("nyc.flights").scan(filter="id = 2").to_arrow()["carrier"].to_pylist()
+    assert carriers == ["DL"]
+    attempts.clear()
+    with pytest.raises(tl.CommitConflict):
+        tl.spark.run(spark, bump, retries=1, catalog=catalog)
+    assert len(attempts) == 2
+    attempts.clear()
+
+    def fails(tx: tl.spark.SparkTransaction) -> None:
+        attempts.append([])
+        raise ValueError("no conflict")
+
+    with pytest.raises(ValueError, match="no conflict"):
+        tl.spark.run(spark, fails, catalog=catalog)
+    assert len(attempts) == 1
+    with pytest.raises(tl.InvalidArgument, match="retries"):
+        tl.spark.run(spark, fails, retries=-1, catalog=catalog)
+    assert connection_of(spark, catalog).server.latest_commits() == []
+
+
+@pytest.mark.parametrize("kind", [threading.Thread, InheritableThread])
+def test_threads_find_the_format(
+    spark: SparkSession, shop: tl.Lakehouse, kind: Callable[..., threading.Thread]
+) -> None:
+    """A write from a thread said DATA_SOURCE_NOT_FOUND, and with `InheritableThread`, which was documented as the
+    remedy, it said so too: Spark looks for the format in the session of the JVM's thread, which has none."""
+    frame = spark.createDataFrame([(7, "B6")], "id long, carrier string")
+    failed: list[BaseException] = []
+
+    def copy(name: str) -> None:
+        try:
+            frame.write.format("trinitylake").option("root", shop.uri).mode("append").save(name)
+            assert spark.read.format("trinitylake").option("root", shop.uri).load(name).count() == 4
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [kind(target=copy, args=(name,)) for name in ("nyc.flights", "nyc.planes")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert (rows(shop, "nyc.flights"), rows(shop, "nyc.planes")) == ([1, 2, 3, 7], [1, 2, 3, 7])
