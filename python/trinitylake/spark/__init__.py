@@ -22,6 +22,7 @@ if find_spec("pyspark") is None:
 if TYPE_CHECKING:
     from trinitylake.spark import functions
     from trinitylake.spark.connection import catalog_at, connect, disconnect
+    from trinitylake.spark.frames import clustered, write
     from trinitylake.spark.functions import register_functions
     from trinitylake.spark.source import TrinityLakeDataSource
     from trinitylake.spark.sql_transaction import OutsideTransaction, SparkTransaction, resume, run, transaction
@@ -32,6 +33,7 @@ __all__ = [
     "SparkTransaction",
     "TrinityLakeDataSource",
     "catalog_at",
+    "clustered",
     "connect",
     "disconnect",
     "functions",
@@ -40,6 +42,7 @@ __all__ = [
     "run",
     "transaction",
     "verify",
+    "write",
 ]
 
 # Loaded when they are first asked for: name -> module. A Python worker of Spark needs one or two of them.
@@ -55,6 +58,8 @@ _LAZY = {
     "transaction": "trinitylake.spark.sql_transaction",
     "verify": "trinitylake.spark.verification",
     "register_functions": "trinitylake.spark.functions",
+    "clustered": "trinitylake.spark.frames",
+    "write": "trinitylake.spark.frames",
 }
 
 

@@ -9,6 +9,7 @@ from pyiceberg.expressions import And, BooleanExpression
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.spark.filters import push
 from trinitylake.spark.options import Options
@@ -23,6 +24,8 @@ class BatchReader(DataSourceReader):
     """One scan of one table in one state. Made and planned in a process of its own beside the driver."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
+        if options.id is not None:
+            raise InvalidArgument("the option id is for writing; to read in a saved transaction, name it by txn")
         self._options = options
         self._schema = schema
         self._filter: BooleanExpression = ALL_ROWS if options.filter is None else parse_filter(options.filter)

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from trinitylake.errors import InvalidArgument, StorageError
-from trinitylake.spark.commit import begin_on, commit_or_delete, resumed, save_in, stage
+from trinitylake.errors import CommitConflict, InvalidArgument, StorageError
+from trinitylake.spark.commit import begin_on, commit_or_delete, committed_by, resumed, save_in, stage
 from trinitylake.spark.options import Options
-from trinitylake.spark.write_tasks import WritePlan, files_of
+from trinitylake.spark.write_tasks import WritePlan, WrittenFiles, files_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from trinitylake.lakehouse.lakehouse import Lakehouse
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -24,29 +26,38 @@ class BatchWriter(DataSourceArrowWriter):
     the write was planned, and fails with `CommitConflict` if it holds something else by now.
     """
 
-    def __init__(self, options: Options, overwrite: bool) -> None:
+    def __init__(self, options: Options, overwrite: bool, columns: Sequence[str] | None = None) -> None:
         if options.version is not None or options.timestamp is not None or options.metadata is not None:
             raise InvalidArgument("the options version, timestamp and metadata are for reading")
         if options.filter is not None and not overwrite:
             raise InvalidArgument("the option filter is for overwrites: it names the rows that are replaced")
+        if options.columns is not None:
+            raise InvalidArgument("the option columns is for reading: choose columns of the frame with select(...)")
         self._overwrite = overwrite
         lake = options.open()
+        self._is_done = options.id is not None and _is_committed(lake, options.id)
         if options.txn is not None:
             transaction = resumed(lake, options.txn)
             self._plan = WritePlan.of(options, transaction.table(options.table_name), transaction.base_version)
         else:
             state = lake.at()
             self._plan = WritePlan.of(options, state.table(options.table_name), state.version)
+        if columns is not None:
+            self._plan.check_columns(columns)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task. Runs on an executor."""
+        if self._is_done:
+            return WrittenFiles([])
         return self._plan.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make the reported files part of the table, all at once; with the option `txn`, as the transaction sees it.
 
+        With the option `id` a write is done once, whoever runs it again: the transaction has that id.
+
         Raises:
-            CommitConflict: for an overwrite whose table has changed.
+            CommitConflict: for an overwrite whose table has changed, and for an id whose commit was undone.
             TransactionClosed, ObjectNotFound: the transaction has ended.
             CommitStateUnknown: it is not known whether the commit happened; no file was deleted.
         """
@@ -56,7 +67,14 @@ class BatchWriter(DataSourceArrowWriter):
         if self._plan.options.txn is not None:
             save_in(self._plan.options.txn, self._plan, messages, self._overwrite)
             return
-        transaction = begin_on(self._plan.options.open(), self._plan, f"spark-{self._plan.write_id}")
+        if self._is_done:
+            return
+        lake = self._plan.options.open()
+        id = self._plan.options.id
+        if id is not None and _is_committed(lake, id):  # by another run of the same job, meanwhile
+            self._plan.delete_all_but([])
+            return
+        transaction = begin_on(lake, self._plan, id or f"spark-{self._plan.write_id}")
         try:
             stage(transaction, self._plan, files_of(messages), self._overwrite)
         except BaseException:
@@ -64,6 +82,8 @@ class BatchWriter(DataSourceArrowWriter):
             self._plan.delete_all_but([])
             raise
         commit_or_delete(transaction, self._plan, messages)
+        if id is not None and not committed_by(lake, id, self._plan):
+            self._plan.delete_all_but([])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete what the tasks wrote, as far as possible.
@@ -73,3 +93,16 @@ class BatchWriter(DataSourceArrowWriter):
         """
         commit_was_tried = all(message is not None for message in messages)
         self._plan.delete_all_but(messages if commit_was_tried else [])
+
+
+def _is_committed(lake: Lakehouse, id: str) -> bool:
+    """Whether a transaction of that id is in the lakehouse. Raises `CommitConflict` if it was and has been undone."""
+    if not lake.is_used(id):
+        return False
+    outcome = lake.outcome(id)
+    if outcome.status == "undone":
+        raise CommitConflict(
+            f"the write {id} was committed as version {outcome.version}, which was undone by a rollback: to do it "
+            "again is a decision, and takes another id"
+        )
+    return True

@@ -160,7 +160,7 @@ def connect(
         catalog: its name in SQL.
         uri: the address of a server that runs (`trinitylake serve`), instead of one in this driver. Sessions of Spark
             Connect need it, because the catalog is used where Spark's driver is.
-        token: what lets clients into that server.
+        token: what lets clients into that server; `env:NAME` for one in the environment, here and in Spark's driver.
         spark: the session to add the catalog to; the active one if not given, or a new one if there is none.
         jars: where Iceberg's runtime for Spark is, for a new session, and the clients of the store that the lakehouse
             is in. Without it, the jars of Spark's installation are looked through, and then `spark.jars.packages`

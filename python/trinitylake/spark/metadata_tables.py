@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.errors import translated
 from trinitylake.spark.options import Metadata, Options
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ _SCHEMAS: dict[Metadata, dict[str, DataType]] = {
     },
     "objects": {"kind": _STRING, "namespace": _STRING, "name": _STRING, "location": _STRING},
     "changes": {"version": _LONG, "created_at": _TIMESTAMP, "change": _STRING, "kind": _STRING, "name": _STRING},
+    "count": {"rows": _LONG},
     "files": {
         "content": _STRING,
         "file_path": _STRING,
@@ -91,6 +93,7 @@ class MetadataReader(DataSourceReader):
             "objects": self._objects,
             "changes": self._changes,
             "files": self._files,
+            "count": self._count,
         }
         for row in rows[self._metadata](self._options.open()):
             yield tuple(row[position] for position in self._positions)
@@ -124,6 +127,16 @@ class MetadataReader(DataSourceReader):
             for change, objects in (("added", diff.added), ("removed", diff.removed), ("changed", diff.changed)):
                 for one in objects:
                     yield entry.version, entry.created_at, change, one.kind, one.name
+
+    def _count(self, lake: Lakehouse) -> Iterator[Row]:
+        """One row: how many rows a table has that match the option `filter`.
+
+        Counted from manifests; only data files with deleted rows, or with some rows that match and some that do not,
+        are opened.
+        """
+        table = lake.at(version=self._version).table(self._options.table_name)
+        with translated(table.name):
+            yield (table.scan(filter=self._options.filter).iceberg.count(),)
 
     def _files(self, lake: Lakehouse) -> Iterator[Row]:
         """One row for each data and delete file of a table."""

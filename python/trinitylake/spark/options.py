@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.view_at import ViewAt
     from trinitylake.tables.table import Table
 
-Metadata = Literal["log", "objects", "files", "changes"]
-METADATA: tuple[Metadata, ...] = ("log", "objects", "files", "changes")
+Metadata = Literal["log", "objects", "files", "changes", "count"]
+METADATA: tuple[Metadata, ...] = ("log", "objects", "files", "changes", "count")
 
 #: What goes before the name of a storage option, such as `storage.aws_region`.
 STORAGE_PREFIX = "storage."
@@ -41,6 +41,8 @@ class Options:
         version: read this version.
         timestamp: read the newest version at this time (ISO 8601).
         txn: the id of a saved transaction to take part in.
+        id: of the transaction of a batch write, which is done once: if the id has been committed, nothing is written.
+        columns: names of the columns to read, separated by commas; all if not given.
         filter: rows to read, or for an overwrite the rows to replace.
         pushdown: let the conditions of the query choose files and rows, for a frame that is used with one condition.
         metadata: read one of the metadata tables instead of rows.
@@ -60,6 +62,8 @@ class Options:
     version: int | None = None
     timestamp: str | None = None
     txn: str | None = None
+    id: str | None = None
+    columns: str | None = None
     filter: str | None = None
     pushdown: bool = False
     metadata: Metadata | None = None
@@ -94,6 +98,8 @@ class Options:
             version=_number("version", given.pop("version", None), 0),
             timestamp=given.pop("timestamp", None),
             txn=given.pop("txn", None),
+            id=given.pop("id", None),
+            columns=given.pop("columns", None),
             filter=given.pop("filter", None),
             pushdown=_choice("pushdown", given.pop("pushdown", None), "true", "false") == "true",
             metadata=cast("Metadata | None", _choice("metadata", given.pop("metadata", None), *METADATA)),
@@ -109,6 +115,8 @@ class Options:
             raise InvalidArgument(f"unknown option {', '.join(sorted(given))}: see docs/spark.md for those there are")
         if len([one for one in (parsed.version, parsed.timestamp, parsed.txn) if one is not None]) > 1:
             raise InvalidArgument("give only one of the options version, timestamp and txn")
+        if parsed.id is not None and parsed.txn is not None:
+            raise InvalidArgument("id names the transaction of one write, txn one that was saved: give only one")
         return parsed
 
     @property

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
+from trinitylake.errors import InvalidArgument
 from trinitylake.spark.options import Options
 
 if TYPE_CHECKING:
@@ -40,11 +41,11 @@ class TrinityLakeDataSource(DataSource):
         from trinitylake.spark.types import spark_schema
 
         if options.txn is not None:
-            return spark_schema(options.open_table().iceberg.schema())
+            return _chosen(spark_schema(options.open_table().iceberg.schema()), options)
         view = options.reading(options.open())
         # Spark keeps this object as part of the data frame.
         self._version = view.version
-        return spark_schema(view.table(options.table_name).iceberg.schema())
+        return _chosen(spark_schema(view.table(options.table_name).iceberg.schema()), options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
@@ -62,7 +63,7 @@ class TrinityLakeDataSource(DataSource):
         """For `frame.write` in the modes append and overwrite."""
         from trinitylake.spark.batch_write import BatchWriter
 
-        return BatchWriter(Options.parse(self.options), overwrite)
+        return BatchWriter(Options.parse(self.options), overwrite, schema.fieldNames())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""
@@ -75,3 +76,16 @@ class TrinityLakeDataSource(DataSource):
         from trinitylake.spark.stream_write import StreamWriter
 
         return StreamWriter(Options.parse(self.options), overwrite)
+
+
+def _chosen(schema: StructType, options: Options) -> StructType:
+    """The columns that the options name; all of them, if they name none."""
+    if options.columns is None:
+        return schema
+    known = {field.name.lower(): field for field in schema.fields}
+    names = [name.strip() for name in options.columns.split(",") if name.strip()]
+    if unknown := [name for name in names if name.lower() not in known]:
+        raise InvalidArgument(f"option columns: there is no column {unknown[0]!r}; there are {schema.fieldNames()}")
+    if not names:
+        raise InvalidArgument("option columns names no column; to count rows, read the metadata table count")
+    return StructType([known[name.lower()] for name in names])

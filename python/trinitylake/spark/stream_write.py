@@ -35,6 +35,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise InvalidArgument("the options version, timestamp and metadata are for reading")
         if options.txn is not None:
             raise InvalidArgument("a stream cannot take part in a transaction: each of its batches is one")
+        if options.id is not None or options.columns is not None:
+            raise InvalidArgument("the options id and columns are for batches: each batch of a stream has an id")
         self._options = options
         self._overwrite = overwrite
 

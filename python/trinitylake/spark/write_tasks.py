@@ -23,9 +23,11 @@ from pyspark.sql.datasource import WriterCommitMessage
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.functions import data_files_of
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import defaulted
 from trinitylake.spark.options import Options
 from trinitylake.spark.scan_tasks import storage_io, without_history
 from trinitylake.tables import input_rows as rows
+from trinitylake.tables.filters import parse_filter
 
 if TYPE_CHECKING:
     from trinitylake.tables.table import Table
@@ -83,6 +85,35 @@ class WritePlan:
             write_id=uuid.uuid4().hex,
         )
 
+    def check_columns(self, columns: Sequence[str]) -> None:
+        """Raises `InvalidArgument` if rows with these columns lack one that partitions are made of."""
+        schema = self.metadata.schema()
+        for field in self.metadata.spec().fields:
+            name = schema.find_column_name(field.source_id)
+            if name is not None and name.partition(".")[0] not in (*columns, *defaulted(schema)):
+                raise InvalidArgument(
+                    f"the rows have no column {name!r}, by which table {self.table_name} is partitioned "
+                    f"({field.transform}); they have {', '.join(columns)}"
+                )
+
+    def _check_replaced(self, conformed: pa.Table) -> None:
+        """Rows of an overwrite with a filter have to be among those that it replaces: else running it again adds them
+        again. Raises `InvalidArgument`."""
+        if self.options.filter is None:
+            return
+        from pyiceberg.expressions.visitors import bind
+        from pyiceberg.io.pyarrow import expression_to_pyarrow
+
+        schema = self.metadata.schema()
+        with translated(self.table_name):
+            matches = expression_to_pyarrow(bind(schema, parse_filter(self.options.filter), True), schema)
+        outside = conformed.num_rows - conformed.filter(matches).num_rows
+        if outside:
+            raise InvalidArgument(
+                f"{outside} rows of the overwrite do not match its filter {self.options.filter!r}: they would be added "
+                "beside the rows that are replaced. Leave them out, or choose a filter that they match"
+            )
+
     @property
     def folder(self) -> str:
         """The URI of the folder that takes the files of this write, ending in "/"."""
@@ -98,6 +129,8 @@ class WritePlan:
         try:
             for gathered in _gathered(batches):
                 conformed = rows.conform(gathered, metadata.schema())
+                assert isinstance(conformed, pa.Table)
+                self._check_replaced(conformed)
                 with translated(self.table_name):
                     files += data_files_of(metadata, conformed, io)
         except BaseException:
