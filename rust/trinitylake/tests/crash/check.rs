@@ -11,6 +11,7 @@ use trinitylake::lakehouse::Lakehouse;
 use trinitylake::path::root_version;
 use trinitylake::transaction::fate::{Fate, fate};
 use trinitylake::transaction::records::FORGET_MESSAGE;
+use trinitylake::transaction::saved_files::ABANDON_MESSAGE;
 use trinitylake::version::Version;
 use trinitylake::version::boundary::boundary;
 use trinitylake::version::metadata::OPERATION_PROPERTY;
@@ -160,7 +161,8 @@ fn has_foreign_id(attempt: &Attempt) -> bool {
 fn ids(version: &Version) -> Vec<String> {
     let committed = version.metadata.committed.iter();
     committed
-        .filter(|transaction| transaction.message != FORGET_MESSAGE && transaction.gives_up().is_none())
+        .filter(|transaction| ![FORGET_MESSAGE, ABANDON_MESSAGE].contains(&transaction.message.as_str()))
+        .filter(|transaction| transaction.gives_up().is_none())
         .map(|transaction| match transaction.properties.contains_key(OPERATION_PROPERTY) {
             true => transaction.message.clone(),
             false => transaction.id.clone(),

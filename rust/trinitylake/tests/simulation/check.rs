@@ -9,6 +9,7 @@ use trinitylake::key::ObjectKind::{self, Table};
 use trinitylake::lakehouse::Lakehouse;
 use trinitylake::transaction::fate::{Fate, fate};
 use trinitylake::transaction::records::FORGET_MESSAGE;
+use trinitylake::transaction::saved_files::ABANDON_MESSAGE;
 use trinitylake::transaction::{CommitLimits, Isolation, Outcome, TransactionOptions};
 use trinitylake::version::Version;
 
@@ -26,6 +27,8 @@ pub struct Findings {
     pub write_skews: u64,
     /// Versions in which an expiry removed the ids of transactions.
     pub forgetting_versions: u64,
+    /// In which expiry gave up saved transactions that nobody could resume.
+    pub abandoning_versions: u64,
 }
 
 fn key(kind: ObjectKind, name: &Name) -> (String, Name) {
@@ -50,6 +53,7 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
     let mut findings = Findings::default();
     let mut states: Vec<Objects> = Vec::new();
     let mut committed_in: HashMap<String, Vec<u64>> = HashMap::new();
+    let mut abandoned: BTreeSet<String> = BTreeSet::new();
     let mut last_rollback = 0;
     let mut created_at = 0;
     for number in 0..=latest {
@@ -79,6 +83,17 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
                 findings.forgetting_versions += 1;
                 continue;
             }
+            if transaction.message == ABANDON_MESSAGE {
+                findings.abandoning_versions += 1;
+                // Its changes are the records of what was given up.
+                for change in version.changes_told().unwrap().iter() {
+                    let id = change.key.trim_start_matches(ObjectKind::TransactionRecord.prefix()).trim_end();
+                    assert!(!committed_in.contains_key(id), "{id} is given up in {number}, and committed");
+                    abandoned.insert(id.to_string());
+                }
+                continue;
+            }
+            assert!(!abandoned.contains(&transaction.id), "{} was given up before {number}", transaction.id);
             let record = by_id.get(transaction.id.as_str()).unwrap_or_else(|| {
                 panic!("version {number} holds transaction {}, which nobody made", transaction.id)
             });

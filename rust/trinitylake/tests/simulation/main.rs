@@ -32,6 +32,7 @@ struct Totals {
     carried_versions: u64,
     write_skews: u64,
     forgetting_versions: u64,
+    abandoning_versions: u64,
     expired: u64,
     resumed: u64,
     looked_again: u64,
@@ -68,6 +69,7 @@ fn run(seed: u64, totals: &mut Totals) {
         totals.carried_versions += findings.carried_versions;
         totals.write_skews += findings.write_skews;
         totals.forgetting_versions += findings.forgetting_versions;
+        totals.abandoning_versions += findings.abandoning_versions;
         totals.expired += world.boundary();
         for (fault, count) in world.faults() {
             *totals.faults.entry(fault).or_default() += count;
@@ -128,6 +130,7 @@ fn no_history_loses_or_invents_anything() {
             totals.shared_versions,
             totals.carried_versions,
             totals.forgetting_versions,
+            totals.abandoning_versions,
             totals.expired,
             totals.resumed,
             totals.looked_again,
