@@ -59,8 +59,8 @@ def federated(lake: tl.Lakehouse, name: str, uri: str) -> None:
 def test_a_catalog_that_hangs_stops_nobody_else(
     shop: tl.Lakehouse, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbound, "CALL_SECONDS", 8.0)
-    monkeypatch.setattr(Outbound.__init__, "__defaults__", (8.0,))
+    monkeypatch.setattr(outbound, "CALL_SECONDS", 20.0)
+    monkeypatch.setattr(Outbound.__init__, "__defaults__", (20.0,))
     federated(shop, "theirs", silent)
     with running(shop) as server:
         client = Client(server)
