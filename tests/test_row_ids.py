@@ -216,9 +216,11 @@ def test_an_upgraded_table_gives_ids_to_all_rows_at_its_next_snapshot(store: Sto
 def test_a_table_of_format_version_1_is_upgraded(store: Store) -> None:
     lake = Lake(store, properties={"format-version": "1"})
     change(lake, lambda table: table.append(rows(1, 2)))
-    upgrade = lake.begin()
-    upgrade.commit((), (UPGRADE,))
-    lake.commit(upgrade)
+    for _ in range(2):
+        change(lake, lambda table: table.transaction().upgrade_table_version(3).commit_transaction())
+    assert lake.begin().metadata.format_version == 3
+    with pytest.raises(ValueError, match="Cannot downgrade"):
+        lake.begin().table.transaction().upgrade_table_version(2)
     change(lake, lambda table: table.append(rows(3)))
     metadata_module.cache.clear()
     assert lake.ids() == [1, 2, 3]

@@ -24,6 +24,7 @@ the package. "Overridden" means that PyIceberg calls ours.
     append            table.update.snapshot:_new_manifest_list_file_name                     called
     rewrite           table:Transaction._build_partition_predicate                           called
     transaction       table:Transaction._append_snapshot_producer                            overridden
+    transaction       table:Transaction._apply                                               called
     transaction       table:Table._do_commit                                                 called
     transaction       table:Table._check_uuid                                                overridden
     metadata_updates  table.update:_apply_table_update                                       called

@@ -23,13 +23,13 @@ from pyiceberg.table.maintenance import MaintenanceTable
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
+from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate, UpgradeFormatVersionUpdate
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.table.update.snapshot import ExpireSnapshots, ManageSnapshots, UpdateSnapshot
 from pyiceberg.table.update.sorting import UpdateSortOrder
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.table.update.statistics import UpdateStatistics
-from pyiceberg.typedef import EMPTY_DICT, Identifier
+from pyiceberg.typedef import EMPTY_DICT, Identifier, TableVersion
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
@@ -162,6 +162,14 @@ class StagedTransaction(Transaction):
                 branch,
                 snapshot_properties,
             )
+
+    def upgrade_table_version(self, format_version: TableVersion) -> Transaction:
+        """Set the format version: 2 or 3, and never a lower one. Raises `ValueError`."""
+        if format_version != ROW_IDS_SINCE:
+            return super().upgrade_table_version(format_version)
+        if self.table_metadata.format_version < ROW_IDS_SINCE:
+            self._apply((UpgradeFormatVersionUpdate(format_version=format_version),))
+        return self
 
     def update_snapshot(
         self, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
