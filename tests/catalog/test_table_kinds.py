@@ -245,7 +245,13 @@ def test_a_table_of_format_version_3_is_made_at_once_or_from_updates(
     properties = {"format-version": "3"}
     catalog.create_table(TABLE, SCHEMA, properties=properties)
     catalog.create_table_transaction(("sales", "second"), SCHEMA, properties=properties).commit_transaction()
-    for name in ("orders", "second"):
+    with catalog.create_table_transaction(("sales", "third"), SCHEMA, properties=properties) as creation:
+        rows = SCHEMA.as_arrow().empty_table()
+        creation.append(rows)
+        with pytest.raises(tl.InvalidArgument, match="format version 3"):
+            creation.delete("true")
+    assert [one.first_row_id for one in lake.table("sales.third").iceberg.metadata.snapshots] == [0]
+    for name in ("orders", "second", "third"):
         metadata = lake.table(f"sales.{name}").iceberg.metadata
         assert (metadata.format_version, metadata.next_row_id) == (3, 0)
 

@@ -9,10 +9,12 @@ from pyiceberg.catalog import MetastoreCatalog, PropertiesUpdateSummary
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import StagedTable, TableProperties
+from pyiceberg.table import CreateTableTransaction, StagedTable, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+
+from trinitylake.iceberg_storage.extended_pyiceberg.transaction import CreatingTransaction
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +42,19 @@ class ExtendedCatalog(KeepsOldMetadata, MetastoreCatalog, ABC):
         properties: Properties = EMPTY_DICT,
     ) -> StagedTable:
         """What `create_table_transaction` begins with: nothing of it is in the catalog before it commits."""
+
+    def create_table_transaction(
+        self,
+        identifier: str | Identifier,
+        schema: Schema | pa.Schema,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: Properties = EMPTY_DICT,
+    ) -> CreateTableTransaction:
+        """A table that comes to be when the transaction commits, with what was written to it until then."""
+        staged = self.stage_table(identifier, schema, location, partition_spec, sort_order, properties)
+        return CreatingTransaction(staged)
 
     def iceberg_schema(self, schema: Schema | pa.Schema, properties: Properties = EMPTY_DICT) -> Schema:
         """A PyIceberg or pyarrow schema as PyIceberg's, for a table with these properties."""

@@ -18,7 +18,7 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.parser import parse
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import ALWAYS_TRUE, Table, Transaction, UpsertResult
+from pyiceberg.table import ALWAYS_TRUE, CreateTableTransaction, Table, Transaction, UpsertResult
 from pyiceberg.table.maintenance import MaintenanceTable
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -175,11 +175,7 @@ class StagedTransaction(Transaction):
         self, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
     ) -> UpdateSnapshot:
         """PyIceberg's own snapshots. Raises `InvalidArgument` for format version 3, which it does not write."""
-        if self.table_metadata.format_version >= ROW_IDS_SINCE:
-            raise InvalidArgument(
-                "the table has format version 3, whose snapshots PyIceberg does not make by itself: use append, "
-                "overwrite, delete or add_files"
-            )
+        _check_pyiceberg_writes(self.table_metadata)
         return super().update_snapshot(snapshot_properties, branch)
 
     def _append_snapshot_producer(
@@ -223,6 +219,43 @@ class StagedTransaction(Transaction):
         made = self._updates[updates_before:]
         ids = tuple(update.snapshot.snapshot_id for update in made if isinstance(update, AddSnapshotUpdate))
         self._rows_read[reads_before:] = [replace(read, snapshot_ids=ids) for read in self._rows_read[reads_before:]]
+
+
+def _check_pyiceberg_writes(metadata: TableMetadata) -> None:
+    if metadata.format_version >= ROW_IDS_SINCE:
+        raise InvalidArgument(
+            "the table has format version 3, whose snapshots PyIceberg does not make by itself: use append, "
+            "overwrite, delete or add_files; of a table that is being created, append or add_files"
+        )
+
+
+class CreatingTransaction(CreateTableTransaction):
+    """A table that comes to be with its first rows, of any format version."""
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The metadata with all changes of this transaction so far. Shared, never to be changed."""
+        return apply_updates(self._table.metadata, self._updates)
+
+    def append(
+        self,
+        df: pa.Table | pa.RecordBatchReader,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        branch: str | None = MAIN_BRANCH,
+    ) -> None:
+        super().append(filled(df, self.table_metadata.schema()), snapshot_properties, branch)
+
+    def update_snapshot(
+        self, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
+    ) -> UpdateSnapshot:
+        """PyIceberg's own snapshots. Raises `InvalidArgument` for format version 3, which it does not write."""
+        _check_pyiceberg_writes(self.table_metadata)
+        return super().update_snapshot(snapshot_properties, branch)
+
+    def _append_snapshot_producer(
+        self, snapshot_properties: dict[str, str], branch: str | None = MAIN_BRANCH
+    ) -> AppendFiles:
+        return AppendFiles(self, self._table.io, {}, snapshot_properties, branch)
 
 
 class StagedIcebergTable(Table):
