@@ -168,7 +168,7 @@ class StagedTransaction(Transaction):
         if format_version != ROW_IDS_SINCE:
             return super().upgrade_table_version(format_version)
         if self.table_metadata.format_version < ROW_IDS_SINCE:
-            self._apply((UpgradeFormatVersionUpdate(format_version=format_version),))
+            self._apply((UpgradeFormatVersionUpdate.model_validate({"format-version": format_version}),))
         return self
 
     def update_snapshot(
