@@ -128,7 +128,7 @@ def test_no_secret_is_in_logs_errors_or_config(
 
     monkeypatch.setattr(Transaction, "commit", fails)
     answers.append(client("POST", "/v1/namespaces", {"namespace": ["a"]}))
-    monkeypatch.setattr("trinitylake.rest.resources.namespaces.page_of", fails)
+    monkeypatch.setattr("trinitylake.rest.resources.namespaces.namespaces_response", fails)
     answers.append(client("GET", "/v1/namespaces"))
     assert [answer.code for answer in answers] == [401, 200, 200, 500, 500]
     assert CANARY not in str(answers)

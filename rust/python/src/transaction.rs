@@ -3,18 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use arrow_array::StringArray;
 use bytes::Bytes;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tokio::sync::Mutex;
 use trinitylake::error::Result as CoreResult;
+use trinitylake::key::KeyRange;
 use trinitylake::transaction::saved_list::SavedTransaction as CoreSaved;
 use trinitylake::transaction::{
     Clash as CoreClash, Clashes as CoreClashes, CommitLimits, Coordination, Files, Outcome,
     Transaction as CoreTransaction,
 };
 
+use crate::arrow;
 use crate::errors::to_python;
 use crate::runtime::{run, run_to_end, runtime};
 use crate::version::{Listing, Version, listing_range, parse_kind};
@@ -213,6 +216,23 @@ impl Transaction {
             listing.push(&key, &location);
         }
         listing.finish(py)
+    }
+
+    /// The first `limit` keys with a prefix from `start` on, own writes included.
+    fn keys<'py>(
+        &self,
+        py: Python<'py>,
+        prefix: &str,
+        start: &str,
+        limit: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut range = KeyRange::prefix(prefix);
+        if start > range.start.as_str() {
+            range.start = start.to_string();
+        }
+        let rows = with!(self, py, run, |transaction| transaction.list(&range, Some(limit)))?;
+        let keys = StringArray::from_iter_values(rows.iter().map(|(key, _)| key));
+        arrow::batch(py, vec![("key", Arc::new(keys))])
     }
 
     fn create(

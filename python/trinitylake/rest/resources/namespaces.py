@@ -7,8 +7,8 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from starlette.responses import Response
 
 from trinitylake.rest.errors import RestError
-from trinitylake.rest.request.call import SEPARATOR, Call, checked_namespace, json_response, namespace_of, no_content
-from trinitylake.rest.request.pages import page_of
+from trinitylake.rest.request.call import Call, checked_namespace, json_response, namespace_of, no_content
+from trinitylake.rest.request.pages import namespaces_response, page_of
 from trinitylake.rest.resources import transaction_namespaces as reserved
 from trinitylake.rest.security.locations import LOCATION_PROPERTY, namespace_location
 from trinitylake.rest.security.principals import Role
@@ -32,13 +32,13 @@ def list_all(call: Call) -> Response:
     """Those directly below `parent`, or at the top."""
     parent = namespace_of(call.query["parent"]) if call.query.get("parent") else ()
     found = reserved.children(call, parent)
-    if found is None:
-        if parent:
-            call.principal.require_sight(parent)
-        with call.catalog() as catalog:
-            found = [one for one in catalog.list_namespaces(parent) if call.principal.sees(one)]
-    names, token = page_of([SEPARATOR.join(one) for one in found], call.query)
-    return json_response({"namespaces": [name.split(SEPARATOR) for name in names], "next-page-token": token})
+    if found is not None:
+        names, token = page_of([one[-1] for one in found], call.query)
+        return json_response({"namespaces": [(*parent, name) for name in names], "next-page-token": token})
+    if parent:
+        call.principal.require_sight(parent)
+    with call.catalog() as catalog:
+        return namespaces_response(call, catalog, parent)
 
 
 def create(call: Call) -> Response:

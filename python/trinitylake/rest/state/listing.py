@@ -1,44 +1,122 @@
-"""Lists the names in a namespace from a given name on, in key order, reading no more than one page needs."""
+"""Lists names from a position on, in key order, reading no more than one page needs.
+
+A position is a key, or a text that sorts between keys. It stays valid whatever others create and drop.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from trinitylake import core
+from trinitylake import _core, core
 from trinitylake.definitions import parse_lakehouse_def
+from trinitylake.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from trinitylake import _core
+    from trinitylake.definitions import LakehouseDef
+
+    State = _core.Version | _core.Transaction
 
 MAX_KEYS_AT_ONCE = 16_384
 _ANY_NAME = "a"
 #: After a key: the least that comes after it.
 _NEXT = "\0"
+#: Between the parts of a namespace, and what comes after all that begin with it.
+_DOT, _AFTER_DOT = ".", "/"
 
 
-def names_after(
-    version: _core.Version, kind: Literal["table", "view"], namespace: str, after: str | None, n_expected: int
-) -> Iterator[str]:
-    """The names of the tables or views in exactly that namespace, ascending, after a name or from the first on.
+@dataclass(frozen=True)
+class Listed:
+    """A name, and the position after which the list goes on behind it."""
+
+    name: str
+    position: str
+
+
+def objects_after(
+    state: State, kind: Literal["table", "view"], namespace: str, position: str | None, n_expected: int
+) -> Iterator[Listed]:
+    """The tables or views in exactly that namespace, ascending, after a position or from the first on.
 
     They are read `n_expected` at a time, and more if all of them are taken. Raises `InvalidName` for a name that no
     object can have.
     """
-    definition = parse_lakehouse_def(version.definition)
-    is_table = kind == "table"
-    encode = core.encode_table_keys if is_table else core.encode_view_keys
-    size = definition.table_name_max_size_bytes if is_table else definition.view_name_max_size_bytes
-    first = str(encode([namespace], [_ANY_NAME], definition)[0])[:-size]
-    start = first if after is None else str(encode([namespace], [after], definition)[0]) + _NEXT
-    n_wanted = n_expected
-    while True:
-        keys = version.scan(columns=["key"], start=start, limit=n_wanted).read_all()["key"].combine_chunks()
-        inside = keys.filter(pc.starts_with(keys, first))
-        yield from core.decode_keys(inside, definition)["name"].to_pylist()
-        if len(inside) < n_wanted:
-            return
-        start = inside[-1].as_py() + _NEXT
-        n_wanted = min(4 * n_wanted, MAX_KEYS_AT_ONCE)  # few of those so far are shown
+    definition = _definition(state)
+    encode = core.encode_table_keys if kind == "table" else core.encode_view_keys
+    size = definition.table_name_max_size_bytes if kind == "table" else definition.view_name_max_size_bytes
+    prefix = str(encode([namespace], [_ANY_NAME], definition)[0])[:-size]
+    keys = _Keys(state, prefix, n_expected)
+    keys.resume_after(position)
+    while len(found := keys.read()):
+        for key, name in zip(found.to_pylist(), core.decode_keys(found, definition)["name"].to_pylist(), strict=True):
+            yield Listed(name, key)
+
+
+def children_after(state: State, parent: str | None, position: str | None, n_expected: int) -> Iterator[Listed]:
+    """The last parts of the namespaces directly below `parent`, or at the top, after a position or from the first on.
+
+    One that only others are nested in comes where the first of these is. However many are nested in one, no more than
+    `n_expected` of them are read.
+    """
+    definition = _definition(state)
+    above = "" if parent is None else f"{parent}{_DOT}"
+    named = _ANY_NAME if parent is None else parent
+    kind = str(core.encode_namespace_keys([named], definition)[0]).rstrip(" ").removesuffix(named)
+    keys = _Keys(state, f"{kind}{above}", n_expected)
+    keys.resume_after(position)
+    child_before = None
+    while len(found := keys.read()):
+        names: list[str] = core.decode_keys(found, definition)["namespace"].to_pylist()
+        nested = ""
+        for key, name in zip(found.to_pylist(), names, strict=True):
+            child, nested, _ = name[len(above) :].partition(_DOT)
+            if not nested:
+                yield Listed(child, key)
+            elif child != child_before and not state.exists("namespace", above + child):
+                yield Listed(child, f"{kind}{above}{child}{_AFTER_DOT}")
+            child_before = child
+        if nested:  # the rest of what is nested in it is not looked at
+            keys.go_after(f"{kind}{above}{child_before}{_AFTER_DOT}")
+
+
+class _Keys:
+    """The keys with a prefix, some at a time, and more of them each time."""
+
+    def __init__(self, state: State, prefix: str, n_expected: int) -> None:
+        self._state = state
+        self._prefix = prefix
+        self._start = prefix
+        self._n_wanted = n_expected
+
+    def resume_after(self, position: str | None) -> None:
+        """Begin after a position that was handed out. Raises `InvalidArgument` for one of another list."""
+        if position is not None:
+            if not position.startswith(self._prefix):
+                raise InvalidArgument("the page does not follow one of this list")
+            self.go_after(position)
+
+    def go_after(self, position: str) -> None:
+        """Go on after a position."""
+        self._start = position + _NEXT
+
+    def read(self) -> pa.Array:
+        """The next keys; none at the end."""
+        if isinstance(self._state, _core.Version):
+            stream = self._state.scan(columns=["key"], start=self._start, limit=self._n_wanted)
+            found = stream.read_all()["key"].combine_chunks()
+            found = found.filter(pc.starts_with(found, self._prefix))
+        else:
+            found = self._state.keys(self._prefix, self._start, self._n_wanted)["key"]
+        if len(found):
+            self.go_after(found[-1].as_py())
+        self._n_wanted = min(4 * self._n_wanted, MAX_KEYS_AT_ONCE)  # few of those so far are shown
+        return found
+
+
+def _definition(state: State) -> LakehouseDef:
+    version = state if isinstance(state, _core.Version) else state.base
+    return parse_lakehouse_def(version.definition)
