@@ -326,6 +326,7 @@ def run_server(root: str) -> None:
     server = serve(
         lake, token_file=Path(root).parent / "tokens", options=ServerOptions(table_cache_size_bytes=CACHE_SIZE_BYTES)
     )
+    server._app.service.plans._max_size_bytes = CACHE_SIZE_BYTES
     print(server.port, flush=True)
     server.run()
 

@@ -335,6 +335,19 @@ def test_a_page_of_a_namespace_that_is_not_there_is_404(http_client: Client, man
     assert http_client("GET", "/v1/namespaces?parent=shop&pageSize=10").body["namespaces"] == []
 
 
+def test_plans_weigh_more_than_their_bytes() -> None:
+    """The rest of a plan can be a few bytes, and what holds them takes a kilobyte: a limit of 32 MiB let 300 MB in. A
+    plan that was put twice counted twice, for good."""
+    plans = PlannedScans(1 << 20)
+    for number in range(5000):
+        plans.put(("plan", str(number)), {0: b"few"})
+    assert 0 < len(plans._plans) <= 1024
+    for _ in range(5000):
+        plans.put(("the", "same"), {0: b"few"})
+    assert len(plans._plans) > 900
+    assert plans.get(("the", "same"), 0) == (b"few", None)
+
+
 def test_what_follows_in_a_plan_is_not_planned_again(
     http_client: Client, lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,7 +99,7 @@ def test_what_is_looked_through_is_what_spark_writes(written: dict[str, bytes]) 
     assert events.count(setting) > 10
     for name in ("seen/api-environment", "seen/page-SQL", "seen/plan", "seen/settings", "seen/progress"):
         assert len(written[name]) > 100, name
-    assert b"env:TRINITYLAKE_TOKEN_" in written["seen/settings-by-name"]
+    assert b"spark.sql.catalog.lake.token" in written["seen/settings-by-name"]
     assert any(name.startswith("checkpoint/") for name in written)
     assert any(name.startswith("source-checkpoint/") for name in written)
     assert any(b"SparkSubmit" in data for name, data in written.items() if name.startswith("seen/process-"))
