@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema as IcebergSchema
     from pyiceberg.types import IcebergType, NestedField
 
+#: What a definition holds as the length of a type.
+_FIXED_MAX_LENGTH = (1 << 31) - 1
+
 
 def to_iceberg(columns: tuple[Column, ...], primary_key: tuple[str, ...]) -> IcebergSchema:
     """The Iceberg schema of declared columns; ids are assigned afresh unless every column has one."""
@@ -125,7 +128,9 @@ def _type_from_iceberg(type: IcebergType) -> Type:
         case iceberg.DecimalType():
             return Type("decimal", precision=type.precision, scale=type.scale)
         case iceberg.FixedType():
-            return Type("fixed", length=len(type))
+            if type.root > _FIXED_MAX_LENGTH:
+                raise InvalidArgument(f"{type} is too long: at most {_FIXED_MAX_LENGTH} bytes")
+            return Type("fixed", length=type.root)
         case iceberg.UUIDType():
             return Type("fixed", length=16, iceberg="uuid")
         case iceberg.TimestampNanoType():

@@ -178,7 +178,7 @@ class Call:
     def parsed(self, model: type[Model]) -> Model:
         """The body. Raises `RestError` 400 for what is not JSON, and that or pydantic's error for what does not fit."""
         try:
-            document = json.loads(self.body)
+            document = json.loads(self.body.decode())  # bytes would be taken for UTF-16 where they look so
         except (ValueError, RecursionError) as error:
             raise bad_request(f"the body is not JSON: {error}") from error
         try:

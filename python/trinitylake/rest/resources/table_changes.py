@@ -10,11 +10,14 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.update import (
     AddSortOrderUpdate,
     AssertCreate,
+    RemovePropertiesUpdate,
     SetDefaultSortOrderUpdate,
+    SetPropertiesUpdate,
     TableRequirement,
     TableUpdate,
 )
 
+from trinitylake.arguments import user_names
 from trinitylake.errors import TrinityLakeError
 from trinitylake.iceberg import table_writing
 from trinitylake.iceberg.identifiers import object_name
@@ -22,6 +25,7 @@ from trinitylake.iceberg.namespaces import require_namespace
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.write_rules import check_update
+from trinitylake.properties import OWN_PROPERTY_PREFIX
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.resources.names import Name
 
@@ -77,6 +81,7 @@ def stage(transaction: Transaction, changes: Sequence[TableChange], gate: Locati
         raise bad_request("a table may be changed only once in one commit: put all its updates together")
     for change in changes:
         gate.table_change(change, _location(transaction, change))
+        _leave_own_properties(transaction, change)
     if len(changes) > 1:  # one by itself is staged whole or not at all
         for change in changes:
             _rehearse(transaction, change)
@@ -96,6 +101,24 @@ def _location(transaction: Transaction, change: TableChange) -> str | None:
         return None
     table = transaction.table((namespace, name))
     return table.location if table.type == "managed" else None
+
+
+def _leave_own_properties(transaction: Transaction, change: TableChange) -> None:
+    """Raises `InvalidArgument` for a change of properties that are the library's own.
+
+    Clients that replace a table send all of its properties again; that is no change.
+    """
+    asked: dict[str, str | None] = {}
+    for update in change.updates:
+        if isinstance(update, SetPropertiesUpdate):
+            asked |= update.updates
+        elif isinstance(update, RemovePropertiesUpdate):
+            asked |= dict.fromkeys(update.removals)
+    own = {name: value for name, value in asked.items() if name.startswith(OWN_PROPERTY_PREFIX)}
+    if own:
+        is_there = not change.is_creation and transaction.state().exists("table", *change.table)
+        present = transaction.table(change.table).properties if is_there else {}
+        user_names([name for name, value in own.items() if present.get(name) != value], "properties")
 
 
 def _stage_one(transaction: Transaction, change: TableChange) -> StagedTable:

@@ -13,6 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from starlette.responses import Response
 
+from trinitylake.arguments import user_names
 from trinitylake.definitions import MANAGED, parse_table_def
 from trinitylake.errors import CorruptFile
 from trinitylake.iceberg import table_writing
@@ -66,6 +67,7 @@ def create(call: Call) -> Response:
     body = call.parsed(CreateTable)
     identifier = (*call.namespace(), body.name)
     call.require(Role.WRITER, identifier)
+    user_names(body.properties, "properties")
     spec = body.partition_spec or UNPARTITIONED_PARTITION_SPEC
     order = body.write_order or UNSORTED_SORT_ORDER
     with call.catalog() as catalog:
