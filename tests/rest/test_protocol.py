@@ -235,9 +235,8 @@ def test_a_plus_in_a_path_is_a_blank_and_an_escaped_one_is_a_plus(http_client: C
         body = {"name": name, "schema": COLUMNS}
         assert http_client("POST", "/v1/namespaces/in+space/tables", body).code == 200
     assert shop.tables("in space") == ["in space.late flights", "in space.late+flights"]
-    ids = {
-        name: shop.table(f"in space.{name}").iceberg.metadata.table_uuid for name in ("late flights", "late+flights")
-    }
+    names = ("late flights", "late+flights")
+    ids = {name: str(shop.table(f"in space.{name}").iceberg.metadata.table_uuid) for name in names}
     for path, name in (
         ("late+flights", "late flights"),
         ("late%20flights", "late flights"),
