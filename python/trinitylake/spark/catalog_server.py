@@ -185,9 +185,7 @@ class RemoteServer:
         self._ask("GET", self._path(id))
 
     def add_check(self, id: str, check: str | Check[Transaction]) -> None:
-        raise InvalidArgument(
-            "checks are kept where a transaction is, and a server takes none over HTTP: look yourself"
-        )
+        raise InvalidArgument("a server elsewhere takes no checks over HTTP: query what must hold before the commit")
 
     def commit(self, id: str) -> int:
         return int(self._ask("POST", f"{self._path(id)}/commit", commits=True)["version"])
