@@ -1,4 +1,9 @@
-"""HTTP on a connection, with limits for clients that send their headers slowly or without end."""
+"""HTTP on a connection, with limits for clients that send slowly or without end.
+
+Two rules hold whatever a client sends. As long as the server works on no request, a timer runs that the client cannot
+start again without a whole request. And of what is neither body nor the end of anything, only so much may come at a
+time, be it headers, trailers, or decoration of chunks.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,10 @@ KEEP_ALIVE_SECONDS = 75
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Uvicorn's protocol; a connection on which a request does not get past its headers in time is closed."""
+    """Uvicorn's protocol; a connection on which a request does not get past its headers in time is closed.
+
+    So is one on which the rest of a request that has been answered already does not come in time.
+    """
 
     headers_timeout_seconds: ClassVar[float] = HEADERS_TIMEOUT_SECONDS
     _timer: asyncio.TimerHandle | None = None
@@ -34,21 +42,51 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._wait_for_headers()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # One after the body is a trailer: nobody reads those, and the guard has looked at the headers before.
+        if self._in_headers:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         self._stop_waiting()
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        self._pending_size_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._pending_size_bytes = 0
+        super().on_message_complete()
+        if self._is_idle:  # it was answered before it ended
+            self._stop_waiting()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
     def data_received(self, data: bytes) -> None:
+        self._pending_size_bytes += len(data)
         super().data_received(data)
-        if self._in_headers and not self.transport.is_closing():
-            self._pending_size_bytes += len(data)
-            if self._pending_size_bytes > MAX_HEADERS_SIZE_BYTES:
+        if self.transport.is_closing():
+            return
+        if self._pending_size_bytes > MAX_HEADERS_SIZE_BYTES:
+            if self._is_idle:
                 self.transport.write(b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n\r\n")
-                self.transport.close()
+            self.transport.close()
+        elif self._is_idle and self._timer is None and self.timeout_keep_alive_task is None:
+            self._start_timer()
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether no request is at work, nor one that waits for its turn."""
+        return self.cycle is None or self.cycle.response_complete
 
     def _wait_for_headers(self) -> None:
         self._stop_waiting()
         self._in_headers = True
+        self._start_timer()
+
+    def _start_timer(self) -> None:
         self._timer = self.loop.call_later(self.headers_timeout_seconds, self._too_slow)
 
     def _stop_waiting(self) -> None:

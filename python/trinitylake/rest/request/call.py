@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +43,10 @@ REQUEST_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}request-id"
 
 #: Open transactions, for clients that have nothing but SQL (`transaction_namespaces.py`).
 RESERVED_NAMESPACE = ("sys", "transactions")
+
+_INTEGER_MIN, _INTEGER_MAX = -(1 << 63), (1 << 63) - 1
+_INTEGER_MAX_LENGTH = 20
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -177,10 +183,7 @@ class Call:
 
     def parsed(self, model: type[Model]) -> Model:
         """The body. Raises `RestError` 400 for what is not JSON, and that or pydantic's error for what does not fit."""
-        try:
-            document = json.loads(self.body.decode())  # bytes would be taken for UTF-16 where they look so
-        except (ValueError, RecursionError) as error:
-            raise bad_request(f"the body is not JSON: {error}") from error
+        document = strict_json(self.body)
         try:
             return model.model_validate(document)
         except ValidationError:
@@ -192,6 +195,34 @@ class Call:
     def flag(self, parameter: str) -> bool:
         """A true or false of the query; false if it is not there."""
         return self.query.get(parameter, "false").lower() == "true"
+
+
+def strict_json(body: bytes) -> Any:
+    """A body of JSON that can be kept, and sent on to whoever asks: Python reads and writes more than JSON has.
+
+    Raises `RestError` 400 for what is not JSON; for numbers that no double and no 64 bits hold, which other languages
+    cannot read; and for text that UTF-8 cannot hold.
+    """
+    try:
+        text = body.decode()  # bytes would be taken for UTF-16 where they look so
+        document = json.loads(text, parse_int=_integer, parse_float=_finite, parse_constant=_finite)
+        if _SURROGATE.search(text):  # half of a character, unless it is followed by the other half
+            json.dumps(document, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise bad_request(f"the body is not JSON: {error}") from error
+    return document
+
+
+def _integer(text: str) -> int:
+    if len(text) > _INTEGER_MAX_LENGTH or not _INTEGER_MIN <= (number := int(text)) <= _INTEGER_MAX:
+        raise ValueError(f"the number {text[:_INTEGER_MAX_LENGTH]} is not one of 64 bits")
+    return number
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text[:_INTEGER_MAX_LENGTH]} is not a number of JSON")
+    return number
 
 
 def decoded(raw: str) -> str:
@@ -208,12 +239,16 @@ def namespace_of(text: str) -> tuple[str, ...]:
 
 
 def checked_namespace(parts: list[str] | tuple[str, ...]) -> tuple[str, ...]:
-    """The parts of a namespace. Raises `RestError` 400 for none, an empty one, or one with a dot in it.
+    """The parts of a namespace. Raises `RestError` 400 for none, and for a part that is empty, has a dot or blank ends.
 
-    The lakehouse joins the parts with dots, so `("a.b",)` would be another name of `("a", "b")`.
+    One namespace has one name, which roles and the audit log are about. The lakehouse joins the parts with dots, so
+    `("a.b",)` would be another name of `("a", "b")`; and PyIceberg strips them, so `("a ",)` would be one of `("a",)`.
     """
-    if not parts or not all(parts) or any("." in part for part in parts):
-        raise bad_request(f"{list(parts)!r} is not a namespace: its parts are neither empty nor have a dot in them")
+    if not parts or not all(parts) or any("." in part or part != part.strip() for part in parts):
+        raise bad_request(
+            f"{list(parts)!r} is not a namespace: its parts are not empty, have no dot in them, and neither begin nor "
+            "end with a blank"
+        )
     return tuple(parts)
 
 

@@ -1,0 +1,118 @@
+"""Connections of strangers take neither memory without end nor a place for ever.
+
+Before the server knew whose a request was, somebody without a token had grown it by 100 MB for every 70 MB of trailers,
+which come after the body and were kept like headers, without a limit. And after any answer two bytes of a blank line,
+or one byte of a body that was refused already, switched off the last timer of a connection: a thousand such
+connections, kept for nothing, left no place for others.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+import trinitylake as tl
+from rest.client import TOKEN, running
+from trinitylake.rest import RestServer
+from trinitylake.rest.http.protocol import MAX_HEADERS_SIZE_BYTES, BoundedProtocol
+
+CHUNKED = b"POST /v1/namespaces HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+AUTHORIZATION = f"Authorization: Bearer {TOKEN}\r\n".encode()
+HEALTHZ = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.fixture
+def server(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> Iterator[RestServer]:
+    """One that gives up soon on who is slow, but not on who is idle."""
+    monkeypatch.setattr(BoundedProtocol, "headers_timeout_seconds", 0.5)
+    with running(lake, token=TOKEN) as server:
+        yield server
+
+
+def connected(server: RestServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=30)
+
+
+def send_often(connection: socket.socket, sent: bytes) -> None:
+    """Far more than fits into the buffers on the way."""
+    for _ in range(300 * MAX_HEADERS_SIZE_BYTES // len(sent)):
+        connection.sendall(sent)
+
+
+def until_closed(connection: socket.socket) -> bytes:
+    """What comes until the server closes the connection; `TimeoutError` if it does not."""
+    received = b""
+    try:
+        while data := connection.recv(65536):
+            received += data
+    except ConnectionResetError:  # closed before all was read that was sent
+        pass
+    return received
+
+
+@pytest.mark.parametrize("head", [CHUNKED, CHUNKED + AUTHORIZATION], ids=["a stranger", "a principal"])
+@pytest.mark.parametrize("line", [b"x: " + b"y" * 1000 + b"\r\n", b"y" * 1000], ids=["many trailers", "one of them"])
+def test_trailers_without_end_end_the_connection(server: RestServer, head: bytes, line: bytes) -> None:
+    with connected(server) as connection:
+        connection.sendall(head + b"\r\n0\r\nz:")
+        with pytest.raises(ConnectionError):
+            send_often(connection, line)
+
+
+def test_a_chunk_with_decoration_without_end_ends_the_connection(server: RestServer) -> None:
+    with connected(server) as connection:
+        connection.sendall(CHUNKED + AUTHORIZATION + b"\r\n1;")
+        with pytest.raises(ConnectionError):
+            send_often(connection, b"a" * 1000)
+
+
+def test_a_body_in_small_chunks_is_one(server: RestServer) -> None:
+    body = b'{"namespace": ["n"], "properties": {"text": "' + b"x" * 3 * MAX_HEADERS_SIZE_BYTES + b'"}}'
+    chunks = b"".join(b"8\r\n" + body[start : start + 8].ljust(8) + b"\r\n" for start in range(0, len(body), 8))
+    with connected(server) as connection:
+        connection.sendall(CHUNKED + AUTHORIZATION + b"Connection: close\r\n\r\n" + chunks + b"0\r\n\r\n")
+        assert until_closed(connection).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    ("headers", "trailers", "code"), [(b"", AUTHORIZATION, b"401"), (AUTHORIZATION, AUTHORIZATION, b"200")]
+)
+def test_a_trailer_is_no_header(server: RestServer, headers: bytes, trailers: bytes, code: bytes) -> None:
+    chunk = b'14\r\n{"namespace": ["n"]}\r\n0\r\n'
+    with connected(server) as connection:
+        connection.sendall(CHUNKED + headers + b"Connection: close\r\n\r\n" + chunk + trailers + b"\r\n")
+        assert until_closed(connection).startswith(b"HTTP/1.1 " + code)
+
+
+@pytest.mark.parametrize(
+    ("request_head", "then"),
+    [
+        (HEALTHZ, b"\r\n"),
+        (HEALTHZ + b"Content-Length: 1000\r\n", b"a"),
+        (CHUNKED, b"1"),
+        (CHUNKED.replace(b"Transfer-Encoding: chunked", b"Content-Length: 1000"), b"a"),
+    ],
+    ids=["a blank line", "a body that nobody reads", "a chunk", "a body that was refused"],
+)
+def test_whoever_begins_again_after_an_answer_and_stops_is_cut_off(
+    server: RestServer, request_head: bytes, then: bytes
+) -> None:
+    with connected(server) as connection:
+        connection.sendall(request_head + b"\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 ")
+        connection.sendall(then)
+        until_closed(connection)
+
+
+def test_a_connection_is_kept_if_the_body_comes_after_the_answer(
+    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trinitylake.rest.http.server.KEEP_ALIVE_SECONDS", 1)
+    with running(lake, token=TOKEN) as server, connected(server) as connection:
+        connection.sendall(CHUNKED + b"\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 401")
+        connection.sendall(b"0\r\n\r\n")
+        connection.sendall(HEALTHZ + b"\r\n")
+        assert until_closed(connection).startswith(b"HTTP/1.1 200"), "and it is closed when it is idle"
