@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 #: Properties of a commit that tell who made it, and in which request; nobody else can set them.
 RESERVED_PROPERTY_PREFIX = "rest."
+#: Ids of the transactions of requests with an `Idempotency-Key`.
+REQUEST_ID_PREFIX = "rest-"
 PRINCIPAL_PROPERTY = OWNER_PROPERTY
 REQUEST_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}request-id"
 

@@ -23,7 +23,7 @@ from trinitylake.errors import CommitStateUnknown, TrinityLakeError, VersionExpi
 from trinitylake.lakehouse.history import CommittedTransaction
 from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.rest.errors import RestError, bad_request
-from trinitylake.rest.request.call import RESERVED_PROPERTY_PREFIX, Call
+from trinitylake.rest.request.call import REQUEST_ID_PREFIX, RESERVED_PROPERTY_PREFIX, Call
 from trinitylake.rest.state.addresses import LATEST
 
 HEADER = "Idempotency-Key"
@@ -54,7 +54,7 @@ def answered_once(call: Call, handler: Handler, replay: Replay) -> Response:
         return handler(call)
     if not _KEY.fullmatch(key):
         raise bad_request(f"{HEADER} is a UUID, not {key[:100]!r}")
-    id = f"rest-{_digest(call.principal.name, key.lower())[:40]}"
+    id = f"{REQUEST_ID_PREFIX}{_digest(call.principal.name, key.lower())[:40]}"
     fingerprint = _digest(call.method, call.route.replace(f"/{LATEST}/", "/", 1), call.body.hex())
     if (version := _committed(call, id)) is None:
         _require_remembered(call, key)

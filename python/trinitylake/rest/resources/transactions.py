@@ -16,11 +16,21 @@ from starlette.responses import Response
 from trinitylake.iceberg.bound_catalog import names_checked
 from trinitylake.iceberg.errors import translated
 from trinitylake.lakehouse.transaction import Transaction
-from trinitylake.rest.errors import bad_request
-from trinitylake.rest.request.call import PRINCIPAL_PROPERTY, RESERVED_PROPERTY_PREFIX, Call, json_response, no_content
+from trinitylake.rest.errors import RestError, bad_request
+from trinitylake.rest.request.call import (
+    PRINCIPAL_PROPERTY,
+    REQUEST_ID_PREFIX,
+    RESERVED_PROPERTY_PREFIX,
+    Call,
+    json_response,
+    no_content,
+)
 from trinitylake.rest.resources.table_changes import TableChange, stage
 from trinitylake.rest.security.principals import Role, forbidden
 from trinitylake.rest.state.addresses import transaction_prefix
+
+#: What a transaction begins with, its properties above all.
+MAX_BEGIN_SIZE_BYTES = 64 << 10
 
 
 class CommitTransaction(BaseModel):
@@ -59,9 +69,18 @@ def begin(call: Call) -> Response:
 
 
 def begin_transaction(call: Call, body: Begin) -> Transaction:
-    """Begin a transaction of the principal. Raises `RestError` 403 for one who could write nothing."""
+    """Begin a transaction of the principal.
+
+    Raises `RestError` 403 for one who could write nothing, 413 for more than 64 KiB, which would stay in memory, and 400
+    for an id that would be that of a request with an `Idempotency-Key`, perhaps of somebody else.
+    """
     if not call.principal.may_write_somewhere():
         raise forbidden(f"{call.principal.name} is a writer of nothing")
+    if len(call.body) > MAX_BEGIN_SIZE_BYTES:
+        message = f"a transaction begins with at most {MAX_BEGIN_SIZE_BYTES} bytes"
+        raise RestError(413, "RequestTooLargeException", message)
+    if body.id is not None and body.id.startswith(REQUEST_ID_PREFIX):
+        raise bad_request(f"ids that start with {REQUEST_ID_PREFIX!r} are the server's, for requests that have a key")
     if reserved := [name for name in body.properties if name.startswith(RESERVED_PROPERTY_PREFIX)]:
         raise bad_request(f"properties that start with {RESERVED_PROPERTY_PREFIX!r} are the server's: {reserved}")
     transaction = call.service.transactions.begin(

@@ -1,0 +1,36 @@
+"""What a transaction begins with.
+
+A writer had grown the server by 12 MB with each transaction that began with so many properties, of which there may be
+250. Another one began with the id that somebody's `Idempotency-Key` becomes, and committed: their own first request was
+answered as one that had been sent before, and its write was lost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+import trinitylake as tl
+from rest.client import Client
+from trinitylake.rest.resources.transactions import MAX_BEGIN_SIZE_BYTES
+
+OPEN = "/trinitylake/v1/transactions"
+
+
+def test_a_transaction_begins_with_little(http_client: Client) -> None:
+    large = {"k": "x" * MAX_BEGIN_SIZE_BYTES}
+    assert http_client("POST", OPEN, {"properties": large}).code == 413
+    in_sql = {"namespace": ["sys", "transactions", "nightly"], "properties": large}
+    assert http_client("POST", "/v1/namespaces", in_sql).code == 413
+    assert http_client("GET", OPEN).body == {"open": [], "saved": []}
+    assert http_client("POST", OPEN, {"properties": {"k": "x" * 1000}}).code == 201
+
+
+@pytest.mark.parametrize("who", ["walt", "somebody else"])
+def test_nobody_begins_with_the_id_of_a_request(http_client: Client, lake: tl.Lakehouse, who: str) -> None:
+    key = "0f8fad5b-d9cb-469f-a165-70867728950e"
+    id = f"rest-{hashlib.sha256(f'{who}\0{key}'.encode()).hexdigest()[:40]}"
+    assert http_client("POST", OPEN, {"id": id}).code == 400
+    assert http_client("POST", "/v1/namespaces", {"namespace": ["sys", "transactions", id]}).code == 400
+    assert lake.transactions() == []
