@@ -6,6 +6,7 @@ import inspect
 import itertools
 import os
 import re
+import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -193,12 +194,35 @@ def test_odd_roots_and_options_are_refused_in_words(
         assert not FOREIGN.search(said), kwargs
 
 
-@pytest.mark.parametrize("version", [-1, 10**30, 2**64])
+@pytest.mark.parametrize("version", [-1, 10**30, 2**63, 2**64])
 def test_a_number_that_no_version_has_is_not_found(version: int) -> None:
     lake = new_lake()
     for call in (lambda: lake.at(version=version), lambda: lake.rollback(version), lambda: lake.diff(0, version)):
         with pytest.raises(tl.VersionNotFound, match="no version"):
             call()
+
+
+@pytest.mark.parametrize("rows", [[{"text": "\ud800"}], [{"text": 10**30}]])
+def test_a_row_that_arrow_cannot_hold_is_refused_in_words(rows: list[dict[str, Any]]) -> None:
+    """Half of a surrogate pair from a scraped page, or a number of 30 digits, ended `append` with Python's bare
+    `UnicodeEncodeError` or `OverflowError`, which programs that catch the library's errors let through."""
+    lake = tl.create(f"memory://{uuid.uuid4()}")
+    lake.create_namespace("a")
+    table = lake.create_table("a.t", {"text": "text"})
+    with pytest.raises(tl.InvalidArgument):
+        table.append(rows)
+    assert lake.table("a.t").scan().to_arrow().num_rows == 0
+
+
+def test_a_time_that_no_clock_reaches_is_refused_in_words() -> None:
+    """A timeout in a wrong unit, as a whole number of more than 308 digits, passed the check and then ended with
+    Python's `OverflowError`, which programs that catch the library's errors let through."""
+    lake = tl.create(f"memory://{uuid.uuid4()}")
+    txn = lake.begin()
+    txn.create_namespace("a")
+    with pytest.raises(tl.InvalidArgument, match="timeout_seconds"):
+        txn.commit(timeout_seconds=10**400)
+    assert lake.version == 0
 
 
 def test_what_is_no_number_is_no_version() -> None:

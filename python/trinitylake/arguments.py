@@ -11,6 +11,7 @@ import inspect
 import math
 import operator
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar, cast
@@ -22,8 +23,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 #: Returns the value, perhaps in another form, or raises.
 Rule: TypeAlias = Callable[[Any, str], Any]
 
-#: The largest number of a version (format §3).
-MAX_VERSION = (1 << 64) - 1
+#: The largest number of a version: the name of a root has at most 63 binary digits (format §3).
+MAX_VERSION = (1 << 63) - 1
+_MAX_COUNT = (1 << 64) - 1
 
 
 def text(value: Any, what: str) -> str:
@@ -37,7 +39,7 @@ def text(value: Any, what: str) -> str:
     return value
 
 
-def whole_number(value: Any, what: str, *, minimum: float = 0, maximum: float = MAX_VERSION) -> int:
+def whole_number(value: Any, what: str, *, minimum: float = 0, maximum: float = _MAX_COUNT) -> int:
     """A number between two limits, both included. Raises `InvalidArgument`."""
     try:
         number = operator.index(value)
@@ -116,7 +118,7 @@ def version_or_moment(value: Any, what: str) -> int | datetime:
 
 def seconds(value: Any, what: str) -> float:
     """A length of time, not negative. Raises `InvalidArgument`."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
         raise InvalidArgument(f"{what} must be a number of seconds, got {_shown(value)}")
     return float(value)
 

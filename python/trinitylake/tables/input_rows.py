@@ -139,7 +139,7 @@ def _refusals(data: Any) -> Iterator[None]:
         yield
     except TrinityLakeError:
         raise
-    except (pa.ArrowException, TypeError) as error:
+    except (pa.ArrowException, TypeError, OverflowError, UnicodeEncodeError) as error:
         raise InvalidArgument(f"cannot read {type(data).__name__} as Arrow: {error}") from error
 
 
