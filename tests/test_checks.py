@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -477,3 +478,13 @@ def test_a_check_that_waits_for_a_thread_that_writes_does_not_wait_for_ever(
     ordering(shop, 2, check).commit()  # type: ignore[arg-type]
     assert len(runs) >= 2
     assert orders(shop) == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("answer", [False, np.bool_(False), np.array(False), pa.scalar(False)])
+def test_false_is_false_whichever_library_says_it(shop: tl.Lakehouse, answer: object) -> None:
+    """A check that ended with `(frame.total > 0).all()` returned NumPy's False, which is not Python's, and the
+    transaction that it should have stopped was committed. The same went for what `pyarrow.compute.all` answers."""
+    txn = ordering(shop, 2, lambda _: answer)  # type: ignore[arg-type]
+    with pytest.raises(tl.CheckFailed):
+        txn.commit()
+    assert 2 not in orders(shop)

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any, Generic, TypeAlias, TypeVar
 
+import pyarrow as pa
+
 from trinitylake.errors import CheckFailed, InvalidArgument
 from trinitylake.lakehouse.reader import Reader
 from trinitylake.lakehouse.sql_check import first_row
 
 Subject = TypeVar("Subject", bound=Reader)
-#: A function that is called with the transaction; what it returns does not hold if it is False.
+#: A function that is called with the transaction; what it returns does not hold if it is False, that of NumPy and Arrow too.
 Check: TypeAlias = Callable[[Subject], object]
 
 
@@ -61,8 +63,15 @@ class Checks(Generic[Subject]):
                 _run_sql(transaction, check)
                 continue
             function = _function(check) if isinstance(check, str) else check
-            if function(transaction) is False:
+            if _is_false(function(transaction)):
                 raise CheckFailed(f"check {_label(check)} does not hold; nothing was committed")
+
+
+def _is_false(answer: object) -> bool:
+    """Whether it is the False of Python, of NumPy (so of pandas) or of Arrow, which are three objects."""
+    value = answer.as_py() if isinstance(answer, pa.Scalar) else answer
+    is_numpy_truth = getattr(getattr(value, "dtype", None), "kind", "") == "b" and getattr(value, "ndim", 1) == 0
+    return value is False or (is_numpy_truth and not value)
 
 
 def _is_function_name(check: str) -> bool:
