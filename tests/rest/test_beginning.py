@@ -30,7 +30,8 @@ def test_a_transaction_begins_with_little(http_client: Client) -> None:
 @pytest.mark.parametrize("who", ["walt", "somebody else"])
 def test_nobody_begins_with_the_id_of_a_request(http_client: Client, lake: tl.Lakehouse, who: str) -> None:
     key = "0f8fad5b-d9cb-469f-a165-70867728950e"
-    id = f"rest-{hashlib.sha256(f'{who}\0{key}'.encode()).hexdigest()[:40]}"
+    digest = hashlib.sha256("\0".join((who, key)).encode()).hexdigest()
+    id = f"rest-{digest[:40]}"
     assert http_client("POST", OPEN, {"id": id}).code == 400
     assert http_client("POST", "/v1/namespaces", {"namespace": ["sys", "transactions", id]}).code == 400
     assert lake.transactions() == []

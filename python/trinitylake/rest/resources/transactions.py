@@ -71,8 +71,8 @@ def begin(call: Call) -> Response:
 def begin_transaction(call: Call, body: Begin) -> Transaction:
     """Begin a transaction of the principal.
 
-    Raises `RestError` 403 for one who could write nothing, 413 for more than 64 KiB, which would stay in memory, and 400
-    for an id that would be that of a request with an `Idempotency-Key`, perhaps of somebody else.
+    Raises `RestError` 403 for one who could write nothing, 413 for more than 64 KiB, which would stay in memory, and
+    400 for an id that would be that of a request with an `Idempotency-Key`, perhaps of somebody else.
     """
     if not call.principal.may_write_somewhere():
         raise forbidden(f"{call.principal.name} is a writer of nothing")
