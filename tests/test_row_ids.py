@@ -238,6 +238,50 @@ def test_a_table_of_format_version_1_is_upgraded(store: Store) -> None:
     assert sorted(row_ids(lake).values()) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("before", ["1", "2"])
+def test_the_property_format_version_upgrades_a_table(store: Store, before: str) -> None:
+    """`set_properties({"format-version": "3"})` was taken for a property like others: it was kept, and the table stayed
+    as it was. Iceberg for Java upgrades."""
+    lake = Lake(store, properties={"format-version": before})
+    change(lake, lambda table: table.append(rows(1, 2)))
+    staged = lake.begin()
+    with staged.table.transaction() as transaction:
+        transaction.set_properties({"format-version": "3", "color": "red"})
+        assert transaction.table_metadata.format_version == 3
+        transaction.append(rows(3))
+    lake.commit(staged)
+    metadata = lake.begin().metadata
+    assert metadata.format_version == 3
+    assert metadata.properties["color"] == "red"
+    assert "format-version" not in metadata.properties
+    assert sorted(row_ids(lake).values()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("version", ["2", "4", "x"])
+def test_a_property_format_version_that_is_no_upgrade_is_refused(lake: Lake, version: str) -> None:
+    """It was stored, and whoever read it took the table for one of that version."""
+    staged = lake.begin()
+    with pytest.raises(InvalidArgument, match="the table has format version 3"):
+        staged.table.transaction().set_properties({"format-version": version}).commit_transaction()
+    assert not staged.changed
+
+
+def test_an_upgrade_by_a_property_is_redone_after_a_lost_race(store: Store) -> None:
+    """Properties that are redone on newer metadata have to upgrade that as well, or it would be lost in silence."""
+    lake = Lake(store)
+    change(lake, lambda table: table.append(rows(1)))
+    loser = race(
+        lake,
+        lambda table: table.append(rows(2)),
+        lambda table: table.transaction().set_properties({"format-version": "3"}).commit_transaction(),
+    )
+    assert lake.path is not None
+    loser.reapply(lake.path)
+    lake.commit(loser)
+    assert lake.begin().metadata.format_version == 3
+    assert lake.ids() == [1, 2]
+
+
 def test_an_append_of_version_2_that_meets_an_upgrade_gets_ids(store: Store) -> None:
     """Somebody upgraded the table while rows were appended to it: the snapshot had no ids and was taken as it was."""
     lake = Lake(store)

@@ -173,3 +173,21 @@ def plan_of_version_2(http_client: Client, lake: tl.Lakehouse) -> Any:
     plan = http_client("POST", "/v1/latest/namespaces/shop/tables/plain/plan", {}).body
     assert plan["file-scan-tasks"]
     return plan
+
+
+def test_the_property_format_version_upgrades(http_client: Client, lake: tl.Lakehouse) -> None:
+    """PyIceberg sends it as a property, which was stored and did nothing; a downgrade is told in words."""
+    lake.create_table("shop.old", ROWS).append(ROWS)
+    path = "/v1/namespaces/shop/tables/old"
+    body = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"a": "b", **V3}}]}
+    answer = http_client("POST", path, body)
+    assert answer.code == 200, answer
+    metadata = http_client.table(path)
+    assert (metadata["format-version"], metadata["next-row-id"]) == (3, 0)
+    assert metadata["properties"]["a"] == "b"
+    assert "format-version" not in metadata["properties"]
+    for version in ("2", "4", "newest"):
+        body["updates"] = [{"action": "set-properties", "updates": {"format-version": version}}]
+        refused = http_client("POST", path, body)
+        assert (refused.code, refused.error) == (400, "BadRequestException")
+    assert http_client.table(path) == metadata

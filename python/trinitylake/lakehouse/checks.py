@@ -13,7 +13,8 @@ from trinitylake.lakehouse.reader import Reader
 from trinitylake.lakehouse.sql_check import first_row
 
 Subject = TypeVar("Subject", bound=Reader)
-#: A function that is called with the transaction; what it returns does not hold if it is False, that of NumPy and Arrow too.
+#: A function that is called with the transaction; what it returns does not hold if it is False, that of NumPy and Arrow
+#: too.
 Check: TypeAlias = Callable[[Subject], object]
 
 

@@ -1,14 +1,20 @@
-"""Updates applied to table metadata, one after the other: PyIceberg's own code, without a copy of all the metadata."""
+"""Updates applied to table metadata, one after the other: PyIceberg's own code, without a copy of all the metadata.
+
+What PyIceberg lacks: format version 3, and `format-version` among properties, which upgrades as in Iceberg for Java.
+PyIceberg would keep it as a property that nothing reads.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
 
+from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetadataV3
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
+    SetPropertiesUpdate,
     TableUpdate,
     UpgradeFormatVersionUpdate,
     _apply_table_update,
@@ -16,8 +22,11 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.utils.datetime import datetime_to_millis
 
+from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE, fits
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import check_schema, indexed, upgraded
+
+_FORMAT_VERSIONS = ("1", "2", "3")
 
 
 class MetadataBuilder:
@@ -29,7 +38,11 @@ class MetadataBuilder:
         self._context = _TableMetadataUpdateContext()
 
     def apply(self, update: TableUpdate) -> None:
-        """Apply one update. Raises `ValueError` if it does not fit."""
+        """Apply one update. Raises `ValueError` if it does not fit, which `InvalidArgument` is, too."""
+        if isinstance(update, SetPropertiesUpdate) and TableProperties.FORMAT_VERSION in update.updates:
+            properties = dict(update.updates)
+            self.apply(_upgrade_to(properties.pop(TableProperties.FORMAT_VERSION), self.metadata.format_version))
+            update = SetPropertiesUpdate(updates=properties)
         if isinstance(update, UpgradeFormatVersionUpdate) and update.format_version == ROW_IDS_SINCE:
             self.metadata = upgraded(self.metadata)
             return
@@ -49,6 +62,16 @@ class MetadataBuilder:
         result.spec().check_compatible(result.schema())
         result.sort_order().check_compatible(result.schema())
         return result
+
+
+def _upgrade_to(version: str, present: int) -> UpgradeFormatVersionUpdate:
+    """The update that the property `format-version` stands for. Raises `InvalidArgument` for what is no upgrade."""
+    if version not in _FORMAT_VERSIONS or int(version) < present:
+        raise InvalidArgument(
+            f"the table has format version {present}, and the property format-version upgrades it, to one of "
+            f"{', '.join(_FORMAT_VERSIONS)}; it cannot become {version[:100]!r}"
+        )
+    return UpgradeFormatVersionUpdate.model_validate({"format-version": int(version)})
 
 
 def apply_updates(base: TableMetadata, updates: Iterable[TableUpdate]) -> TableMetadata:
