@@ -434,6 +434,41 @@ def create_here(shop: tl.Lakehouse, txn: tl.Transaction) -> None:
     txn.create_namespace("made")
 
 
+def commit_here(shop: tl.Lakehouse, txn: tl.Transaction) -> None:
+    txn.commit()
+
+
+def roll_back_here(shop: tl.Lakehouse, txn: tl.Transaction) -> None:
+    txn.rollback()
+
+
+def save_here(shop: tl.Lakehouse, txn: tl.Transaction) -> None:
+    txn.save()
+
+
+def add_another(shop: tl.Lakehouse, txn: tl.Transaction) -> None:
+    txn.add_check("SELECT true")
+
+
+@pytest.mark.parametrize("end", [commit_here, roll_back_here, save_here, add_another])
+def test_a_check_that_ends_its_transaction_is_refused(
+    shop: tl.Lakehouse, end: Callable[[tl.Lakehouse, tl.Transaction], None]
+) -> None:
+    """A check that committed its own transaction ran the checks again, so it ended in a RecursionError; one that rolled
+    it back left a commit without a transaction."""
+    runs = []
+
+    def check(txn: tl.Transaction) -> None:
+        runs.append(customers(txn))
+        end(shop, txn)
+
+    txn = ordering(shop, 2, check)
+    with pytest.raises(tl.InvalidArgument, match="a check only reads"):
+        txn.commit()
+    assert len(runs) == 1
+    assert (orders(shop), txn.is_open) == ([1, 2], False)
+
+
 @pytest.mark.parametrize("write", [append_elsewhere, append_here, append_through_iceberg, create_here])
 @pytest.mark.parametrize("again", [False, True], ids=["the first time", "again"])
 def test_a_check_that_writes_is_refused_at_once(

@@ -135,7 +135,7 @@ class Transaction(OpenTransaction):
             TransactionExpired: the transaction was open for too long.
             InvalidArgument: it was saved with checks that `Lakehouse.resume` did not allow; it stays open.
         """
-        core = self.state()
+        core = self._state_to_change()
         if self._version is None:
             self._checks.require_allowed(self.id)
         with self._prepared():
@@ -161,7 +161,7 @@ class Transaction(OpenTransaction):
 
         The commit goes on when the task that waits for it is cancelled; `lake.outcome(txn.id)` tells how it ended.
         """
-        core = self.state()
+        core = self._state_to_change()
         if self._staged is not None or self._checks:  # PyIceberg blocks
             return await run_blocking(
                 self.commit,
@@ -208,6 +208,7 @@ class Transaction(OpenTransaction):
             CommitConflict: it was committed, or somebody else who resumed it saved it since.
             CommitStateUnknown: the storage cannot be asked whether it was committed; nothing was deleted.
         """
+        self._require_no_check()
         if self._status not in (TransactionStatus.OPEN, TransactionStatus.UNKNOWN):
             return
         self._core.rollback()
@@ -223,7 +224,7 @@ class Transaction(OpenTransaction):
         Raises:
             CommitConflict: somebody else who resumed it saved, committed or rolled it back.
         """
-        core = self.state()
+        core = self._state_to_change()
         attachment = b""
         if self._staged is not None:
             self._staged.write()
@@ -242,7 +243,7 @@ class Transaction(OpenTransaction):
                 name of a function, `package.module:function`, called with the transaction; or a function, which a
                 saved transaction cannot keep.
         """
-        self.state()
+        self._state_to_change()
         self._checks.add(check)
 
     def __enter__(self) -> Self:
@@ -275,9 +276,17 @@ class Transaction(OpenTransaction):
         return self.staged_tables.open(namespace, name, definition)
 
     def execute(self, statement: Callable[[Transaction], Result]) -> Result:
-        if self._is_checking:
-            raise InvalidArgument("a check must not change its transaction: a check only reads")
+        self._require_no_check()
         return statement(self)
+
+    def _state_to_change(self) -> _core.Transaction:
+        self._require_no_check()
+        return self.state()
+
+    def _require_no_check(self) -> None:
+        """Whatever changes or ends the transaction asks this first: checks run in the middle of its commit."""
+        if self._is_checking:
+            raise InvalidArgument("a check must not change or end its transaction: a check only reads")
 
     @property
     def staged_tables(self) -> StagedTables:
