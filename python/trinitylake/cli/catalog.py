@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich import filesize
 from rich.console import Group, RenderableType
 from rich.syntax import Syntax
 from rich.text import Text
 
 import trinitylake
 from trinitylake.cli.command import Json, Options, Root, command, key_values, open_lakehouse, storage_options
-from trinitylake.cli.output import emit, grid, pairs, size_text
+from trinitylake.cli.output import emit, grid, pairs
 from trinitylake.errors import ObjectNotFound
 from trinitylake.lakehouse.reader import Reader
 from trinitylake.lakehouse.settings import DEFAULTS, default_isolation
@@ -156,7 +157,7 @@ def _describe_table(table: Table) -> tuple[dict[str, Any], RenderableType]:
         picture.add_row(
             Text(column.name), Text(str(column.type)), "" if column.nullable else "not null", Text(column.doc)
         )
-    readable = facts | {"size_bytes": size_text(int(summary.get("total-files-size", 0)))}
+    readable = facts | {"size_bytes": filesize.decimal(int(summary.get("total-files-size", 0)))}
     return facts | {"columns": columns}, Group(pairs(readable), "", picture)
 
 

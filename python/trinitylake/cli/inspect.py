@@ -6,18 +6,19 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
+from rich import filesize
 from rich.text import Text
 from rich.tree import Tree
 
 from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
-from trinitylake.cli.output import emit, pairs, size_text
+from trinitylake.cli.output import emit, pairs
 
 
 @command
 def stats(root: Root, options: Options = None, as_json: Json = False) -> None:
     """Count objects, tree nodes and bytes."""
     document = asdict(open_lakehouse(root, options).stats())
-    readable = document | {"tree_size_bytes": size_text(document["tree_size_bytes"])}
+    readable = document | {"tree_size_bytes": filesize.decimal(document["tree_size_bytes"])}
     emit(document, pairs(readable), as_json)
 
 
@@ -57,7 +58,7 @@ def _label(node: dict[str, Any]) -> Text:
         (node["path"].rpartition("/")[2], "cyan"),
         f"  height {node['height']}, {node['n_keys']} keys, ",
         (f"{node['n_messages']} messages", "yellow" if node["n_messages"] else ""),
-        (f", {size_text(node['size_bytes'])}", "dim"),
+        (f", {filesize.decimal(node['size_bytes'])}", "dim"),
     )
     if node["first_key"] is not None:
         label.append(f"\n{_key(node['first_key'])} … {_key(node['last_key'])}", "dim")

@@ -72,16 +72,6 @@ def pairs(rows: dict[str, Any]) -> Grid:
     return table
 
 
-def size_text(size_bytes: int) -> str:
-    """A number of bytes for people."""
-    size = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
-
-
 def time_text(time: datetime) -> str:
     """A time for people, in their zone."""
     return time.astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -2,6 +2,9 @@
 
 No header, no body and no query is ever logged. What goes into a message from elsewhere passes
 `redaction.py`.
+
+Spans are made with OpenTelemetry's API. Its ASGI instrumentation, in beta, puts the path and the query of each request
+into the span, so names of tables and page tokens would leave the server. It names spans by paths, not by routes.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from trinitylake.rest.state.meters import Meters
 
 try:
     from opentelemetry import propagate, trace
+    from opentelemetry.semconv.attributes import http_attributes
 except ModuleNotFoundError:  # it is optional
     _has_traces = False
 else:
@@ -72,9 +76,9 @@ class Observer:
                 with self._tracer.start_as_current_span(scope["method"], parent, kind) as span:
                     await self._app(scope, receive, observed)
                     span.update_name(f"{scope['method']} {scope.get(ROUTE, '')}".rstrip())
-                    span.set_attribute("http.request.method", scope["method"])
-                    span.set_attribute("http.route", scope.get(ROUTE, ""))
-                    span.set_attribute("http.response.status_code", code)
+                    span.set_attribute(http_attributes.HTTP_REQUEST_METHOD, scope["method"])
+                    span.set_attribute(http_attributes.HTTP_ROUTE, scope.get(ROUTE, ""))
+                    span.set_attribute(http_attributes.HTTP_RESPONSE_STATUS_CODE, code)
                     span.set_attribute("trinitylake.request_id", request_id)
         finally:
             seconds = time.perf_counter() - began

@@ -3,6 +3,9 @@
 A plan is made while the client waits, so there is nothing to ask for later. One with more than `MAX_FILES` files ends
 in a task, which stands for the rest: a token that holds the request and where to go on, so that any server can go on.
 The server that made the plan keeps the rest of it for a while.
+
+Requests are PyIceberg's models. Its models of answers are made for reading: they take no null in a partition, and write
+a residual filter as `{}` and file formats in capitals, where the specification has small letters.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from pydantic import BaseModel, Field
-from pyiceberg.catalog.rest.scan_planning import PlanTableScanRequest
+from pyiceberg.catalog.rest.scan_planning import FetchScanTasksRequest, PlanTableScanRequest
 from pyiceberg.conversions import to_json
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFile, DataFileContent
@@ -40,12 +43,6 @@ _CONTENT = {
     DataFileContent.POSITION_DELETES: "position-deletes",
     DataFileContent.EQUALITY_DELETES: "equality-deletes",
 }
-
-
-class FetchTasks(BaseModel):
-    """The body of `fetch_tasks`."""
-
-    plan_task: str = Field(alias="plan-task")
 
 
 class Continuation(BaseModel):
@@ -84,7 +81,7 @@ def plan(call: Call) -> Response:
 
 def fetch_tasks(call: Call) -> Response:
     """More of a plan."""
-    token = call.parsed(FetchTasks).plan_task
+    token = call.parsed(FetchScanTasksRequest).plan_task
     try:
         text = base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()
         continuation = Continuation.model_validate_json(text)

@@ -3,7 +3,10 @@
 Keys that were fetched stay good while their issuer cannot be reached. They are fetched again when they are old, so that
 a key that was withdrawn ends, and when a token names one that is not there, so that a new one is found: but not more
 often than `MIN_SECONDS_BETWEEN_FETCHES`, because anybody can send such tokens. A token that names a known key waits for
-none of this. PyJWT's own client does neither, and follows redirects to wherever they lead.
+none of this.
+
+Keys are read by PyJWT. Its `PyJWKClient` has no use for old keys while their issuer is down, asks it again for each
+token then, and makes known keys wait for fetches. It bounds neither the size of an answer nor the time that it takes.
 """
 
 from __future__ import annotations
