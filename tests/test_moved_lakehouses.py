@@ -12,6 +12,7 @@ import pytest
 
 import trinitylake as tl
 from golden import archive
+from trinitylake import core
 from trinitylake.definitions import parse_lakehouse_def, serialize
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
@@ -136,3 +137,52 @@ def test_a_change_of_the_definition_does_not_move_the_lakehouse(first: Path) -> 
     txn._core.set_lakehouse_definition(serialize(definition))
     txn.commit()
     assert lake.definition.root_uri == lake.uri
+
+
+def test_a_transaction_that_was_saved_before_a_move_is_committed_after_it(first: Path, tmp_path: Path) -> None:
+    """It was refused as long as the lakehouse was not relocated, and afterwards as well: all that was left was to roll
+    it back.
+    """
+    txn = tl.open(str(first), durability="none").begin(id="job")
+    txn.table("a.t").append(ROWS)
+    txn.save()
+    shutil.move(first, tmp_path / "second")
+    lake = tl.open(str(tmp_path / "second"), durability="none")
+    with pytest.raises(tl.errors.LakehouseMoved):
+        lake.resume("job").commit()
+    lake.relocate()
+    resumed = tl.open(lake.uri, durability="none").resume("job")
+    resumed.table("a.t").append(ROWS)
+    resumed.save()
+    tl.open(lake.uri, durability="none").resume("job").commit()
+    assert lake.table("a.t").scan().to_arrow()["id"].to_pylist().count(1) == 3
+    assert lake.table("a.t").metadata_location.startswith(lake.uri)
+
+
+def test_moved_back_without_relocating_a_saved_transaction_is_refused(first: Path, tmp_path: Path) -> None:
+    """What it began on records this place, and what was committed since another one."""
+    txn = tl.open(str(first), durability="none").begin(id="job")
+    txn.create_namespace("b")
+    txn.save()
+    shutil.move(first, tmp_path / "second")
+    tl.open(str(tmp_path / "second"), durability="none").relocate()
+    shutil.move(tmp_path / "second", first)
+    with pytest.raises(tl.errors.LakehouseMoved):
+        tl.open(str(first), durability="none").resume("job").commit()
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("nowhere", path)])
+def test_what_is_no_file_in_the_place_of_the_next_root_is_named(first: Path, make: object) -> None:
+    """A folder had the name of the next root: the commit waited for its whole timeout, and nobody could tell whether it
+    had happened.
+    """
+    lake = tl.open(str(first), durability="none")
+    name = core.root_path(lake.version + 1)
+    make(first / name)  # type: ignore[operator]
+    txn = lake.begin()
+    txn.create_namespace("b")
+    with pytest.raises(tl.errors.StorageError, match=name):
+        txn.commit()
+    assert lake.outcome(txn.id).status != "unknown"
+    txn.rollback()
+    assert not tl.open(str(first)).exists("b")

@@ -136,6 +136,41 @@ def test_expired_versions_are_gone_and_newer_ones_stay(root: str, lake: tl.Lakeh
         assert [entry.version for entry in reader.log(None)] == [5, 4, 3]
 
 
+def test_a_handle_goes_on_at_the_latest_version_after_others_let_versions_expire(root: str, lake: tl.Lakehouse) -> None:
+    """A handle stayed at a version that had expired and read none of the rows that were committed since; what it then
+    wrote went to a slot below the boundary.
+    """
+    lake.create_namespace("nyc")
+    handle = tl.open(root)
+    assert handle.version == 1
+    for number in range(4):
+        lake.create_namespace(f"n{number}")
+    assert lake.expire(before=lake.version) == [0, 1, 2, 3, 4]
+    assert handle.version == 5
+    handle.create_namespace("x")
+    assert lake.version == 6
+    assert lake.exists("x")
+
+
+def test_a_transaction_that_versions_expired_under_says_so(root: str, lake: tl.Lakehouse) -> None:
+    """A transaction was open while others expired all that it had not seen. Its commit left a root where nobody reads,
+    and neither its outcome nor its rollback could ever tell whether it had happened.
+    """
+    lake.create_namespace("nyc")
+    handle = tl.open(root)
+    txn = handle.begin()
+    txn.create_namespace("late")
+    for number in range(4):
+        lake.create_namespace(f"n{number}")
+    lake.expire(before=lake.version)
+    with pytest.raises(tl.errors.TransactionExpired):
+        txn.commit()
+    txn.rollback()
+    assert not lake.exists("late")
+    handle.create_namespace("late")
+    assert lake.version == 6
+
+
 def test_a_moment_whose_version_has_expired_is_no_error(lake: tl.Lakehouse) -> None:
     """A nightly job expired what was older than a fixed day. On the second night it raised VersionExpired."""
     for number in range(3):

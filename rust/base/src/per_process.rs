@@ -41,6 +41,12 @@ impl<T> PerProcess<T> {
         self.of(std::process::id())
     }
 
+    /// The value of a child of this process, or of a child of that one: as they would find it.
+    #[cfg(feature = "testing")]
+    pub fn of_child(&self, process: u32) -> &T {
+        self.of(process)
+    }
+
     fn of(&self, process: u32) -> &T {
         let mut one = self;
         while one.process != process {

@@ -210,7 +210,7 @@ impl Folder {
         let (file, unsynced) = self.prepare(path)?;
         if file.symlink_metadata().is_ok() {
             self.settle(path)?;
-            return Ok(PutOutcome::AlreadyExists);
+            return self.name_is_taken(path, &file);
         }
         let (staged, unsynced) = match Staged::write(&file, bytes, self.durability) {
             Ok(staged) => (staged, unsynced),
@@ -227,7 +227,7 @@ impl Folder {
             // A network file system may repeat a link whose reply was lost and then report its own work
             // as an error: only the file says whether it is ours.
             Err(_) if staged.is_same_file(&file) => PutOutcome::Created,
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => PutOutcome::AlreadyExists,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => self.name_is_taken(path, &file)?,
             Err(error) if refuses_hard_links(&error) => {
                 let message = format!(
                     "cannot create {}: the file system has no hard links ({error}), without which two writers \
@@ -251,6 +251,25 @@ impl Folder {
             return Err(self.not_settled(path, &error));
         }
         Ok(outcome)
+    }
+
+    /// `AlreadyExists`, unless what has the name is nothing that could be read there, now or later: that proves that
+    /// nobody created the file.
+    fn name_is_taken(&self, path: &str, file: &Path) -> Result<PutOutcome> {
+        let is_readable = !matches!(self.look_up(path, "read"), Err(Error::FileNotFound { .. }));
+        let kind = match file.symlink_metadata() {
+            Ok(metadata) if is_readable || metadata.is_file() => return Ok(PutOutcome::AlreadyExists),
+            // Deleted since.
+            Err(_) => return Ok(PutOutcome::AlreadyExists),
+            Ok(metadata) if metadata.is_dir() => "a folder",
+            Ok(metadata) if metadata.is_symlink() => "a symbolic link that leads to no file",
+            Ok(_) => "no regular file",
+        };
+        Err(Error::StorageRefused(format!(
+            "cannot create {}: what has this name is {kind}, and no lakehouse makes that here; nothing was written. \
+             Find out who made it, and remove it",
+            self.root.join(path)
+        )))
     }
 
     /// Makes the entry of a file last, and those of the folders above it that are not known to be on disk.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::future::join;
 
 use super::Version;
-use super::boundary::{boundary, published};
+use super::boundary::published;
 use super::hint::HintWriter;
 use super::metadata::{CommittedTransaction, RootMetadata};
 use super::versions::{Versions, version_of};
@@ -189,7 +189,11 @@ impl Publisher {
         let next = number + 1;
         let storage = self.versions.storage().as_ref();
         let next_file = root_path(next);
-        let (oldest, next_exists) = join(boundary(storage), storage.exists(&next_file)).await;
+        // Both or none: that there is no next one says something only if this one is kept.
+        let (next_exists, oldest) = match self.versions.with_boundary(storage.exists(&next_file)).await {
+            Ok((next_exists, oldest)) => (next_exists, Ok(oldest)),
+            Err(error) => (Ok(false), Err(error)),
+        };
         let unknown = |why: String| Unpublished::InDoubt {
             error: Error::CommitStateUnknown(format!(
                 "another root was found for version {number}, yet {why}; nothing was deleted"

@@ -16,8 +16,8 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    pub fn starting_with(version: Version) -> Recent {
-        Recent { latest: Arc::new(version), older: VecDeque::new() }
+    pub fn starting_with(version: Arc<Version>) -> Recent {
+        Recent { latest: version, older: VecDeque::new() }
     }
 
     pub fn find(&self, number: u64) -> Option<Arc<Version>> {

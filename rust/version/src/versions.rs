@@ -1,6 +1,5 @@
 //! The versions of one lakehouse, as one handle knows them: the newest, and any other by its number.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -13,6 +12,7 @@ use super::recent::Recent;
 use super::{Version, read_definition};
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
+use trinitylake_base::per_process::PerProcess;
 use trinitylake_format::definition::LakehouseDefinition;
 use trinitylake_format::node::Node;
 use trinitylake_format::node::codec::decode;
@@ -28,12 +28,26 @@ const FAR_AHEAD: u64 = 32;
 pub struct Versions {
     nodes: Arc<NodeStore>,
     environment: Arc<dyn Environment>,
+    seen: PerProcess<Seen>,
+}
+
+/// What one process has seen of the versions. A child knows what its parent knew when it opened the lakehouse, and finds
+/// the rest itself: a lock of its parent may be held by a thread that the child does not have.
+#[derive(Debug)]
+struct Seen {
     recent: Mutex<Recent>,
-    /// On the elapsed clock: until when what was seen of the boundary is good enough. Any version may be made to expire
-    /// at once, so its age says nothing; yet roots are deleted only [`discovery::QUICK_LOOK_MILLIS`] after the
-    /// boundary rose above them. So it is for as long from when a look began that found nothing known here below it.
-    boundary_known_until_millis: AtomicU64,
+    boundary: Mutex<SeenBoundary>,
     damage: Mutex<Option<Damage>>,
+}
+
+/// The boundary as it was last asked for. Any version may be made to expire at once, so its age says nothing; yet roots
+/// are deleted only [`discovery::QUICK_LOOK_MILLIS`] after the boundary rose above them. For so long from when it was
+/// asked for, what it said is good enough.
+#[derive(Clone, Copy, Debug, Default)]
+struct SeenBoundary {
+    oldest: u64,
+    /// On the elapsed clock.
+    good_until_millis: u64,
 }
 
 /// The newest version is damaged or lost. Those before it can be read; none is made after it, for nobody knows what it
@@ -75,13 +89,13 @@ impl Versions {
         latest: Version,
         damage: Option<Damage>,
     ) -> Versions {
-        Versions {
-            nodes,
-            environment,
-            recent: Mutex::new(Recent::starting_with(latest)),
-            boundary_known_until_millis: AtomicU64::default(),
-            damage: Mutex::new(damage),
-        }
+        let latest = Arc::new(latest);
+        let seen = PerProcess::new(move || Seen {
+            recent: Mutex::new(Recent::starting_with(latest.clone())),
+            boundary: Mutex::default(),
+            damage: Mutex::new(damage.clone()),
+        });
+        Versions { nodes, environment, seen }
     }
 
     pub fn storage(&self) -> &Arc<dyn Storage> {
@@ -102,7 +116,7 @@ impl Versions {
     }
 
     fn recent(&self) -> MutexGuard<'_, Recent> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.get().recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The newest version this handle knows, without asking.
@@ -122,11 +136,11 @@ impl Versions {
     }
 
     pub(crate) fn damage(&self) -> Option<Damage> {
-        self.damage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.seen.get().damage.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn set_damage(&self, damage: Option<Damage>) {
-        *self.damage.lock().unwrap_or_else(PoisonError::into_inner) = damage;
+        *self.seen.get().damage.lock().unwrap_or_else(PoisonError::into_inner) = damage;
     }
 
     /// `CorruptFile` if the newest version could not be read when the lakehouse was opened, or is missing as far as
@@ -151,35 +165,26 @@ impl Versions {
         let known = self.known();
         let (next, after) = (known.number + 1, known.number + 2);
         let storage = self.storage().as_ref();
-        let started = self.environment.elapsed_millis();
         let (next_file, file_after) = (root_path(next), root_path(after));
         let look = async {
-            match self.is_boundary_known() {
-                true => Ok::<_, Error>(None),
-                false => {
-                    let (hint, boundary) = join(read_hint(storage), boundary(storage)).await;
-                    Ok(Some((hint, boundary?)))
+            match self.known_boundary() {
+                Some(_) => Ok::<_, Error>(None),
+                None => {
+                    let (hint, oldest) = join(read_hint(storage), self.ask_boundary()).await;
+                    oldest.map(|_| hint)
                 }
             }
         };
-        let (root, is_another, look) =
+        let (root, is_another, hint) =
             join3(self.nodes.load(&next_file, None), storage.exists(&file_after), look).await;
-        let (look, is_another) = (look?, is_another?);
-        let hint = look.and_then(|(hint, _)| hint);
-        if let Some((_, oldest)) = look {
-            // Nothing that is known has expired; or else it slept through all there was.
-            if oldest > known.number {
-                return self.rediscover().await;
-            }
-            let until = started + discovery::QUICK_LOOK_MILLIS;
-            self.boundary_known_until_millis.store(until, Ordering::Relaxed);
+        let (hint, is_another) = (hint?, is_another?);
+        // Nothing that is known has expired; or else it slept through all there was. What is not there may be gone, and
+        // what is there may have come too late.
+        if !self.is_kept(known.number).await? {
+            return self.rediscover().await;
         }
         let latest = match root {
             Ok(root) => {
-                // Too slow for what was known of the boundary: the root may be one that came too late.
-                if !self.is_boundary_known() && boundary(storage).await? > next {
-                    return self.rediscover().await;
-                }
                 let version = Arc::new(version_of_node(&self.nodes, next, root, Some(&known)).await?);
                 self.learn(version.clone());
                 version
@@ -201,21 +206,51 @@ impl Versions {
         })
     }
 
-    fn is_boundary_known(&self) -> bool {
-        self.environment.elapsed_millis() < self.boundary_known_until_millis.load(Ordering::Relaxed)
+    fn seen_boundary(&self) -> MutexGuard<'_, SeenBoundary> {
+        self.seen.get().boundary.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The boundary, if what is known of it is good enough.
+    fn known_boundary(&self) -> Option<u64> {
+        let seen = *self.seen_boundary();
+        (self.environment.elapsed_millis() < seen.good_until_millis).then_some(seen.oldest)
+    }
+
+    async fn ask_boundary(&self) -> Result<u64> {
+        let good_until_millis = self.environment.elapsed_millis() + discovery::QUICK_LOOK_MILLIS;
+        let oldest = boundary(self.storage().as_ref()).await?;
+        let mut seen = self.seen_boundary();
+        if seen.good_until_millis < good_until_millis {
+            *seen = SeenBoundary { oldest, good_until_millis };
+        }
+        Ok(oldest)
+    }
+
+    /// Is version `number` not below the boundary? Only then does it say something that there is none after it: that
+    /// one may have been made and deleted again (format §7). To be asked when the answer is there; it sends a
+    /// request if too much time has passed since the last one.
+    pub async fn is_kept(&self, number: u64) -> Result<bool> {
+        let oldest = match self.known_boundary() {
+            Some(oldest) => oldest,
+            None => self.ask_boundary().await?,
+        };
+        Ok(oldest <= number)
     }
 
     /// The boundary is known to have risen: asks for it at the next look.
     pub(crate) fn distrust_boundary(&self) {
-        self.boundary_known_until_millis.store(0, Ordering::Relaxed);
+        self.seen_boundary().good_until_millis = 0;
     }
 
     /// The latest version, given one that exists.
     pub(crate) async fn latest_from(&self, number: u64) -> Result<Arc<Version>> {
         let number = discovery::last_existing(self.storage().as_ref(), number).await?;
-        match self.version(number).await {
+        // Also where it is remembered: those after it may have expired while they were looked for.
+        let (version, oldest) = self.with_boundary(self.load_version(number)).await?;
+        match version {
             // Whoever made it expire had seen a later one.
             Err(Error::VersionExpired(_)) => self.rediscover().await,
+            _ if number < oldest => self.rediscover().await,
             Err(error) => Err(error),
             Ok(version) => {
                 self.learn(version.clone());
@@ -225,7 +260,7 @@ impl Versions {
     }
 
     /// The latest version, as one finds it who knows nothing.
-    pub(crate) async fn rediscover(&self) -> Result<Arc<Version>> {
+    pub async fn rediscover(&self) -> Result<Arc<Version>> {
         let found = discovery::latest(self.storage().as_ref(), self.environment.as_ref()).await?;
         let version = version_of(&self.nodes, found.version, found.root, Some(&self.known())).await?;
         let version = Arc::new(version);
@@ -395,3 +430,6 @@ async fn version_of_node(
     };
     Version::new(number, root, metadata, definition, nodes.clone())
 }
+
+#[cfg(test)]
+mod tests;

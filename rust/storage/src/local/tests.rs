@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::claim::{Claim, claim};
 use crate::{open, tests::local};
+use trinitylake_base::environment::testing::TestEnvironment;
 
 fn storage(folder: &TempDir) -> Arc<dyn Storage> {
     local(folder.path(), Durability::None)
@@ -124,7 +125,8 @@ async fn a_link_within_the_root_is_followed_but_not_listed() {
         assert_eq!(storage.get(path).await.unwrap(), "content", "{path}");
     }
     assert!(!storage.exists("dangling").await.unwrap());
-    assert_eq!(create(&*storage, "dangling").await.unwrap(), PutOutcome::AlreadyExists);
+    assert!(matches!(create(&*storage, "dangling").await, Err(Error::StorageRefused(_))));
+    assert_eq!(create(&*storage, "link").await.unwrap(), PutOutcome::AlreadyExists);
     assert_eq!(paths(&*storage).await, ["a/file"]);
 }
 
@@ -147,14 +149,36 @@ async fn what_is_no_regular_file_is_not_there() {
     // Reading a pipe that nobody writes to would block for ever.
     let made = std::process::Command::new("mkfifo").arg(folder.path().join("pipe")).status().unwrap();
     assert!(made.success());
-    for path in ["folder", "pipe"] {
+    symlink("nowhere", folder.path().join("link")).unwrap();
+    for path in ["folder", "pipe", "link"] {
         assert!(storage.get(path).await.unwrap_err().is_file_not_found(), "{path}");
         assert!(!storage.exists(path).await.unwrap(), "{path}");
-        assert_eq!(create(&*storage, path).await.unwrap(), PutOutcome::AlreadyExists, "{path}");
+        let refused = create(&*storage, path).await.unwrap_err();
+        assert!(
+            matches!(&refused, Error::StorageRefused(message) if message.contains(path)),
+            "{path}: {refused}"
+        );
     }
     storage.delete("folder").await.unwrap();
     assert!(folder.path().join("folder").exists());
     assert_eq!(paths(&*storage).await, [""; 0]);
+}
+
+/// A folder, a pipe or a link to nowhere had the name of the next root. The commit tried for its whole time and then said
+/// that nobody can tell whether it happened, and so did its rollback.
+#[tokio::test]
+async fn a_claim_of_a_name_that_no_file_has_is_refused() {
+    for durability in [Durability::Fsync, Durability::None] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("_0.arrow")).unwrap();
+        symlink("nowhere", folder.path().join("_1.arrow")).unwrap();
+        let storage = local(folder.path(), durability);
+        for path in ["_0.arrow", "_1.arrow"] {
+            let environment = TestEnvironment::seeded(1);
+            let claim = claim(storage.as_ref(), &*environment, path, Bytes::from_static(b"root"), 0).await;
+            assert!(matches!(&claim, Claim::Refused(_)), "{path}: {claim:?}");
+        }
+    }
 }
 
 #[tokio::test]

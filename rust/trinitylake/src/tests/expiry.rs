@@ -13,7 +13,7 @@ use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
 use crate::path::{LATEST_HINT_PATH, boundary_path, root_path, root_version};
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
-use crate::transaction::Isolation;
+use crate::transaction::{Files, Isolation};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -175,7 +175,9 @@ async fn mode_4_stalled_writer_that_creates_an_expired_root_is_void() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let awake = create(files.clone(), &environment).await;
     grow(&awake, 1).await;
-    let asleep = open(files.clone(), &environment).await;
+    // Its clock stands still: it believes that it has just looked.
+    let asleep = open(files.clone(), &TestEnvironment::seeded(2)).await;
+    asleep.latest().await.unwrap();
     let mut stalled = begin(&asleep, Isolation::Snapshot).await;
     stalled.create(ObjectKind::Namespace, "late", "", text("late")).await.unwrap();
     grow(&awake, 9).await;
@@ -204,6 +206,76 @@ async fn mode_4_rollback_by_a_stalled_handle_is_void() {
     let error = asleep.rollback(0, "", "").await.unwrap_err();
     assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
     assert_eq!(roots(&files), [8, 9]);
+}
+
+/// A transaction was open while others committed four versions and expired all but the last. It created the root of
+/// version 2 anew, where nobody reads, and whether it was committed could not be told for ever.
+#[tokio::test]
+async fn a_transaction_that_expiry_overtook_sends_no_root() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let awake = create(files.clone(), &environment).await;
+    grow(&awake, 1).await;
+    let root =
+        Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path(&root_path(2)), Action::Delay(Duration::ZERO));
+    let watched = Arc::new(FaultyStorage::new(files.clone(), [root]));
+    let overtaken = open(watched.clone(), &environment).await;
+    overtaken.latest().await.unwrap();
+    let mut late = begin(&overtaken, Isolation::Snapshot).await;
+    late.create(ObjectKind::Namespace, "late", "", text("late")).await.unwrap();
+    grow(&awake, 4).await;
+    expire(&awake, Some(5), false).await.unwrap();
+
+    let error = commit(&mut late).await.unwrap_err();
+    assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
+    assert!(matches!(late.files(), Files::Unreachable(_)), "it is certain that nothing was committed");
+    assert_eq!(watched.unfired().len(), 1, "a root was sent");
+    assert_eq!(roots(&files), [5]);
+    late.rollback().await.unwrap();
+    assert_eq!(add_namespace(&overtaken, "late").await.unwrap(), 6);
+}
+
+/// A handle that was opened at version 1 stayed there after others had expired it, read tables without the rows of four
+/// commits that had been acknowledged, and wrote into a slot that had expired.
+#[tokio::test]
+async fn a_handle_finds_the_latest_as_soon_as_an_expiry_is_over() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let writer = create(files.clone(), &environment).await;
+    grow(&writer, 1).await;
+    for has_just_looked in [false, true] {
+        let handle = open(files.clone(), &environment).await;
+        if has_just_looked {
+            handle.latest().await.unwrap();
+        }
+        grow(&writer, 4).await;
+        let latest = writer.known().number;
+        expire(&writer, Some(latest), false).await.unwrap();
+        assert_eq!(handle.latest().await.unwrap().number, latest);
+        assert_eq!(add_namespace(&handle, &format!("n{latest}")).await.unwrap(), latest + 1);
+        assert_eq!(roots(&files), [latest, latest + 1]);
+        writer.latest().await.unwrap();
+    }
+}
+
+/// "Is there a version 2?" — "No", said the store after two seconds, in which versions 2 to 10 had expired. What the
+/// handle knew of the boundary was good for one second, and it took the answer for the latest version.
+#[tokio::test(start_paused = true)]
+async fn a_slow_no_says_nothing_about_what_has_expired_meanwhile() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let writer = create(files.clone(), &environment).await;
+    grow(&writer, 1).await;
+    let held_up = Trigger::on(Verb::Get, 0).path(&root_path(2));
+    let delay = Fault::new(held_up, Action::Delay(Duration::from_millis(2000)));
+    let faulty = Arc::new(FaultyStorage::new(files, [delay]));
+    let handle = open(faulty.clone(), &environment).await;
+    let expiry = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        grow(&writer, 9).await;
+        expire(&writer, Some(10), false).await
+    };
+    let (found, expired) = futures::future::join(handle.latest(), expiry).await;
+    assert_eq!(faulty.unfired(), []);
+    assert_eq!(expired.unwrap().len(), 10);
+    assert_eq!(found.unwrap().number, 10);
 }
 
 /// A transaction that finds some of the versions it has to be held against expired.

@@ -10,7 +10,7 @@ use crate::fixture::{
 use crate::key::ObjectKind;
 use crate::root_uri::RootUri;
 use crate::storage::{Durability, LocalStorage, Storage};
-use crate::transaction::{CommitLimits, Isolation};
+use crate::transaction::{CommitLimits, Isolation, Transaction};
 
 fn local(root: &std::path::Path) -> Arc<dyn Storage> {
     let root = RootUri::parse(root.to_str().unwrap()).unwrap();
@@ -78,4 +78,44 @@ async fn a_new_definition_does_not_move_the_lakehouse() {
     transaction.commit(CommitLimits::default()).await.unwrap();
     let definition = lakehouse.latest().await.unwrap().definition.clone();
     assert_eq!(definition.root_uri(), Some(lakehouse.storage().root()));
+}
+
+/// A transaction was saved, the lakehouse was moved and relocated, and the saved one could only be rolled back: what it
+/// began on records the old place, and the advice was to relocate.
+#[tokio::test]
+async fn a_saved_transaction_is_committed_where_the_lakehouse_was_relocated_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let environment = TestEnvironment::seeded(1);
+    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+    let original = create(local(&first), &environment).await;
+    let mut saved = begin(&original, Isolation::Snapshot).await;
+    saved.create(ObjectKind::Namespace, "job", "", text("job")).await.unwrap();
+    saved.save().await.unwrap();
+    let mut late = begin(&original, Isolation::Snapshot).await;
+    late.create(ObjectKind::Namespace, "late", "", text("late")).await.unwrap();
+    late.save().await.unwrap();
+    std::fs::rename(&first, &second).unwrap();
+
+    let moved = open(local(&second), &environment).await;
+    let refused = Transaction::resume(&moved, saved.id()).await.unwrap().save().await.unwrap_err();
+    assert!(matches!(refused, Error::LakehouseMoved(_)), "not yet: {refused}");
+    let mut relocation = begin(&moved, Isolation::Snapshot).await;
+    assert!(relocation.relocate(&[]).unwrap());
+    commit(&mut relocation).await.unwrap();
+
+    let mut resumed = Transaction::resume(&moved, saved.id()).await.unwrap();
+    assert!(!resumed.relocate(&[]).unwrap(), "that is done");
+    resumed.check_writable().unwrap();
+    resumed.save().await.unwrap();
+    let reopened = open(local(&second), &environment).await;
+    let mut resumed = Transaction::resume(&reopened, saved.id()).await.unwrap();
+    commit(&mut resumed).await.unwrap();
+    assert!(names(&moved.latest().await.unwrap()).await.contains(&"namespace job".to_string()));
+
+    // Back at the old place it is a lakehouse that was moved again, though that is what its transactions began on.
+    std::fs::rename(&second, &first).unwrap();
+    let back = open(local(&first), &environment).await;
+    let mut resumed = Transaction::resume(&back, late.id()).await.unwrap();
+    assert!(matches!(resumed.check_writable(), Err(Error::LakehouseMoved(_))));
+    assert!(matches!(commit(&mut resumed).await, Err(Error::LakehouseMoved(_))));
 }

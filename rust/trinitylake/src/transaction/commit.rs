@@ -187,6 +187,8 @@ impl Transaction {
         effort: &mut Effort,
     ) -> Result<Option<Outcome>, Failure> {
         let lakehouse = self.lakehouse.clone();
+        // A child that was forked meanwhile knows less: no root is ever created below a base.
+        lakehouse.learn(self.base.clone());
         let arrival = lakehouse.commits().announce(lakehouse.environment().elapsed_millis());
         if arrival.is_some() {
             // Written while one waits anyway.

@@ -235,9 +235,13 @@ impl Transaction {
         self.placement().check_writable()
     }
 
-    /// Where the lakehouse lies, and where it records to lie as this transaction sees it.
+    /// Where the lakehouse lies, and where it records to lie: as this transaction changes it, or else as the newest
+    /// version has it. It may have been relocated since this transaction began, which is no reason to refuse it.
     fn placement(&self) -> Placement {
-        Placement::of(self.lakehouse.storage().root(), self.definition())
+        match &self.changes.definition {
+            Some((_, changed)) => Placement::of(self.lakehouse.storage().root(), changed),
+            None => self.lakehouse.placement(),
+        }
     }
 
     /// The definition of the lakehouse as this transaction sees it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::try_join;
+use futures::future::{join, try_join};
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::admission::Submission;
@@ -42,7 +42,19 @@ pub(super) async fn claim_for(
         return Ok(Claimed::Nothing { files_are_written: false });
     }
     let started = lakehouse.environment().elapsed_millis();
-    let (root, nodes) = write_below_root(lakehouse, previous, group, usual_size_bytes).await?;
+    // An expired version is followed by a slot that is free and void: no root is sent there.
+    let (written, is_kept) = join(
+        write_below_root(lakehouse, previous, group, usual_size_bytes),
+        lakehouse.is_kept(previous.number),
+    )
+    .await;
+    let (root, nodes) = written?;
+    // Writing may have taken longer than what was seen of the boundary is good for.
+    if !(is_kept? && lakehouse.is_kept(previous.number).await?) {
+        remove_files(lakehouse.storage().as_ref(), nodes).await;
+        lakehouse.rediscover().await?;
+        return Ok(Claimed::Nothing { files_are_written: true });
+    }
     let mut metadata = lakehouse
         .publisher()
         .next_metadata(previous, group.iter().map(|member| member.info.clone()).collect());
