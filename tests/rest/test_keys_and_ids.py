@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 import uuid
@@ -23,12 +24,15 @@ import trinitylake as tl
 from rest.client import Answer, Client, running
 from rest.conftest import RITA, ROOT, WALT
 from rest.shop import ROWS
+from trinitylake import core
 from trinitylake.rest import RestServer, ServerOptions
 
 WANDA = "the-token-of-wanda-0123456789"
 NOBODY = "the-token-of-nobody-0123456789"
 PATH = "/v1/namespaces/shop/tables/orders"
 OPEN = "/trinitylake/v1/transactions"
+#: In milliseconds.
+DAY = 24 * 60 * 60 * 1000
 
 
 def setting(color: str) -> dict[str, Any]:
@@ -43,6 +47,12 @@ def key_of(millis: float) -> str:
 
 def now() -> float:
     return time.time() * 1000
+
+
+def date_root(lake: tl.Lakehouse, version: int, millis: float) -> None:
+    """Let the store say that the root of a version was written then. The clock of the host that wrote it stays."""
+    path = Path(lake.storage.root.removeprefix("file://")) / core.root_path(version)
+    os.utime(path, ns=(0, int(millis) * 1_000_000))
 
 
 def send(client: Client, key: str, color: str = "red", token: str | None = None) -> Answer:
@@ -73,7 +83,7 @@ def shared(shop: tl.Lakehouse, writers: Path) -> Iterator[RestServer]:
 @pytest.mark.parametrize("new_key", [lambda: key_of(now()), lambda: str(uuid.uuid4())])
 def test_keys_go_on_working_after_versions_have_expired(http_client: Client, shop: tl.Lakehouse, new_key: Any) -> None:
     assert send(http_client, new_key(), "red").code == 200
-    time.sleep(0.002)  # a key is younger than what has expired
+    date_root(shop, shop.version, now() - 2000)  # a key is younger than what has expired, by more than stores cut off
     assert shop.expire(before=shop.version)
     for color in ("green", "blue"):
         key, before = new_key(), shop.version
@@ -98,6 +108,48 @@ def test_a_key_that_is_older_than_what_is_kept_is_neither_done_again_nor_refused
     assert (answer.code, answer.error) == (500, "CommitStateUnknownException")
     assert shop.version == before
     assert shop.table("shop.orders").properties["color"] == "green"
+
+
+def test_a_host_whose_clock_was_wrong_makes_no_key_too_old(http_client: Client, shop: tl.Lakehouse) -> None:
+    """One host whose clock was days ahead put `created_at` of its version and of all after it into the future.
+    Once the versions before had expired, every new key was older than all that is kept: 500 for all of these days."""
+    assert send(http_client, key_of(now()), "red").code == 200
+    date_root(shop, shop.version, now() - 8 * DAY)
+    shop.expire(before=shop.version)
+    key, before = key_of(now() - 8 * DAY + 60_000), shop.version
+    first = send(http_client, key, "green")
+    assert first.code == 200, first
+    assert send(http_client, key, "green").body == first.body
+    assert shop.version == before + 1
+
+
+def test_a_key_from_before_what_expired_is_no_new_one_by_a_clock_that_is_behind(
+    http_client: Client, shop: tl.Lakehouse
+) -> None:
+    """The host that wrote was days behind the store and the client, so its versions seemed older than they were: a
+    request that was committed in a version that has expired counted as new, and was committed again."""
+    key = key_of(now() + 7 * DAY)
+    assert send(http_client, key, "red").code == 200
+    assert send(http_client, key_of(now() + 7 * DAY + 60_000), "green").code == 200
+    date_root(shop, shop.version, now() + 8 * DAY)
+    shop.expire(before=shop.version)
+    before = shop.version
+    answer = send(http_client, key, "red")
+    assert (answer.code, answer.error) == (500, "CommitStateUnknownException")
+    assert shop.version == before
+    assert shop.table("shop.orders").properties["color"] == "green"
+
+
+def test_a_store_that_dates_by_seconds_makes_no_old_key_new(http_client: Client, shop: tl.Lakehouse) -> None:
+    """What a store cuts off a date would make a version of the same second, which has expired, older than the key."""
+    second = int(now()) // 1000 * 1000
+    key = key_of(second + 500)
+    assert send(http_client, key, "red").code == 200
+    assert send(http_client, key_of(second + 600), "green").code == 200
+    date_root(shop, shop.version, second)
+    shop.expire(before=shop.version)
+    assert send(http_client, key, "red").error == "CommitStateUnknownException"
+    assert send(http_client, key_of(second + 1000), "blue").code == 200
 
 
 def test_a_new_key_costs_no_walk_through_the_log(http_client: Client, shop: tl.Lakehouse) -> None:

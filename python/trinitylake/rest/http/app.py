@@ -36,6 +36,7 @@ from trinitylake.rest.security.audit import audit
 from trinitylake.rest.security.guard import PRINCIPAL, Bearers, Guard
 from trinitylake.rest.state.meters import Meters
 from trinitylake.rest.state.metrics_reports import MetricsReports
+from trinitylake.rest.state.oldest_kept import OldestKept
 from trinitylake.rest.state.open_transactions import OpenTransactions
 from trinitylake.rest.state.planned_scans import PlannedScans
 from trinitylake.rest.state.table_responses import TableResponses
@@ -81,6 +82,7 @@ class App:
             delegation=delegation,
             outbound=outbound,
             plans=PlannedScans(),
+            oldest_kept=OldestKept(lake),
         )
         self._limiter: anyio.CapacityLimiter | None = None
         self._ready: tuple[float, bool] = (0.0, False)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from trinitylake.rest.outbound import Outbound
     from trinitylake.rest.state.meters import Meters
     from trinitylake.rest.state.metrics_reports import MetricsReports
+    from trinitylake.rest.state.oldest_kept import OldestKept
     from trinitylake.rest.state.open_transactions import OpenTransactions
     from trinitylake.rest.state.planned_scans import PlannedScans
     from trinitylake.rest.state.table_responses import TableResponses
@@ -94,6 +95,7 @@ class Service:
     """What helps clients to data files, if anything does."""
     outbound: Outbound
     plans: PlannedScans
+    oldest_kept: OldestKept
     latest_commits: deque[int] = field(default_factory=lambda: deque(maxlen=1000))
     """The newest versions that requests have committed outside of open transactions."""
 

@@ -7,7 +7,8 @@ undone by a rollback is answered as at first: the request was done, and to do it
 
 A key is known as long as the version that it committed is kept, so for the time that `config` tells. Iceberg's clients
 send UUIDs of version 7, which begin with the time at which they were made: one that is younger than all that has
-expired, and is not in what is kept, was not committed. Without a time in it, a key that is not in what is kept is new.
+expired, and is not in what is kept, was not committed. When something expired the store tells (`oldest_kept.py`); no
+clock of a server or of a writer counts. Without a time in it, a key that is not in what is kept is new.
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from starlette.responses import Response
 
-from trinitylake.errors import CommitStateUnknown, TrinityLakeError, VersionExpired, VersionNotFound
+from trinitylake.errors import CommitStateUnknown, TrinityLakeError
 from trinitylake.lakehouse.history import CommittedTransaction
 from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.rest.errors import RestError, bad_request
@@ -88,15 +88,15 @@ def _transactions(call: Call, version: int, id: str) -> list[CommittedTransactio
 
 def _require_remembered(call: Call, key: str) -> None:
     """Refuse a key from before what has expired: the version that it committed, if it did, may be gone."""
-    millis = int(key.replace("-", "")[:12], 16) if key[14] == _TIMED else None
-    if millis is None or millis >= call.service.lake.at().entry.created_at.timestamp() * 1000:
+    if key[14] != _TIMED:
         return
-    try:
-        call.service.lake.at(timestamp=datetime.fromtimestamp(millis / 1000, UTC))
-    except VersionNotFound:  # nothing is as old, so nothing has expired
-        return
-    except (VersionExpired, OverflowError, ValueError) as error:
-        raise CommitStateUnknown("nothing tells any more whether this request was committed") from error
+    made_at_millis = int(key.replace("-", "")[:12], 16)
+    oldest_kept_millis = call.service.oldest_kept.written_at_millis()
+    if oldest_kept_millis is not None and made_at_millis < oldest_kept_millis:
+        raise CommitStateUnknown(
+            "nothing tells any more whether this request was committed: its key is older than all versions that are "
+            "kept, or the clock of the client is behind that of the store"
+        )
 
 
 def _again(call: Call, id: str, fingerprint: str, version: int, replay: Replay) -> Response:
