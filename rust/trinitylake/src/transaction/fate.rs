@@ -45,7 +45,11 @@ pub async fn fate(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<Fate> {
     };
     let entry = match &record {
         Some(Record::RolledBack) => return Ok(Fate::RolledBack),
-        Some(Record::Abandoned) => return Ok(Fate::Unknown),
+        // It may have been committed before its record was removed, and the log may still know.
+        Some(Record::Abandoned) => match find_in_log(lakehouse, id).await? {
+            None => return Ok(Fate::Unknown),
+            entry => entry,
+        },
         Some(Record::Committed { base, .. }) => find_by_record(lakehouse, &latest, id, *base).await?,
         None => find_in_log(lakehouse, id).await?,
     };

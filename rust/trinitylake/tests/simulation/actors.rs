@@ -88,11 +88,12 @@ pub async fn open(world: &Arc<World>) -> CoreResult<Arc<Lakehouse>> {
     Lakehouse::open(Arc::new(Line(world.clone())), Process::new(world), None).await
 }
 
-/// A new lakehouse, whose nodes are small.
+/// A new lakehouse, whose nodes are small. In half of them a saved transaction soon is too old to be resumed.
 pub async fn create(world: &Arc<World>) {
     let properties = [("root.buffer-size-bytes", "900"), ("inner.buffer-size-bytes", "500")];
     let definition = LakehouseDefinition::encode(proto::LakehouseDef {
         order: [3, 4, 8][world.below(3) as usize],
+        txn_ttl_millis: if world.chance(50) { 200 + world.below(3000) } else { 0 },
         properties: properties.map(|(name, value)| (name.to_string(), value.to_string())).into(),
         ..Default::default()
     });

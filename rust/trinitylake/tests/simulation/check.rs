@@ -54,6 +54,7 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
     let mut states: Vec<Objects> = Vec::new();
     let mut committed_in: HashMap<String, Vec<u64>> = HashMap::new();
     let mut abandoned: BTreeSet<String> = BTreeSet::new();
+    let mut forgotten: BTreeSet<String> = BTreeSet::new();
     let mut last_rollback = 0;
     let mut created_at = 0;
     for number in 0..=latest {
@@ -81,15 +82,20 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
             }
             if transaction.message == FORGET_MESSAGE {
                 findings.forgetting_versions += 1;
+                forgotten.extend(recorded_ids(&version));
                 continue;
             }
             if transaction.message == ABANDON_MESSAGE {
                 findings.abandoning_versions += 1;
-                // Its changes are the records of what was given up.
-                for change in version.changes_told().unwrap().iter() {
-                    let id = change.key.trim_start_matches(ObjectKind::TransactionRecord.prefix()).trim_end();
-                    assert!(!committed_in.contains_key(id), "{id} is given up in {number}, and committed");
-                    abandoned.insert(id.to_string());
+                // Others of its group have their own records.
+                for id in recorded_ids(&version).into_iter().filter(|id| !version.metadata.commits(id)) {
+                    // What was committed so long ago that its record was removed, or was undone, may have left a
+                    // state. It is told to be unknown or undone, not rolled back.
+                    let versions = committed_in.get(&id).map(Vec::as_slice).unwrap_or_default();
+                    let is_gone =
+                        forgotten.contains(&id) || versions.iter().all(|version| *version < last_rollback);
+                    assert!(is_gone, "{id} is given up in {number}, and committed in {versions:?}");
+                    abandoned.insert(id);
                 }
                 continue;
             }
@@ -223,4 +229,12 @@ async fn goes_on(lakehouse: &Arc<Lakehouse>) {
     transaction.create(ObjectKind::Namespace, "afterwards", "", "x".into()).await.unwrap();
     let outcome = transaction.commit(CommitLimits::default()).await.unwrap();
     assert!(matches!(outcome, Outcome::Committed(version) if version > base.number));
+}
+
+/// The transactions whose records a version wrote or removed.
+fn recorded_ids(version: &Version) -> Vec<String> {
+    let prefix = ObjectKind::TransactionRecord.prefix();
+    let changes = version.changes_told().unwrap();
+    let keys = changes.iter().filter_map(|change| change.key.strip_prefix(prefix));
+    keys.map(|id| id.trim_end().to_string()).collect()
 }
