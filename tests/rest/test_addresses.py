@@ -104,7 +104,8 @@ def test_clients_work_together_in_one_open_transaction(
     assert [len(shop.table(f"shop.{name}").scan().to_arrow()) for name in ("orders", "totals", "fresh")] == [5, 4, 3]
     assert (shop.log(1)[0].message, shop.log(1)[0].author) == ("two tables", "ana")
     assert http_client("POST", f"/trinitylake/v1/transactions/{id}/commit").body == {"id": id, "version": 3}
-    assert http_client("GET", f"/v1/txn~{id}/namespaces").code == 404
+    ended = http_client("GET", f"/v1/txn~{id}/namespaces")
+    assert (ended.code, "was committed as version 3" in ended.body["error"]["message"]) == (410, True)
 
 
 @pytest.mark.parametrize("id", [None, "load-1"])
@@ -126,7 +127,8 @@ def test_a_rolled_back_transaction_leaves_nothing(server: RestServer, http_clien
     connect(server, "@txn/try-1").load_table("shop.orders").append(MORE)
     assert http_client("POST", f"/trinitylake/v1/transactions/{id}/rollback").code == 204
     assert http_client("POST", f"/trinitylake/v1/transactions/{id}/commit").code == 404
-    assert http_client("GET", f"/trinitylake/v1/transactions/{id}").code == 404
+    ended = http_client("GET", f"/trinitylake/v1/transactions/{id}")
+    assert (ended.code, "was rolled back" in ended.body["error"]["message"]) == (410, True)
     assert shop.version == 2
     assert rows(server, "@latest") == 4
 

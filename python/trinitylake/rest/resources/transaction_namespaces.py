@@ -14,8 +14,12 @@ version. It is listed only by those who ask for it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from starlette.responses import Response
 
+from trinitylake.errors import ObjectNotFound, TransactionClosed
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.request.call import RESERVED_NAMESPACE, Call, json_response, no_content
 from trinitylake.rest.resources import transactions
@@ -51,7 +55,8 @@ def load(call: Call, namespace: tuple[str, ...]) -> Response:
     """What the transaction is, as properties."""
     if namespace == PARENT:
         return json_response({"namespace": namespace, "properties": {}})
-    described = transactions.described_of(call, _id(namespace))
+    with _ended_is_absent():
+        described = transactions.described_of(call, _id(namespace))
     return json_response({"namespace": namespace, "properties": {key: str(value) for key, value in described.items()}})
 
 
@@ -65,8 +70,18 @@ def update(call: Call, namespace: tuple[str, ...], updates: dict[str, str], remo
 
 def drop(call: Call, namespace: tuple[str, ...]) -> Response:
     """Roll back; one that was committed is gone already."""
-    transactions.rollback_transaction(call, _id(namespace))
+    with _ended_is_absent():
+        transactions.rollback_transaction(call, _id(namespace))
     return no_content()
+
+
+@contextmanager
+def _ended_is_absent() -> Iterator[None]:
+    """As a namespace a transaction that has ended is not there (404); as a catalog it is gone (410), and says how."""
+    try:
+        yield
+    except TransactionClosed as error:
+        raise ObjectNotFound(str(error)) from error
 
 
 def _id(namespace: tuple[str, ...]) -> str:
