@@ -29,6 +29,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.functions import empty_table
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed, new_table
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.staging.requirements import check_requirements
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.iceberg_storage.table_location import default_location, managed_location
 from trinitylake.iceberg_storage.write_rules import check_properties, collected_by_lakehouse, with_gc_disabled
@@ -115,8 +116,7 @@ def commit_table(
     if definition is None and not is_creation:
         raise no_such_table(namespace, name)
     if definition is None:
-        for requirement in requirements:
-            requirement.validate(None)
+        check_requirements(requirements, None)
         io = LakehouseFileIO(transaction.storage)
         return create_table(transaction, namespace, name, metadata_from_updates(io, namespace, name, updates))
     staged = managed_table(transaction, namespace, name, [one for one in requirements if isinstance(one, AssertCreate)])
@@ -157,8 +157,7 @@ def managed_table(
             f"table {table.name} is {table.type}: write where it lives, {table.iceberg.metadata_location}"
         )
     staged = table.open_staged()
-    for requirement in requirements:
-        requirement.validate(staged.metadata)
+    check_requirements(requirements, staged.metadata)
     return staged
 
 
@@ -171,8 +170,7 @@ def require_absent(
     """
     if transaction.state().exists("table", namespace, name):
         raise CommitFailedException(f"Table already exists: {namespace}.{name}")
-    for requirement in requirements:
-        requirement.validate(None)
+    check_requirements(requirements, None)
     transaction.staged_tables.require_absent(namespace, name)
 
 

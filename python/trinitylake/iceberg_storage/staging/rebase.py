@@ -36,6 +36,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIcebergTable
 from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles, changed_files, own_manifests
 from trinitylake.iceberg_storage.staging.metadata_conflicts import check_unchanged, ref_id
+from trinitylake.iceberg_storage.staging.requirements import check_requirements
 from trinitylake.iceberg_storage.staging.row_conflicts import Intervening
 from trinitylake.iceberg_storage.staging.touched_files import referenced_files
 
@@ -125,7 +126,7 @@ class Rebase:
         )
         for requirement in requirements:
             try:
-                requirement.validate(theirs)
+                check_requirements([requirement], theirs)
             except CommitFailedException as error:
                 raise TableConflict(f"{requirement.type}: {error}") from error
         try:

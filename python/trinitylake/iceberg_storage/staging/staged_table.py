@@ -42,6 +42,7 @@ from trinitylake.iceberg_storage.metadata import (
     with_log_entry,
 )
 from trinitylake.iceberg_storage.staging.rebase import Rebase, StagedCommit
+from trinitylake.iceberg_storage.staging.requirements import check_requirements
 from trinitylake.iceberg_storage.staging.saved_commits import commits_from_json, commits_to_json
 from trinitylake.iceberg_storage.write_rules import check_properties, check_update, with_gc_disabled
 
@@ -260,10 +261,10 @@ class StagedTable:
             InvalidLocation, InvalidArgument: for an update that breaks a rule of managed tables (`write_rules.py`).
         """
         with self._lock:
-            for requirement in requirements:
-                if isinstance(requirement, AssertCreate) and self.created and not self._commits:
-                    continue
-                requirement.validate(self.metadata)
+            is_new = self.created and not self._commits
+            check_requirements(
+                (one for one in requirements if not (is_new and isinstance(one, AssertCreate))), self.metadata
+            )
             for update in updates:
                 check_update(update, self.metadata, self.io)
             try:
