@@ -29,7 +29,7 @@ help:
 	@echo "make test-deep      the same tests with many more histories (hours)"
 	@echo "make fuzz           damaged and hostile bytes for every decoder (RUNS=10000000)"
 	@echo "make soak           processes that commit at once, on disk and on S3, and a REST server, for SECONDS=60 each"
-	@echo "make compatibility  Iceberg's REST Compatibility Kit, Trino, Flink and Spark 3.5 with the server (needs Java 17 and Maven)"
+	@echo "make compatibility  Iceberg's REST Compatibility Kit, Trino, Flink, Spark 3.5 and Spark Connect with the server (needs Java 17 and Maven)"
 	@echo "make planted-bugs   known mistakes, in Rust and Python, one at a time, and whether the tests find them (an hour)"
 	@echo "make bench          the benchmarks, with the peers in the same run"
 	@echo "make clean          remove what these commands made"
@@ -176,15 +176,16 @@ soak: $(VENV)/.built $(VENV)/.packages-test
 	$(BIN)/python -m pytest -s tests/test_sigkill.py -k lose_no_increment
 	$(BIN)/python -m benches.python.soak_server --seconds $(SECONDS)
 
-compatibility: $(VENV)/.built $(VENV)/.packages-test $(VENV)/.packages-compatibility test-spark-3.5
+compatibility: $(VENV)/.built $(VENV)/.packages-test $(VENV)/.packages-compatibility $(VENV)/.packages-spark-connect test-spark-3.5
 	$(BIN)/python compatibility/run_rck.py
 	$(BIN)/python compatibility/run_pyiceberg.py
 	$(BIN)/python compatibility/run_trino.py
 	$(BIN)/python compatibility/run_flink.py
 	$(BIN)/python -m pytest $(PARALLEL) tests/rest
 	$(BIN)/python -m pytest --lane spark-on-s3
+	$(BIN)/python -m pytest --lane spark-connect
 
-planted-bugs: $(VENV)/.built $(VENV)/.packages-test
+planted-bugs: $(VENV)/.built $(VENV)/.packages-test $(VENV)/.packages-spark-connect
 	$(BIN)/python scripts/planted_bugs.py
 
 # Figures are those of a core built as for a release.

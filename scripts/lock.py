@@ -22,7 +22,10 @@ DEVELOPMENT = "development"
 SETS: dict[str, tuple[str, ...]] = {
     DEVELOPMENT: (
         "--all-extras",
-        *(f"--group={group}" for group in ("build", "lint", "test", "docs", "dist", "compatibility", "bench")),
+        *(
+            f"--group={group}"
+            for group in ("build", "lint", "test", "docs", "dist", "compatibility", "spark-connect", "bench")
+        ),
     ),
     "build": ("--group=build",),
     "demo": ("--extra=demo",),
@@ -33,6 +36,7 @@ SETS: dict[str, tuple[str, ...]] = {
     "server": ("--extra=rest", "--extra=s3"),
     "dist": ("--group=build", "--group=dist"),
     "compatibility": ("--group=compatibility",),
+    "spark-connect": ("--group=spark-connect",),
     "bench": ("--extra=spark", "--group=bench"),
 }
 #: What does not fit the others: an older Spark, and the generator of definitions, which holds protobuf below 7.

@@ -142,15 +142,24 @@ def cargo(work: Path, arguments: list[str]) -> str | None:
     return f"{failed[0]} and {len(failed) - 1} more" if failed else "the process died"
 
 
+def lane(test: str) -> str:
+    """The lane that the file of a test is in (tests/conftest.py), or "" for none."""
+    file = ROOT / test.partition("::")[0]
+    found = re.search(
+        r'^pytestmark = pytest\.mark\.lane\("([\w-]+)"\)', file.read_text() if file.is_file() else "", re.M
+    )
+    return found[1] if found else ""
+
+
 def pytest(work: Path, arguments: list[str]) -> str | None:
-    """The first of these tests that fails with the package in `work`, or `None` if they pass.
+    """The first of these tests, all of one lane, that fails with the package in `work`, or `None` if they pass.
 
     Raises `Unusable` if pytest could not run them: a package that cannot be imported would fail any test.
     """
     environment = {**os.environ, "PYTHONPATH": str(work / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(
-            [*PYTEST, *arguments],
+            [*PYTEST, *(f"--lane={name}" for name in {lane(test) for test in arguments} if name), *arguments],
             cwd=ROOT,
             env=environment,
             capture_output=True,
@@ -194,9 +203,10 @@ def control(work: Path, chosen: list[Bug]) -> bool:
             print(f"{suite} fails without a planted bug: {failed}")
             is_passed = False
     tests = sorted({test for bug in chosen if bug.is_python for test in bug.tests})
-    if tests and (failed := pytest(work, tests)) is not None:
-        print(f"{failed} fails without a planted bug")
-        is_passed = False
+    for name in sorted({lane(test) for test in tests}):
+        if (failed := pytest(work, [test for test in tests if lane(test) == name])) is not None:
+            print(f"{failed} fails without a planted bug")
+            is_passed = False
     return is_passed
 
 

@@ -257,8 +257,73 @@ def spark_transaction(bench: Bench) -> None:
         disconnect(spark)
 
 
+def spark_count(bench: Bench) -> None:
+    """Counting the rows of a table: the metadata table `count` beside the rows themselves."""
+    rows = bench.size(250_000, 5_000)
+    lake = tl.create(str(bench.folder("lake")), durability="none")
+    lake.create_namespace("n")
+    table = lake.create_table("n.wide", wide_rows(1))
+    for number in range(FILES):
+        table.append(wide_rows(rows, number * rows))
+    with session(bench) as spark:
+        ours = spark.read.format("trinitylake").options(root=lake.uri, split_size_bytes=1)
+        counted = {
+            "metadata": lambda: ours.load("n.wide", metadata="count").first().rows,  # type: ignore[union-attr]
+            "rows": lambda: spark.read.format("trinitylake").options(root=lake.uri).load("n.wide").count(),
+            "column": lambda: (
+                spark.read.format("trinitylake").options(root=lake.uri, columns="column_00").load("n.wide").count()
+            ),
+        }
+        assert {count() for count in counted.values()} == {FILES * rows}
+        calls = {name: (lambda _, count=count: count()) for name, count in counted.items()}
+        times = in_turn(bench.size(5, 1), 1, **calls)
+    what = f"Spark: metadata table count, {FILES * rows:,} rows of {COLUMNS} columns"
+    bench.cost(None, what, times["metadata"], "count() of the frame", times["rows"])
+    bench.cost(None, what, times["metadata"], "count() of one column", times["column"])
+
+
+def spark_clustered(bench: Bench) -> None:
+    """Appends of rows in no order to a partitioned table, with the rows of a partition brought together and without."""
+    rows, partitions, tasks = bench.size(1_000_000, 5_000), 50, 8
+    lake = tl.create(str(bench.folder("lake")), durability="none")
+    lake.create_namespace("n")
+    sides = {"clustered": True, "plain": False}
+    schema = pa.schema([("id", pa.int64()), ("kind", pa.int64()), ("name", pa.string())])
+    for name in sides:
+        lake.create_table(f"n.{name}", schema, partition_spec="kind")
+    with session(bench) as spark:
+        kinds = f"pmod(hash(id), {partitions})"
+        source = spark.range(0, rows, 1, tasks).selectExpr(
+            "id", f"cast({kinds} as bigint) AS kind", "concat('name ', id) AS name"
+        )
+        source = source.cache()
+        assert source.count() == rows
+
+        def write(name: str) -> None:
+            tl.spark.write(source, lake.uri, f"n.{name}", mode="append", cluster=sides[name], durability="none")
+
+        for name in sides:
+            write(name)
+        files = {name: len(list(lake.table(f"n.{name}").scan().iceberg.plan_files())) for name in sides}
+        reader = spark.read.format("trinitylake").options(root=lake.uri)
+        scans = in_turn(
+            bench.size(3, 1),
+            1,
+            clustered=lambda _: consume(reader.load("n.clustered")),
+            plain=lambda _: consume(reader.load("n.plain")),
+        )
+        writes = in_turn(bench.size(3, 1), 1, clustered=lambda _: write("clustered"), plain=lambda _: write("plain"))
+    what = f"Spark: append of {rows:,} rows of {partitions} partitions by {tasks} tasks, clustered"
+    bench.cost(None, what, writes["clustered"], "as they come", writes["plain"])
+    for name in sides:
+        bench.figure(None, f"{what}: files, {name}", [files[name]], "count")
+    bench.cost(None, "Spark: full scan of what was clustered", scans["clustered"], "as it came", scans["plain"])
+
+
 BENCHMARKS = {
     "spark-rows": spark_rows,
     "spark-functions": spark_functions,
     "spark-transaction": spark_transaction,
+    "spark-count": spark_count,
+    "spark-clustered": spark_clustered,
 }

@@ -165,3 +165,16 @@ def test_threads_find_the_format(
         thread.join()
     assert failed == []
     assert (rows(shop, "nyc.flights"), rows(shop, "nyc.planes")) == ([1, 2, 3, 7], [1, 2, 3, 7])
+
+
+def test_statements_take_parameters(spark: SparkSession, shop: tl.Lakehouse, catalog: str) -> None:
+    """Iceberg's parser drops the parameters of Spark 4.1: each statement with `args` said UNBOUND_SQL_PARAMETER, in a
+    transaction and outside of it."""
+    with tl.spark.transaction(spark, catalog=catalog) as tx:
+        tx.sql("INSERT INTO nyc.flights VALUES (:id, :carrier)", {"id": 4, "carrier": "it's"})
+        tx.sql("DELETE FROM nyc.flights WHERE id = ?", [1])
+        assert [
+            row.carrier for row in tx.sql("SELECT carrier FROM nyc.flights WHERE id > :id", {"id": 3}).collect()
+        ] == ["it's"]
+    found = spark.sql(f"SELECT id FROM {catalog}.nyc.flights WHERE id < ? ORDER BY id", [4]).collect()
+    assert [row.id for row in found] == [2, 3]

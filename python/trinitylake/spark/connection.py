@@ -28,13 +28,15 @@ from trinitylake.spark.runtime import (
     EXTENSIONS,
     check_java,
     check_runtime,
+    is_remote,
     jar_settings,
+    let_parameters_in,
     use_this_python,
 )
 from trinitylake.spark.secret_settings import divided, read_token, reference_to, warn_of_secrets, without_secrets
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 #: Catalogs of ended transactions that go on saying so; older ones are forgotten.
@@ -57,11 +59,19 @@ class Connection:
     token: str
     config: dict[str, str] = field(repr=False)
     _ended: deque[tuple[SparkSession, str, Any]] = field(default_factory=deque, repr=False)
+    _views: dict[str, list[str]] = field(default_factory=dict, repr=False)
 
     def add_catalog(self, spark: SparkSession, name: str, warehouse: str) -> None:
         """Make a catalog known to a session, for one state of the lakehouse."""
         for key, value in self._settings(name, warehouse).items():
             spark.conf.set(key, value)
+
+    def as_view(self, spark: SparkSession, catalog: str, frame: DataFrame) -> DataFrame:
+        """The same rows by a temporary view, whose names are resolved now. It goes when the catalog is forgotten."""
+        views = self._views.setdefault(catalog, [])
+        views.append(f"{catalog}_query_{len(views)}")
+        frame.createTempView(views[-1])
+        return spark.table(views[-1])
 
     def remove_catalog(self, spark: SparkSession, name: str) -> None:
         """Take a catalog out of a session, close its connections and forget its settings."""
@@ -89,6 +99,8 @@ class Connection:
 
     def _forget(self, spark: SparkSession, name: str) -> None:
         with suppress(Exception):  # the session is stopped
+            for view in self._views.pop(name, []):
+                spark.catalog.dropTempView(view)
             for key in self._settings(name, ""):
                 spark.conf.unset(key)
 
@@ -216,6 +228,7 @@ def connect(
         elif known.root != place or (uri or known.server.url).rstrip("/") != known.server.url:
             where = known.root or known.server.url
             raise InvalidArgument(f"catalog {catalog} is connected to {where}: choose another name")
+    let_parameters_in(session)
     known.add_catalog(session, catalog, "@latest")
     return session
 
@@ -301,11 +314,6 @@ def _told_token(server: CatalogServer, given: str | None, spark: SparkSession) -
             'process and of Spark\'s driver, and give token="env:NAME"'
         )
     return reference_to(server.token, spark)
-
-
-def is_remote(spark: SparkSession) -> bool:
-    """Whether a session is one of Spark Connect, whose driver is another process."""
-    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def _application(spark: SparkSession) -> str:

@@ -37,6 +37,7 @@ from trinitylake.lakehouse.bulk.registration import (
 )
 from trinitylake.lakehouse.bulk.target import BulkTarget, Registration, RegistrationOptions
 from trinitylake.spark.leaf_tasks import PARTS, KeyTask, LeafTask
+from trinitylake.spark.runtime import require_driver
 from trinitylake.spark.sorted_runs import (
     END_OF_NAMESPACE,
     PART_ROWS,
@@ -69,6 +70,7 @@ def register(
     options: RegistrationOptions,
 ) -> Registration:
     """See `trinitylake.Lakehouse.register`. What fails in Spark itself raises Spark's own errors."""
+    require_driver(spark, "registration")
     if not hasattr(DataFrame, "repartitionById"):
         raise InvalidArgument("registration by executors needs PySpark 4.1")
     frame = _frame(spark, objects)

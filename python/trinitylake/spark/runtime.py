@@ -29,6 +29,8 @@ PACKAGES = {
 }
 #: Statements that only Iceberg has, such as `ALTER TABLE … ADD PARTITION FIELD`.
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+#: Parameters of statements are filled in after parsing.
+LATE_PARAMETERS = "spark.sql.legacy.parameterSubstitution.constantsOnly"
 CATALOG_CLASS = "org.apache.iceberg.spark.SparkCatalog"
 
 
@@ -81,6 +83,31 @@ def check_runtime(spark: SparkSession) -> None:
             f"this Spark session has no Iceberg runtime ({CATALOG_CLASS}): let connect() start the session, or start "
             f"it with spark.jars.packages={package()} and spark.sql.extensions={EXTENSIONS}"
         ) from error
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """Whether a session is one of Spark Connect, whose driver is another process."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def require_driver(spark: SparkSession, what: str) -> None:
+    """Raises `InvalidArgument` if the driver of a session is not this process."""
+    if is_remote(spark):
+        raise InvalidArgument(
+            f"{what} with engine= needs a session whose driver is this process, and this one is of Spark Connect: "
+            "leave engine out to do it here, or run it by spark-submit"
+        )
+
+
+def let_parameters_in(spark: SparkSession) -> None:
+    """Let `spark.sql(…, args=…)` work beside Iceberg's extensions.
+
+    Spark 4.1 has its parser fill in parameters (`ParserInterface.parsePlanWithParameters`), which Iceberg's parser does
+    not hand on: with Iceberg 1.11 each parameter of each statement is UNBOUND_SQL_PARAMETER. Filled in after parsing,
+    as Spark did before, they arrive.
+    """
+    if EXTENSIONS in (spark.conf.get("spark.sql.extensions", "") or ""):
+        spark.conf.set(LATE_PARAMETERS, "true")
 
 
 def _is_installed(name: str) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from trinitylake.errors import CommitConflict, InvalidArgument, TransactionClosed, TrinityLakeError
 from trinitylake.lakehouse.settings import Isolation
 from trinitylake.spark.connection import Connection, connection_of, unique_name
+from trinitylake.spark.runtime import is_remote
 from trinitylake.spark.sql_names import in_catalog
 
 if TYPE_CHECKING:
@@ -89,8 +90,7 @@ class SparkTransaction:
         """Run a statement whose names are resolved inside the transaction, whichever catalog is the current one.
 
         `nyc.flights` is the transaction's table, and so is `lake.nyc.flights`, where `lake` is the plain catalog.
-        Temporary views are those of the session. The arguments are those of `SparkSession.sql`. With Spark Connect a
-        query is resolved when it is evaluated: name the catalog there, `f"SELECT … FROM {tx}.nyc.flights"`.
+        Temporary views are those of the session. The arguments are those of `SparkSession.sql`.
 
         Raises:
             TransactionClosed: the transaction has ended.
@@ -99,7 +99,11 @@ class SparkTransaction:
             raise TransactionClosed(f"transaction {self.id} has ended: begin another one")
         frames = frames if args is None else {"args": args, **frames}
         with self._as_current():
-            return self._spark.sql(in_catalog(statement, self._plain, self.catalog), **frames)
+            frame = self._spark.sql(in_catalog(statement, self._plain, self.catalog), **frames)
+            # A query of Spark Connect is resolved anew whenever it is evaluated, by then in another catalog.
+            if is_remote(self._spark) and frame.columns:
+                return self._connection.as_view(self._spark, self.catalog, frame)
+            return frame
 
     def add_check(self, check: str | Check[Transaction]) -> None:
         """Something that must hold when the transaction commits; see `trinitylake.Transaction.add_check`."""

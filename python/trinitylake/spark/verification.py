@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinitylake.lakehouse.verification import Subtree, Verification, Verifier, begun
 from trinitylake.lakehouse.verification import verify as verify_here
+from trinitylake.spark.runtime import require_driver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,9 +45,11 @@ def verify(
     Raises:
         VersionNotFound, VersionExpired: there is no such version.
         CorruptFile: its root cannot be read.
+        InvalidArgument: the session is one of Spark Connect.
     """
     if engine is None:
         return verify_here(root, version=version, files=files, storage_options=storage_options, durability=durability)
+    require_driver(engine, "verify")
     parts = engine.sparkContext.defaultParallelism * SUBTREES_PER_CORE
     verifier, result, subtrees = begun(root, version, files, storage_options, durability, parts)
     return sum(_on_executors(engine, verifier, subtrees), result)
