@@ -137,7 +137,9 @@ test-lowest: $(VENV)/.packages-build
 		$(addprefix --extra ,demo rest s3 sql telemetry) pyproject.toml --output-file target/lowest/versions.txt
 	@$(STEP) "packages, the lowest" env $(UV) pip install --python target/lowest/venv --requirement target/lowest/versions.txt --group test-tools
 	$(UV) pip install --quiet --python target/lowest/venv --no-deps target/lowest/dist/*.whl
-	target/lowest/venv/bin/python -m pytest $(PARALLEL) $(TESTS_LOWEST)
+	@# That test writes a root with the tests' own hands, for which the lowest pyarrow lacks a parameter.
+	target/lowest/venv/bin/python -m pytest $(PARALLEL) $(TESTS_LOWEST) \
+		--deselect tests/test_bad_input.py::test_versions_beyond_32_bits_go_on
 
 # After a change of dependencies; `make locks UPGRADE=--upgrade` for their newest versions.
 UPGRADE :=

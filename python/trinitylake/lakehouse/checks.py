@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any, Generic, TypeAlias, TypeVar
 
-import pyarrow as pa
-
 from trinitylake.errors import CheckFailed, InvalidArgument
 from trinitylake.lakehouse.reader import Reader
 from trinitylake.lakehouse.sql_check import first_row
@@ -70,7 +68,8 @@ class Checks(Generic[Subject]):
 
 def _is_false(answer: object) -> bool:
     """Whether it is the False of Python, of NumPy (so of pandas) or of Arrow, which are three objects."""
-    value = answer.as_py() if isinstance(answer, pa.Scalar) else answer
+    # Of Arrow's scalars only the method is asked for: Arrow is not loaded before it is needed.
+    value = answer.as_py() if hasattr(answer, "as_py") else answer
     is_numpy_truth = getattr(getattr(value, "dtype", None), "kind", "") == "b" and getattr(value, "ndim", 1) == 0
     return value is False or (is_numpy_truth and not value)
 
