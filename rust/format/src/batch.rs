@@ -8,7 +8,8 @@ use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
 use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field, Schema};
 
-use crate::key::{NameSizes, ObjectKind, check_name, check_namespace};
+use crate::key::{NameSizes, ObjectKind};
+use crate::object_name::{check_name, check_namespace};
 use crate::path::optimize_into;
 use trinitylake_base::error::{Error, Result};
 

@@ -7,6 +7,7 @@ pub mod definition;
 pub mod key;
 pub mod managed_table_folder;
 pub mod node;
+pub mod object_name;
 pub mod path;
 pub mod placement;
 pub mod sort_text;

@@ -7,8 +7,9 @@ use pyo3_arrow::{PyArray, PyRecordBatch};
 use trinitylake::batch;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::key::NameSizes;
+use trinitylake::object_name;
+use trinitylake::path;
 use trinitylake::root_uri::{self, RootUri};
-use trinitylake::{key, path};
 
 use crate::arrow;
 use crate::errors::to_python;
@@ -82,7 +83,7 @@ fn decode_keys<'py>(
 
 #[pyfunction]
 fn check_name(name: &str, max_size_bytes: usize) -> PyResult<()> {
-    key::check_name("object", name, max_size_bytes).map_err(to_python)
+    object_name::check_name("object", name, max_size_bytes).map_err(to_python)
 }
 
 #[pyfunction]

@@ -9,11 +9,11 @@
 //!   first time that this handle writes below it (another process may have made it a moment ago).
 //! - What could not be synced does not count: until a later sync of the same file's folders has succeeded,
 //!   this handle neither reads the file nor says that it exists, since nobody knows what a power loss leaves.
-//! - Nothing outside of the root is read or written through a symbolic link. Folders are checked once
-//!   per handle, files on every access: this stops a link that came with a copied lakehouse, not someone
-//!   who swaps folders while we run.
+//! - Nothing outside of the root is read or written through a symbolic link (`containment`).
 //! - Listings show files only, never staging leftovers (`name#1`), symbolic links, or names that no path
 //!   can have (not UTF-8, control characters).
+
+mod containment;
 
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -21,20 +21,18 @@ use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::UNIX_EPOCH;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::failure::Request;
+use containment::{Containment, KnownFolders, parent};
+
 use super::staging::{Staged, is_staging_name, refuses_hard_links};
 use super::{Durability, FileInfo, PutOutcome, RetryPolicy, Storage, checked_range, split_prefix};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::{RootUri, check_path};
-
-/// Folders that a handle remembers as checked; a set that is full starts anew.
-const MAX_KNOWN_FOLDERS: usize = 16_384;
 
 /// Up to here, writing without waiting for the disk is as quick as asking another thread to.
 const SMALL_FILE_SIZE_BYTES: usize = 64 << 10;
@@ -49,15 +47,10 @@ pub struct LocalStorage(Arc<Folder>);
 
 #[derive(Debug)]
 struct Folder {
-    root: RootUri,
-    path: PathBuf,
+    containment: Containment,
     durability: Durability,
-    /// Where the root really is, known once it exists.
-    real_root: OnceLock<PathBuf>,
-    /// Relative folders that really lie below the root.
-    contained: Mutex<HashSet<String>>,
     /// Relative folders whose entry in their parent is on disk.
-    durable: Mutex<HashSet<String>>,
+    durable: KnownFolders,
     /// Files that were created here, and whose folders could not be synced afterwards.
     unsettled: Mutex<HashSet<String>>,
     sync: FolderSync,
@@ -83,12 +76,9 @@ impl LocalStorage {
 
     fn with_sync(root: &RootUri, durability: Durability, sync: FolderSync) -> Self {
         Self(Arc::new(Folder {
-            root: root.clone(),
-            path: PathBuf::from(root.prefix()),
+            containment: Containment::new(root),
             durability,
-            real_root: OnceLock::new(),
-            contained: Mutex::default(),
-            durable: Mutex::default(),
+            durable: KnownFolders::default(),
             unsettled: Mutex::default(),
             sync,
         }))
@@ -113,7 +103,7 @@ impl LocalStorage {
 #[async_trait]
 impl Storage for LocalStorage {
     fn root(&self) -> &str {
-        self.0.root.as_str()
+        self.0.containment.root().as_str()
     }
 
     fn retry_policy(&self) -> RetryPolicy {
@@ -151,7 +141,7 @@ impl Storage for LocalStorage {
 
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
         let (folder, _) = split_prefix(prefix)?;
-        if is_absent_folder(&self.0.path.join(folder)) {
+        if is_absent_folder(&self.0.containment.full_path(folder)) {
             return Ok(Vec::new());
         }
         let prefix = prefix.to_owned();
@@ -232,7 +222,7 @@ impl Folder {
                 let message = format!(
                     "cannot create {}: the file system has no hard links ({error}), without which two writers \
                      could both believe that they created the same version; put the lakehouse on another disk",
-                    self.root.join(path)
+                    self.containment.root().join(path)
                 );
                 return Err(Error::StorageRefused(message));
             }
@@ -247,7 +237,7 @@ impl Folder {
             && self.durability == Durability::Fsync
             && let Err(error) = self.sync_entries(path, &file, &unsynced)
         {
-            self.remember(&self.unsettled, path);
+            self.unsettled().insert(path.to_owned());
             return Err(self.not_settled(path, &error));
         }
         Ok(outcome)
@@ -268,7 +258,7 @@ impl Folder {
         Err(Error::StorageRefused(format!(
             "cannot create {}: what has this name is {kind}, and no lakehouse makes that here; nothing was written. \
              Find out who made it, and remove it",
-            self.root.join(path)
+            self.containment.root().join(path)
         )))
     }
 
@@ -283,7 +273,7 @@ impl Folder {
     /// Syncs what an earlier creation of this file could not. Until that succeeds, the file is neither there
     /// nor absent.
     fn settle(&self, path: &str) -> Result<()> {
-        if !self.is_known(&self.unsettled, path) {
+        if !self.unsettled().contains(path) {
             return Ok(());
         }
         let (file, unsynced) = self.prepare(path)?;
@@ -293,7 +283,7 @@ impl Folder {
             .map(drop)
             .and_then(|()| self.sync_entries(path, &file, &unsynced))
             .map_err(|error| self.not_settled(path, &error))?;
-        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
+        self.unsettled().remove(path);
         Ok(())
     }
 
@@ -301,7 +291,7 @@ impl Folder {
     fn not_settled(&self, path: &str, error: &io::Error) -> Error {
         let message = format!(
             "cannot sync the folder of {}: {error}; whether the file survives a power loss is not known",
-            self.root.join(path)
+            self.containment.root().join(path)
         );
         Error::Storage { message, retryable: true }
     }
@@ -322,8 +312,8 @@ impl Folder {
 
     fn delete(&self, path: &str) -> Result<()> {
         check_path(path)?;
-        let file = self.path.join(path);
-        match self.check_contained(parent(path), "delete") {
+        let file = self.containment.full_path(path);
+        match self.containment.check_folder(parent(path), "delete") {
             Err(Error::FileNotFound { .. }) => return Ok(()),
             checked => checked?,
         }
@@ -342,14 +332,14 @@ impl Folder {
         let (folder, name) = split_prefix(prefix)?;
         let start = folder.trim_end_matches('/');
         let mut files = Vec::new();
-        match self.check_contained(start, "list") {
+        match self.containment.check_folder(start, "list") {
             Err(Error::FileNotFound { .. }) => return Ok(files),
             checked => checked?,
         }
         let mut pending = vec![folder.to_owned()];
         while let Some(folder) = pending.pop() {
             let failure = |error: io::Error| self.failure("list", &folder, &error);
-            let entries = match fs::read_dir(self.path.join(&folder)) {
+            let entries = match fs::read_dir(self.containment.full_path(&folder)) {
                 Err(error) if is_absent(&error) => continue,
                 entries => entries.map_err(failure)?,
             };
@@ -381,29 +371,10 @@ impl Folder {
         Ok(files)
     }
 
-    /// Where a file that is to be read really is, and what it is. Anything that is not a regular file is
-    /// not there: a pipe would block, a device would never end.
+    /// Where a file that is to be read really is, and what it is.
     fn look_up(&self, path: &str, verb: &'static str) -> Result<(PathBuf, Metadata)> {
-        check_path(path)?;
         self.settle(path)?;
-        self.check_contained(parent(path), verb).map_err(|error| match error {
-            Error::FileNotFound { .. } => Error::FileNotFound { path: path.to_owned() },
-            error => error,
-        })?;
-        let failure = |error: io::Error| self.failure(verb, path, &error);
-        let mut file = self.path.join(path);
-        let mut metadata = file.symlink_metadata().map_err(failure)?;
-        if metadata.is_symlink() {
-            file = file.canonicalize().map_err(failure)?;
-            if !file.starts_with(self.real_root(verb)?) {
-                return Err(self.leads_out(path));
-            }
-            metadata = file.metadata().map_err(failure)?;
-        }
-        if !metadata.is_file() {
-            return Err(Error::FileNotFound { path: path.to_owned() });
-        }
-        Ok((file, metadata))
+        self.containment.look_up(path, verb)
     }
 
     /// Makes the folders of a file that is to be written. Says where the file goes, and which folders have
@@ -417,38 +388,29 @@ impl Folder {
             )));
         }
         let mut unsynced = Vec::new();
-        let known = match self.durability {
-            Durability::Fsync => &self.durable,
-            Durability::None => &self.contained,
+        let is_known = match self.durability {
+            Durability::Fsync => self.durable.has(folder),
+            Durability::None => self.containment.is_known(folder),
         };
-        if !self.is_known(known, folder) {
-            self.check_existing_ancestor(folder)?;
+        if !is_known {
+            self.containment.check_existing_ancestor(folder)?;
             match self.durability {
                 Durability::Fsync => self.make_folders(folder, &mut unsynced),
-                Durability::None => fs::create_dir_all(self.path.join(folder)),
+                Durability::None => fs::create_dir_all(self.containment.full_path(folder)),
             }
             .map_err(|error| self.failure("create", path, &error))?;
-            self.check_contained(folder, "create")?;
+            self.containment.check_folder(folder, "create")?;
         }
-        Ok((self.path.join(path), unsynced))
-    }
-
-    /// No folder is made behind a link that leads out: checks the deepest folder that exists.
-    fn check_existing_ancestor(&self, folder: &str) -> Result<()> {
-        match self.check_contained(folder, "read") {
-            Err(Error::FileNotFound { .. }) if folder.is_empty() => Ok(()),
-            Err(Error::FileNotFound { .. }) => self.check_existing_ancestor(parent(folder)),
-            checked => checked,
-        }
+        Ok((self.containment.full_path(path), unsynced))
     }
 
     /// Creates a folder and the folders above it, and names the parents of all whose entries are not known
     /// to be on disk, deepest first.
     fn make_folders(&self, folder: &str, unsynced: &mut Vec<PathBuf>) -> io::Result<()> {
-        if self.is_known(&self.durable, folder) {
+        if self.durable.has(folder) {
             return Ok(());
         }
-        let full = self.path.join(folder);
+        let full = self.containment.full_path(folder);
         if folder.is_empty() {
             // The folders above the root are the user's, but those that we create must last as well.
             let missing = full.ancestors().take_while(|ancestor| !ancestor.exists());
@@ -473,7 +435,7 @@ impl Folder {
         unsynced.iter().try_for_each(|parent| (self.sync.0)(parent))?;
         let mut folder = folder;
         loop {
-            self.remember(&self.durable, folder);
+            self.durable.add(folder);
             if folder.is_empty() {
                 return Ok(());
             }
@@ -481,60 +443,17 @@ impl Folder {
         }
     }
 
-    /// Refuses a folder that a symbolic link takes out of the root. Below a folder that is contained, a real
-    /// folder is; only a link needs to be followed.
-    fn check_contained(&self, folder: &str, verb: &'static str) -> Result<()> {
-        if self.is_known(&self.contained, folder) {
-            return Ok(());
-        }
-        let full = self.path.join(folder);
-        let failure = |error: io::Error| self.failure(verb, folder, &error);
-        let is_link = folder.is_empty() || {
-            self.check_contained(parent(folder), verb)?;
-            full.symlink_metadata().map_err(failure)?.is_symlink()
-        };
-        if is_link && !full.canonicalize().map_err(failure)?.starts_with(self.real_root(verb)?) {
-            return Err(self.leads_out(folder));
-        }
-        self.remember(&self.contained, folder);
-        Ok(())
-    }
-
-    fn real_root(&self, verb: &'static str) -> Result<&Path> {
-        if let Some(real) = self.real_root.get() {
-            return Ok(real);
-        }
-        let real = self.path.canonicalize().map_err(|error| self.failure(verb, "", &error))?;
-        Ok(self.real_root.get_or_init(|| real))
-    }
-
-    fn leads_out(&self, path: &str) -> Error {
-        Error::InvalidLocation(format!(
-            "{}: a symbolic link leads out of the lakehouse; nothing outside of the root is read or written",
-            self.root.join(path)
-        ))
-    }
-
-    fn is_known(&self, folders: &Mutex<HashSet<String>>, folder: &str) -> bool {
-        folders.lock().unwrap_or_else(PoisonError::into_inner).contains(folder)
-    }
-
-    fn remember(&self, folders: &Mutex<HashSet<String>>, folder: &str) {
-        let mut folders = folders.lock().unwrap_or_else(PoisonError::into_inner);
-        if folders.len() >= MAX_KNOWN_FOLDERS {
-            folders.clear();
-        }
-        folders.insert(folder.to_owned());
+    fn unsettled(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn forget_folders(&self) {
-        for folders in [&self.contained, &self.durable] {
-            folders.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        }
+        self.containment.forget();
+        self.durable.forget();
     }
 
     fn failure(&self, verb: &'static str, path: &str, error: &io::Error) -> Error {
-        Request { verb, uri: &self.root.join(path), path }.local_failure(error)
+        self.containment.failure(verb, path, error)
     }
 }
 
@@ -591,11 +510,6 @@ fn is_absent_folder(folder: &Path) -> bool {
 
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-}
-
-/// The folder of a relative path; empty for the root.
-fn parent(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
 fn file_info(path: String, metadata: &Metadata) -> FileInfo {

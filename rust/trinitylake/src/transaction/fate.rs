@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::conflict::winner;
 use super::records::{Record, recorded};
 use crate::error::{Error, Result};
-use crate::key::check_transaction_id;
 use crate::lakehouse::Lakehouse;
+use crate::object_name::check_transaction_id;
 use crate::version::Version;
 use crate::version::metadata::LastRollback;
 

@@ -2,7 +2,6 @@
 //! written, and the root is claimed.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::{join, try_join};
@@ -10,6 +9,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::admission::Submission;
 use super::life::Failure;
+use super::pause_after_lost_race::pause_after_lost_race;
 use crate::error::Result;
 use crate::lakehouse::Lakehouse;
 use crate::node::draft::Draft;
@@ -19,9 +19,6 @@ use crate::tree::advance::advance;
 use crate::tree::node_store::PARALLEL_REQUESTS;
 use crate::version::Version;
 use crate::version::publisher::{Created, Slot, Unpublished};
-
-/// A pause after lost races is at most this many attempts long: beyond it, waiting only starves.
-const MAX_PAUSE_ATTEMPTS: u64 = 8;
 
 pub(super) enum Claimed {
     /// The root was created, with all of the group.
@@ -103,27 +100,6 @@ async fn write_below_root(
             }
             Err(error)
         }
-    }
-}
-
-/// There are about as many writers as versions were made by others meanwhile. Each waits for a random part
-/// of as many rounds, so that most requests that would be lost are never sent. Who has lost before waits
-/// less each time, so that those go first who wait longest.
-async fn pause_after_lost_race(
-    lakehouse: &Lakehouse,
-    previous: &Version,
-    latest: &Version,
-    group: &[Submission],
-    started_millis: u64,
-) {
-    let environment = lakehouse.environment().as_ref();
-    let others = latest.number.saturating_sub(previous.number + 1).min(MAX_PAUSE_ATTEMPTS);
-    let round = environment.elapsed_millis() - started_millis;
-    let lost = group.iter().map(|member| member.attempt).max().unwrap_or_default().max(1);
-    let pause = environment.random_below(round * others / u64::from(lost) + 1);
-    // Those who queue up wait there.
-    if pause > 0 && group.iter().all(|member| member.last_version.is_none()) {
-        environment.sleep(Duration::from_millis(pause)).await;
     }
 }
 

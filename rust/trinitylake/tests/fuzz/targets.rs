@@ -10,10 +10,11 @@ use prost::Message as _;
 use trinitylake::config::TreeConfig;
 use trinitylake::definition::{LakehouseDefinition, proto};
 use trinitylake::error::Error;
-use trinitylake::key::{NameSizes, ObjectKind, check_transaction_id};
+use trinitylake::key::{NameSizes, ObjectKind};
 use trinitylake::node::Node;
 use trinitylake::node::codec::{Compression, decode, encode};
 use trinitylake::node::draft::{Draft, Message, Row};
+use trinitylake::object_name::check_transaction_id;
 use trinitylake::path::{
     LATEST_HINT_PATH, boundary_version, root_path, root_version, transaction_file, transaction_path,
 };

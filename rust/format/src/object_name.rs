@@ -1,0 +1,70 @@
+//! Which names objects may have, and which ids transactions (format §4).
+
+use trinitylake_base::error::{Error, Result};
+
+pub const TRANSACTION_ID_MAX_SIZE_BYTES: usize = 100;
+
+/// What fills a name up to its width in a key: no name begins or ends with it.
+pub const PAD: char = ' ';
+
+/// Refuses a namespace that is not a valid name, or whose parts between dots are not.
+pub fn check_namespace(namespace: &str, max_size_bytes: usize) -> Result<()> {
+    check_name("namespace", namespace, max_size_bytes)?;
+    if namespace.split('.').any(str::is_empty) {
+        return Err(Error::InvalidName(format!(
+            "namespace {namespace:?} has an empty part: levels are joined with single dots, as in \"a.b\""
+        )));
+    }
+    namespace.split('.').try_for_each(|level| check_ends("namespace", level))
+}
+
+/// Refuses a name that is empty, longer than its limit, begins or ends with a space, or holds a control character
+/// or DEL.
+pub fn check_name(what: &str, name: &str, max_size_bytes: usize) -> Result<()> {
+    if name.is_empty() {
+        return Err(Error::InvalidName(format!("{what} name is empty")));
+    }
+    if name.len() > max_size_bytes {
+        let start = cut_for_message(name);
+        return Err(Error::InvalidName(format!(
+            "{what} name {start:?} has {} bytes, the limit of this lakehouse is {max_size_bytes}",
+            name.len()
+        )));
+    }
+    if let Some(bad) = name.bytes().find(|byte| *byte < b' ' || *byte == 0x7F) {
+        return Err(Error::InvalidName(format!(
+            "{what} name {name:?} holds the control character U+{bad:04X}, which names must not hold"
+        )));
+    }
+    check_ends(what, name)
+}
+
+/// Keys are padded with spaces, so a space at the end could not be told from padding.
+fn check_ends(what: &str, name: &str) -> Result<()> {
+    if name.starts_with(PAD) || name.ends_with(PAD) {
+        return Err(Error::InvalidName(format!("{what} name {name:?} begins or ends with a space")));
+    }
+    Ok(())
+}
+
+fn cut_for_message(name: &str) -> String {
+    if name.chars().count() <= 40 { name.to_string() } else { name.chars().take(40).chain(['…']).collect() }
+}
+
+/// Ids that users choose end up in file names, so they keep to `[A-Za-z0-9._-]{1,100}`.
+pub fn check_transaction_id(id: &str) -> Result<()> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    if id.is_empty() || id.len() > TRANSACTION_ID_MAX_SIZE_BYTES || !id.bytes().all(plain) {
+        return Err(Error::InvalidName(format!(
+            "transaction id {:?} is not 1 to {TRANSACTION_ID_MAX_SIZE_BYTES} of the characters A-Z a-z 0-9 . _ -",
+            cut_for_message(id)
+        )));
+    }
+    if id.bytes().all(|byte| byte == b'.') {
+        return Err(Error::InvalidName(format!("transaction id {id:?} consists of dots only")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
