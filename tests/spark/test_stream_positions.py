@@ -118,6 +118,22 @@ def test_snapshots_that_expired_before_they_were_read_stop_a_stream(
     assert between(skipping, start, skipping.latestOffset()) == ([7] if is_emptied else [3])
 
 
+def test_a_stream_reads_versions_whose_snapshots_have_left_the_metadata(lake: tl.Lakehouse, source: tl.Table) -> None:
+    """Tables keep few snapshots in their metadata; each stands in that of the version that brought it."""
+    source.set_properties({"history.expire.min-snapshots-to-keep": "2"})
+    end = reader_of(lake).latestOffset()
+    for id in range(4, 12):
+        source.append(rows(id))
+    resumed = reader_of(lake)
+    resumed.partitions(end, end)
+    assert between(resumed, end, resumed.latestOffset()) == list(range(4, 12))
+    lake.expire(before=lake.version)
+    stopped = reader_of(lake)
+    stopped.partitions(end, end)
+    with pytest.raises(tl.VersionExpired, match="expired before the stream had read them"):
+        stopped.latestOffset()
+
+
 def test_snapshots_that_expired_while_a_stream_stood_still_stop_it(lake: tl.Lakehouse, source: tl.Table) -> None:
     """The same in the middle of a stream; with `ignore_changes` it went on without the rows that were still told of."""
     end = reader_of(lake).latestOffset()

@@ -5,7 +5,7 @@ PyIceberg deep-copies the whole metadata each time that a transaction reads it, 
 makes each copy dearer. Its models are frozen and its updates replace lists instead of changing them, so the copies
 protect against nobody. Here every version shares what it has in common with the one before.
 
-The metadata file itself still lists every snapshot the table keeps: about 0.7 KB each.
+A metadata file lists the snapshots that the table keeps (`kept_snapshots.py`), about 0.7 KB each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import uuid
 import zlib
 from collections import OrderedDict
 from collections.abc import Sequence
-from operator import is_
 
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO
@@ -29,6 +28,7 @@ from pyiceberg.utils.properties import property_as_int
 
 from trinitylake.errors import CorruptFile
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import IndexedMetadataV3, indexed
+from trinitylake.iceberg_storage.kept_snapshots import SNAPSHOTS_KEPT
 from trinitylake.iceberg_storage.write_rules import collected_by_lakehouse
 
 #: How much parsed metadata is kept in memory.
@@ -107,45 +107,37 @@ def read_metadata(io: FileIO, uri: str, path: str = "") -> TableMetadata:
 
 def with_log_entry(metadata: TableMetadata, previous_uri: str, previous: TableMetadata) -> TableMetadata:
     """`metadata` that remembers the file it replaces, and at most `write.metadata.previous-versions-max` of them."""
-    limit = property_as_int(
-        metadata.properties,
-        TableProperties.METADATA_PREVIOUS_VERSIONS_MAX,
-        TableProperties.METADATA_PREVIOUS_VERSIONS_MAX_DEFAULT,
-    )
+    limit = property_as_int(metadata.properties, TableProperties.METADATA_PREVIOUS_VERSIONS_MAX, SNAPSHOTS_KEPT)
     entry = MetadataLogEntry.model_validate({"metadata-file": previous_uri, "timestamp-ms": previous.last_updated_ms})
     log = [*metadata.metadata_log, entry][-max(1, limit or 1) :]
     return metadata.model_copy(update={"metadata_log": log})
 
 
-def new_file_name(previous_uri: str | None) -> str:
-    """`00042-<uuid4>.metadata.json`, numbered one above the previous file, `00000` for the first."""
+def new_file_stem(previous_uri: str | None) -> str:
+    """`00042-<uuid4>`, numbered one above the previous file, `00000` for the first.
+
+    `file_suffix` (`metadata_compression.py`) completes the name.
+    """
     sequence = 0
     if previous_uri is not None and (match := _FILE_NAME.fullmatch(previous_uri.rsplit("/", 1)[-1])):
         sequence = int(match[1]) + 1
-    return f"{sequence:05d}-{uuid.uuid4()}.metadata.json"
+    return f"{sequence:05d}-{uuid.uuid4()}"
 
 
-class _GrowingList:
-    """The JSON text of a list that mostly grows at its end: what was there before is not written again."""
+class _KnownTexts:
+    """The JSON text of a list: items that were in it before are not written again."""
 
     def __init__(self) -> None:
-        self.items: Sequence[IcebergBaseModel] = ()
-        self._text = ""
-        self._ends: list[int] = []  # of each item in the text
+        self.items: Sequence[IcebergBaseModel] = ()  # kept, so that no other object has their addresses
+        self._texts: dict[int, str] = {}
 
     def render(self, items: Sequence[IcebergBaseModel]) -> str:
         """The items as JSON, separated by commas."""
-        same = len(self._ends)
-        if len(items) < same or not all(map(is_, self.items, items)):
-            pairs = zip(self.items, items, strict=False)
-            same = next((i for i, (old, new) in enumerate(pairs) if old is not new), min(same, len(items)))
-        ends = self._ends[:same]
-        parts = [self._text[: ends[-1]] if ends else ""]
-        for item in items[same:]:
-            parts.append(("," if ends else "") + item.model_dump_json())
-            ends.append((ends[-1] if ends else 0) + len(parts[-1]))
-        self.items, self._text, self._ends = items, "".join(parts), ends
-        return self._text
+        texts: dict[int, str] = {}
+        for item in items:
+            texts[id(item)] = self._texts.get(id(item)) or item.model_dump_json()
+        self.items, self._texts = items, texts
+        return ",".join(texts[id(item)] for item in items)
 
 
 class _TableText:
@@ -153,8 +145,8 @@ class _TableText:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.snapshots = _GrowingList()
-        self.snapshot_log = _GrowingList()
+        self.snapshots = _KnownTexts()
+        self.snapshot_log = _KnownTexts()
 
 
 class MetadataEncoder:

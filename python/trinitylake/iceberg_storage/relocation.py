@@ -29,7 +29,13 @@ from trinitylake.errors import CorruptFile, InvalidArgument, InvalidLocation
 from trinitylake.iceberg_storage.extended_pyiceberg.functions import copy_of
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import SCHEMA_KEY, AvroLayout, PreparedOutput
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
-from trinitylake.iceberg_storage.metadata import encoder, new_file_name, read_metadata, with_log_entry
+from trinitylake.iceberg_storage.metadata import (
+    encoder,
+    new_file_stem,
+    read_metadata,
+    with_log_entry,
+)
+from trinitylake.iceberg_storage.metadata_compression import file_bytes, file_suffix
 from trinitylake.iceberg_storage.puffin import with_data_files
 from trinitylake.iceberg_storage.write_rules import LOCATION_PROPERTIES
 
@@ -74,8 +80,9 @@ class TableRelocation:
             return None
         relocated = with_log_entry(relocated, uri, metadata)
         folder = relocated.properties.get(TableProperties.WRITE_METADATA_PATH) or f"{relocated.location}/metadata"
-        path = self._io.path_of(f"{folder.rstrip('/')}/{new_file_name(metadata_path)}")
-        self._store(path, encoder.encode(relocated))
+        name = f"{new_file_stem(metadata_path)}{file_suffix(relocated.properties)}"
+        path = self._io.path_of(f"{folder.rstrip('/')}/{name}")
+        self._store(path, file_bytes(encoder.encode(relocated), path))
         return path
 
     def _relocated(self, metadata: TableMetadata) -> TableMetadata | None:

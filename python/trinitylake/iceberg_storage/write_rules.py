@@ -21,6 +21,7 @@ from pyiceberg.table.update import (
 
 from trinitylake.errors import InvalidArgument, InvalidLocation
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.metadata_compression import file_suffix
 
 #: Properties that hold a location for files to be written.
 LOCATION_PROPERTIES = (
@@ -57,7 +58,7 @@ def check_update(update: TableUpdate, metadata: TableMetadata, io: LakehouseFile
 
     Raises:
         InvalidLocation: for a URI outside of the lakehouse, or a write path outside of the table.
-        InvalidArgument: for a property that names code, or lets engines delete files.
+        InvalidArgument: for a property that names code, lets engines delete files, or names an unknown codec.
     """
     match update:
         case SetPropertiesUpdate():
@@ -85,6 +86,7 @@ def check_properties(properties: Mapping[str, str], location: str, io: Lakehouse
         raise _gc_is_fixed()
     if ENCRYPTION_KEY in properties:
         raise _encrypted()
+    file_suffix(properties)
     table_path = io.path_of(location.rstrip("/"))
     for name, value in properties.items():
         if is_location_property(name) and value:

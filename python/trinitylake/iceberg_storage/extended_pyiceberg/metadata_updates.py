@@ -14,6 +14,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetada
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
+    RemoveSnapshotsUpdate,
     SetPropertiesUpdate,
     TableUpdate,
     UpgradeFormatVersionUpdate,
@@ -46,6 +47,13 @@ class MetadataBuilder:
         if isinstance(update, UpgradeFormatVersionUpdate) and update.format_version == ROW_IDS_SINCE:
             self.metadata = upgraded(self.metadata)
             return
+        if isinstance(update, RemoveSnapshotsUpdate):  # some may be gone by themselves (`kept_snapshots.py`)
+            present = {one.snapshot_id for one in self.metadata.snapshots}
+            update = RemoveSnapshotsUpdate.model_validate(
+                {"snapshot-ids": [id for id in update.snapshot_ids if id in present]}
+            )
+            if not update.snapshot_ids:
+                return
         if isinstance(update, AddSnapshotUpdate):
             _check_counted(update.snapshot, self.metadata)
         self.metadata = indexed(_apply_table_update(update, self.metadata, self._context))

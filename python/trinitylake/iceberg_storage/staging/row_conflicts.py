@@ -33,6 +33,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from trinitylake.iceberg_storage.conflict_errors import TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.functions import may_hold_rows
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
+from trinitylake.iceberg_storage.past_snapshots import PastSnapshots
 from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles, changed_files
 from trinitylake.iceberg_storage.staging.touched_files import TouchedFiles, may_delete_from, partition_of
 
@@ -60,15 +61,14 @@ class Intervening:
     ) -> Intervening:
         """What was committed after snapshot `older` up to `newer`, both ids; None is an empty branch."""
         moved = f"branch {branch} moved from snapshot {older} to {newer}"
-        snapshots = []
-        id = newer
-        while id is not None and id != older:
-            snapshot = metadata.snapshot_by_id(id)
-            if snapshot is None:
-                break
+        past = PastSnapshots(io, metadata)
+        snapshots: list[Snapshot] = []
+        snapshot = metadata.snapshot_by_id(newer) if newer is not None and newer != older else None
+        while snapshot is not None:
             snapshots.append(snapshot)
-            id = snapshot.parent_snapshot_id
-        return cls(io, snapshots[::-1], moved, id == older)
+            snapshot = past.parent(snapshot) if snapshot.parent_snapshot_id != older else None
+        reached = snapshots[-1].parent_snapshot_id if snapshots else newer
+        return cls(io, snapshots[::-1], moved, reached == older)
 
     @classmethod
     def nothing(cls, io: FileIO) -> Intervening:

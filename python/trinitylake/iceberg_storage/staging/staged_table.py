@@ -34,13 +34,15 @@ from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import rows_read
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed, new_table
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIcebergTable
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.kept_snapshots import lean
 from trinitylake.iceberg_storage.metadata import (
     cache,
     encoder,
-    new_file_name,
+    new_file_stem,
     read_metadata,
     with_log_entry,
 )
+from trinitylake.iceberg_storage.metadata_compression import file_bytes, file_suffix
 from trinitylake.iceberg_storage.staging.rebase import Rebase, StagedCommit
 from trinitylake.iceberg_storage.staging.requirements import check_requirements
 from trinitylake.iceberg_storage.staging.saved_commits import commits_from_json, commits_to_json
@@ -77,7 +79,7 @@ class StagedTable:
         self._commits: list[StagedCommit] = []
         self._superseded: list[str] = []
         self._finished: tuple[TableMetadata, str, bytes] | None = None
-        self._next_file_name = new_file_name(base_metadata_path)
+        self._next_file_stem = new_file_stem(base_metadata_path)
         self._lock = threading.RLock()
         location = self._metadata_uri() if base_metadata_path is None else io.uri_of(base_metadata_path)
         self.table = StagedIcebergTable(identifier, metadata, location, io, StagingCatalog(self))
@@ -215,19 +217,20 @@ class StagedTable:
         """Path and bytes of the metadata file for the present state, to be written by the caller.
 
         The name is `<table>/metadata/<sequence>-<uuid>.metadata.json`, numbered on from the file before; the metadata
-        log records that file. The same answer until something changes. An unchanged table gets a file too.
+        log records that file. Of the snapshots before this transaction it has those that the table keeps
+        (`kept_snapshots.py`). The same answer until something changes. An unchanged table gets a file too.
         """
         with self._lock:
             if self._finished is None or self._finished[0] is not self.metadata:
                 if self._finished is not None:
                     self._superseded.append(self._finished[1])
-                    self._next_file_name = new_file_name(self._base_metadata_path)
-                metadata = self.metadata
+                    self._next_file_stem = new_file_stem(self._base_metadata_path)
+                metadata = lean(self.metadata, self._base)
                 if self._base_metadata_path is not None:
                     metadata = with_log_entry(metadata, self.io.uri_of(self._base_metadata_path), self._base)
                 uri = self._metadata_uri()
                 path = self.io.path_of(uri)
-                self._finished = (self.metadata, path, encoder.encode(metadata))
+                self._finished = (self.metadata, path, file_bytes(encoder.encode(metadata), path))
                 cache.put(uri, metadata)
             return self._finished[1], self._finished[2]
 
@@ -250,7 +253,7 @@ class StagedTable:
             if self._finished is not None:
                 self._superseded.append(self._finished[1])
             self._finished = None
-            self._next_file_name = new_file_name(newer_metadata_path)
+            self._next_file_stem = new_file_stem(newer_metadata_path)
             self._set_metadata(rebase.metadata)
 
     def commit(self, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> None:
@@ -321,7 +324,7 @@ class StagedTable:
     def _metadata_uri(self) -> str:
         """Where the next metadata file goes."""
         folder = self.metadata.properties.get("write.metadata.path") or f"{self.metadata.location.rstrip('/')}/metadata"
-        return f"{folder.rstrip('/')}/{self._next_file_name}"
+        return f"{folder.rstrip('/')}/{self._next_file_stem}{file_suffix(self.metadata.properties)}"
 
 
 class StagingCatalog(KeepsOldMetadata, NoopCatalog):

@@ -6,7 +6,6 @@ they are parsed only for a client that wants the referenced snapshots alone.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import threading
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from starlette.responses import Response
 
 from trinitylake.errors import CorruptFile
+from trinitylake.iceberg_storage.metadata_compression import file_text
 from trinitylake.iceberg_storage.write_rules import with_gc_disabled
 from trinitylake.rest.errors import RestError
 
@@ -60,11 +60,13 @@ class TableResponses:
     def of_metadata(
         self, uri: str, data: bytes, snapshots: Snapshots = "all", if_none_match: str | None = None
     ) -> Response:
-        """The answer for metadata that is in memory."""
+        """The answer for metadata that is in memory, as JSON or as the bytes of its file."""
         tag = entity_tag(uri, snapshots)
         if if_none_match is not None and _matches(if_none_match, tag):
             return Response(status_code=304, headers={"ETag": tag})
-        return Response(table_body(uri, data, snapshots), media_type="application/json", headers={"ETag": tag})
+        return Response(
+            table_body(uri, file_text(data), snapshots), media_type="application/json", headers={"ETag": tag}
+        )
 
     def _get(self, key: tuple[str, Snapshots]) -> bytes | None:
         with self._lock:
@@ -116,8 +118,7 @@ def _matches(if_none_match: str, tag: str) -> bool:
 def _metadata_text(io: LakehouseFileIO, path: str) -> bytes:
     try:
         data = io.read(path)
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
+        data = file_text(data)
         metadata = json.loads(data)
         if not isinstance(metadata, dict):
             raise ValueError("it is not an object")

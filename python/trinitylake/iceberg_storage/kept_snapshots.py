@@ -1,0 +1,118 @@
+"""Which snapshots a table keeps in its own metadata file.
+
+The lakehouse keeps the past by its versions: each points to a metadata file of its own. So a metadata file lists the
+newest snapshots only, or else every append would write down all appends before it. Iceberg's own properties say how
+many. Where they are not set, `SNAPSHOTS_KEPT` of the main branch stay. These are always kept:
+
+1. what a branch or tag points to, and as many ancestors of a branch as its retention, or the table's, asks for;
+2. all ancestors of a branch beside `main` that are there, unless a retention says otherwise: whoever publishes such a
+   branch looks for the head of `main` among them;
+3. snapshots of no branch, such as those of write-audit-publish, for `history.expire.max-snapshot-age-ms`;
+4. snapshots that the commit itself adds. So each snapshot stands in the metadata file of the version that brought it,
+   and what is not in a file is found in an older one (`past_snapshots.py`).
+
+Nothing is deleted here: older versions need the files of these snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pyiceberg.table import TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
+
+#: Snapshots of the main branch, and earlier metadata files in the log, that metadata names if no property says more.
+SNAPSHOTS_KEPT = 20
+
+_MIN_SNAPSHOTS, _MAX_AGE = TableProperties.MIN_SNAPSHOTS_TO_KEEP, TableProperties.MAX_SNAPSHOT_AGE_MS
+
+
+def lean(metadata: TableMetadata, base: TableMetadata) -> TableMetadata:
+    """The same metadata without the snapshots that it need not keep, for a commit that replaces `base`."""
+    added = {one.snapshot_id for one in metadata.snapshots} - {one.snapshot_id for one in base.snapshots}
+    return without(metadata, {one.snapshot_id for one in metadata.snapshots} - kept(metadata) - added)
+
+
+def kept(metadata: TableMetadata) -> set[int]:
+    """The ids of the snapshots that the rules above keep, but for the fourth."""
+    heads = dict(metadata.refs)
+    if metadata.current_snapshot_id is not None and MAIN_BRANCH not in heads:
+        heads[MAIN_BRANCH] = _main(metadata.current_snapshot_id)
+    ids: set[int] = set()
+    reachable: set[int] = set()
+    now = metadata.last_updated_ms
+    for name, ref in heads.items():
+        least, age = _retention(name, ref, metadata.properties)
+        for position, snapshot in enumerate(_ancestors(metadata, ref.snapshot_id)):
+            reachable.add(snapshot.snapshot_id)
+            if position < least or (age is not None and now - snapshot.timestamp_ms <= age):
+                ids.add(snapshot.snapshot_id)
+    orphans_age = _number(metadata.properties, _MAX_AGE)
+    if orphans_age is None:
+        orphans_age = TableProperties.MAX_SNAPSHOT_AGE_MS_DEFAULT
+    for snapshot in metadata.snapshots:
+        if snapshot.snapshot_id not in reachable and now - snapshot.timestamp_ms <= orphans_age:
+            ids.add(snapshot.snapshot_id)
+    return ids
+
+
+def without(metadata: TableMetadata, removed: set[int]) -> TableMetadata:
+    """The same metadata without some snapshots, and what it says of them.
+
+    Of the log of current snapshots what comes before a removed one goes as well, as in Iceberg for Java: else there
+    would be gaps, and a look at a moment in one would find the wrong snapshot. The others keep the ids of their
+    parents, which tell whoever follows a branch where it goes on.
+    """
+    if not removed:
+        return metadata
+    log: list[SnapshotLogEntry] = []
+    for entry in metadata.snapshot_log:
+        log = [] if entry.snapshot_id in removed else [*log, entry]
+    return metadata.model_copy(
+        update={
+            "snapshots": [one for one in metadata.snapshots if one.snapshot_id not in removed],
+            "snapshot_log": log,
+            "statistics": [one for one in metadata.statistics if one.snapshot_id not in removed],
+            "partition_statistics": [one for one in metadata.partition_statistics if one.snapshot_id not in removed],
+        }
+    )
+
+
+def _retention(name: str, ref: SnapshotRef, properties: Mapping[str, str]) -> tuple[float, int | None]:
+    """How many snapshots of a branch or tag stay at least, and the age in milliseconds up to which others do."""
+    if ref.snapshot_ref_type == SnapshotRefType.TAG:
+        return 1, None
+    least, age = ref.min_snapshots_to_keep, ref.max_snapshot_age_ms
+    if least is None:
+        least = _number(properties, _MIN_SNAPSHOTS)
+    if age is None:
+        age = _number(properties, _MAX_AGE)
+    if least is None and age is None:
+        return (SNAPSHOTS_KEPT if name == MAIN_BRANCH else float("inf")), None
+    return max(1, least or 0), age
+
+
+def _number(properties: Mapping[str, str], name: str) -> int | None:
+    """The value of a property; None if it is not set. One that is no number promises everything."""
+    value = properties.get(name)
+    if value is None:
+        return None
+    try:
+        return int(value)
+    except ValueError:
+        return 1 << 63
+
+
+def _ancestors(metadata: TableMetadata, id: int | None) -> Iterator[Snapshot]:
+    """A snapshot and those before it, as far as the metadata has them."""
+    seen: set[int] = set()
+    while id is not None and id not in seen and (snapshot := metadata.snapshot_by_id(id)) is not None:
+        seen.add(id)
+        yield snapshot
+        id = snapshot.parent_snapshot_id
+
+
+def _main(snapshot_id: int) -> SnapshotRef:
+    return SnapshotRef.model_validate({"snapshot-id": snapshot_id, "type": "branch"})

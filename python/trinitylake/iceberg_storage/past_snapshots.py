@@ -1,0 +1,65 @@
+"""Finds snapshots of a table that it does not keep in its own metadata any more (`kept_snapshots.py`).
+
+Each stands in the metadata file of the version that brought it, and the log of metadata files leads there: every file
+names some of those before it. Such a file is there as long as a version of the lakehouse needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyiceberg.io import FileIO
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot
+
+from trinitylake.errors import TrinityLakeError
+from trinitylake.iceberg_storage.metadata import read_metadata
+
+
+class PastSnapshots:
+    """The snapshots that led to some metadata, as far as their metadata files are there. Files are read as needed."""
+
+    def __init__(self, io: FileIO, metadata: TableMetadata) -> None:
+        self._io = io
+        self._files = [metadata]  # the newest first
+        self._unread = list(metadata.metadata_log)
+
+    def parent(self, child: Snapshot) -> Snapshot | None:
+        """The snapshot before `child`; None if there is none, or none of the files has it."""
+        id = child.parent_snapshot_id
+        if id is None:
+            return None
+        for metadata in self._files:
+            if (found := metadata.snapshot_by_id(id)) is not None:
+                return found
+        for metadata in self._older(child.timestamp_ms):
+            if (found := metadata.snapshot_by_id(id)) is not None:
+                return found
+        return None
+
+    def _older(self, timestamp_ms: int) -> Iterator[TableMetadata]:
+        """Files that were written up to a moment, the newest first: what was the head then is likely in the first."""
+        skipped: list[MetadataLogEntry] = []
+        while self._unread:
+            entry = self._unread.pop()
+            if entry.timestamp_ms > timestamp_ms and self._unread:
+                skipped.append(entry)
+                continue
+            metadata = self._read(entry.metadata_file)
+            if metadata is None:
+                return
+            self._files.append(metadata)
+            if not self._unread:
+                self._unread = list(metadata.metadata_log)
+            yield metadata
+        # Clocks may lie: what was left out is looked at last.
+        for entry in skipped:
+            if (metadata := self._read(entry.metadata_file)) is not None:
+                self._files.append(metadata)
+                yield metadata
+
+    def _read(self, uri: str) -> TableMetadata | None:
+        try:
+            return read_metadata(self._io, uri)
+        except (FileNotFoundError, TrinityLakeError):
+            return None

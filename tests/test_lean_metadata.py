@@ -1,0 +1,285 @@
+"""Metadata files of tables stay small: snapshots leave them, and are found where older versions have them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table import StaticTable
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.statistics import StatisticsFile
+from pyiceberg.table.update import AddSnapshotUpdate, SetStatisticsUpdate
+
+import trinitylake as tl
+from trinitylake.errors import CommitConflict, InvalidArgument
+from trinitylake.iceberg_storage.kept_snapshots import SNAPSHOTS_KEPT
+
+FEW = {"history.expire.min-snapshots-to-keep": "3"}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> tl.Lakehouse:
+    """On a disk, where others can read the files."""
+    return tl.create(str(tmp_path / "lake"), durability="none")
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "city": pa.array(["a"] * len(ids), pa.string())})
+
+
+def table_of(lake: tl.Lakehouse, properties: dict[str, str] | None = None) -> tl.Table:
+    lake.create_namespace("ns")
+    return lake.create_table("ns.t", rows(), properties=properties or {})
+
+
+def append(table: tl.Table, count: int) -> list[int]:
+    """Appends one row after the other; the snapshots."""
+    ids = []
+    for number in range(count):
+        table.append(rows(number))
+        ids.append(current(table))
+    return ids
+
+
+def current(table: tl.Table) -> int:
+    snapshot = table.iceberg.current_snapshot()
+    assert snapshot is not None
+    return snapshot.snapshot_id
+
+
+def kept(table: tl.Table) -> list[int]:
+    return [one.snapshot_id for one in table.snapshots()]
+
+
+def document(table: tl.Table) -> dict[str, Any]:
+    """The metadata file, as others read it."""
+    data = Path(table.metadata_location.removeprefix("file://")).read_bytes()
+    parsed: dict[str, Any] = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+    return parsed
+
+
+def written(lake: tl.Lakehouse) -> int:
+    """Bytes in all files of the lakehouse."""
+    folder = lake.uri.removeprefix("file://")
+    return sum(os.path.getsize(Path(where, name)) for where, _, names in os.walk(folder) for name in names)
+
+
+def test_a_late_append_writes_no_more_than_an_early_one(lake: tl.Lakehouse) -> None:
+    """Each metadata file listed every snapshot: 1,500 appends of one row wrote 711 MB."""
+    table = table_of(lake)
+    sizes = []
+    for number in (SNAPSHOTS_KEPT + 2, 10, 20, 10):
+        before = written(lake)
+        append(table, number)
+        sizes.append((written(lake) - before) / number)
+    assert sizes[3] <= 1.2 * sizes[1], sizes
+    assert sizes[3] <= 40_000, sizes
+    assert len(kept(table)) == SNAPSHOTS_KEPT
+    assert len(document(table)["metadata-log"]) == SNAPSHOTS_KEPT
+    assert table.scan().count() == SNAPSHOTS_KEPT + 42
+
+
+def test_every_snapshot_stands_in_the_version_that_brought_it(lake: tl.Lakehouse) -> None:
+    table = table_of(lake, FEW)
+    with lake.transaction() as txn:
+        inside = append(txn.table("ns.t"), 9)
+    table.refresh()
+    assert kept(table) == inside
+    brought = lake.version
+    last = append(table, 1)
+    assert kept(table) == [*inside[-2:], *last]
+    assert [one.snapshot_id for one in lake.at(version=brought).table("ns.t").snapshots()] == inside
+
+
+def test_what_is_kept_is_whole(lake: tl.Lakehouse) -> None:
+    """Engines follow parents, look moments up in the log, and read statistics: none of it may lead astray."""
+    table = table_of(lake, FEW)
+    ids = append(table, 2)
+    with lake.transaction() as txn:
+        staged = txn.table("ns.t")
+        for id in ids:
+            statistics = StatisticsFile.model_validate(
+                {
+                    "snapshot-id": id,
+                    "statistics-path": f"{staged.location}/metadata/{id}.stats",
+                    "file-size-in-bytes": 1,
+                    "file-footer-size-in-bytes": 1,
+                    "blob-metadata": [],
+                }
+            )
+            with staged.iceberg.transaction() as change:
+                change._apply((SetStatisticsUpdate(statistics=statistics),))
+    ids += append(table, 2)
+    text = document(table)
+    assert [one["snapshot-id"] for one in text["snapshots"]] == ids[1:]
+    assert [one["snapshot-id"] for one in text["snapshot-log"]] == ids[1:]
+    assert text["snapshots"][0]["parent-snapshot-id"] == ids[0], "whoever follows a branch sees that it goes on"
+    assert [one["snapshot-id"] for one in text["statistics"]] == [ids[1]]
+    oldest = StaticTable.from_metadata(table.metadata_location).scan(snapshot_id=ids[1]).to_arrow()
+    assert oldest.num_rows == 2
+
+
+def test_branches_and_tags_keep_what_they_need(lake: tl.Lakehouse) -> None:
+    """An audit branch could not be published once the head of main was gone from among its ancestors."""
+    table = table_of(lake)
+    first = append(table, 3)
+    with table.writing() as iceberg:
+        iceberg.manage_snapshots().create_tag(first[0], "t0").create_branch(first[2], "audit").commit()
+    for number in range(SNAPSHOTS_KEPT + 3):
+        with table.writing() as iceberg:
+            iceberg.append(rows(number), branch="audit")
+    last = append(table, SNAPSHOTS_KEPT)
+    ids = set(kept(table))
+    assert {*first, *last} <= ids
+    head = table.iceberg.metadata.refs["audit"].snapshot_id
+    chain = []
+    while head in ids:
+        chain.append(head)
+        snapshot = table.iceberg.snapshot_by_id(head)
+        assert snapshot is not None
+        head = snapshot.parent_snapshot_id or 0
+    assert len(chain) == SNAPSHOTS_KEPT + 6
+    assert table.iceberg.scan(snapshot_id=first[0]).to_arrow().num_rows == 1
+
+
+def test_what_the_table_promises_to_engines_stays(lake: tl.Lakehouse) -> None:
+    table = table_of(lake, {"history.expire.max-snapshot-age-ms": str(3_600_000)})
+    assert len(append(table, SNAPSHOTS_KEPT + 5)) == len(kept(table))
+    table.remove_properties("history.expire.max-snapshot-age-ms")
+    assert len(kept(table)) == SNAPSHOTS_KEPT
+    table.set_properties({"history.expire.min-snapshots-to-keep": "2"})
+    assert len(kept(table)) == 2
+    table.set_properties({"history.expire.min-snapshots-to-keep": str(2**31 - 1)})
+    append(table, SNAPSHOTS_KEPT + 5)
+    assert len(kept(table)) == SNAPSHOTS_KEPT + 7
+
+
+def test_a_snapshot_that_waits_for_its_audit_stays(lake: tl.Lakehouse) -> None:
+    """Write-audit-publish adds a snapshot that no branch has, and publishes it later."""
+    table = table_of(lake, FEW)
+    append(table, 1)
+    with table.writing() as iceberg, iceberg.transaction() as change:
+        producer = change._append_snapshot_producer({"wap.id": "w"}, None)
+        from trinitylake.iceberg_storage.extended_pyiceberg.functions import data_files_of
+
+        for file in data_files_of(change.table_metadata, rows(7), iceberg.io):
+            producer.append_data_file(file)
+        producer._parent_snapshot_id = current(table)
+        added = producer.produce(current(table))
+        assert isinstance(added, AddSnapshotUpdate)
+        change._apply((added,))
+    append(table, 5)
+    assert added.snapshot.snapshot_id in kept(table)
+    assert len(kept(table)) == 4
+
+
+def test_a_statement_is_redone_over_more_commits_than_the_metadata_tells_of(lake: tl.Lakehouse) -> None:
+    """The snapshots in between had left the metadata, and what could be redone was a conflict."""
+    table = table_of(lake, FEW | {"write.metadata.previous-versions-max": "2"})
+    table.append(rows(100))
+    with lake.transaction() as txn:
+        txn.table("ns.t").delete("id = 100")
+        append(lake.table("ns.t"), 12)
+    table.refresh()
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(12))
+
+
+def test_a_conflict_is_found_among_snapshots_that_left_the_metadata(lake: tl.Lakehouse) -> None:
+    """A row that came with the first of many commits had been looked for; only the newest ones were looked at."""
+    table = table_of(lake, FEW | {"write.metadata.previous-versions-max": "2"})
+    table.append(rows(100))
+    txn = lake.begin()
+    txn.table("ns.t").delete("id >= 100")
+    lake.table("ns.t").append(rows(200))
+    append(lake.table("ns.t"), 12)
+    with pytest.raises(CommitConflict, match="added files that may hold such rows"):
+        txn.commit()
+
+
+def test_history_that_is_gone_is_a_conflict(lake: tl.Lakehouse) -> None:
+    """Nothing is taken for unchanged because nobody can tell what happened to it."""
+    table = table_of(lake, FEW | {"write.metadata.previous-versions-max": "2"})
+    table.append(rows(100))
+    txn = lake.begin()
+    txn.table("ns.t").delete("id = 100")
+    append(lake.table("ns.t"), 12)
+    from trinitylake.iceberg_storage import metadata
+
+    metadata.cache.clear()
+    folder = Path(table.location.removeprefix("file://"), "metadata")
+    newest = lake.table("ns.t").metadata_location.removeprefix("file://")
+    for file in folder.glob("*.metadata.json"):
+        if str(file) != newest:
+            file.unlink()
+    with pytest.raises(CommitConflict, match="has expired since"):
+        txn.commit()
+
+
+def test_an_engine_may_expire_what_is_gone_already(lake: tl.Lakehouse) -> None:
+    """It lists snapshots of the table as it was loaded, and some of them have left the metadata since."""
+    table = table_of(lake, FEW)
+    ids = append(table, 3)
+    loaded = lake.begin()
+    expiring = loaded.table("ns.t").iceberg.maintenance.expire_snapshots().by_ids(ids[:2])
+    expiring.commit()
+    append(lake.table("ns.t"), 2)
+    loaded.commit()
+    table.refresh()
+    assert len(kept(table)) == 3
+    assert not set(ids[:2]) & set(kept(table))
+
+
+def test_row_ids_go_on_where_snapshots_have_gone(lake: tl.Lakehouse) -> None:
+    table = table_of(lake, FEW | {"format-version": "3"})
+    append(table, 8)
+    assert [one["first-row-id"] for one in document(table)["snapshots"]] == [5, 6, 7]
+    assert document(table)["next-row-id"] == 8
+
+
+def test_compressed_metadata_is_read_by_whoever_read_it_before(lake: tl.Lakehouse) -> None:
+    """`write.metadata.compression-codec` was accepted, and did nothing."""
+    table = table_of(lake)
+    append(table, 2)
+    plain = len(Path(table.metadata_location.removeprefix("file://")).read_bytes())
+    table.set_properties({"write.metadata.compression-codec": "gzip"})
+    append(table, 2)
+    assert table.metadata_location.endswith(".gz.metadata.json")
+    assert table.metadata_location.rsplit("/", 1)[1].startswith("00005-")
+    packed = Path(table.metadata_location.removeprefix("file://")).read_bytes()
+    assert packed[:2] == b"\x1f\x8b"
+    assert len(packed) < plain / 2
+    from trinitylake.iceberg_storage import metadata
+
+    metadata.cache.clear()
+    again = tl.open(lake.uri, durability="none").table("ns.t")
+    assert again.scan().count() == 4
+    assert StaticTable.from_metadata(table.metadata_location).scan().to_arrow().num_rows == 4
+    with lake.transaction() as txn:
+        txn.create_table("ns.u", rows(), properties={"write.metadata.compression-codec": "GZIP"}).append(rows(1))
+    assert lake.table("ns.u").metadata_location.endswith("-1.gz.metadata.json"[2:])
+    table.set_properties({"write.metadata.compression-codec": "none"})
+    assert table.metadata_location.endswith(".metadata.json")
+    assert ".gz." not in table.metadata_location
+    assert table.scan().count() == 4
+
+
+def test_an_unknown_codec_is_refused(lake: tl.Lakehouse) -> None:
+    table = table_of(lake)
+    with pytest.raises(InvalidArgument, match="none or gzip, not 'zstd'"):
+        table.set_properties({"write.metadata.compression-codec": "zstd"})
+
+
+def test_merged_manifests_keep_the_list_of_manifests_short(lake: tl.Lakehouse) -> None:
+    """Every append adds a manifest, and each list of manifests named all of them."""
+    table = table_of(lake)
+    append(table, 30)
+    snapshot = table.iceberg.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.summary.operation == Operation.APPEND
+    assert len(snapshot.manifests(table.iceberg.io)) <= 12
