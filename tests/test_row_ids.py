@@ -113,6 +113,10 @@ def row_ids(lake: Lake, snapshot: Snapshot | None = None) -> dict[int, int]:
     return found
 
 
+#: All of them are looked at, not only those that a table keeps.
+ALL_SNAPSHOTS = {"history.expire.min-snapshots-to-keep": str(2**31 - 1)}
+
+
 def check_ids(lake: Lake) -> None:
     """In all snapshots each row has one id, which it keeps, below the counter; ranges of snapshots do not overlap."""
     metadata = lake.begin().metadata
@@ -171,6 +175,7 @@ def test_a_transaction_of_several_statements_is_redone_with_all_their_ids(lake: 
 
 def test_ids_stay_when_manifests_are_merged(lake: Lake) -> None:
     """A manifest that was merged of others listed their files without ids, so readers gave them new ones."""
+    change(lake, lambda table: table.transaction().set_properties(ALL_SNAPSHOTS).commit_transaction())
     for id in range(4, 40):
         change(lake, lambda table, id=id: table.append(rows(id)))
     head = lake.begin().table.current_snapshot()
