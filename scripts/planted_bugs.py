@@ -41,10 +41,8 @@ PATIENCE_SECONDS = 900
 JOBS = int(os.environ.get("PLANTED_BUGS_JOBS", "2"))
 CARGO_ENVIRONMENT = {
     **os.environ,
-    "CARGO_TARGET_DIR": os.environ.get("PLANTED_BUGS_TARGET", str(Path(tempfile.gettempdir()) / "trinitylake-planted")),
-    # Built more often than run.
-    "CARGO_PROFILE_DEV_OPT_LEVEL": "0",
-    "CARGO_PROFILE_DEV_DEBUG": "0",
+    # The same profile as everywhere, so that only our own crates are compiled: the libraries are there.
+    "CARGO_TARGET_DIR": os.environ.get("PLANTED_BUGS_TARGET", str(ROOT / "target")),
     "TRINITYLAKE_SEEDS": "200",
     "RUST_BACKTRACE": "0",
 }
