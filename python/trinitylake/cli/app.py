@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from trinitylake.cli import catalog, demo, history, import_, inspect, relocate, saved_transactions, serve, verify
+from trinitylake.cli import (
+    catalog,
+    demo,
+    history,
+    import_,
+    inspect,
+    relocate,
+    saved_transactions,
+    serve,
+    undo,
+    verify,
+)
 from trinitylake.cli.command import app
 
 __all__ = [
@@ -15,5 +26,6 @@ __all__ = [
     "relocate",
     "saved_transactions",
     "serve",
+    "undo",
     "verify",
 ]

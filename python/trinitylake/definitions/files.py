@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -194,3 +194,22 @@ PARSERS: dict[str, Callable[[bytes, str], object]] = {
     "view": parse_view_def,
     "transaction": parse_distributed_transaction_def,
 }
+
+
+ObjectDefinition: TypeAlias = proto.NamespaceDef | proto.TableDef | proto.ViewDef
+
+
+def parse_definition(kind: str, data: bytes, path: str = "") -> ObjectDefinition:
+    """Read the definition of a namespace, table or view; `path` goes into the message of `CorruptFile`."""
+    match kind:
+        case "namespace":
+            return parse_namespace_def(data, path)
+        case "table":
+            return parse_table_def(data, path)
+        case _:
+            return parse_view_def(data, path)
+
+
+def object_id(kind: str, data: bytes, path: str = "") -> str:
+    """The id in the definition of a namespace, table or view. Raises `CorruptFile`."""
+    return parse_definition(kind, data, path).id

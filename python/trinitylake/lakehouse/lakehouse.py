@@ -35,6 +35,7 @@ from trinitylake.lakehouse.settings import (
 )
 from trinitylake.lakehouse.statements import Statements
 from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.lakehouse.undo import Undo
 from trinitylake.lakehouse.view_at import ViewAt
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def open(
     return lake if version is None else lake.at(version=version)
 
 
-class Lakehouse(BulkStatements, Statements):
+class Lakehouse(BulkStatements, Undo, Statements):
     """An open lakehouse, from `create` or `open`. Safe to share between threads.
 
     Reading methods answer from the latest version, looked up with one request at each call; `at(...)` keeps one

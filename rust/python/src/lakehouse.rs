@@ -117,6 +117,27 @@ impl Lakehouse {
         run(py, self.inner.oldest_version())
     }
 
+    /// Versions that changed an object, the newest first: version, location before and after.
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    #[allow(clippy::type_complexity, reason = "rows of three columns")]
+    fn key_history(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        newest: u64,
+        oldest: u64,
+        limit: usize,
+    ) -> PyResult<Vec<(u64, Option<String>, Option<String>)>> {
+        let kind = parse_kind(kind)?;
+        let steps = run(py, async {
+            let key = self.inner.latest().await?.config.names.key(kind, namespace, name)?;
+            self.inner.key_history(&key, newest, oldest, limit).await
+        })?;
+        Ok(steps.into_iter().map(|step| (step.version, step.before, step.after)).collect())
+    }
+
     #[pyo3(signature = (isolation="snapshot", id=None, message="", author="", properties=None, base=None))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn begin(

@@ -235,6 +235,22 @@ impl Transaction {
         arrow::batch(py, vec![("key", Arc::new(keys))])
     }
 
+    fn rest_on(&self, py: Python<'_>, source: &Version) -> PyResult<()> {
+        with!(self, py, run, |transaction| transaction.rest_on(&source.inner))
+    }
+
+    fn put_back(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        location: &str,
+    ) -> PyResult<bool> {
+        let kind = parse_kind(kind)?;
+        with!(self, py, run, |transaction| transaction.put_back(kind, namespace, name, location))
+    }
+
     fn create(
         &self,
         py: Python<'_>,

@@ -25,6 +25,46 @@ pub async fn get(nodes: &NodeStore, root: &Arc<Node>, key: &str) -> Result<Optio
     Err(cycle())
 }
 
+/// What a tree says of a key, and which row or message says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    pub location: Option<String>,
+    pub by: DecidedBy,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DecidedBy {
+    /// The rows of a node file: one that holds the key, or a leaf that would.
+    Node(String),
+    /// The message of a transaction, whichever node it is in.
+    Transaction(String),
+}
+
+/// As [`get`], with the reason. `root_path` is where the root is stored.
+pub async fn decide(nodes: &NodeStore, root: &Arc<Node>, root_path: &str, key: &str) -> Result<Decision> {
+    let (mut node, mut path) = (root.clone(), root_path.to_string());
+    for _ in 0..=MAX_HEIGHT {
+        let location = match node.search(key) {
+            Found::Message(value) => {
+                let location = value.map(str::to_string);
+                let message = node.find_message(key).map(|(number, _)| node.message(number as usize));
+                let txn = message.map_or_else(String::new, |message| message.txn.to_string());
+                return Ok(Decision { location, by: DecidedBy::Transaction(txn) });
+            }
+            Found::Row(value) => Some(value.to_string()),
+            Found::Absent => None,
+            Found::Child(i) => {
+                let child = node.child(i).to_string();
+                node = nodes.load(&child, child_height(&node)).await?;
+                path = child;
+                continue;
+            }
+        };
+        return Ok(Decision { location, by: DecidedBy::Node(path) });
+    }
+    Err(cycle())
+}
+
 /// What a parent knows of its children's height.
 pub fn child_height(node: &Node) -> Option<u32> {
     node.height().and_then(|height| height.checked_sub(1))

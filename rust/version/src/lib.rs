@@ -10,6 +10,7 @@ pub mod boundary;
 pub mod discovery;
 pub mod hint;
 pub mod history;
+pub mod key_history;
 pub mod metadata;
 mod opening;
 pub mod publisher;

@@ -395,7 +395,8 @@ impl Versions {
     }
 }
 
-fn expired(number: u64, oldest: u64) -> Error {
+/// The error for a version below the boundary.
+pub fn expired(number: u64, oldest: u64) -> Error {
     Error::VersionExpired(format!("version {number} has expired; the oldest kept is {oldest}"))
 }
 

@@ -28,6 +28,8 @@ pub(super) struct Submission {
     pub files: Vec<(String, Bytes)>,
     /// The version up to which conflicts were looked for.
     pub validated: u64,
+    /// See `restore`: it must itself look at each version that is between.
+    pub rests_on_past: bool,
     pub coordination: Coordination,
     /// How many roots it has tried to be in.
     pub attempt: u32,
@@ -100,7 +102,7 @@ pub(super) async fn admit(
                     Err(error) => return Err(error),
                 },
             };
-            if member.definition.is_some() || member.is_touched(written) {
+            if member.definition.is_some() || member.rests_on_past || member.is_touched(written) {
                 admitted.push(false);
                 continue 'group;
             }

@@ -295,6 +295,7 @@ impl Transaction {
         let coordination = coordination.unwrap_or(self.base.config.coordination);
         let waits_in_queue = coordination == Coordination::Queue
             && self.changes.definition.is_none()
+            && !self.rests_on_past
             && self.lakehouse.commits().is_contended();
         let mut last_version = None;
         if waits_in_queue {
@@ -316,6 +317,7 @@ impl Transaction {
             definition: self.changes.definition.clone(),
             files: self.changes.unwritten_files(),
             validated: self.validated.number,
+            rests_on_past: self.rests_on_past,
             coordination: Coordination::None,
             attempt: 0,
             last_version: None,

@@ -310,6 +310,7 @@ fn to_submission(intended: IntendedTransaction) -> Option<Submission> {
         definition: None,
         files: Vec::new(),
         validated: saved.validated_version,
+        rests_on_past: false,
         last_version: Some(intended.last_version),
         gives_up: None,
     })

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use super::Transaction;
 use super::changes::NewValue;
 use super::footprint::Requirement;
+use super::restore::forgets_the_past;
 use crate::error::{Error, Result, Winner};
 use crate::key::ObjectKind;
 use crate::version::Version;
@@ -98,6 +99,7 @@ pub(super) struct Review {
 const MAX_NAMES_TOLD: usize = 20;
 
 const LAKEHOUSE_DEFINITION: &str = "lakehouse definition";
+const EARLIER_VERSION: &str = "earlier version";
 
 impl Transaction {
     /// Begins to hold this transaction against the versions after the one it was last held against, up to `tip`.
@@ -117,6 +119,9 @@ impl Transaction {
             version.metadata.lakehouse_definition != review.previous.metadata.lakehouse_definition;
         if self.changes.definition.is_some() && changed_definition {
             review.conflict.add(LAKEHOUSE_DEFINITION.into(), version, 0);
+        }
+        if self.rests_on_past && forgets_the_past(&review.previous, version) {
+            review.conflict.add(EARLIER_VERSION.into(), version, 0);
         }
         let reads = self.footprint.reads_that_count(self.isolation);
         for change in version.changes(&review.previous).await?.iter() {

@@ -65,6 +65,7 @@ impl Transaction {
     /// `CommitConflict` if another one saved, committed or rolled back the same transaction meanwhile.
     pub async fn save(&mut self) -> Result<u64> {
         self.check_open()?;
+        self.check_needs_no_past()?;
         self.check_writable()?;
         if self.saved.has_record {
             let latest = self.lakehouse.latest().await?;

@@ -162,6 +162,7 @@ impl Transaction {
             validated: latest.number,
             coordination: Coordination::None,
             attempt,
+            rests_on_past: false,
             last_version: None,
             gives_up: Some(self.info.id.clone()),
         })

@@ -21,6 +21,7 @@ mod next_root;
 mod objects;
 mod pause_after_lost_race;
 pub mod records;
+mod restore;
 pub mod saved_files;
 pub mod saved_list;
 mod watch;
@@ -118,6 +119,8 @@ pub struct Transaction {
     /// What the commit under way has tried so far; it goes on after clashes.
     effort: Option<commit::Effort>,
     life: Life,
+    /// What it writes names files that only an earlier version may still reach (`restore`).
+    rests_on_past: bool,
     /// What must hold when it commits, for the layer above to check.
     pub checks: Vec<String>,
     /// What the layer above keeps with a saved transaction.
@@ -171,6 +174,7 @@ impl Transaction {
             changes: Changes::default(),
             saved: Saved { has_record: has_chosen_id, ..Saved::default() },
             effort: None,
+            rests_on_past: false,
             checks: Vec::new(),
             attachment: Bytes::new(),
         }

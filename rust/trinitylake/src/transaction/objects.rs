@@ -152,7 +152,12 @@ impl Transaction {
     }
 
     /// May an object of this name be created? Its namespace exists, its name is free for tables and views.
-    async fn check_free(&mut self, kind: ObjectKind, namespace: &str, name: &str) -> Result<String> {
+    pub(super) async fn check_free(
+        &mut self,
+        kind: ObjectKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<String> {
         self.check_open()?;
         self.check_writable()?;
         let names = self.base.config.names;

@@ -11,6 +11,7 @@ mod queue;
 mod races;
 mod records;
 mod register;
+mod restore;
 mod saved_files;
 mod statements;
 mod structure;

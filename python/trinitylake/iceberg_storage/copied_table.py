@@ -1,0 +1,36 @@
+"""A second table over the files of one."""
+
+from __future__ import annotations
+
+import uuid
+
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.metadata import encoder, new_file_stem, read_metadata
+from trinitylake.iceberg_storage.metadata_compression import file_bytes, file_suffix
+from trinitylake.iceberg_storage.write_rules import LOCATION_PROPERTIES
+
+
+def copied_metadata(io: LakehouseFileIO, path: str, table_uuid: str, folder: str) -> str:
+    """Write metadata for a second table: another id, another folder for what it will write, the same files.
+
+    Args:
+        io: the file access of the lakehouse.
+        path: the metadata file of the first one.
+        table_uuid: of the second one.
+        folder: the URI of the second one.
+
+    Returns: the path of the new metadata file. Raises as `read_metadata` does.
+    """
+    metadata = read_metadata(io, io.uri_of(path), path)
+    properties = {name: value for name, value in metadata.properties.items() if name not in LOCATION_PROPERTIES}
+    copy = metadata.model_copy(
+        update={
+            "table_uuid": uuid.UUID(table_uuid),
+            "location": folder,
+            "metadata_log": [],
+            "properties": properties,
+        }
+    )
+    new_path = io.path_of(f"{folder}/metadata/{new_file_stem(None)}{file_suffix(properties)}")
+    io.put(new_path, file_bytes(encoder.encode(copy), new_path), overwrite=False)
+    return new_path

@@ -1,0 +1,192 @@
+"""The history of one object: the versions that changed it, through renames, by its id.
+
+The core knows which versions changed a key of the tree. An object has one key at a time. Where its key appears, another
+one may have gone in the same version whose definition has the same id: then it was renamed, and its history goes on
+under the other name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from trinitylake.definitions import object_id
+from trinitylake.errors import InvalidName, ObjectNotFound
+from trinitylake.lakehouse.history import CommittedTransaction, log_entry
+from trinitylake.names import Identifier, full_name, namespace_name, split
+
+if TYPE_CHECKING:
+    from trinitylake import _core
+    from trinitylake.lakehouse.reader import Kind
+
+Action: TypeAlias = Literal["created", "changed", "renamed", "dropped", "restored"]
+
+#: Changes of a key that are asked for at once.
+_PAGE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectChange:
+    """A version that changed an object.
+
+    Attributes:
+        version: the version.
+        created_at: when it was made, in UTC.
+        action: what it did: "created", "changed", "renamed", "dropped", or "restored" after it had been dropped.
+        kind: "namespace", "table" or "view".
+        name: the full name of the object, of one that was dropped the name that it had.
+        former_name: the full name before, if it was renamed; else None.
+        rollback_from: the version that was the latest before, if going back did this; else None.
+        transaction: what the log says of the transaction that did it; None where it does not tell.
+    """
+
+    version: int
+    created_at: datetime
+    action: Action
+    kind: Kind
+    name: str
+    former_name: str | None
+    rollback_from: int | None
+    transaction: CommittedTransaction | None
+
+
+class _Key(NamedTuple):
+    kind: Kind
+    namespace: str
+    name: str
+
+    @property
+    def full_name(self) -> str:
+        return full_name(self.namespace, self.name)
+
+
+class _Step(NamedTuple):
+    """A version that changed a key, with the locations of the definition before and after."""
+
+    version: int
+    before: str | None
+    after: str | None
+
+
+def changes_of_object(core: _core.Lakehouse, identifier: Identifier) -> Iterator[ObjectChange]:
+    """All changes of the object that has this name, or had it last. Raises `ObjectNotFound` at once."""
+    return _Walk(core, core.latest().number, core.oldest()).changes(identifier)
+
+
+class _Walk:
+    """Goes through the history of one object, from `newest` down to `oldest`."""
+
+    def __init__(self, core: _core.Lakehouse, newest: int, oldest: int) -> None:
+        self._core = core
+        self._newest = newest
+        self._oldest = oldest
+        self._ids: dict[tuple[Kind, str], str] = {}
+
+    def changes(self, identifier: Identifier) -> Iterator[ObjectChange]:
+        key, id = self._found(identifier)
+        return self._of(key, id)
+
+    def _found(self, identifier: Identifier) -> tuple[_Key, str]:
+        """The key that the object has or had last, and its id."""
+        latest = self._core.version(self._newest)
+        keys = [_Key("namespace", namespace_name(identifier), "")]
+        try:
+            namespace, name = split(identifier)
+            keys += [_Key("table", namespace, name), _Key("view", namespace, name)]
+        except InvalidName:  # one part, so it can only be a namespace
+            pass
+        for key in keys:
+            location = latest.locate(*key)
+            if location is not None:
+                return key, self._id(key.kind, location)
+        last = [(step, key) for key in keys for step in self._steps(key, self._newest, 1)]
+        if not last:
+            raise ObjectNotFound(f"there is no {keys[0].full_name}, and there was none in the versions that are kept")
+        step, key = max(last)
+        return key, self._id(key.kind, step.before or "")
+
+    def _of(self, key: _Key, id: str) -> Iterator[ObjectChange]:
+        newest, appeared = self._newest, None
+        while True:
+            for step in self._all_steps(key, newest):
+                was = step.before is not None and self._id(key.kind, step.before) == id
+                now = step.after is not None and self._id(key.kind, step.after) == id
+                if appeared is not None:  # what came last of it was that its key appeared
+                    yield self._change(appeared, "restored" if was and not now else "created", key)
+                    appeared = None
+                if was and now:
+                    yield self._change(step, "changed", key)
+                elif was:
+                    partner = self._partner(step, key, id, lambda row: row["after"])
+                    if partner is None:
+                        yield self._change(step, "dropped", key)
+                    else:
+                        yield self._change(step, "renamed", partner, key)
+                elif now:
+                    partner = self._partner(step, key, id, lambda row: row["before"])
+                    if partner is None:
+                        appeared = step
+                        continue
+                    yield self._change(step, "renamed", key, partner)
+                    key, newest = partner, step.version - 1
+                    break
+                else:
+                    return  # another object that had the name before
+            else:
+                if appeared is not None:
+                    yield self._change(appeared, "created", key)
+                return
+
+    def _all_steps(self, key: _Key, newest: int) -> Iterator[_Step]:
+        while steps := self._steps(key, newest, _PAGE):
+            yield from steps
+            newest = steps[-1].version - 1
+
+    def _steps(self, key: _Key, newest: int, limit: int) -> list[_Step]:
+        return [_Step(*step) for step in self._core.key_history(*key, newest, self._oldest, limit)]
+
+    def _partner(
+        self, step: _Step, key: _Key, id: str, location_of: Callable[[dict[str, Any]], str | None]
+    ) -> _Key | None:
+        """The other key that the object had on the other side of a version."""
+        for row in self._rows(step.version):
+            location = location_of(row)
+            other = _Key(row["kind"], row["namespace"], row["name"])
+            if location is None or other == key or other.kind != key.kind:
+                continue
+            if self._id(other.kind, location) == id:
+                return other
+        return None
+
+    def _rows(self, version: int) -> list[dict[str, Any]]:
+        """What a version changed: kind, namespace, name, before, after, transaction."""
+        rows: list[dict[str, Any]] = self._core.version(version).changes(self._core.version(version - 1)).to_pylist()
+        return rows
+
+    def _change(self, step: _Step, action: Action, key: _Key, former: _Key | None = None) -> ObjectChange:
+        entry = log_entry(self._core.version(step.version).info)
+        keys = {key, former}
+        positions = [
+            row["transaction"]
+            for row in self._rows(step.version)
+            if row["transaction"] is not None and _Key(row["kind"], row["namespace"], row["name"]) in keys
+        ]
+        transaction = entry.transactions[positions[0]] if positions else None
+        return ObjectChange(
+            version=step.version,
+            created_at=entry.created_at,
+            action=action,
+            kind=key.kind,
+            name=key.full_name,
+            former_name=None if former is None else former.full_name,
+            rollback_from=entry.rollback_from,
+            transaction=transaction,
+        )
+
+    def _id(self, kind: Kind, location: str) -> str:
+        """The id in a definition file."""
+        if (kind, location) not in self._ids:
+            self._ids[kind, location] = object_id(kind, self._core.storage.get(location), location)
+        return self._ids[kind, location]

@@ -1,0 +1,216 @@
+"""Bringing objects back as an earlier version has them.
+
+An object that is not there any more gets its definition file of then, under its name or another free one. One that is
+there goes back to that file. Objects are known by their ids: whether the one from the past is still there, under which
+name, is found among the keys that differ between the two versions. One that is there under its own name and shall get
+a second one becomes a copy, with an id of its own; a managed table also gets metadata of its own, which names the same
+files.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from trinitylake.definitions import (
+    MANAGED,
+    METADATA_LOCATION,
+    PREVIOUS_METADATA_LOCATION,
+    TableDef,
+    object_id,
+    parse_definition,
+    serialize,
+)
+from trinitylake.errors import ObjectAlreadyExists, ObjectNotFound
+from trinitylake.lakehouse.retries import again_after_lost_races
+from trinitylake.names import Identifier, full_name, namespace_name, split
+
+if TYPE_CHECKING:
+    from trinitylake import _core
+    from trinitylake.lakehouse.reader import Kind
+    from trinitylake.lakehouse.transaction import Transaction
+    from trinitylake.lakehouse.view_at import ViewAt
+
+
+class Restorable(Protocol):
+    """What is needed of a lakehouse."""
+
+    @property
+    def storage(self) -> _core.Storage:
+        """Its files."""
+
+    def begin(self, *, message: str = "", author: str = "") -> Transaction:
+        """A transaction on the latest version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What `Lakehouse.restore` did.
+
+    Attributes:
+        version: that it made; the one it found, if all was as it should be.
+        as_of: the version that the objects were taken from.
+        names: full names of the objects that were brought back or set back, sorted.
+        copies: those among them that are copies of objects that are still there under another name.
+    """
+
+    version: int
+    as_of: int
+    names: tuple[str, ...]
+    copies: tuple[str, ...] = ()
+
+
+class _Object(NamedTuple):
+    kind: Kind
+    namespace: str
+    name: str
+
+    @property
+    def full_name(self) -> str:
+        return full_name(self.namespace, self.name)
+
+
+def restore(
+    lake: Restorable,
+    past: ViewAt,
+    identifier: Identifier,
+    *,
+    to: Identifier | None,
+    message: str,
+    author: str,
+) -> Restored:
+    """See `Lakehouse.restore`."""
+    kind = past.kind(identifier)
+    if kind is None:
+        name = identifier if isinstance(identifier, str) else ".".join(identifier)
+        raise ObjectNotFound(f"version {past.version} has no namespace, table or view {name}")
+    moves = dict(_namespace_moves(past, identifier, to) if kind == "namespace" else _move(kind, identifier, to))
+    target = next(iter(moves.values())).full_name
+    message = message or f"restore {kind} {target} as of version {past.version}"
+
+    def attempt() -> Restored:
+        with lake.begin(message=message, author=author) as transaction:
+            done = _Restoration(transaction, past, lake.storage).run(moves, is_renamed=to is not None)
+        version = transaction.version if transaction.version is not None else transaction.base_version
+        return Restored(version, past.version, tuple(sorted(done.restored)), tuple(sorted(done.copies)))
+
+    return again_after_lost_races(attempt)
+
+
+def _move(kind: Kind, identifier: Identifier, to: Identifier | None) -> Iterator[tuple[_Object, _Object]]:
+    source = _Object(kind, *split(identifier))
+    yield source, source if to is None else _Object(kind, *split(to))
+
+
+def _namespace_moves(past: ViewAt, identifier: Identifier, to: Identifier | None) -> Iterator[tuple[_Object, _Object]]:
+    """A namespace, those below it, and what is in them: where each object comes from, and where it goes."""
+    above = namespace_name(identifier)
+    new = above if to is None else namespace_name(to)
+
+    def moved(name: str) -> str:
+        return new + name[len(above) :]
+
+    namespaces = [above, *past.namespaces(above)]
+    for namespace in namespaces:
+        yield _Object("namespace", namespace, ""), _Object("namespace", moved(namespace), "")
+    state = past.state()
+    kinds: tuple[Kind, Kind] = ("table", "view")
+    for kind in kinds:
+        for namespace in namespaces:
+            for name in state.list(kind, namespace).column(1).to_pylist():
+                yield _Object(kind, namespace, name), _Object(kind, moved(namespace), name)
+
+
+class _Restoration:
+    """One attempt, in one transaction.
+
+    Attributes:
+        restored: full names of what was brought or set back.
+        copies: of those that are copies.
+    """
+
+    def __init__(self, transaction: Transaction, past: ViewAt, storage: _core.Storage) -> None:
+        self._core = transaction.state()
+        self._past = past.state()
+        self._version = past.version
+        self._storage = storage
+        self._core.rest_on(self._past)
+        self._present: dict[tuple[Kind, str], _Object] | None = None
+        self.restored: list[str] = []
+        self.copies: list[str] = []
+
+    def run(self, moves: dict[_Object, _Object], *, is_renamed: bool) -> _Restoration:
+        for source, target in moves.items():
+            self._one(source, target, is_renamed)
+        return self
+
+    def _one(self, source: _Object, target: _Object, is_renamed: bool) -> None:
+        location = self._past.locate(*source)
+        if location is None:
+            raise ObjectNotFound(f"version {self._version} has no {source.kind} {source.full_name}")
+        id = self._id(source.kind, location)
+        base = self._core.base
+        at_target = base.locate(*target)
+        if at_target is not None:
+            if self._id(target.kind, at_target) == id:
+                self._put_back(target, location)
+                return
+            if source.kind == "namespace":
+                return  # another one that has the name does as well
+            raise ObjectAlreadyExists(
+                f"{target.kind} {target.full_name} is another object by now: restore the one of version "
+                f"{self._version} under another name, with `to`"
+            )
+        present = self._present_name(source, id)
+        if present is None:
+            self._put_back(target, location)
+        elif is_renamed:
+            self._copy(source, target, location)
+        else:
+            # It was renamed: it goes back to what it was under the name that it has now.
+            self._put_back(present, location)
+
+    def _put_back(self, target: _Object, location: str) -> None:
+        if self._core.put_back(*target, location):
+            self.restored.append(target.full_name)
+
+    def _copy(self, source: _Object, target: _Object, location: str) -> None:
+        definition = parse_definition(source.kind, self._storage.get(location), location)
+        definition.id = str(uuid.uuid4())
+        if isinstance(definition, TableDef) and definition.table_type == MANAGED:
+            self._copy_metadata(definition, target, location)
+        self._core.create(*target, serialize(definition))
+        self.restored.append(target.full_name)
+        self.copies.append(target.full_name)
+
+    def _copy_metadata(self, definition: TableDef, target: _Object, location: str) -> None:
+        from trinitylake.iceberg_storage.copied_table import copied_metadata
+        from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+        from trinitylake.iceberg_storage.table_location import default_location
+        from trinitylake.tables.table_definition import metadata_path
+
+        io = LakehouseFileIO(self._storage)
+        folder = default_location(io, target.namespace, target.name, definition.id)
+        path = copied_metadata(io, metadata_path(definition, location), definition.id, folder)
+        definition.format_properties[METADATA_LOCATION] = path
+        definition.format_properties.pop(PREVIOUS_METADATA_LOCATION, None)
+
+    def _present_name(self, source: _Object, id: str) -> _Object | None:
+        """Where an object of the past is now: under its own name, or under one that differs between the versions."""
+        base = self._core.base
+        at_source = base.locate(*source)
+        if at_source is not None and self._id(source.kind, at_source) == id:
+            return source
+        if self._present is None:
+            rows = self._past.diff(base).to_pylist()
+            self._present = {
+                (row["kind"], self._id(row["kind"], row["after"])): _Object(row["kind"], row["namespace"], row["name"])
+                for row in rows
+                if row["after"] is not None
+            }
+        return self._present.get((source.kind, id))
+
+    def _id(self, kind: Kind, location: str) -> str:
+        return object_id(kind, self._storage.get(location), location)

@@ -1,0 +1,91 @@
+//! Objects that come back as an earlier version has them.
+
+use std::sync::Arc;
+
+use crate::environment::testing::TestEnvironment;
+use crate::error::Error;
+use crate::expiry::expire;
+use crate::fixture::{Intruder, MemoryFiles, add_namespace, add_table, begin, commit, create, open};
+use crate::key::ObjectKind::{Namespace, Table};
+use crate::lakehouse::Lakehouse;
+use crate::node::draft::Draft;
+use crate::transaction::Isolation;
+
+/// A version that changes nothing but says that garbage was collected.
+async fn collect(lakehouse: &Arc<Lakehouse>) {
+    let latest = lakehouse.latest().await.unwrap();
+    let mut metadata = lakehouse.publisher().next_metadata(&latest, Vec::new());
+    metadata.gc_before_millis = Some(7);
+    let height = lakehouse.nodes().height_of(&latest.root).await.unwrap();
+    let draft = Draft::of(&latest.root, height);
+    lakehouse.publisher().publish_alone(&latest, metadata, draft, "the collection").await.unwrap();
+}
+
+/// The version of the past was there when the restoration began. Then it expired, and what only it reached was
+/// collected, before the root of the restoration: which would have named files that are gone.
+#[tokio::test]
+async fn a_collection_that_came_first_wins_against_a_restoration() {
+    for is_collected in [false, true] {
+        let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+        let rival = create(files.clone(), &environment).await;
+        add_namespace(&rival, "a").await.unwrap();
+        add_table(&rival, "a", "t").await.unwrap();
+        let mut drop = begin(&rival, Isolation::Snapshot).await;
+        drop.drop_object(Table, "a", "t").await.unwrap();
+        commit(&mut drop).await.unwrap();
+
+        let intruder = Intruder::new(&files);
+        let lakehouse = open(intruder.clone(), &environment).await;
+        let past = lakehouse.version(2).await.unwrap();
+        let location = past.locate(Table, "a", "t").await.unwrap().unwrap();
+        let mut restoration = begin(&lakehouse, Isolation::Snapshot).await;
+        restoration.rest_on(&past).await.unwrap();
+        assert!(restoration.put_back(Table, "a", "t", &location).await.unwrap());
+        assert!(restoration.save().await.is_err(), "nobody else can tell whether the past is there");
+        let other = rival.clone();
+        intruder.add(move || async move {
+            if is_collected {
+                collect(&other).await;
+            } else {
+                add_namespace(&other, "b").await.unwrap();
+            }
+        });
+        let outcome = commit(&mut restoration).await;
+        let latest = rival.latest().await.unwrap();
+        let now = latest.locate(Table, "a", "t").await.unwrap();
+        if is_collected {
+            assert!(matches!(outcome, Err(Error::CommitConflict { .. })), "{outcome:?}");
+            assert_eq!((latest.number, now), (4, None));
+        } else {
+            assert_eq!((outcome.unwrap(), now), (5, Some(location)));
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_as_it_was_is_not_written() {
+    let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
+    add_namespace(&lakehouse, "a").await.unwrap();
+    let past = lakehouse.latest().await.unwrap();
+    let location = past.locate(Namespace, "a", "").await.unwrap().unwrap();
+    let mut restoration = begin(&lakehouse, Isolation::Snapshot).await;
+    restoration.rest_on(&past).await.unwrap();
+    assert!(!restoration.put_back(Namespace, "a", "", &location).await.unwrap());
+    assert!(!restoration.has_writes());
+}
+
+/// A handle that remembers a version does not know that it has expired.
+#[tokio::test]
+async fn nothing_rests_on_a_version_that_has_expired() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    for name in ["a", "b", "c"] {
+        add_namespace(&lakehouse, name).await.unwrap();
+    }
+    let past = lakehouse.version(1).await.unwrap();
+    expire(&open(files, &environment).await, Some(2), false).await.unwrap();
+    let mut restoration = begin(&lakehouse, Isolation::Snapshot).await;
+    assert!(matches!(restoration.rest_on(&past).await, Err(Error::VersionExpired(_))));
+    let mut restoration = begin(&lakehouse, Isolation::Snapshot).await;
+    restoration.rest_on(&lakehouse.version(2).await.unwrap()).await.unwrap();
+}

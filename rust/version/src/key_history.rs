@@ -1,0 +1,91 @@
+//! The versions that changed one key, at a cost in proportion to their number.
+//!
+//! What a tree says of a key is decided by one row or message (rule 1). Node files never change, and an ordinary commit
+//! never brings an old one back. So if two versions decide by the same row of the same file, or by the same
+//! transaction's message, and no rollback lies between them, the key did not change in between: half of a range of
+//! versions is passed over by one look. Only where that cannot be told it is cut in two.
+
+use std::sync::Arc;
+
+use super::Version;
+use super::metadata::LastRollback;
+use super::versions::Versions;
+use trinitylake_base::error::Result;
+use trinitylake_tree::flush::REHOMED;
+use trinitylake_tree::search::{DecidedBy, Decision, decide};
+
+/// A version that changed the key: its location before and after it, `None` where there is no object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyStep {
+    pub version: u64,
+    pub before: Option<String>,
+    pub after: Option<String>,
+}
+
+/// What one version says of the key.
+#[derive(Clone, Debug)]
+struct Look {
+    number: u64,
+    decision: Decision,
+    last_rollback: LastRollback,
+}
+
+impl Look {
+    async fn at(version: &Arc<Version>, key: &str) -> Result<Look> {
+        let decision = decide(version.nodes(), &version.root, &version.root_path, key).await?;
+        Ok(Look { number: version.number, decision, last_rollback: version.metadata.last_rollback })
+    }
+
+    /// Is it certain that no version after `older`, up to this one, changed the key?
+    fn is_unchanged_since(&self, older: &Look) -> bool {
+        let no_rollback = match self.last_rollback {
+            LastRollback::Never => true,
+            LastRollback::Version(rollback) => rollback <= older.number,
+            LastRollback::NotTold => false,
+        };
+        // A row of an inner node may become such a message more than once.
+        let is_rehomed = self.decision.by == DecidedBy::Transaction(REHOMED.into());
+        no_rollback && !is_rehomed && self.decision == older.decision
+    }
+}
+
+impl Versions {
+    /// Which versions after `oldest`, up to `newest`, changed the key, the newest first: `limit` of them. What `oldest`
+    /// itself changed is not told, for that the one before it is needed.
+    pub async fn key_history(
+        &self,
+        key: &str,
+        newest: u64,
+        oldest: u64,
+        limit: usize,
+    ) -> Result<Vec<KeyStep>> {
+        let look = async |number: u64| Look::at(&self.version(number).await?, key).await;
+        let mut steps = Vec::new();
+        if newest <= oldest {
+            return Ok(steps);
+        }
+        let mut waiting = vec![(look(oldest).await?, look(newest).await?)];
+        while let Some((low, high)) = waiting.pop() {
+            if steps.len() >= limit {
+                break;
+            }
+            if high.is_unchanged_since(&low) {
+                continue;
+            }
+            if high.number - low.number == 1 {
+                if low.decision.location != high.decision.location {
+                    steps.push(KeyStep {
+                        version: high.number,
+                        before: low.decision.location,
+                        after: high.decision.location,
+                    });
+                }
+                continue;
+            }
+            let middle = look(low.number + (high.number - low.number) / 2).await?;
+            waiting.push((low, middle.clone()));
+            waiting.push((middle, high));
+        }
+        Ok(steps)
+    }
+}

@@ -1,0 +1,258 @@
+"""Bringing back single objects, and the history of one object."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import trinitylake as tl
+from trinitylake.cli.app import app
+from trinitylake.lakehouse.object_history import ObjectChange
+
+ROWS = pa.table({"id": [1, 2, 3]})
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """1: `shop` with the table `shop.t` and the view `shop.v`, 2: three rows, 3: six rows."""
+    with lake.transaction(message="one", author="ann") as txn:
+        txn.create_namespace("shop", {"owner": "ops"})
+        txn.create_table("shop.t", ROWS)
+        txn.create_view("shop.v", "SELECT 1")
+    lake.table("shop.t").append(ROWS)
+    lake.table("shop.t").append(ROWS)
+    return lake
+
+
+def _rows(lake: tl.Lakehouse, name: str = "shop.t") -> int:
+    return int(lake.table(name).scan().count())
+
+
+def _told(changes: list[ObjectChange]) -> list[tuple[int, str, str]]:
+    return [(change.version, change.action, change.name) for change in changes]
+
+
+def test_a_dropped_table_comes_back_with_its_id_and_its_rows(shop: tl.Lakehouse) -> None:
+    id = shop.table("shop.t").id
+    shop.drop_table("shop.t")
+    shop.create_namespace("other")
+    done = shop.restore("shop.t", version=2, message="undrop", author="bob")
+    assert (done.version, done.as_of, done.names, done.copies) == (6, 2, ("shop.t",), ())
+    assert (_rows(shop), shop.table("shop.t").id) == (3, id)
+    assert shop.exists("other"), "all other objects stay as they are"
+    assert (shop.log(1)[0].message, shop.log(1)[0].author) == ("undrop", "bob")
+    shop.table("shop.t").append(ROWS)
+    assert _rows(shop) == 6
+
+
+def test_a_table_that_is_there_goes_back_to_how_it_was(shop: tl.Lakehouse) -> None:
+    done = shop.restore("shop.t", version=1)
+    assert (_rows(shop), done.version) == (0, 4)
+    again = shop.restore("shop.t", version=1)
+    assert (again.version, again.names) == (4, ()), "there is nothing to do, and no version is made"
+    assert shop.restore("shop.t", timestamp=shop.at(version=3).created_at).names == ("shop.t",)
+    assert _rows(shop) == 6
+
+
+def test_views_and_namespaces_come_back_too(shop: tl.Lakehouse) -> None:
+    shop.replace_view("shop.v", "SELECT 2")
+    shop.alter_namespace("shop", {"owner": "dev"})
+    shop.restore("shop.v", version=3)
+    assert shop.view("shop.v").sql == "SELECT 1"
+    shop.create_table("shop.new", ROWS)
+    shop.restore("shop", version=2)
+    assert shop.namespace("shop").properties == {"owner": "ops"}
+    assert shop.tables("shop") == ["shop.new", "shop.t"], "what has come since stays"
+    assert _rows(shop) == 3
+
+
+def test_a_namespace_comes_back_with_all_that_was_in_it(shop: tl.Lakehouse) -> None:
+    shop.create_namespace("shop.back")
+    shop.create_table("shop.back.t", ROWS)
+    before = shop.version
+    shop.drop_namespace("shop", cascade=True)
+    assert shop.restore("shop", version=before).names == ("shop", "shop.back", "shop.back.t", "shop.t", "shop.v")
+    assert shop.diff(before, shop.version).__bool__() is False
+
+
+def test_under_another_name_a_dropped_object_comes_back_and_a_present_one_is_copied(shop: tl.Lakehouse) -> None:
+    copied = shop.restore("shop.t", version=2, to="shop.copy")
+    assert copied.copies == ("shop.copy",)
+    assert shop.table("shop.copy").id != shop.table("shop.t").id
+    assert shop.table("shop.copy").iceberg.metadata.table_uuid != shop.table("shop.t").iceberg.metadata.table_uuid
+    shop.table("shop.copy").append(ROWS)
+    assert (_rows(shop), _rows(shop, "shop.copy")) == (6, 6)
+    assert shop.table("shop.copy").location != shop.table("shop.t").location
+    id = shop.table("shop.t").id
+    shop.drop_table("shop.t")
+    moved = shop.restore("shop.t", version=3, to="shop.moved")
+    assert (moved.copies, shop.table("shop.moved").id) == ((), id)
+
+
+def test_a_namespace_can_come_back_under_another_name(shop: tl.Lakehouse) -> None:
+    done = shop.restore("shop", version=2, to="old.shop")
+    assert done.names == ("old.shop", "old.shop.t", "old.shop.v")
+    assert (_rows(shop, "old.shop.t"), _rows(shop)) == (3, 6)
+
+
+def test_a_renamed_object_goes_back_under_its_present_name(shop: tl.Lakehouse) -> None:
+    """Two tables with one id would share what is known of it, so the old name does not get it a second time."""
+    shop.rename_table("shop.t", "shop.u")
+    assert shop.restore("shop.t", version=2).names == ("shop.u",)
+    assert (_rows(shop, "shop.u"), shop.tables("shop")) == (3, ["shop.u"])
+
+
+def test_a_name_that_another_object_has_is_refused(shop: tl.Lakehouse) -> None:
+    shop.drop_table("shop.t")
+    shop.create_table("shop.t", pa.table({"x": ["a"]}))
+    with pytest.raises(tl.ObjectAlreadyExists, match="another object"):
+        shop.restore("shop.t", version=3)
+    shop.restore("shop.t", version=3, to="shop.first")
+    assert _rows(shop, "shop.first") == 6
+    with pytest.raises(tl.ObjectAlreadyExists):
+        shop.restore("shop.t", version=3, to="shop.v")
+    with pytest.raises(tl.ObjectNotFound, match="version 3 has no"):
+        shop.restore("shop.x", version=3)
+    shop.drop_namespace("shop", cascade=True)
+    with pytest.raises(tl.ObjectNotFound, match="namespace shop"):
+        shop.restore("shop.t", version=3)
+    with pytest.raises(tl.VersionNotFound):
+        shop.restore("shop.t", version=99)
+
+
+def test_what_an_expired_version_had_does_not_come_back(shop: tl.Lakehouse) -> None:
+    """A handle remembers versions. One that expires meanwhile may have lost files that nothing else names: what it had
+    must not be put into a new version, by a restoration or by a rollback."""
+    rival = tl.open(shop.uri) if not shop.uri.startswith("memory") else shop
+    past = shop.at(version=2)
+    shop.drop_table("shop.t")
+    rival.expire(before=4)
+    assert past.exists("shop.t")
+    with pytest.raises(tl.VersionExpired):
+        shop.restore("shop.t", version=2)
+    with pytest.raises(tl.VersionExpired):
+        shop.rollback(2)
+    assert not shop.exists("shop.t")
+
+
+def test_others_that_commit_meanwhile_keep_what_they_did(shop: tl.Lakehouse) -> None:
+    shop.drop_table("shop.t")
+    names = [f"n{number}" for number in range(8)]
+    threads = [threading.Thread(target=shop.create_namespace, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    shop.restore("shop.t", version=3)
+    for thread in threads:
+        thread.join()
+    assert set(names) < set(shop.namespaces())
+    assert _rows(shop) == 6
+
+
+def test_external_tables_come_back(shop: tl.Lakehouse, tmp_path: Path) -> None:
+    elsewhere = tl.create(tmp_path / "elsewhere", durability="none")
+    elsewhere.create_namespace("a")
+    elsewhere.create_table("a.t", ROWS).append(ROWS)
+    shop.create_external_table("shop.ext", elsewhere.table("a.t").metadata_location)
+    shop.drop_table("shop.ext")
+    shop.restore("shop.ext", version=shop.version - 1)
+    assert _rows(shop, "shop.ext") == 3
+
+
+def test_the_history_of_an_object_tells_each_version_that_changed_it(shop: tl.Lakehouse) -> None:
+    shop.create_namespace("noise")
+    shop.rename_table("shop.t", "shop.u")
+    shop.create_namespace("noise2")
+    shop.drop_table("shop.u")
+    shop.restore("shop.u", version=6)
+    assert _told(shop.history("shop.u")) == [
+        (8, "restored", "shop.u"),
+        (7, "dropped", "shop.u"),
+        (5, "renamed", "shop.u"),
+        (3, "changed", "shop.t"),
+        (2, "changed", "shop.t"),
+        (1, "created", "shop.t"),
+    ]
+    renamed = next(change for change in shop.history("shop.u") if change.version == 5)
+    assert (renamed.former_name, renamed.name) == ("shop.t", "shop.u")
+    created = shop.history("shop.u")[-1]
+    assert created.transaction is not None
+    assert (created.transaction.message, created.transaction.author) == ("one", "ann")
+    assert [change.version for change in shop.history("shop.v")] == [1]
+    assert [change.version for change in shop.history("shop")] == [1]
+    assert _told(shop.history("shop.t"))[0] == (5, "renamed", "shop.u"), "the last name is the one that it was given"
+    shop.rollback(3)
+    assert _told(shop.history("shop.t"))[0] == (9, "renamed", "shop.t")
+
+
+def test_a_history_comes_in_pages(shop: tl.Lakehouse) -> None:
+    for _ in range(5):
+        shop.table("shop.t").append(ROWS)
+    whole = shop.history("shop.t", None)
+    assert [change.version for change in whole] == [8, 7, 6, 5, 4, 3, 2, 1]
+    first = shop.history("shop.t", 3)
+    assert first + shop.history("shop.t", None, before=first[-1].version) == whole
+
+
+def test_an_object_that_is_gone_has_a_history(shop: tl.Lakehouse) -> None:
+    shop.drop_table("shop.t")
+    shop.create_table("shop.t", ROWS)
+    assert _told(shop.history("shop.t")) == [(5, "created", "shop.t")], "another object with the same name"
+    shop.drop_table("shop.t")
+    assert _told(shop.history("shop.t")) == [(6, "dropped", "shop.t"), (5, "created", "shop.t")]
+    shop.drop_view("shop.v")
+    assert _told(shop.history("shop.v")) == [(7, "dropped", "shop.v"), (1, "created", "shop.v")]
+    with pytest.raises(tl.ObjectNotFound):
+        shop.history("shop.never")
+
+
+def test_rollbacks_do_not_hide_changes(tmp_path: Path) -> None:
+    """A look at two versions that have the same definition says that nothing changed in between, unless a rollback
+    lies there: it brings old nodes back."""
+    lake = tl.create(tmp_path / "lake", order=5, durability="none")
+    for number in range(40):
+        lake.create_namespace(f"n{number:02}")
+    start = lake.version
+    lake.alter_namespace("n20", {"a": "1"})
+    lake.rollback(start)
+    assert _told(lake.history("n20")) == [
+        (start + 2, "changed", "n20"),
+        (start + 1, "changed", "n20"),
+        (21, "created", "n20"),
+    ]
+    assert lake.history("n20")[0].rollback_from == start + 1
+
+
+def test_a_history_passes_over_versions_that_changed_something_else(tmp_path: Path) -> None:
+    """It used to be that whoever wanted to know who changed a table read the whole log."""
+    lake = tl.create(tmp_path / "lake", order=5, durability="none", properties={"root.buffer-size-bytes": "600"})
+    for number in range(60):
+        lake.create_namespace(f"m{number:03}")
+    lake.create_namespace("a")
+    for number in range(400):
+        lake.alter_namespace(f"m{number % 60:03}", {"a": str(number)})
+    cold = tl.open(tmp_path / "lake", durability="none")
+    before = cold.storage.counters()["get"]
+    assert [change.version for change in cold.history("a")] == [61]
+    assert cold.storage.counters()["get"] - before < 150
+
+
+def test_the_commands_tell_and_bring_back(tmp_path: Path) -> None:
+    root = str(tmp_path / "lake")
+    lake = tl.create(root, durability="none")
+    lake.create_namespace("shop")
+    lake.create_table("shop.t", ROWS)
+    lake.drop_table("shop.t")
+    run = CliRunner().invoke
+    done = run(app, ["undrop", "shop.t", "--version", "2", "--root", root, "--json"])
+    assert (done.exit_code, json.loads(done.stdout)["names"]) == (0, ["shop.t"])
+    told = run(app, ["history", "shop.t", "--root", root])
+    assert [line.split()[3] for line in told.stdout.splitlines()[1:]] == ["restored", "dropped", "created"]
+    moment = datetime.now(UTC).isoformat()
+    assert "nothing to do" in run(app, ["undrop", "shop.t", "--timestamp", moment, "--root", root]).stdout
+    assert run(app, ["history", "shop.x", "--root", root]).exit_code == 4
