@@ -9,27 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from trinitylake.errors import InvalidArgument, ObjectNotFound
 from trinitylake.names import full_name
+from trinitylake.tables.sql_sandbox import quoted, sandbox
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.reader import Reader
     from trinitylake.lakehouse.view import View
-
-
-#: No file, no network, no extension, no object of the program around it, and no way to change that.
-_SANDBOX: dict[str, str | bool | int | float | list[str]] = {
-    "enable_external_access": "false",
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "allow_community_extensions": "false",
-    "python_enable_replacements": "false",
-    "temp_directory": "",  # else the folder for it can be read and written
-    "lock_configuration": "true",
-}
 
 
 def first_row(transaction: Reader, sql: str) -> tuple[Any, ...] | None:
@@ -37,41 +25,10 @@ def first_row(transaction: Reader, sql: str) -> tuple[Any, ...] | None:
 
     Raises `InvalidArgument` for what DuckDB refuses, and as `Transaction.table` does for what it names.
     """
-    with _sandbox(f"check {sql!r}") as connection:
+    with sandbox(f"check {sql!r}") as connection:
         _Catalog(connection, transaction).provide(sql, "")
         row: tuple[Any, ...] | None = connection.execute(sql).fetchone()
         return row
-
-
-@contextmanager
-def _sandbox(subject: str) -> Iterator[Any]:
-    """A DuckDB connection that reaches nothing but what is registered in it.
-
-    Raises `InvalidArgument` for what DuckDB refuses in the block, with its words if they can only be about the text.
-    """
-    try:
-        import duckdb
-    except ImportError as error:
-        raise InvalidArgument("a check in SQL needs DuckDB: pip install 'trinitylake[sql]'") from error
-    about_the_text = (
-        duckdb.ParserException,
-        duckdb.SyntaxException,
-        duckdb.BinderException,
-        duckdb.CatalogException,
-        duckdb.PermissionException,
-        duckdb.NotImplementedException,
-    )
-    connection: Any = duckdb.connect(":memory:", config=_SANDBOX)
-    try:
-        yield connection
-    except about_the_text as error:
-        raise InvalidArgument(f"{subject}: {error}") from None
-    except duckdb.Error as error:
-        raise InvalidArgument(
-            f"{subject} broke off with {type(error).__name__}; what DuckDB says is not shown, since it may quote rows"
-        ) from None
-    finally:
-        connection.close()
 
 
 class _Catalog:
@@ -110,15 +67,15 @@ class _Catalog:
         self._views.append(view.name)
         self.provide(sql, default_namespace)
         self._views.pop()
-        self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(default_namespace)}")
-        self._connection.execute(f"USE memory.{_quoted(default_namespace)}")
+        self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(default_namespace)}")
+        self._connection.execute(f"USE memory.{quoted(default_namespace)}")
         self._create("TABLE", view.namespace, view.name.removeprefix(f"{view.namespace}."), sql.rstrip("; \n"))
         self._connection.execute("USE memory.main")
 
     def _create(self, what: str, namespace: str, name: str, sql: str) -> None:
-        schema = f"memory.{_quoted(namespace)}"
+        schema = f"memory.{quoted(namespace)}"
         self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-        self._connection.execute(f"CREATE {what} {schema}.{_quoted(name)} AS {sql}")
+        self._connection.execute(f"CREATE {what} {schema}.{quoted(name)} AS {sql}")
 
     def _names(self, sql: str) -> Iterator[tuple[str, str]]:
         """Namespace, perhaps empty, and name of what a query names, each once."""
@@ -155,7 +112,3 @@ def _tables(node: Any, hidden: frozenset[str]) -> Iterator[tuple[str, str, str]]
         for key, child in node.items():
             if key != "cte_map":
                 yield from _tables(child, hidden)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -84,7 +84,7 @@ class ScanPlan:
     def read(self, tasks: Sequence[FileScanTask]) -> Iterator[pa.RecordBatch]:
         """The rows of these files, as Spark takes them, one batch at a time."""
         from trinitylake.iceberg_storage.extended_pyiceberg.functions import record_batches_of
-        from trinitylake.spark.position_deletes import read_position_deletes
+        from trinitylake.iceberg_storage.live_rows import read_position_deletes
 
         target = arrow_schema_of(self.schema)
         io = self._io()

@@ -201,12 +201,40 @@ def _known_columns(rows: pa.Schema, target: pa.Schema, given: Container[str]) ->
     return pa.schema([field for field in target if field.name in present])
 
 
-def _column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+def fitting(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> pa.ChunkedArray | pa.Array:
+    """A column with the type of a field. Raises `InvalidArgument` for a value, or a null, that it cannot have."""
     if not field.nullable and column.null_count:
         raise InvalidArgument(f"column {field.name} is required, but {column.null_count} of its values are null")
-    if column.type == field.type or (column.type, field.type) in _ALIKE:
+    return _cast(column, field)
+
+
+def as_far_as_known(rows: Rows, schema: Schema) -> pa.Table:
+    """`rows` in memory: columns that an Iceberg schema has with its types, others as they are.
+
+    Raises `InvalidArgument` for a value that does not fit the type of its column.
+    """
+    check_columns(schema)
+    given = rows if isinstance(rows, pa.Table) else rows.read_all()
+    if len(set(given.column_names)) != given.num_columns:
+        raise InvalidArgument(f"duplicate columns in the data: {', '.join(given.column_names)}")
+    target = arrow_schema(schema)
+    columns = [
+        _cast(column, target.field(name)) if name in target.names else column
+        for name, column in zip(given.column_names, given.columns, strict=True)
+    ]
+    return pa.table(columns, names=given.column_names)
+
+
+def _cast(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> pa.ChunkedArray | pa.Array:
+    if column.type == field.type:
         return column
     try:
         return column.cast(field.type)
     except pa.ArrowException as error:
         raise InvalidArgument(f"column {field.name}: cannot cast {column.type} to {field.type}: {error}") from error
+
+
+def _column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    if (column.type, field.type) in _ALIKE:
+        field = field.with_type(column.type)
+    return fitting(column, field)

@@ -7,7 +7,7 @@ from the lakehouse each is a transaction of its own; from `at(...)` they are ref
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
@@ -20,10 +20,14 @@ from trinitylake.iceberg_storage.errors import translated
 from trinitylake.names import full_name
 from trinitylake.tables import input_rows as rows
 from trinitylake.tables.filters import parse_filter
+from trinitylake.tables.merge import Merge, MergeResult
+from trinitylake.tables.merging.clauses import Clause
+from trinitylake.tables.merging.engine import merge
+from trinitylake.tables.merging.join_keys import check_unique
 from trinitylake.tables.scan import Scan
-from trinitylake.tables.upsert import completed
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table import Table as IcebergTable
     from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
@@ -228,20 +232,67 @@ class Table(ABC):
         """Update the rows whose key is there already, insert the others.
 
         The key is `on`, or else the primary key. A column that `data` does not have keeps its value where a row is
-        updated, and becomes null where one is inserted. Raises `InvalidArgument` if there is no key, if two rows of
-        `data` have the same one, and as `append` does.
+        updated, and becomes null where one is inserted. A key with a null in it is never there already, as in SQL; NaN
+        equals NaN. Rows that are as they would become count as none. Only files that can hold a key are read, and only
+        those with rows that change are written anew.
+
+        Raises `InvalidArgument` if there is no key, if two rows of `data` have the same one, and as `append` does.
         """
-        columns = None if on is None else self._known_columns(texts(on, "on"))
+        columns = None if on is None else texts(on, "on")
         with rows.taken(data, repeatable=self._repeats_writes) as given:
 
             def operation(iceberg: IcebergTable) -> UpsertResult:
                 with translated(self._subject):
-                    conformed = rows.conform(given, iceberg.schema())
-                    keys = list(iceberg.schema().identifier_field_names()) if columns is None else columns
-                    result = iceberg.upsert(completed(conformed, iceberg, sorted(keys)), join_cols=columns)
-                return UpsertResult(result.rows_updated, result.rows_inserted)
+                    keys = self._merge_keys(iceberg, columns)
+                    source = rows.as_far_as_known(rows.conform(given, iceberg.schema()), iceberg.schema())
+                    self._check_keys(source, keys)
+                    check_unique(source, keys)
+                    clauses = [Clause("update")], [Clause("insert")]
+                    done = merge(iceberg, source, keys, *clauses, statement="upsert", only_changes=True)
+                return UpsertResult(done.updated, done.inserted)
 
             return self._write(operation)
+
+    def merge(self, data: Any, on: Iterable[str] | None = None) -> Merge:
+        """SQL's MERGE: match `data` with the table by a key, and say what becomes of the rows.
+
+        ```python
+        table.merge(data, on="id").when_matched_update().when_not_matched_insert().execute()
+        ```
+
+        Args:
+            data: as for `append`; read when the merge is executed. It may have columns that the table does not have,
+                for conditions.
+            on: the columns that are compared; by default the primary key.
+
+        Raises `InvalidArgument` for a column in `on` that the table does not have.
+        """
+        columns = None if on is None else self._known_columns(texts(on, "on"))
+
+        def run(matched: Sequence[Clause], not_matched: Sequence[Clause]) -> MergeResult:
+            with rows.taken(data, repeatable=self._repeats_writes) as given:
+
+                def operation(iceberg: IcebergTable) -> MergeResult:
+                    with translated(self._subject):
+                        keys = self._merge_keys(iceberg, columns)
+                        source = rows.as_far_as_known(given, iceberg.schema())
+                        self._check_keys(source, keys)
+                        done = merge(iceberg, source, keys, matched, not_matched)
+                    return MergeResult(done.updated, done.deleted, done.inserted)
+
+                return self._write(operation)
+
+        return Merge(run)
+
+    def _merge_keys(self, iceberg: IcebergTable, on: Sequence[str] | None) -> list[str]:
+        keys = sorted(iceberg.schema().identifier_field_names()) if on is None else self._known_columns(on)
+        if not keys:
+            raise InvalidArgument(f"table {self.name} has no primary key: name the columns to compare, on=[…]")
+        return keys
+
+    def _check_keys(self, source: pa.Table, keys: Sequence[str]) -> None:
+        if missing := [name for name in keys if name not in source.column_names]:
+            raise InvalidArgument(f"columns of the key are missing from the data: {', '.join(missing)}")
 
     def _known_columns(self, names: Iterable[str]) -> list[str]:
         known = self.schema.names

@@ -3,9 +3,10 @@
 `transaction` is its table and transaction without deep copies, `append` and `rewrite` produce snapshots that can be
 redone on another parent, `whole_files` deletes without rewriting, `manifest` reads and writes manifests with prepared
 schemas, `row_ids` assigns the row ids of format version 3, `table_metadata` and `metadata_updates` are table metadata
-and its updates, `variant` adds a type, `rows_written` fills in default values, `scanned_files` completes a plan of a
-scan, `catalog` implements the private methods that PyIceberg calls on catalogs, `functions` gives single functions
-public names, and `rows_read` records the predicates of a statement.
+and its updates, `data_file_writer` writes rows in bounded memory, `variant` adds a type, `rows_written` fills in
+default values, `scanned_files` completes a plan of a scan, `catalog` implements the private methods that PyIceberg
+calls on catalogs, `functions` gives single functions public names, and `rows_read` records the predicates of a
+statement.
 
 To try a new minor version of PyIceberg, compare it with this list. `tests/test_pyiceberg_private_parts.py` checks that
 each name is there with the parameters that are expected, and that nothing else of PyIceberg that is private is used in
@@ -33,6 +34,8 @@ the package. "Overridden" means that PyIceberg calls ours.
     manifest          avro.file:AvroOutputFile._write_header                                 overridden
     manifest          avro.file:_SCHEMA_KEY                                                  read
     functions         io.pyarrow:_dataframe_to_data_files                                    called
+    data_file_writer  io.pyarrow:_to_requested_schema                                        called
+    data_file_writer  io.pyarrow:_determine_partitions                                       called
     functions         io.pyarrow:_read_deletes                                               called
     functions         io.pyarrow:ArrowScan._record_batches_from_scan_tasks_and_deletes       called
     functions         expressions.visitors:_InclusiveMetricsEvaluator.__init__               called
@@ -55,6 +58,7 @@ Attributes that are read or set:
     transaction       table:Table                               _identifier
     manifest          manifest:ManifestWriter                   _meta _output_file _schema _spec
     manifest          manifest:ManifestListWriter               _meta _output_file _writer
-    manifest, functions, row_ids  typedef:Record                _data
+    manifest, functions, row_ids, data_file_writer  typedef:Record  _data
+    data_file_writer  io.pyarrow:ParquetFormatWriter            _fos
     row_ids           manifest:DataFile                         _spec_id
 """

@@ -89,11 +89,21 @@ def key_filter(rows: pa.Table, columns: Sequence[str]) -> BooleanExpression:
         keys = rows.select(columns)
         if not columns or any(keys.column(name).null_count for name in columns):
             return AlwaysTrue()
+        if not all(_is_finite(keys.column(name)) for name in columns):
+            return AlwaysTrue()
         if keys.num_rows <= MAX_KEYS:
             return upsert_util.create_match_filter(rows, list(columns))
         return And(*(part for name in columns for part in _range(name, keys.column(name))))
     except (KeyError, TypeError, ValueError, NotImplementedError):  # a type of keys that has no order, or no literal
         return AlwaysTrue()
+
+
+def _is_finite(column: pa.ChunkedArray) -> bool:
+    """Whether a filter can tell where the values are: NaN lies outside of bounds, and PyIceberg finds no infinity."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return not pa.types.is_floating(column.type) or bool(pc.all(pc.is_finite(column), min_count=0).as_py())
 
 
 def _range(name: str, keys: pa.ChunkedArray) -> tuple[BooleanExpression, BooleanExpression]:

@@ -34,6 +34,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, TableVersion
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
+from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead, key_filter, rows_read
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
@@ -188,6 +189,28 @@ class StagedTransaction(Transaction):
         with self._append_snapshot_producer(snapshot_properties) as append:
             for file in files:
                 append.append_data_file(file)
+
+    @property
+    def io(self) -> FileIO:
+        """The file access of this transaction, which knows what it wrote."""
+        return self._table.io
+
+    def replace_files(
+        self, removed: Iterable[DataFile], added: Iterable[DataFile], operation: Operation = Operation.OVERWRITE
+    ) -> None:
+        """Take data files out and put others in, as one snapshot of the main branch. The others are written already."""
+        gone = list(removed)
+        if not gone and operation != Operation.REPLACE:
+            self.append_files(added)
+            return
+        id = self.table_metadata.new_snapshot_id()
+        io, files = self._table.io, self.added_files
+        producer = RewriteFiles(self, io, files, operation, EMPTY_DICT, MAIN_BRANCH, id, {})
+        for file in gone:
+            producer.delete_data_file(file)
+        for file in added:
+            producer.append_data_file(file)
+        producer.commit()
 
     @contextmanager
     def looking_for(

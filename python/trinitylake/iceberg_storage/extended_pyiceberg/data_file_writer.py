@@ -1,0 +1,221 @@
+"""Writes rows as data files of a table in a bounded part of memory: row group by row group, partition by partition.
+
+PyIceberg's own writer has all rows of a file in memory, and those of a partitioned table all at once.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import OrderedDict
+from collections.abc import Hashable
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.io import FileIO
+from pyiceberg.io.fileformat import FileFormatFactory
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionKey
+from pyiceberg.schema import sanitize_column_names
+from pyiceberg.table import TableProperties, WriteTask
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
+from pyiceberg.utils.properties import property_as_int
+
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: A row group is written when so many bytes of rows have come together, as Arrow holds them.
+ROW_GROUP_SIZE_BYTES = 64 << 20
+#: Where the table does not say how large its files are to be. Several are written at once, each whole in memory on an
+#: object store, so it is less than Iceberg's 512 MiB.
+TARGET_FILE_SIZE_BYTES = 128 << 20
+#: What all open files of one writer may hold in memory. The largest one is finished beyond that.
+OPEN_FILES_SIZE_BYTES = 192 << 20
+#: Files of different partitions that are open at the same time; the one that waits longest is finished before another.
+MAX_OPEN_FILES = 64
+
+
+class DataFileWriter:
+    """Rows of one table, written as they come into files that are closed at the target size.
+
+    Not for two threads at once. Whoever has `close`d it has all `files`.
+
+    Args:
+        metadata: of the table, whose current schema and partition spec the files have.
+        io: the file access of the table.
+        target_file_size_bytes: of each file; by default what the table says, or `TARGET_FILE_SIZE_BYTES`.
+    """
+
+    def __init__(self, metadata: TableMetadata, io: FileIO, target_file_size_bytes: int | None = None) -> None:
+        self._metadata = metadata
+        self._io = io
+        told = property_as_int(metadata.properties, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES)
+        self._target_size_bytes = target_file_size_bytes or told or TARGET_FILE_SIZE_BYTES
+        self._open: OrderedDict[Hashable, _OpenFile] = OrderedDict()
+        self._names = _Names()
+        self._columns: pa.Schema | None = None
+        self.files: list[DataFile] = []
+
+    def write(self, rows: pa.Table) -> None:
+        """Take rows with the columns of the table. Raises `ValueError` and Arrow's errors for rows that do not fit."""
+        rows = self._whole(filled(rows, self._metadata.schema()))
+        if rows.num_rows == 0:
+            return
+        if self._metadata.spec().is_unpartitioned():
+            self._write(None, rows)
+            return
+        from pyiceberg.io.pyarrow import _determine_partitions
+
+        for part in _determine_partitions(self._metadata.spec(), self._metadata.schema(), rows):
+            self._write(part.partition_key, part.arrow_table_partition)
+
+    def close(self) -> list[DataFile]:
+        """Finish all files; returns them."""
+        while self._open:
+            self._finish(next(iter(self._open)))
+        return self.files
+
+    def discard(self) -> None:
+        """Give up what is not finished. Finished files are in the record of the file access, which deletes them."""
+        for file in self._open.values():
+            file.discard()
+        self._open.clear()
+
+    def _whole(self, rows: pa.Table) -> pa.Table:
+        """The rows with all columns of the table in its order and types, so that all rows of a file are alike."""
+        import pyarrow as pa
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        if self._columns is None:
+            self._columns = schema_to_pyarrow(self._metadata.schema(), include_field_ids=False)
+        if rows.schema.equals(self._columns):
+            return rows
+        columns = [
+            rows.column(field.name).cast(field.type)
+            if field.name in rows.column_names
+            else pa.nulls(rows.num_rows, field.type)
+            for field in self._columns
+        ]
+        return pa.Table.from_arrays(columns, schema=self._columns)
+
+    def _write(self, partition: PartitionKey | None, rows: pa.Table) -> None:
+        key: Hashable = None if partition is None else tuple(partition.partition._data)
+        file = self._open.get(key)
+        if file is None:
+            if len(self._open) >= MAX_OPEN_FILES:
+                self._finish(next(iter(self._open)))
+            file = self._open[key] = _OpenFile(self._metadata, self._io, partition, self._names)
+        self._open.move_to_end(key)
+        file.write(rows)
+        if file.size_bytes >= self._target_size_bytes:
+            self._finish(key)
+        if sum(one.held_bytes for one in self._open.values()) > OPEN_FILES_SIZE_BYTES:
+            self._finish(max(self._open, key=lambda one: self._open[one].held_bytes))
+
+    def _finish(self, key: Hashable) -> None:
+        self.files.append(self._open.pop(key).finish())
+
+
+class _Names:
+    """What the names of the files of one writer have in common."""
+
+    def __init__(self) -> None:
+        self.id = uuid.uuid4()
+        self.numbers = count()
+
+
+class _OpenFile:
+    """One data file that is being written."""
+
+    def __init__(self, metadata: TableMetadata, io: FileIO, partition: PartitionKey | None, names: _Names) -> None:
+        self._metadata = metadata
+        self._partition = partition
+        self._rows: list[pa.Table] = []
+        self._waiting_bytes = 0
+        properties = metadata.properties
+        self._format = FileFormat(
+            properties.get(TableProperties.WRITE_FILE_FORMAT, TableProperties.WRITE_FILE_FORMAT_DEFAULT)
+        )
+        self._model = FileFormatFactory.get(self._format)
+        self._schema = sanitize_column_names(metadata.schema())
+        task = WriteTask(names.id, next(names.numbers), metadata.schema(), [], partition_key=partition)
+        self._path = load_location_provider(metadata.location, properties).new_data_location(
+            task.generate_data_file_filename(self._model.file_extension()), partition
+        )
+        self._output = io.new_output(self._path)
+        self._writer = self._model.create_writer(self._output, self._schema, properties)
+        self._written_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """About how large the file is on storage."""
+        return self._written_bytes + self._waiting_bytes // 4
+
+    @property
+    def held_bytes(self) -> int:
+        """What it has in memory: rows that wait, and a file that is written when it is finished."""
+        return self._written_bytes + self._waiting_bytes
+
+    def write(self, rows: pa.Table) -> None:
+        self._rows.append(rows)
+        self._waiting_bytes += rows.nbytes
+        if self._waiting_bytes >= ROW_GROUP_SIZE_BYTES:
+            self._flush()
+
+    def finish(self) -> DataFile:
+        try:
+            self._flush()
+        except BaseException:
+            self.discard()
+            raise
+        statistics = self._writer.close()
+        return DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=self._path,
+            file_format=self._format,
+            partition=self._partition.partition if self._partition is not None else Record(),
+            file_size_in_bytes=len(self._output),
+            sort_order_id=None,
+            spec_id=self._metadata.default_spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            **statistics.to_serialized_dict(),
+        )
+
+    def discard(self) -> None:
+        stream: Any = getattr(self._writer, "_fos", None)
+        if stream is not None:
+            error = RuntimeError("given up")
+            with suppress(RuntimeError):
+                stream.__exit__(type(error), error, None)
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+        from pyiceberg.io.pyarrow import _to_requested_schema, pyarrow_to_schema
+
+        if not self._rows:
+            return
+        rows = pa.concat_tables(self._rows).combine_chunks()
+        version = self._metadata.format_version
+        given = pyarrow_to_schema(
+            rows.schema, name_mapping=self._metadata.schema().name_mapping, format_version=version
+        )
+        batches = [
+            _to_requested_schema(
+                requested_schema=self._schema,
+                file_schema=given,
+                batch=batch,
+                include_field_ids=True,
+                format_model=self._model,
+            )
+            for batch in rows.to_batches()
+        ]
+        table = pa.Table.from_batches(batches)
+        self._writer.write(table)
+        stream: Any = getattr(self._writer, "_fos", None)
+        self._written_bytes = stream.tell() if stream is not None else 0
+        self._rows, self._waiting_bytes = [], 0

@@ -1,0 +1,96 @@
+"""A MERGE that is being put together: clauses one after the other, then `execute`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from trinitylake.arguments import text, texts
+from trinitylake.errors import InvalidArgument
+from trinitylake.tables.merging.clauses import Action, Clause
+from trinitylake.tables.sql_sandbox import quoted
+
+#: What the columns of a row get: SQL by column, or columns of the source; None for all that both sides have.
+Values: TypeAlias = "Mapping[str, str] | Iterable[str] | None"
+
+
+class MergeResult(NamedTuple):
+    """How many rows of the table a merge updated and deleted, and how many it added."""
+
+    rows_updated: int
+    rows_deleted: int
+    rows_inserted: int
+
+
+class Merge:
+    """`table.merge(…)`: what becomes of rows that have a key in common with the data, and of data without such rows.
+
+    Conditions and values are SQL as DuckDB reads it, with the columns of the data as `source.…` and those of the table
+    as `target.…`. They need DuckDB, `pip install 'trinitylake[sql]'`, unless values only name columns, `source.x`.
+    """
+
+    def __init__(self, run: Callable[[Sequence[Clause], Sequence[Clause]], MergeResult]) -> None:
+        self._run = run
+        self._matched: list[Clause] = []
+        self._not_matched: list[Clause] = []
+        self._is_executed = False
+
+    def when_matched_update(self, set: Values = None, *, condition: str | None = None) -> Merge:
+        """Update rows that the data has a row for.
+
+        Args:
+            set: SQL for each column that changes, such as `{"n": "target.n + source.n"}`, or the names of columns that
+                are taken from the data; by default all columns that both have.
+            condition: SQL, such as `"source.at > target.at"`. The first clause whose condition holds counts; one that
+                is null does not hold.
+
+        Raises `InvalidArgument` for a clause after one without a condition, which would never be reached.
+        """
+        return self._add(self._matched, "update", set, condition)
+
+    def when_matched_delete(self, *, condition: str | None = None) -> Merge:
+        """Delete rows that the data has a row for. `condition`, and errors, as for `when_matched_update`."""
+        return self._add(self._matched, "delete", None, condition)
+
+    def when_not_matched_insert(self, values: Values = None, *, condition: str | None = None) -> Merge:
+        """Add rows of the data that the table has no row for.
+
+        Args:
+            values: SQL for each column, over `source` alone, or the names of columns that are taken from the data; by
+                default all columns that both have. Others get their default, or null.
+            condition: SQL over `source` alone.
+
+        Raises `InvalidArgument` as `when_matched_update` does.
+        """
+        return self._add(self._not_matched, "insert", values, condition)
+
+    def execute(self) -> MergeResult:
+        """Run the merge, as one statement. Rows with a null in their key match nothing, as in SQL.
+
+        Raises:
+            InvalidArgument: if more than one row of the data would change the same row of the table; for keys, columns
+                and SQL that make no sense; for values that do not fit; for a merge that was executed before.
+            CommitConflict: outside of a transaction, if others kept changing the same rows.
+        """
+        if not self._matched and not self._not_matched:
+            raise InvalidArgument("the merge has no clause: say what is to happen to rows that match, or do not")
+        if self._is_executed:
+            raise InvalidArgument("the merge was executed already: begin another one")
+        self._is_executed = True
+        return self._run(self._matched, self._not_matched)
+
+    def _add(self, clauses: list[Clause], action: Action, values: Values, condition: str | None) -> Merge:
+        if clauses and clauses[-1].condition is None:
+            raise InvalidArgument(f"the {action} is never reached: the clause before it has no condition")
+        if condition is not None:
+            condition = text(condition, "condition")
+        clauses.append(Clause(action, condition, _values(values)))
+        return self
+
+
+def _values(given: Values) -> Mapping[str, str] | None:
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        return {text(name, "name of a column"): text(value, f"value of {name}") for name, value in given.items()}
+    return {name: f"source.{quoted(name)}" for name in texts(given, "columns")}

@@ -1,0 +1,108 @@
+"""Which data files may hold one of many keys: by partition and by the bounds of columns.
+
+A filter that lists the keys is compared by PyIceberg up to 200 values; beyond that only their range is. So the files of
+such a plan are compared with all keys here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.conversions import from_bytes
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import DataScan, FileScanTask
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
+from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, PrimitiveType, StringType
+
+#: More distinct values of one column are not compared one by one.
+MAX_VALUES = 1_000_000
+
+
+def candidate_files(
+    metadata: TableMetadata, io: FileIO, filter: BooleanExpression, keys: pa.Table, columns: Sequence[str]
+) -> list[FileScanTask]:
+    """The files of the current snapshot that may hold a row with one of `keys`, in the order of their paths.
+
+    Args:
+        metadata, io: of the table.
+        filter: all rows with one of the keys match it.
+        keys: rows with the key `columns`, of the types that the table has.
+    """
+    if metadata.current_snapshot_id is None or keys.num_rows == 0:
+        return []
+    scan = DataScan(metadata, io, row_filter=filter, snapshot_id=metadata.current_snapshot_id)
+    tests = [*_bounds_tests(metadata, keys, columns), *_partition_tests(metadata, keys, columns)]
+    tasks = [task for task in scan.plan_files() if all(test(task.file) for test in tests)]
+    return sorted(tasks, key=lambda task: task.file.file_path)
+
+
+def _bounds_tests(
+    metadata: TableMetadata, keys: pa.Table, columns: Sequence[str]
+) -> Iterable[Callable[[DataFile], bool]]:
+    """Whether a value of a column lies within the bounds that a file has for it."""
+    for name in columns:
+        field = metadata.schema().find_field(name)
+        if not isinstance(field.field_type, IntegerType | LongType | DateType | StringType | DecimalType):
+            continue  # NaN lies outside of bounds; other types are rarely keys
+        values = _distinct(keys.column(name), field.field_type)
+        if values is not None:
+            yield _within(field.field_id, field.field_type, values)
+
+
+def _within(id: int, kind: PrimitiveType, values: Sequence[Any]) -> Callable[[DataFile], bool]:
+    def test(file: DataFile) -> bool:
+        lower, upper = (file.lower_bounds or {}).get(id), (file.upper_bounds or {}).get(id)
+        if lower is None or upper is None:
+            return True
+        try:
+            low, high = from_bytes(kind, lower), from_bytes(kind, upper)
+            position = bisect_left(values, low)
+        except Exception:  # of a type that the column had before: whatever the reason, it excludes nothing
+            return True
+        return position < len(values) and bool(values[position] <= high)
+
+    return test
+
+
+def _distinct(column: pa.ChunkedArray, kind: PrimitiveType) -> Sequence[Any] | None:
+    """The values of a column without nulls, in order; None for too many."""
+    distinct = pc.unique(column).drop_null()
+    if len(distinct) > MAX_VALUES:
+        return None
+    if isinstance(kind, DateType):
+        distinct = distinct.cast(pa.int32())
+    if isinstance(kind, IntegerType | LongType | DateType):
+        numbers: Sequence[Any] = distinct.sort().to_numpy(zero_copy_only=False)
+        return numbers
+    values: list[Any] = distinct.to_pylist()  # of Python's order, which that of bounds is
+    values.sort()
+    return values
+
+
+def _partition_tests(
+    metadata: TableMetadata, keys: pa.Table, columns: Sequence[str]
+) -> Iterable[Callable[[DataFile], bool]]:
+    """Whether a key lies in the partition of a file, for transforms that give plain numbers and texts."""
+    names = {metadata.schema().find_field(name).field_id: name for name in columns}
+    for spec in metadata.partition_specs:
+        for position, field in enumerate(spec.fields):
+            name = names.get(field.source_id)
+            if name is None or not isinstance(field.transform, BucketTransform | IdentityTransform | TruncateTransform):
+                continue
+            kind = metadata.schema().find_field(name).field_type
+            if not isinstance(kind, IntegerType | LongType | StringType):
+                continue
+            values = field.transform.pyarrow_transform(kind)(keys.column(name))
+            inside = frozenset(pc.unique(values).to_pylist())
+            yield _in_partition(spec.spec_id, position, inside)
+
+
+def _in_partition(spec_id: int, position: int, inside: frozenset[Any]) -> Callable[[DataFile], bool]:
+    return lambda file: file.spec_id != spec_id or file.partition[position] in inside

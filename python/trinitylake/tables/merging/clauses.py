@@ -1,0 +1,212 @@
+"""What a MERGE does with a row: clauses with conditions and values, in SQL that names `source` and `target`.
+
+Texts are worked out by DuckDB, in a sandbox, over pairs of rows; a clause without a condition whose values are columns
+of the source as they are needs no DuckDB.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.tables.sql_sandbox import quoted, sandbox
+
+Action = Literal["update", "delete", "insert"]
+_PLAIN = re.compile(r'source\.(?:(\w+)|"((?:[^"]|"")+)")', re.IGNORECASE)
+#: Pairs that DuckDB is given at once.
+_PAIRS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Clause:
+    """One `WHEN` of a MERGE.
+
+    Attributes:
+        action: what it does.
+        condition: in SQL; None for always.
+        values: columns of the table, with the column of the source or the SQL text that each gets. None for all columns
+            that both have.
+    """
+
+    action: Action
+    condition: str | None = None
+    values: Mapping[str, str] | None = None
+
+    def plain(self, source: pa.Schema, target: pa.Schema) -> dict[str, str]:
+        """The columns that get a column of the source as it is, with its name."""
+        if self.values is None:
+            return {name: name for name in target.names if name in source.names}
+        return {name: column for name, text in self.values.items() if (column := _column_of(text, source)) is not None}
+
+    def computed(self, source: pa.Schema) -> dict[str, str]:
+        """The columns that get what a text in SQL says."""
+        texts = self.values or {}
+        return {name: text for name, text in texts.items() if _column_of(text, source) is None}
+
+
+@dataclass
+class Outcome:
+    """What becomes of some pairs, or rows of the source.
+
+    Attributes:
+        clause: the number of the clause for each, -1 for none.
+        computed: for each clause, what its texts say, by column; a value of a pair that has another clause is null.
+    """
+
+    clause: pa.Array
+    computed: list[dict[str, pa.Array]]
+
+
+@dataclass
+class Clauses:
+    """The clauses of one kind, matched or not matched, in their order: the first whose condition holds counts.
+
+    Args:
+        clauses: in order.
+        source, target: the columns of the two sides.
+
+    Raises `InvalidArgument` for a value of a column that the table does not have.
+    """
+
+    clauses: Sequence[Clause]
+    source: pa.Schema
+    target: pa.Schema
+    _needs_sql: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        for clause in self.clauses:
+            if unknown := [name for name in clause.values or {} if name not in self.target.names]:
+                raise InvalidArgument(
+                    f"the table has no column {', '.join(unknown)}; it has {', '.join(self.target.names)}"
+                )
+        self._needs_sql = any(one.condition is not None or one.computed(self.source) for one in self.clauses)
+
+    def target_columns(self) -> list[str]:
+        """The columns of the target that conditions and values may read."""
+        if not self._needs_sql:
+            return []
+        with sandbox("merge", needs="a condition or value in SQL") as connection:
+            named: set[str] = set()
+            for text in self._texts():
+                columns = _named_columns(connection, text)
+                if columns is None:
+                    return list(self.target.names)
+                named |= columns
+        lower = {name.lower() for name in named}
+        return [name for name in self.target.names if name.lower() in lower]
+
+    def outcome(self, source: pa.Table, target: pa.Table | None) -> Outcome:
+        """What becomes of each pair of rows, the n-th of both; without `target`, of each row of the source.
+
+        Raises `InvalidArgument` for a text that DuckDB cannot read, or a value that breaks it off.
+        """
+        rows = source.num_rows
+        if not self.clauses:
+            return Outcome(pa.repeat(pa.scalar(-1, pa.int32()), rows), [])
+        if not self._needs_sql:
+            return Outcome(pa.repeat(pa.scalar(0, pa.int32()), rows), [{} for _ in self.clauses])
+        parts = [
+            self._calculated(source.slice(start, _PAIRS), None if target is None else target.slice(start, _PAIRS))
+            for start in range(0, max(rows, 1), _PAIRS)
+        ]
+        table = pa.concat_tables(parts)
+        computed: list[dict[str, pa.Array]] = []
+        for number, clause in enumerate(self.clauses):
+            texts = clause.computed(self.source)
+            computed.append({name: table[f"v{number}_{at}"].combine_chunks() for at, name in enumerate(texts)})
+        return Outcome(table["clause"].combine_chunks(), computed)
+
+    def _texts(self) -> Iterator[str]:
+        for clause in self.clauses:
+            if clause.condition is not None:
+                yield clause.condition
+            yield from clause.computed(self.source).values()
+
+    def _calculated(self, source: pa.Table, target: pa.Table | None) -> pa.Table:
+        """The columns `clause` and `v<clause>_<number>`, in the order of the pairs."""
+        columns = {"i": pa.array(range(source.num_rows), pa.int64())}
+        sides = {"source": source} if target is None else {"source": source, "target": target}
+        structs = []
+        for side, rows in sides.items():
+            fields = []
+            for number, name in enumerate(rows.column_names):
+                columns[f"{side[0]}{number}"] = rows.column(number)
+                fields.append(f"{quoted(name)} := {side[0]}{number}")
+            structs.append(f"struct_pack({', '.join(fields)}) AS {side}" if fields else f"NULL AS {side}")
+        # A condition that is null does not hold.
+        cases = [
+            f"WHEN coalesce(({one.condition if one.condition is not None else 'true'}), false) THEN {number}"
+            for number, one in enumerate(self.clauses)
+        ]
+        clause = f"CASE {' '.join(cases)} ELSE -1 END"
+        values = [
+            f"CASE WHEN clause = {number} THEN ({text}) END AS v{number}_{at}"
+            for number, one in enumerate(self.clauses)
+            for at, text in enumerate(one.computed(self.source).values())
+        ]
+        picked = ", ".join(["i", "clause::INTEGER AS clause", *values])
+        sql = (
+            f"SELECT {picked} FROM (SELECT *, {clause} AS clause FROM "
+            f"(SELECT i, {', '.join(structs)} FROM trinitylake_pairs)) ORDER BY i"
+        )
+        with sandbox("merge", needs="a condition or value in SQL", quotes_rows=True) as connection:
+            connection.register("trinitylake_pairs", pa.table(columns))
+            for text in self._texts():
+                _check_expression(connection, text)
+            result: pa.Table = connection.execute(sql).to_arrow_table()
+        return result
+
+
+def _column_of(text: str, source: pa.Schema) -> str | None:
+    """The column of the source that a text names and nothing else: `x` of `source.x`."""
+    match = _PLAIN.fullmatch(text.strip())
+    if match is None:
+        return None
+    name = match[1] or match[2].replace('""', '"')
+    return name if name in source.names else None
+
+
+def _check_expression(connection: Any, text: str) -> None:
+    """Refuse what is no single expression. Raises `InvalidArgument`."""
+    _parsed(connection, text)
+
+
+def _parsed(connection: Any, text: str) -> Any:
+    (given,) = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT ({text}\n)"]).fetchone()
+    tree = json.loads(given)
+    if tree["error"]:
+        raise InvalidArgument(f"merge: {text!r}: {tree['error_message']}")
+    if len(tree["statements"]) != 1 or len(tree["statements"][0]["node"].get("select_list", ())) != 1:
+        raise InvalidArgument(f"merge: {text!r}: expected one expression")
+    return tree
+
+
+def _named_columns(connection: Any, text: str) -> set[str] | None:
+    """The columns of the target that an expression reads; None if it may read any."""
+    named: set[str] = set()
+    for names in _references(_parsed(connection, text)):
+        if names[0].lower() == "source":
+            continue
+        if names[0].lower() != "target" or len(names) < 2:
+            return None
+        named.add(names[1])
+    return named
+
+
+def _references(node: Any) -> Iterator[list[str]]:
+    if isinstance(node, list):
+        for child in node:
+            yield from _references(child)
+    elif isinstance(node, dict):
+        if node.get("class") == "STAR":
+            yield ["*"]
+        if node.get("class") == "COLUMN_REF":
+            yield node["column_names"]
+        for child in node.values():
+            yield from _references(child)

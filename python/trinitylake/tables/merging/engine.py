@@ -1,0 +1,134 @@
+"""MERGE on one table: the files that may hold a key are read, those with rows that change are written anew.
+
+The result is one snapshot. It rests on the rows that have one of the keys, so after a lost race it is redone on what
+others committed, if that concerns no such rows (`iceberg_storage/staging/row_conflicts.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysFalse, BooleanExpression
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import key_filter
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import defaulted
+from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
+from trinitylake.iceberg_storage.live_rows import LiveRows
+from trinitylake.tables.input_rows import arrow_schema
+from trinitylake.tables.merging.candidate_files import candidate_files
+from trinitylake.tables.merging.clauses import Clause, Clauses
+from trinitylake.tables.merging.file_rewrite import FileRewrite, Rewritten, completed
+from trinitylake.tables.merging.matching import find_matches
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table as IcebergTable
+
+#: Rows that are inserted at once.
+_INSERTED_ROWS = 500_000
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Rows of the table that were changed."""
+
+    updated: int
+    deleted: int
+    inserted: int
+
+
+def merge(
+    iceberg: IcebergTable,
+    source: pa.Table,
+    keys: Sequence[str],
+    matched: Sequence[Clause],
+    not_matched: Sequence[Clause],
+    statement: str = "merge",
+    only_changes: bool = False,
+) -> Counts:
+    """Match `source` with a table by `keys`, and do what the clauses say, in one snapshot.
+
+    Args:
+        iceberg: the table; a staged one redoes the statement after a lost race.
+        source: the rows, whose key columns have the types of the table.
+        keys: columns that both have.
+        matched, not_matched: in the order in which their conditions are tried.
+        statement: what conflicts call it.
+        only_changes: whether an update that leaves a row as it was counts as none.
+
+    Raises `InvalidArgument` for keys and clauses that make no sense, and values that do not fit.
+    """
+    with iceberg.transaction() as change:
+        metadata = change.table_metadata
+        target = arrow_schema(metadata.schema())
+        when_matched = Clauses(matched, source.schema, target)
+        when_not_matched = Clauses(not_matched, source.schema, target)
+        known = source.select(list(keys)).drop_null()  # a null equals nothing
+        filter: BooleanExpression = key_filter(known, list(keys)) if known.num_rows else AlwaysFalse()
+        io = change.io if isinstance(change, StagedTransaction) else iceberg.io
+        looking = change.looking_for(statement, filter) if isinstance(change, StagedTransaction) else nullcontext()
+        with looking:
+            tasks = candidate_files(metadata, io, filter, known, keys)
+            live = LiveRows(metadata, io, tasks)
+            matches = find_matches(live, tasks, source, keys, when_matched)
+            new = source.filter(pa.array(~matches.met)) if not_matched else source.slice(0, 0)
+            rows = list(_inserted(new, when_not_matched, metadata)) if new.num_rows else []
+            rewrite = FileRewrite(metadata, io, live, source, when_matched, only_changes)
+            done = rewrite.run(tasks, matches.hits, rows)
+            _commit(change, done)
+        return Counts(done.updated, done.deleted, sum(part.num_rows for part in rows))
+
+
+def _inserted(source: pa.Table, clauses: Clauses, metadata: TableMetadata) -> Iterator[pa.Table]:
+    """The new rows that clauses make of rows of the source that met none."""
+    required = {field.name for field in clauses.target if not field.nullable} - defaulted(metadata.schema())
+    for start in range(0, source.num_rows, _INSERTED_ROWS):
+        rows = source.slice(start, _INSERTED_ROWS)
+        outcome = clauses.outcome(rows, None)
+        which = outcome.clause.to_numpy()
+        for number, clause in enumerate(clauses.clauses):
+            chosen = pa.array(np.flatnonzero(which == number))
+            if not len(chosen):
+                continue
+            values: dict[str, pa.ChunkedArray | pa.Array] = {
+                name: rows.column(column).take(chosen)
+                for name, column in clause.plain(clauses.source, clauses.target).items()
+            }
+            values |= {name: array.take(chosen) for name, array in outcome.computed[number].items()}
+            if missing := sorted(required - values.keys()):
+                raise InvalidArgument(f"required columns are missing from the data: {', '.join(missing)}")
+            yield completed(clauses.target, values, None)
+
+
+def _commit(change: Transaction, done: Rewritten) -> None:
+    if not done.removed and not done.added:
+        return
+    operation = Operation.OVERWRITE if done.added else Operation.DELETE
+    if isinstance(change, StagedTransaction):
+        change.replace_files(done.removed, done.added, operation)
+    else:
+        _commit_elsewhere(change, done.removed, done.added)
+
+
+def _commit_elsewhere(change: Transaction, removed: list[DataFile], added: list[DataFile]) -> None:
+    """In the table of another catalog, by PyIceberg's own snapshots."""
+    update = change.update_snapshot()
+    if not removed:
+        with update.fast_append() as append:
+            for file in added:
+                append.append_data_file(file)
+        return
+    with update.overwrite() as overwrite:
+        for file in removed:
+            overwrite.delete_data_file(file)
+        for file in added:
+            overwrite.append_data_file(file)

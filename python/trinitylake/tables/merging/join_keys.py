@@ -1,0 +1,60 @@
+"""Keys of rows: columns made so that equal keys have equal bytes, and those that occur more than once.
+
+A null equals nothing, as in SQL. NaN equals NaN, and -0.0 equals 0.0, as where DuckDB and Spark join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trinitylake.errors import InvalidArgument
+
+#: Keys that an error names.
+_SHOWN = 5
+
+
+def join_columns(rows: pa.Table, columns: Sequence[str]) -> list[pa.ChunkedArray]:
+    """The key columns of some rows, as they are joined. Raises `InvalidArgument` for a type that is no key."""
+    return [_comparable(rows.column(name), name) for name in columns]
+
+
+def key_names(columns: Sequence[str]) -> list[str]:
+    """Names for join columns, which no column of a table has."""
+    return [f"trinitylake:key{number}" for number in range(len(columns))]
+
+
+def check_unique(rows: pa.Table, columns: Sequence[str]) -> None:
+    """Raises `InvalidArgument` that names keys which more than one row has. Keys with a null are no duplicates."""
+    names = key_names(columns)
+    keys = pa.table(dict(zip(names, join_columns(rows, columns), strict=True)))
+    keys = keys.append_column("trinitylake:row", pa.array(range(rows.num_rows), pa.int64()))
+    grouped = keys.group_by(names).aggregate([("trinitylake:row", "min"), ([], "count_all")])
+    repeated = grouped.filter(pc.greater(grouped["count_all"], 1)).drop_null()
+    if repeated.num_rows:
+        positions = repeated["trinitylake:row_min"].combine_chunks().sort()
+        raise InvalidArgument(
+            f"{repeated.num_rows} keys come more than once in the data, so which row counts cannot be told: "
+            f"{shown(rows, columns, positions)}"
+        )
+
+
+def shown(rows: pa.Table, columns: Sequence[str], positions: pa.Array) -> str:
+    """The keys of some rows for an error, the first few of them."""
+    keys = rows.select(columns).take(positions.slice(0, _SHOWN)).to_pylist()
+    told = ", ".join("(" + ", ".join(f"{name}={value!r}" for name, value in key.items()) + ")" for key in keys)
+    return f"{told}, …" if len(positions) > _SHOWN else told
+
+
+def _comparable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    kind = column.type
+    if pa.types.is_nested(kind):
+        raise InvalidArgument(f"column {name} is a {kind}, which cannot be a key")
+    if not pa.types.is_floating(kind):
+        return column
+    bits = pa.int64() if kind == pa.float64() else pa.int32()
+    plain = pc.add(column, pa.scalar(0.0, kind))  # -0.0 becomes 0.0
+    plain = pc.if_else(pc.is_nan(plain), pa.scalar(float("nan"), kind), plain)
+    return pa.chunked_array([chunk.view(bits) for chunk in plain.chunks], bits)

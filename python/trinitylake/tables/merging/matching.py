@@ -1,0 +1,184 @@
+"""Finds the rows of a table that have a key in common with rows that come in: a hash join of the keys alone.
+
+What is joined are keys and numbers of rows, some bytes for each. So the join holds the keys that come in and a chunk
+of those in the table, and columns of any type can be taken by number afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.table import FileScanTask
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.live_rows import LiveRows
+from trinitylake.tables.merging.clauses import Clauses
+from trinitylake.tables.merging.join_keys import join_columns, key_names, shown
+
+#: The fewest rows of a table that are joined at once.
+CHUNK_ROWS = 1_000_000
+#: Files whose keys are read at the same time.
+READ_AHEAD = 4
+
+
+@dataclass
+class Hits:
+    """Rows of one file for which a clause speaks, in their order.
+
+    Attributes:
+        positions: of the rows among the live rows of the file.
+        source: the rows of the source that they met.
+        clause: the number of the clause.
+        computed: for each clause, values by column.
+    """
+
+    positions: np.ndarray
+    source: np.ndarray
+    clause: np.ndarray
+    computed: list[dict[str, pa.Array]]
+
+    def sorted(self) -> Hits:
+        """The same in the order of the rows."""
+        order = np.argsort(self.positions, kind="stable")
+        chosen = pa.array(order)
+        computed = [{name: values.take(chosen) for name, values in one.items()} for one in self.computed]
+        return Hits(self.positions[order], self.source[order], self.clause[order], computed)
+
+    def part(self, first: int, last: int, begin: int) -> Hits:
+        """Those from one number up to another, at positions that are counted from `begin`."""
+        computed = [{name: values.slice(first, last - first) for name, values in one.items()} for one in self.computed]
+        return Hits(self.positions[first:last] - begin, self.source[first:last], self.clause[first:last], computed)
+
+
+@dataclass
+class Matches:
+    """What was found.
+
+    Attributes:
+        hits: by the number of the file.
+        met: of each row of the source, whether it met any row of the table.
+    """
+
+    met: np.ndarray
+    hits: dict[int, Hits] = field(default_factory=dict)
+
+
+def find_matches(
+    live: LiveRows, tasks: Sequence[FileScanTask], source: pa.Table, keys: Sequence[str], clauses: Clauses
+) -> Matches:
+    """Join the rows of some files with `source`, and ask the clauses for each pair.
+
+    Raises `InvalidArgument` if more than one row of the source would change the same row of the table.
+    """
+    names = key_names(keys)
+    build = pa.table(dict(zip(names, join_columns(source, keys), strict=True)))
+    build = build.append_column("trinitylake:row", pa.array(np.arange(source.num_rows)))
+    matches = Matches(np.zeros(source.num_rows, dtype=bool))
+    read = clauses.target_columns()
+    columns = list(dict.fromkeys([*keys, *read]))
+    found: list[pa.Table] = []
+    computed: list[list[dict[str, pa.Array]]] = []
+    types = pa.schema([clauses.target.field(name) for name in columns])
+    for chunk in _chunks(_rows_of(live, tasks, types), max(CHUNK_ROWS, 4 * source.num_rows)):
+        probe = pa.table(dict(zip(names, join_columns(chunk, keys), strict=True)))
+        probe = probe.append_column("trinitylake:at", pa.array(np.arange(chunk.num_rows)))
+        joined = probe.join(build, keys=names, join_type="inner").select(["trinitylake:at", "trinitylake:row"])
+        if joined.num_rows == 0:
+            continue
+        at, rows = joined["trinitylake:at"].to_numpy(), joined["trinitylake:row"].to_numpy()
+        matches.met[rows] = True
+        order = np.lexsort((rows, at))
+        at, rows = at[order], rows[order]
+        target = chunk.select(read).take(pa.array(at)) if read else None
+        outcome = clauses.outcome(source.take(pa.array(rows)) if read or _reads(clauses) else _bare(len(rows)), target)
+        speaks = outcome.clause.to_numpy() >= 0
+        at, rows = at[speaks], rows[speaks]
+        twice = np.flatnonzero(at[1:] == at[:-1])
+        if len(twice):
+            meeting = pa.array(rows[np.unique(np.concatenate([twice, twice + 1]))])
+            raise InvalidArgument(
+                "more than one row of the data would change the same row of the table, and which one is to count "
+                f"cannot be told: {shown(source, keys, meeting)}"
+            )
+        chosen = chunk.select(["trinitylake:file", "trinitylake:position"]).take(pa.array(at))
+        mask = pa.array(speaks)
+        found.append(chosen.append_column("row", pa.array(rows)).append_column("clause", outcome.clause.filter(mask)))
+        computed.append([{name: values.filter(mask) for name, values in one.items()} for one in outcome.computed])
+    _spread(matches, found, computed)
+    return matches
+
+
+def _reads(clauses: Clauses) -> bool:
+    return any(one.condition is not None or one.computed(clauses.source) for one in clauses.clauses)
+
+
+def _bare(rows: int) -> pa.Table:
+    return pa.table({"trinitylake:": pa.nulls(rows)})
+
+
+def _spread(matches: Matches, found: list[pa.Table], computed: list[list[dict[str, pa.Array]]]) -> None:
+    """Put the pairs of all chunks to the files that they are of."""
+    for table, values in zip(found, computed, strict=True):
+        numbers = table["trinitylake:file"].to_numpy()
+        for file in np.unique(numbers):
+            part = np.flatnonzero(numbers == file) if numbers[0] != numbers[-1] else np.arange(len(numbers))
+            chosen = pa.array(part)
+            hits = Hits(
+                table["trinitylake:position"].to_numpy()[part],
+                table["row"].to_numpy()[part],
+                table["clause"].to_numpy()[part],
+                [{name: array.take(chosen) for name, array in one.items()} for one in values],
+            )
+            known = matches.hits.get(int(file))
+            matches.hits[int(file)] = hits if known is None else _joined(known, hits)
+
+
+def _joined(one: Hits, other: Hits) -> Hits:
+    return Hits(
+        np.concatenate([one.positions, other.positions]),
+        np.concatenate([one.source, other.source]),
+        np.concatenate([one.clause, other.clause]),
+        [
+            {name: pa.concat_arrays([values[name], more[name]]) for name in values}
+            for values, more in zip(one.computed, other.computed, strict=True)
+        ],
+    )
+
+
+def _rows_of(live: LiveRows, tasks: Sequence[FileScanTask], types: pa.Schema) -> Iterator[pa.Table]:
+    """The columns of all files, and the numbers of the file and of the row in it; small files are read ahead."""
+
+    def read(number: int) -> Iterator[pa.Table]:
+        position = 0
+        for batch in live.batches(tasks[number], types.names):
+            table = pa.Table.from_batches([batch]).cast(types)
+            table = table.append_column("trinitylake:file", pa.array(np.full(batch.num_rows, number, dtype=np.int32)))
+            yield table.append_column(
+                "trinitylake:position", pa.array(np.arange(position, position + batch.num_rows, dtype=np.int64))
+            )
+            position += batch.num_rows
+
+    small = [number for number, task in enumerate(tasks) if task.file.record_count <= CHUNK_ROWS]
+    with ThreadPoolExecutor(READ_AHEAD, "trinitylake-merge") as pool:
+        for start in range(0, len(small), READ_AHEAD):
+            for tables in pool.map(lambda number: list(read(number)), small[start : start + READ_AHEAD]):
+                yield from tables
+    for number in sorted(set(range(len(tasks))) - set(small)):
+        yield from read(number)
+
+
+def _chunks(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
+    gathered: list[pa.Table] = []
+    count = 0
+    for table in tables:
+        gathered.append(table)
+        count += table.num_rows
+        if count >= rows:
+            yield pa.concat_tables(gathered)
+            gathered, count = [], 0
+    if gathered:
+        yield pa.concat_tables(gathered)
