@@ -43,6 +43,13 @@ class RemoteStorage:
             raise StorageError(f"{path}: no such file")
         return self.files[path][offset : offset + length]
 
+    def get_end(self, path: str, max_size_bytes: int) -> tuple[bytes, int]:
+        self._count("get_end")
+        if path not in self.files:
+            raise StorageError(f"{path}: no such file")
+        data = self.files[path]
+        return data[max(len(data) - max_size_bytes, 0) :], len(data)
+
     def size(self, path: str) -> int:
         self._count("size")
         if path not in self.files:

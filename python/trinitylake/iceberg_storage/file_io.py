@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
-from trinitylake.errors import InvalidArgument, InvalidLocation, ObjectAlreadyExists, TrinityLakeError
+from trinitylake.errors import CorruptFile, InvalidArgument, InvalidLocation, ObjectAlreadyExists, TrinityLakeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-#: Files up to this size are fetched by one request; larger ones by ranges.
+#: Files up to this size are fetched by one request; of larger ones it fetches the end, where the footer is.
 WHOLE_FILE_MAX_SIZE_BYTES = 1 << 20
 #: The least that a range request fetches.
 READ_AHEAD_SIZE_BYTES = 256 << 10
 
 #: Spellings of one and the same store.
 _SAME_STORE = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
-#: Always read from start to end, so their size need not be asked first.
+#: Always read from start to end, whatever their size.
 _READ_WHOLE = (".avro", ".json", ".puffin", ".stats")
 
 
@@ -44,6 +44,7 @@ class Storage(Protocol):
     def other_roots(self) -> Sequence[str]: ...
     def get(self, path: str) -> bytes: ...
     def get_range(self, path: str, offset: int, length: int) -> bytes: ...
+    def get_end(self, path: str, max_size_bytes: int) -> tuple[bytes, int]: ...
     def size(self, path: str) -> int: ...
     def list(self, prefix: str) -> list[tuple[str, int, int]]: ...
     def exists(self, path: str) -> bool: ...
@@ -195,6 +196,17 @@ class LakehouseFileIO(FileIO):
             self.raise_if_missing(path, error)
             raise
 
+    def read_end(self, path: str, max_size_bytes: int) -> tuple[bytes, int]:
+        """The last bytes of a file, all of it if it has no more, and its size. Raises `FileNotFoundError`.
+
+        The size is what the store says it is now, not what a manifest says: a wrong number there cuts nothing off.
+        """
+        try:
+            return self.storage.get_end(path, max_size_bytes)
+        except Exception as error:
+            self.raise_if_missing(path, error)
+            raise
+
     def open_local(self, path: str) -> pa.NativeFile | None:
         """A local file, read by Arrow itself without Python in between; None if the root is not local."""
         if self._local_root is None or self._real_local_root is None:
@@ -292,11 +304,14 @@ class LakehouseInputFile(InputFile):
         """
         if (local := self._io.open_local(self._path)) is not None:
             return local  # type: ignore[no-any-return]
-        if self._path.endswith(_READ_WHOLE) or len(self) <= WHOLE_FILE_MAX_SIZE_BYTES:
+        if self._path.endswith(_READ_WHOLE):
             data = self._io.read(self._path)
             self._size_bytes = len(data)
             return pa.BufferReader(data)  # type: ignore[no-any-return]
-        return RangeReader(self._io.storage, self._path, len(self))
+        end, self._size_bytes = self._io.read_end(self._path, WHOLE_FILE_MAX_SIZE_BYTES)
+        if len(end) == self._size_bytes:
+            return pa.BufferReader(end)  # type: ignore[no-any-return]
+        return RangeReader(self._io.storage, self._path, self._size_bytes, end)
 
 
 class LakehouseOutputFile(OutputFile):
@@ -365,13 +380,19 @@ class WholeFileWriter(io.BytesIO):
 
 
 class RangeReader(io.RawIOBase):
-    """A seekable stream over one object, by range requests with read-ahead. Not for two threads at once."""
+    """A seekable stream over one object, by range requests with read-ahead. Not for two threads at once.
 
-    def __init__(self, storage: Storage, path: str, size_bytes: int) -> None:
+    Args:
+        end: its last bytes, as far as they are at hand.
+    """
+
+    def __init__(self, storage: Storage, path: str, size_bytes: int, end: bytes = b"") -> None:
         super().__init__()
         self._storage = storage
         self._path = path
         self._size_bytes = size_bytes
+        self._end = end
+        self._end_start = size_bytes - len(end)
         self._position = 0
         self._buffer = b""
         self._buffer_start = 0
@@ -402,15 +423,30 @@ class RangeReader(io.RawIOBase):
         wanted = left if size is None or size < 0 else min(size, left)
         if wanted == 0:
             return b""
+        data = self._before_end(min(wanted, max(self._end_start - self._position, 0)))
+        if len(data) < wanted:
+            start = self._position + len(data) - self._end_start
+            rest = self._end[start : start + wanted - len(data)]
+            data = data + rest if data else rest
+        self._position += len(data)
+        return data
+
+    def _before_end(self, wanted: int) -> bytes:
+        """That many bytes from here, none of which are in the end that is at hand."""
+        if wanted == 0:
+            return b""
         start = self._position - self._buffer_start
         if start < 0 or start + wanted > len(self._buffer):
-            length = min(max(wanted, READ_AHEAD_SIZE_BYTES), left)
+            length = min(max(wanted, READ_AHEAD_SIZE_BYTES), self._end_start - self._position)
             self._buffer = self._storage.get_range(self._path, self._position, length)
             self._buffer_start = self._position
             start = 0
-        data = self._buffer[start : start + wanted]
-        self._position += len(data)
-        return data
+            if len(self._buffer) < wanted:
+                raise CorruptFile(
+                    f"{self._path}: the file ends before its {self._size_bytes} bytes: somebody replaced it",
+                    path=self._path,
+                )
+        return self._buffer[start : start + wanted]
 
     def readall(self) -> bytes:
         return self.read()

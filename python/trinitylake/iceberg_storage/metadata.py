@@ -26,6 +26,7 @@ from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEnt
 from pyiceberg.typedef import IcebergBaseModel
 from pyiceberg.utils.properties import property_as_int
 
+from trinitylake._core import is_named_once
 from trinitylake.errors import CorruptFile
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import IndexedMetadataV3, indexed
 from trinitylake.iceberg_storage.kept_snapshots import SNAPSHOTS_KEPT
@@ -40,6 +41,9 @@ _FILE_NAME = re.compile(r"(\d+)-[0-9a-fA-F-]{36}(?:\.gz)?\.metadata\.json")
 
 class MetadataCache:
     """Parsed metadata files by URI, the least recently used dropped first. A metadata file never changes.
+
+    Those with a name that may be given again, such as `v3.metadata.json`, are not kept: who imports a table does not
+    own the names of its files.
 
     Safe to share between threads.
     """
@@ -59,9 +63,9 @@ class MetadataCache:
             return metadata
 
     def put(self, uri: str, metadata: TableMetadata) -> None:
-        """Remember the metadata of a file."""
+        """Remember the metadata of a file, if no other file can get its name."""
         with self._lock:
-            if uri in self._entries:
+            if uri in self._entries or not is_named_once(uri):
                 return
             self._entries[uri] = metadata
             self._snapshots += len(metadata.snapshots)
@@ -88,9 +92,9 @@ def read_metadata(io: FileIO, uri: str, path: str = "") -> TableMetadata:
         CorruptFile: if it is not Iceberg table metadata; `path` names it.
         FileNotFoundError: if there is no such file.
     """
+    file = io.new_input(uri)  # refuses what lies outside, whether it is in memory or not
     if (metadata := cache.get(uri)) is not None:
         return metadata
-    file = io.new_input(uri)
     try:
         metadata = FromInputFile.table_metadata(file)
     except FileNotFoundError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, cast, get_args, overload
@@ -25,7 +26,7 @@ from trinitylake.lakehouse.history import (
     millis_of,
     time_of,
 )
-from trinitylake.lakehouse.retries import again_after_lost_races
+from trinitylake.lakehouse.retries import OutOfDate, again_after_lost_races
 from trinitylake.lakehouse.settings import (
     FormatSettings,
     Isolation,
@@ -428,19 +429,45 @@ class Lakehouse(BulkStatements, Undo, Statements):
     def state(self) -> _core.Version:
         return self.core.latest()
 
-    def _table(self, namespace: str, name: str, definition: bytes) -> Table:
+    def _table(
+        self, namespace: str, name: str, definition: bytes, state: _core.Version | _core.Transaction | None
+    ) -> Table:
         from trinitylake.tables.autocommit_table import AutocommitTable
 
-        return AutocommitTable(self, namespace, name, definition)
+        return AutocommitTable(self, namespace, name, definition, cast("_core.Version | None", state))
 
-    def execute(self, statement: Callable[[Transaction], Result]) -> Result:
-        """Run a statement in a transaction of its own, on newer versions again as long as it loses races."""
+    def _afterwards(self, namespace: str, name: str, table: Table) -> Table:
+        from trinitylake.definitions import serialize
+
+        return self._table(namespace, name, serialize(table.definition), None)
+
+    def execute(self, statement: Callable[[Transaction], Result], base: _core.Version | None = None) -> Result:
+        """Run a statement in a transaction of its own, on newer versions again as long as it loses races.
+
+        With `base` it begins on that version, which was the latest a moment ago, and does not look for a newer one:
+        for a statement that does the same on either. What goes wrong on a version that is not the latest any more has
+        not happened: the statement runs again on the latest.
+        """
+        bases = [] if base is None else [base]
 
         def attempt() -> Result:
+            while bases:
+                with suppress(OutOfDate):
+                    return self._execute_on(bases.pop(), statement)
             with self.begin() as transaction:
                 return statement(transaction)
 
         return again_after_lost_races(attempt)
+
+    def _execute_on(self, base: _core.Version, statement: Callable[[Transaction], Result]) -> Result:
+        """Raises `OutOfDate`, with the transaction rolled back, for what goes wrong where there is a newer version."""
+        with Transaction(self.core, self.core.begin(isolation=self._default_isolation(base), base=base)) as transaction:
+            try:
+                return statement(transaction)
+            except Exception as error:
+                if self.core.latest().number == base.number:
+                    raise
+                raise OutOfDate from error
 
     def _version_at(self, time: datetime) -> _core.Version:
         millis = millis_of(time)

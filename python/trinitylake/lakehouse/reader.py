@@ -42,7 +42,7 @@ class Reader(ABC):
         """What the next reading method reads, as the core has it: one version, or an open transaction."""
 
     @abstractmethod
-    def _table(self, namespace: str, name: str, definition: bytes) -> Table:
+    def _table(self, namespace: str, name: str, definition: bytes, state: _core.Version | _core.Transaction) -> Table:
         """A table of that state, given its definition."""
 
     def exists(self, identifier: Identifier) -> bool:
@@ -98,7 +98,8 @@ class Reader(ABC):
         """A table. Raises `ObjectNotFound`."""
         namespace, name = split(identifier)
         with self.located("table", namespace, name):
-            return self._table(namespace, name, self.read_definition("table", namespace, name))
+            state = self.state()
+            return self._table(namespace, name, _definition_in(state, "table", namespace, name), state)
 
     def view(self, identifier: Identifier) -> View:
         """A view. Raises `ObjectNotFound`."""
@@ -120,15 +121,7 @@ class Reader(ABC):
 
     def read_definition(self, kind: Kind, namespace: str, name: str = "") -> bytes:
         """The bytes of an object's definition file (format §6). Raises `ObjectNotFound`."""
-        state = self.state()
-        definition = state.read(kind, namespace, name)
-        if definition is None and kind == "namespace":
-            raise ObjectNotFound(f"namespace {namespace} does not exist")
-        if definition is None:
-            other: Literal["table", "view"] = "view" if kind == "table" else "table"
-            hint = f", but there is a {other} of that name" if state.exists(other, namespace, name) else ""
-            raise ObjectNotFound(f"{kind} {full_name(namespace, name)} does not exist{hint}")
-        return definition
+        return _definition_in(self.state(), kind, namespace, name)
 
     @contextmanager
     def located(self, kind: Kind, namespace: str, name: str = "") -> Iterator[None]:
@@ -143,3 +136,14 @@ class Reader(ABC):
             if error.path or path is None:
                 raise
             raise CorruptFile(f"{path}: {error}", path=path) from error
+
+
+def _definition_in(state: _core.Version | _core.Transaction, kind: Kind, namespace: str, name: str) -> bytes:
+    definition = state.read(kind, namespace, name)
+    if definition is None and kind == "namespace":
+        raise ObjectNotFound(f"namespace {namespace} does not exist")
+    if definition is None:
+        other: Literal["table", "view"] = "view" if kind == "table" else "table"
+        hint = f", but there is a {other} of that name" if state.exists(other, namespace, name) else ""
+        raise ObjectNotFound(f"{kind} {full_name(namespace, name)} does not exist{hint}")
+    return definition

@@ -13,6 +13,10 @@ Result = TypeVar("Result")
 STATEMENT_MAX_ATTEMPTS = 10
 
 
+class OutOfDate(Exception):
+    """A statement failed on a version that is not the latest any more, so it says nothing yet."""
+
+
 def again_after_lost_races(attempt: Callable[[], Result]) -> Result:
     """The result of `attempt`, which begins on the latest version each time; `CommitConflict` of the last one.
 

@@ -42,6 +42,10 @@ class Statements(Reader):
     def execute(self, statement: Callable[[OpenTransaction], Result]) -> Result:
         """Run a statement: in this transaction, or in one of its own that commits when it ends."""
 
+    @abstractmethod
+    def _afterwards(self, namespace: str, name: str, table: Table) -> Table:
+        """A table that `execute` returned from the transaction, as it is used when the statement is over."""
+
     # Namespaces
 
     @checked
@@ -152,12 +156,12 @@ class Statements(Reader):
         keys = texts(primary_key, "primary_key")
         given = dict(properties or {})
 
-        def statement(transaction: OpenTransaction) -> None:
+        def statement(transaction: OpenTransaction) -> Table:
             if not (exist_ok and transaction.state().exists("table", namespace, name)):
                 transaction.staged_tables.create(namespace, name, declared, spec, order, given, keys)
+            return transaction.table((namespace, name))
 
-        self.execute(statement)
-        return self.table((namespace, name))
+        return self._afterwards(namespace, name, self.execute(statement))
 
     @checked
     def create_external_table(
@@ -174,11 +178,11 @@ class Statements(Reader):
         """
         namespace, name = split(identifier)
 
-        def statement(transaction: OpenTransaction) -> None:
+        def statement(transaction: OpenTransaction) -> Table:
             transaction.staged_tables.create_external(namespace, name, str(metadata_location), properties or {})
+            return transaction.table((namespace, name))
 
-        self.execute(statement)
-        return self.table((namespace, name))
+        return self._afterwards(namespace, name, self.execute(statement))
 
     @checked
     def register_federated_table(
@@ -198,11 +202,11 @@ class Statements(Reader):
 
         there = full_name(namespace, name) if table is None else full_name(*split(table))
 
-        def statement(transaction: OpenTransaction) -> None:
+        def statement(transaction: OpenTransaction) -> Table:
             transaction.staged_tables.create_federated(namespace, name, catalog_properties, there, properties or {})
+            return transaction.table((namespace, name))
 
-        self.execute(statement)
-        return self.table((namespace, name))
+        return self._afterwards(namespace, name, self.execute(statement))
 
     @checked_as(properties=table_properties)
     def alter_table(

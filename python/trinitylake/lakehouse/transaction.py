@@ -272,8 +272,11 @@ class Transaction(OpenTransaction):
             raise TransactionClosed(f"transaction {self.id} {self._status.value}; begin another one")
         return self._core
 
-    def _table(self, namespace: str, name: str, definition: bytes) -> Table:
+    def _table(self, namespace: str, name: str, definition: bytes, state: object) -> Table:
         return self.staged_tables.open(namespace, name, definition)
+
+    def _afterwards(self, namespace: str, name: str, table: Table) -> Table:
+        return table
 
     def execute(self, statement: Callable[[Transaction], Result]) -> Result:
         self._require_no_check()

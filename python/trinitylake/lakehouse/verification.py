@@ -123,10 +123,10 @@ class Verifier:
     looks_for_files: bool = False
 
     def storage(self) -> _core.Storage:
-        """The storage, opened anew."""
+        """The storage, opened anew: as it is now, and nothing of it is kept in memory."""
         from trinitylake import _core
 
-        return _core.Storage(self.root, self.storage_options or None, self.durability)
+        return _core.Storage(self.root, self.storage_options or None, self.durability).unkept()
 
     def verify(self, storage: _core.Storage, subtree: Subtree) -> Verification:
         """Everything in a subtree, depth first, so that memory holds one path of nodes."""

@@ -69,7 +69,7 @@ class ViewAt(Reader):
     def state(self) -> _core.Version:
         return self._version
 
-    def _table(self, namespace: str, name: str, definition: bytes) -> Table:
+    def _table(self, namespace: str, name: str, definition: bytes, state: object) -> Table:
         from trinitylake.tables.frozen_table import FrozenTable
 
         return FrozenTable(self.storage, namespace, name, definition, self.version)

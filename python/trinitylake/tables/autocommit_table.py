@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
@@ -14,10 +15,14 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
     from trinitylake import _core
+    from trinitylake.definitions import TableDef
     from trinitylake.names import Identifier
     from trinitylake.tables.table import Table
 
 Result = TypeVar("Result")
+
+#: How long after a look-up an append needs no other one.
+SEEN_MAX_AGE_SECONDS = 1.0
 
 
 class TransactionWithTables(Protocol):
@@ -41,8 +46,13 @@ class LatestVersion(Protocol):
     def read_definition(self, kind: Literal["table"], namespace: str, name: str) -> bytes:
         """The definition of a table in the latest version. Raises `ObjectNotFound`."""
 
-    def execute(self, statement: Callable[[TransactionWithTables], Result]) -> Result:
-        """Run a statement in a transaction of its own, again as long as it loses races."""
+    def execute(
+        self, statement: Callable[[TransactionWithTables], Result], base: _core.Version | None = None
+    ) -> Result:
+        """Run a statement in a transaction of its own, again as long as it loses races.
+
+        With `base` it begins there, without a look for a newer version.
+        """
 
     def begin(self) -> AbstractContextManager[TransactionWithTables]:
         """A transaction that commits when the block ends."""
@@ -51,14 +61,21 @@ class LatestVersion(Protocol):
 class AutocommitTable(FrozenTable):
     """A table from `lake.table(...)`.
 
-    It reads the version that was the latest when it was opened or last written through, until `refresh`. A write
+    It reads the version that was the latest when it was opened, or what it last wrote, until `refresh`. A write
     begins a transaction on the latest version, and begins another one there if it lost a race. It goes by the table's
     name there, and raises `CommitConflict` if that is the name of another table by now.
+
+    Args:
+        seen: the latest version, if that was just looked up. An append right afterwards begins on it, since appended
+            rows are the same on a newer one; its commit finds out whether there is one.
     """
 
-    def __init__(self, lakehouse: LatestVersion, namespace: str, name: str, definition: bytes) -> None:
+    def __init__(
+        self, lakehouse: LatestVersion, namespace: str, name: str, definition: bytes, seen: _core.Version | None = None
+    ) -> None:
         super().__init__(lakehouse.storage, namespace, name, definition, -1)
         self._lakehouse = lakehouse
+        self._seen = (seen, time.monotonic())
 
     def _shown_version(self) -> int:
         return self._lakehouse.version
@@ -66,31 +83,42 @@ class AutocommitTable(FrozenTable):
     def refresh(self) -> None:
         """Read the latest version from now on. Raises `ObjectNotFound` if the table is gone."""
         latest = self._lakehouse.read_definition("table", self._namespace, self._name)
-        self._definition = parse_table_def(latest)
-        self._opened = None
+        self._show(parse_table_def(latest))
 
     _repeats_writes = True
 
-    def _write(self, operation: Callable[[IcebergTable], Result]) -> Result:
-        def statement(transaction: TransactionWithTables) -> Result:
-            with self._in(transaction).writing() as iceberg:
-                return operation(iceberg)
+    def _write(self, operation: Callable[[IcebergTable], Result], *, is_append: bool = False) -> Result:
+        def statement(transaction: TransactionWithTables) -> tuple[Result, Table]:
+            table = self._in(transaction)
+            with table.writing() as iceberg:
+                return operation(iceberg), table
 
+        seen, moment = self._seen
+        self._seen = (None, 0.0)
+        # What a table elsewhere was told cannot be told again.
+        is_fresh = is_append and self.type == "managed" and time.monotonic() - moment < SEEN_MAX_AGE_SECONDS
         try:
-            result = self._lakehouse.execute(statement)
+            result, written = self._lakehouse.execute(statement, seen if is_fresh else None)
         except _AnotherTable as error:
             raise self._conflict() from error
-        self.refresh()
+        self._show(written.definition)
         return result
 
     @contextmanager
     def writing(self) -> Iterator[IcebergTable]:
         try:
-            with self._lakehouse.begin() as transaction, self._in(transaction).writing() as iceberg:
-                yield iceberg
+            with self._lakehouse.begin() as transaction:
+                table = self._in(transaction)
+                with table.writing() as iceberg:
+                    yield iceberg
         except _AnotherTable as error:
             raise self._conflict() from error
-        self.refresh()
+        self._show(table.definition)
+
+    def _show(self, definition: TableDef) -> None:
+        """Show this state of the table from now on."""
+        self._definition = definition
+        self._opened = None
 
     def _in(self, transaction: TransactionWithTables) -> Table:
         table = transaction.table((self._namespace, self._name))

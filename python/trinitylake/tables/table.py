@@ -67,8 +67,8 @@ class Table(ABC):
     #: Whether a write that lost a race runs again.
     _repeats_writes: ClassVar[bool] = False
 
-    def _write(self, operation: Callable[[IcebergTable], Result]) -> Result:
-        """Run one write."""
+    def _write(self, operation: Callable[[IcebergTable], Result], *, is_append: bool = False) -> Result:
+        """Run one write. An append does the same whatever rows and files the table has."""
         with self.writing() as iceberg:
             return operation(iceberg)
 
@@ -80,6 +80,11 @@ class Table(ABC):
         return f"table {self.name} in version {self._shown_version()}"
 
     # What it is
+
+    @property
+    def definition(self) -> TableDef:
+        """The definition, as this handle has it."""
+        return self._definition
 
     @property
     def name(self) -> str:
@@ -199,7 +204,7 @@ class Table(ABC):
                 with translated(self._subject):
                     iceberg.append(conformed)
 
-            self._write(operation)
+            self._write(operation, is_append=True)
 
     def overwrite(self, data: Any, filter: str | BooleanExpression | None = None) -> None:
         """Replace the rows that match `filter`, or all of them, by the rows of `data`. Raises as `append` does."""

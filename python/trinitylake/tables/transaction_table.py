@@ -92,11 +92,6 @@ class TransactionTable(Table):
             raise InvalidArgument(f"table {self.name} is external, which means read-only here: write where it lives")
         yield iceberg
 
-    @property
-    def definition(self) -> TableDef:
-        """The definition, as the transaction has it; `StagedTables.alter` changes it in place."""
-        return self._definition
-
     def open_staged(self) -> StagedTable:
         """What is staged of a managed table, which is looked at now if it has not been."""
         self._iceberg()

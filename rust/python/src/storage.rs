@@ -11,15 +11,15 @@ use pyo3::types::PyBytes;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::{Error, Result};
 use trinitylake::per_process::PerProcess;
-use trinitylake::root_uri::RootUri;
+use trinitylake::root_uri::{RootUri, Scheme};
 use trinitylake::storage::options::{S3Settings as CoreS3Settings, iceberg_properties as properties_of};
 use trinitylake::storage::{
-    CountingStorage, Durability, FileInfo, PutOutcome, RetryPolicy, RetryingStorage, Storage as CoreStorage,
-    open,
+    CountingStorage, Durability, FileEnd, FileInfo, KeepingStorage, PutOutcome, RetryPolicy, RetryingStorage,
+    Storage as CoreStorage, kept, open,
 };
 
 use crate::errors::to_python;
-use crate::runtime::run;
+use crate::runtime::{run, runtime};
 
 /// Files of one request that are under way at once.
 const PARALLEL_REQUESTS: usize = 32;
@@ -33,25 +33,32 @@ pub struct Storage {
     /// Roots that the lakehouse had before: what is named below them lies below `root`.
     other_roots: Vec<String>,
     counting: Arc<CountingStorage>,
+    /// The same, which asks a remote store only once for a file that never changes.
+    files: Arc<dyn CoreStorage>,
     /// The same, for the calls of Python.
-    retrying: RetryingStorage,
+    retrying: Arc<RetryingStorage>,
 }
 
 impl Storage {
     /// The same storage of a lakehouse that had these roots, too.
     pub fn with_other_roots(&self, other_roots: Vec<String>) -> Self {
+        Storage { other_roots, ..self.over(self.files.clone()) }
+    }
+
+    pub fn shared(&self) -> Arc<dyn CoreStorage> {
+        self.files.clone()
+    }
+
+    fn over(&self, files: Arc<dyn CoreStorage>) -> Self {
         Storage {
             root: self.root.clone(),
             options: self.options.clone(),
             durability: self.durability.clone(),
-            other_roots,
+            other_roots: self.other_roots.clone(),
             counting: self.counting.clone(),
-            retrying: with_retries(&self.counting),
+            retrying: with_retries(&files),
+            files,
         }
-    }
-
-    pub fn shared(&self) -> Arc<dyn CoreStorage> {
-        self.counting.clone()
     }
 }
 
@@ -70,13 +77,19 @@ impl Storage {
         let storage = StorageOfProcess::open(root.clone(), options.clone().unwrap_or_default(), parsed)
             .map_err(to_python)?;
         let counting = Arc::new(CountingStorage::new(Arc::new(storage)));
+        // What lies on a disk or in memory is at hand as it is.
+        let files: Arc<dyn CoreStorage> = match root.scheme() {
+            Scheme::File | Scheme::Memory => counting.clone(),
+            Scheme::S3 | Scheme::Gcs | Scheme::Azure => Arc::new(KeepingStorage::new(counting.clone())),
+        };
         Ok(Storage {
             root,
             options,
             durability: durability.map(str::to_string),
             other_roots,
-            retrying: with_retries(&counting),
+            retrying: with_retries(&files),
             counting,
+            files,
         })
     }
 
@@ -113,6 +126,37 @@ impl Storage {
         Ok(PyBytes::new(py, &bytes))
     }
 
+    fn get_end<'py>(
+        &self,
+        py: Python<'py>,
+        path: &str,
+        max_size_bytes: u64,
+    ) -> PyResult<(Bound<'py, PyBytes>, u64)> {
+        let FileEnd { bytes, size_bytes } = run(py, self.retrying.get_end(path, max_size_bytes))?;
+        Ok((PyBytes::new(py, &bytes), size_bytes))
+    }
+
+    fn read_ahead(&self, paths: Vec<String>, max_size_bytes: u64) -> PyResult<()> {
+        use futures::{StreamExt, stream};
+        let storage = self.retrying.clone();
+        // Whoever reads such a file waits for this, or finds it there. What fails here fails there again.
+        runtime()?.spawn(async move {
+            let storage = &storage;
+            let files = stream::iter(&paths);
+            files
+                .for_each_concurrent(PARALLEL_REQUESTS, |path| async move {
+                    _ = storage.get_end(path, max_size_bytes).await;
+                })
+                .await;
+        });
+        Ok(())
+    }
+
+    /// The store as it is now, for checks of it: nothing that was read before is taken for granted.
+    fn unkept(&self) -> Storage {
+        self.over(self.counting.clone())
+    }
+
     fn size(&self, py: Python<'_>, path: &str) -> PyResult<u64> {
         Ok(run(py, self.retrying.head(path))?.size_bytes)
     }
@@ -128,7 +172,7 @@ impl Storage {
 
     fn put_many(&self, py: Python<'_>, files: Vec<(String, Vec<u8>)>) -> PyResult<()> {
         use futures::{StreamExt, TryStreamExt, stream};
-        let storage = &self.retrying;
+        let storage = self.retrying.as_ref();
         run(
             py,
             stream::iter(files)
@@ -156,8 +200,8 @@ impl Storage {
     }
 }
 
-fn with_retries(storage: &Arc<CountingStorage>) -> RetryingStorage {
-    RetryingStorage::new(storage.clone(), SystemEnvironment::shared())
+fn with_retries(storage: &Arc<dyn CoreStorage>) -> Arc<RetryingStorage> {
+    Arc::new(RetryingStorage::new(storage.clone(), SystemEnvironment::shared()))
 }
 
 async fn put_new(storage: &RetryingStorage, path: &str, bytes: Bytes) -> Result<()> {
@@ -205,6 +249,10 @@ impl CoreStorage for StorageOfProcess {
 
     async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
         self.get_storage()?.get_range(path, range).await
+    }
+
+    async fn get_end(&self, path: &str, max_size_bytes: u64) -> Result<FileEnd> {
+        self.get_storage()?.get_end(path, max_size_bytes).await
     }
 
     async fn head(&self, path: &str) -> Result<FileInfo> {
@@ -279,8 +327,14 @@ fn iceberg_properties(
     properties_of(root.scheme(), &storage_options).map_err(to_python)
 }
 
+#[pyfunction]
+fn is_named_once(path: &str) -> bool {
+    kept::is_named_once(path)
+}
+
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Storage>()?;
     module.add_class::<S3Settings>()?;
+    module.add_function(wrap_pyfunction!(is_named_once, module)?)?;
     module.add_function(wrap_pyfunction!(iceberg_properties, module)?)
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{FileInfo, PutOutcome, RetryPolicy, Storage};
+use super::{FileEnd, FileInfo, PutOutcome, RetryPolicy, Storage};
 use trinitylake_base::error::Result;
 
 /// Requests and bytes since the handle was made. Requests and written bytes count when they are sent, whether
@@ -142,6 +142,14 @@ impl Storage for CountingStorage {
         let bytes = self.inner.get_range(path, range).await?;
         add(&self.tally.read_bytes, bytes.len());
         Ok(bytes)
+    }
+
+    /// A range, as far as the store has such a request.
+    async fn get_end(&self, path: &str, max_size_bytes: u64) -> Result<FileEnd> {
+        add(&self.tally.get_range, 1);
+        let end = self.inner.get_end(path, max_size_bytes).await?;
+        add(&self.tally.read_bytes, end.bytes.len());
+        Ok(end)
     }
 
     async fn head(&self, path: &str) -> Result<FileInfo> {

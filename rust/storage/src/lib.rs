@@ -13,6 +13,7 @@ pub mod memory_files;
 pub mod claim;
 pub mod counting;
 mod failure;
+pub mod kept;
 pub mod local;
 pub mod object;
 pub mod options;
@@ -34,6 +35,7 @@ use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::{RootUri, Scheme, check_path};
 
 pub use counting::{Counters, CountingStorage};
+pub use kept::KeepingStorage;
 pub use local::LocalStorage;
 pub use object::ObjectStorage;
 pub use probe::probe;
@@ -55,6 +57,27 @@ pub struct FileInfo {
     pub modified_millis: u64,
 }
 
+/// The last bytes of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileEnd {
+    pub bytes: Bytes,
+    /// Of the whole file.
+    pub size_bytes: u64,
+}
+
+impl FileEnd {
+    fn of_whole(bytes: Bytes, max_size_bytes: u64) -> Self {
+        let size_bytes = bytes.len() as u64;
+        let start = size_bytes.saturating_sub(max_size_bytes) as usize;
+        FileEnd { bytes: bytes.slice(start..), size_bytes }
+    }
+
+    /// Whether that is all of the file.
+    pub fn is_whole(&self) -> bool {
+        self.bytes.len() as u64 == self.size_bytes
+    }
+}
+
 #[async_trait]
 pub trait Storage: Send + Sync + Debug {
     /// The root URI, canonical and with a `/` at its end: what every path is relative to.
@@ -68,6 +91,13 @@ pub trait Storage: Send + Sync + Debug {
     /// The bytes of the range. An end behind the file is cut to the file; a start behind it, or behind
     /// the end of the range, is an `InvalidArgument`.
     async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes>;
+    /// The last bytes of a file, all of it if it has no more than that, and its size: what leads to the rest of a
+    /// Parquet file, in one request where the store has one for it. `FileNotFound` if it is not there.
+    async fn get_end(&self, path: &str, max_size_bytes: u64) -> Result<FileEnd> {
+        let size_bytes = self.head(path).await?.size_bytes;
+        let bytes = self.get_range(path, size_bytes.saturating_sub(max_size_bytes)..size_bytes).await?;
+        Ok(FileEnd { bytes, size_bytes })
+    }
     /// Size in bytes and modification time. `FileNotFound` if it is not there.
     async fn head(&self, path: &str) -> Result<FileInfo>;
     /// Creates the file or says that it exists; sent once, never retried by the client, since a

@@ -16,9 +16,9 @@ use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 
 use super::failure::{Request, Secrets};
-use super::{FileInfo, PutOutcome, RetryPolicy, Storage, checked_range, split_prefix};
+use super::{FileEnd, FileInfo, PutOutcome, RetryPolicy, Storage, checked_range, split_prefix};
 use trinitylake_base::error::{Error, Result};
-use trinitylake_base::root_uri::{RootUri, check_path};
+use trinitylake_base::root_uri::{RootUri, Scheme, check_path};
 
 /// Files below a prefix of one bucket.
 pub struct ObjectStorage {
@@ -126,6 +126,36 @@ impl Storage for ObjectStorage {
             }
             Err(error) => Err(self.failure("read", path, &error)),
         }
+    }
+
+    async fn get_end(&self, path: &str, max_size_bytes: u64) -> Result<FileEnd> {
+        let key = self.key(path)?;
+        // Azure has no ranges that count from the end, so there a file is begun at its start.
+        let range = match self.root.scheme() {
+            Scheme::Azure => GetRange::Bounded(0..max_size_bytes),
+            _ => GetRange::Suffix(max_size_bytes),
+        };
+        let options = GetOptions { range: Some(range), ..GetOptions::default() };
+        let (start, size_bytes, bytes) = match self.store.get_opts(&key, options).await {
+            Ok(answer) => {
+                let (start, size_bytes) = (answer.range.start, answer.meta.size);
+                let bytes = answer.bytes().await.map_err(|error| self.failure("read", path, &error))?;
+                (start, size_bytes, bytes)
+            }
+            // No store serves a range of an empty file.
+            Err(error @ object_store::Error::Generic { .. }) => {
+                if self.head(path).await?.size_bytes > 0 {
+                    return Err(self.failure("read", path, &error));
+                }
+                (0, 0, Bytes::new())
+            }
+            Err(error) => return Err(self.failure("read", path, &error)),
+        };
+        if start + bytes.len() as u64 == size_bytes {
+            return Ok(FileEnd { bytes, size_bytes });
+        }
+        let range = size_bytes.saturating_sub(max_size_bytes)..size_bytes;
+        Ok(FileEnd { bytes: self.get_range(path, range).await?, size_bytes })
     }
 
     async fn head(&self, path: &str) -> Result<FileInfo> {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{FileInfo, PutOutcome, Storage};
+use super::{FileEnd, FileInfo, PutOutcome, Storage};
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 
@@ -169,6 +169,10 @@ impl Storage for RetryingStorage {
 
     async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
         repeat!(self, self.inner.get_range(path, range.clone()))
+    }
+
+    async fn get_end(&self, path: &str, max_size_bytes: u64) -> Result<FileEnd> {
+        repeat!(self, self.inner.get_end(path, max_size_bytes))
     }
 
     async fn head(&self, path: &str) -> Result<FileInfo> {

@@ -136,6 +136,22 @@ async fn ranges_are_cut_to_the_file() {
 }
 
 #[tokio::test]
+async fn the_end_of_a_file_comes_with_its_size() {
+    for (name, storage) in Stores::new().stores {
+        storage.put_if_absent("file", Bytes::from_static(b"0123456789")).await.unwrap();
+        storage.put_if_absent("empty", Bytes::new()).await.unwrap();
+        for (max_size_bytes, expected) in [(3, "789"), (10, "0123456789"), (11, "0123456789")] {
+            let end = storage.get_end("file", max_size_bytes).await.unwrap();
+            assert_eq!((end.bytes.as_ref(), end.size_bytes), (expected.as_bytes(), 10), "{name}");
+        }
+        let end = storage.get_end("empty", 5).await.unwrap();
+        assert_eq!((end.bytes.len(), end.size_bytes), (0, 0), "{name}");
+        let error = storage.get_end("absent", 5).await.unwrap_err();
+        assert!(matches!(error, Error::FileNotFound { .. }), "{name} {error:?}");
+    }
+}
+
+#[tokio::test]
 async fn head_tells_size_and_time() {
     for (name, storage) in Stores::new().stores {
         create(&*storage, "a/file").await;

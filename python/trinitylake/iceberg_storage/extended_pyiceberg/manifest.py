@@ -51,6 +51,7 @@ from pyiceberg.typedef import StructProtocol, TableVersion
 from pyiceberg.types import StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
+from trinitylake._core import is_named_once
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import assigned, inherit
 
 #: Where the header of an Avro file has the schema.
@@ -253,7 +254,8 @@ class ManifestListCache:
         self._lock = threading.Lock()
 
     def read(self, io: FileIO, uri: str) -> tuple[ManifestFile, ...]:
-        """The manifests of a list, from memory or from its file."""
+        """The manifests of a list, from memory or from its file. Raises `InvalidLocation` for what `io` refuses."""
+        io.new_input(uri)
         with self._lock:
             if (manifests := self._lists.get(uri)) is not None:
                 self._lists.move_to_end(uri)
@@ -263,9 +265,9 @@ class ManifestListCache:
         return manifests
 
     def put(self, uri: str, manifests: tuple[ManifestFile, ...]) -> None:
-        """Remember a list, with all sequence numbers assigned."""
+        """Remember a list, with all sequence numbers assigned, if no other file can get its name."""
         with self._lock:
-            if uri in self._lists:
+            if uri in self._lists or not is_named_once(uri):
                 return
             self._lists[uri] = manifests
             self._manifests += len(manifests)

@@ -11,7 +11,7 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import read_entries, read_list
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, read_entries
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import first_row_id_of_file, referenced_data_file
 
 
@@ -35,8 +35,7 @@ class ScannedFiles:
         def live(manifest: ManifestFile) -> list[DataFile]:
             return [entry.data_file for entry in read_entries(io, manifest)]
 
-        # Not from memory: `io` may refuse a list that lies outside of its table.
-        manifests = read_list(io, snapshot.manifest_list)
+        manifests = manifest_lists.read(io, snapshot.manifest_list)
         for manifest, files in zip(manifests, ExecutorFactory.get_or_create().map(live, manifests), strict=True):
             for file in files:
                 if manifest.content == ManifestContent.DATA and (first := first_row_id_of_file(file)) is not None:

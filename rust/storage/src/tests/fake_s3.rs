@@ -145,7 +145,11 @@ fn answer(objects: &mut BTreeMap<String, Vec<u8>>, request: &Request) -> Respons
                 return Response { headers, ..Response::new(200, object.clone()) };
             };
             let (start, end) = range.strip_prefix("bytes=").unwrap().split_once('-').unwrap();
-            let (start, end): (usize, usize) = (start.parse().unwrap(), end.parse().unwrap());
+            let (start, end): (usize, usize) = match (start, end.parse().unwrap()) {
+                // The last bytes, or all there are.
+                ("", count) => (object.len().saturating_sub(count), usize::MAX),
+                (start, end) => (start.parse().unwrap(), end),
+            };
             if start >= object.len() {
                 return Response::error(416, "InvalidRange", "The requested range is not satisfiable");
             }

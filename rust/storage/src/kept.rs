@@ -1,0 +1,237 @@
+//! Files that never change, kept in memory once they were read or written, so that none is fetched twice.
+//!
+//! A name with a random id in it is given once and stands for one content for ever, so what is kept can never be out
+//! of date, whoever wrote it and whatever became of the table: a file may go, and is then named by nobody who may read
+//! it. Names that somebody else might give again, such as `v3.metadata.json`, are not kept; nor are the files that the
+//! lakehouse itself names by version or by transaction, all of which begin with `_`, nor nodes, which have a cache of
+//! their own.
+//!
+//! Small data files and the files that lead to them have shares of their own, since a scan of many small files must
+//! not push out the manifests that every statement needs. Each process has caches of its own, as for nodes.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use quick_cache::sync::Cache;
+use quick_cache::{OptionsBuilder, Weighter};
+
+use super::{FileEnd, FileInfo, PutOutcome, RetryPolicy, Storage, checked_range};
+use trinitylake_base::error::Result;
+use trinitylake_base::per_process::PerProcess;
+
+/// Of metadata files, manifest lists, manifests and definitions.
+pub const METADATA_SIZE_BYTES: u64 = 32 << 20;
+/// Of data files and of files of deleted rows.
+pub const DATA_SIZE_BYTES: u64 = 32 << 20;
+/// Larger files are not kept.
+pub const METADATA_FILE_MAX_SIZE_BYTES: usize = 4 << 20;
+pub const DATA_FILE_MAX_SIZE_BYTES: usize = 1 << 20;
+
+const METADATA_SUFFIXES: [&str; 3] = [".avro", ".json", ".binpb"];
+const DATA_SUFFIXES: [&str; 3] = [".parquet", ".orc", ".puffin"];
+const ID_SIZE_BYTES: usize = 36;
+/// What a file costs beside its content.
+const ENTRY_SIZE_BYTES: usize = 200;
+const USUAL_FILE_SIZE_BYTES: u64 = 8 << 10;
+
+/// Whether the file of a path or URI has a name that is given once, and so one content for ever.
+pub fn is_named_once(path: &str) -> bool {
+    has_id(path.rsplit('/').next().unwrap_or(path))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Metadata,
+    Data,
+}
+
+/// What a file is kept as; `None` for one that is read each time.
+fn kind(path: &str) -> Option<Kind> {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let ends = |suffixes: [&str; 3]| suffixes.iter().any(|suffix| name.ends_with(suffix));
+    if path.starts_with('_') || !is_named_once(path) {
+        None
+    } else if ends(METADATA_SUFFIXES) {
+        Some(Kind::Metadata)
+    } else {
+        ends(DATA_SUFFIXES).then_some(Kind::Data)
+    }
+}
+
+/// Whether a name holds a UUID in its usual form.
+fn has_id(name: &str) -> bool {
+    name.as_bytes().windows(ID_SIZE_BYTES).any(|text| {
+        text.iter().enumerate().all(|(i, byte)| match i {
+            8 | 13 | 18 | 23 => *byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+    })
+}
+
+#[derive(Clone, Debug)]
+struct MemorySize;
+
+impl Weighter<String, Bytes> for MemorySize {
+    fn weight(&self, path: &String, bytes: &Bytes) -> u64 {
+        (path.len() + bytes.len() + ENTRY_SIZE_BYTES) as u64
+    }
+}
+
+type FileCache = Cache<String, Bytes, MemorySize>;
+
+struct Caches {
+    metadata: FileCache,
+    data: FileCache,
+}
+
+fn cache(size_bytes: u64) -> FileCache {
+    let options = OptionsBuilder::new()
+        .shards(1) // the size of a shard bounds that of a file
+        .estimated_items_capacity((size_bytes / USUAL_FILE_SIZE_BYTES) as usize)
+        .weight_capacity(size_bytes)
+        .hot_allocation(0.5) // the rest is for files that are read ahead and were not asked for yet
+        .build();
+    match options {
+        Ok(options) => Cache::with_options(options, MemorySize, Default::default(), Default::default()),
+        Err(_) => Cache::with_weighter(16, size_bytes, MemorySize),
+    }
+}
+
+/// A store whose files that never change are fetched once.
+#[derive(Debug)]
+pub struct KeepingStorage {
+    inner: Arc<dyn Storage>,
+    caches: PerProcess<Caches>,
+}
+
+impl KeepingStorage {
+    pub fn new(inner: Arc<dyn Storage>) -> Self {
+        let caches = || Caches { metadata: cache(METADATA_SIZE_BYTES), data: cache(DATA_SIZE_BYTES) };
+        KeepingStorage { inner, caches: PerProcess::new(caches) }
+    }
+
+    /// The store itself: what is there now, for whoever checks that.
+    pub fn inner(&self) -> &Arc<dyn Storage> {
+        &self.inner
+    }
+
+    /// Bytes of memory that are taken, at most those of the two shares.
+    pub fn size_bytes(&self) -> u64 {
+        let caches = self.caches.get();
+        caches.metadata.weight() + caches.data.weight()
+    }
+
+    fn cache_of(&self, path: &str) -> Option<(&FileCache, usize)> {
+        let caches = self.caches.get();
+        match kind(path)? {
+            Kind::Metadata => Some((&caches.metadata, METADATA_FILE_MAX_SIZE_BYTES)),
+            Kind::Data => Some((&caches.data, DATA_FILE_MAX_SIZE_BYTES)),
+        }
+    }
+
+    fn kept(&self, path: &str) -> Option<Bytes> {
+        self.cache_of(path)?.0.get(path)
+    }
+
+    fn keep(&self, path: &str, bytes: Bytes) {
+        if let Some((cache, max_size_bytes)) = self.cache_of(path)
+            && bytes.len() <= max_size_bytes
+        {
+            cache.insert(path.to_owned(), bytes);
+        }
+    }
+}
+
+#[async_trait]
+impl Storage for KeepingStorage {
+    fn root(&self) -> &str {
+        self.inner.root()
+    }
+
+    fn retry_policy(&self) -> RetryPolicy {
+        self.inner.retry_policy()
+    }
+
+    /// Of many who ask at once, one asks the store.
+    async fn get(&self, path: &str) -> Result<Bytes> {
+        let Some((cache, max_size_bytes)) = self.cache_of(path) else {
+            return self.inner.get(path).await;
+        };
+        match cache.get_value_or_guard_async(path).await {
+            Ok(bytes) => Ok(bytes),
+            Err(place) => {
+                let bytes = self.inner.get(path).await?;
+                if bytes.len() <= max_size_bytes {
+                    _ = place.insert(bytes.clone());
+                }
+                Ok(bytes)
+            }
+        }
+    }
+
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        match self.kept(path) {
+            Some(bytes) => {
+                let range = checked_range(path, range, bytes.len() as u64)?;
+                Ok(bytes.slice(range.start as usize..range.end as usize))
+            }
+            None => self.inner.get_range(path, range).await,
+        }
+    }
+
+    async fn get_end(&self, path: &str, max_size_bytes: u64) -> Result<FileEnd> {
+        let Some((cache, keep_max_size_bytes)) = self.cache_of(path) else {
+            return self.inner.get_end(path, max_size_bytes).await;
+        };
+        match cache.get_value_or_guard_async(path).await {
+            Ok(bytes) => Ok(FileEnd::of_whole(bytes, max_size_bytes)),
+            Err(place) => {
+                let end = self.inner.get_end(path, max_size_bytes).await?;
+                if end.is_whole() && end.bytes.len() <= keep_max_size_bytes {
+                    _ = place.insert(end.bytes.clone());
+                }
+                Ok(end)
+            }
+        }
+    }
+
+    async fn head(&self, path: &str) -> Result<FileInfo> {
+        self.inner.head(path).await
+    }
+
+    async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
+        let outcome = self.inner.put_if_absent(path, bytes.clone()).await?;
+        if outcome == PutOutcome::Created {
+            self.keep(path, bytes);
+        }
+        Ok(outcome)
+    }
+
+    async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.inner.put_hint(path, bytes).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        self.inner.list(prefix).await
+    }
+
+    async fn list_page(&self, prefix: &str, after: &str, limit: usize) -> Result<Vec<FileInfo>> {
+        self.inner.list_page(prefix, after, limit).await
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        if let Some((cache, _)) = self.cache_of(path) {
+            cache.remove(path);
+        }
+        self.inner.delete(path).await
+    }
+
+    async fn exists(&self, path: &str) -> Result<bool> {
+        self.inner.exists(path).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,305 @@
+"""What statements ask of a remote store: no file twice, the newest version once, and all that can be at the same time.
+
+An append of ten rows took ten requests that waited for each other, and a transaction of three statements fetched the
+manifests that it had just written three times over. Requests and rounds are counted on a store whose clock stands still
+while its client works (`stepped_store.py`), so no test depends on how fast the machine is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.types import LongType
+
+import stepped_store
+import trinitylake as tl
+from stepped_store import READ_MILLIS, SteppedStore, Trace
+from trinitylake.errors import CommitConflict, InvalidLocation
+from trinitylake.iceberg import load
+from trinitylake.iceberg_storage import metadata
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+
+ROWS = pa.table({"id": pa.array(range(10), pa.int64()), "name": [f"n{i}" for i in range(10)]})
+ROOT = "s3://bucket/lake"
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[SteppedStore]:
+    with stepped_store.running() as running:
+        yield running
+
+
+@dataclass
+class Shop:
+    """A lakehouse with tables `n.t`, of one file, and `n.six`, of six, that this process has written."""
+
+    store: SteppedStore
+    lake: tl.Lakehouse
+    root: str
+
+    def elsewhere(self) -> tl.Lakehouse:
+        """The lakehouse, as a process opens it that has read nothing yet."""
+        metadata.cache.clear()
+        manifest_lists.clear()
+        return tl.open(self.root, storage_options=self.store.storage_options)
+
+    def traced(self, statement: Callable[[], Any]) -> Trace:
+        with self.store.trace() as trace:
+            statement()
+        return trace
+
+
+@pytest.fixture
+def shop(store: SteppedStore, request: pytest.FixtureRequest) -> Shop:
+    root = f"{ROOT}/{request.node.name}"
+    lake = tl.create(root, storage_options=store.storage_options)
+    lake.create_namespace("n")
+    lake.create_table("n.t", ROWS.schema).append(ROWS)
+    six = lake.create_table("n.six", ROWS.schema)
+    for _ in range(6):
+        six.append(ROWS)
+    return Shop(store, lake, root)
+
+
+def looks(trace: Trace) -> int:
+    """How often a version was asked for that is not there yet."""
+    return sum(one.status == 404 and one.verb == "GET" for one in trace.requests)
+
+
+def files_read(trace: Trace) -> list[str]:
+    """The files of tables and definitions that were asked for, with repetitions."""
+    paths = trace.asked("GET", "RANGE", "HEAD")
+    return sorted(path for path in paths if path.endswith((".json", ".avro", ".parquet", ".binpb")))
+
+
+def append_delete_append(lake: tl.Lakehouse) -> None:
+    with lake.transaction() as txn:
+        table = txn.table("n.t")
+        assert table.scan().to_arrow().num_rows == 10
+        table.append(ROWS)
+        assert table.scan().to_arrow().num_rows == 20
+        table.delete("id = 5")
+        assert table.scan().to_arrow().num_rows == 18
+        table.append(ROWS)
+        assert table.scan().to_arrow().num_rows == 28
+
+
+STATEMENTS: dict[str, Callable[[tl.Lakehouse], object]] = {
+    "append": lambda lake: lake.table("n.t").append(ROWS),
+    "delete": lambda lake: lake.table("n.t").delete("id = 5"),
+    "overwrite": lambda lake: lake.table("n.t").overwrite(ROWS, filter="id > 5"),
+    "upsert": lambda lake: lake.table("n.t").upsert(ROWS, on="id"),
+    "scan": lambda lake: lake.table("n.six").scan().to_arrow(),
+    "count": lambda lake: lake.table("n.six").scan().count(),
+    "append, delete, append": append_delete_append,
+}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_no_file_is_fetched_that_this_process_wrote(shop: Shop, name: str) -> None:
+    trace = shop.traced(lambda: STATEMENTS[name](shop.lake))
+    assert files_read(trace) == [], trace
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_no_file_is_fetched_twice(shop: Shop, name: str) -> None:
+    """A delete fetched each manifest four times, and the size of each data file before the file."""
+    lake = shop.elsewhere()
+    trace = shop.traced(lambda: STATEMENTS[name](lake))
+    read = files_read(trace)
+    assert read
+    assert len(set(read)) == len(read), trace
+    assert not [path for path in trace.asked("HEAD") if "/n/" in path], trace
+    written = trace.asked("PUT")
+    assert not set(written) & set(read), trace
+    assert len(set(written)) == len(written), trace
+
+
+def test_a_write_through_a_handle_looks_for_the_newest_version_once(shop: Shop) -> None:
+    """It looked when it began, and after the commit for what it had just committed."""
+    table = shop.lake.table("n.t")
+    table.append(ROWS)
+    for write in (
+        lambda: table.append(ROWS),
+        lambda: table.delete("id = 3"),
+        lambda: table.overwrite(ROWS, filter="id = 4"),
+        lambda: table.upsert(ROWS, on="id"),
+        lambda: table.set_properties({"owner": "ops"}),
+    ):
+        trace = shop.traced(write)
+        assert looks(trace) == 1, trace
+    assert shop.lake.table("n.t").scan().to_arrow().num_rows == table.scan().to_arrow().num_rows
+    assert table.properties["owner"] == "ops"
+
+
+def test_an_append_to_a_table_that_was_just_looked_up_looks_no_further(shop: Shop) -> None:
+    for statement in (
+        lambda: shop.lake.table("n.t").append(ROWS),
+        lambda: shop.lake.create_table("n.new", ROWS.schema),
+    ):
+        trace = shop.traced(statement)
+        assert looks(trace) == 1, trace
+    assert shop.lake.table("n.t").scan().count() == 20
+
+
+def test_a_scan_of_six_small_files_waits_only_for_what_it_cannot_know(shop: Shop) -> None:
+    """It took 22 requests, in six rounds, of a process that had written all of the files itself."""
+    trace = shop.traced(lambda: shop.lake.table("n.six").scan().to_arrow())
+    assert trace.millis == READ_MILLIS, trace
+    assert len(trace.requests) <= 4, trace
+
+    lake = shop.elsewhere()
+    # The newest version, definition, metadata, manifest list, manifests, data files.
+    trace = shop.traced(lambda: lake.table("n.six").scan().to_arrow())
+    assert trace.millis <= 6 * READ_MILLIS, trace
+    assert len(files_read(trace)) == 3 + 6 + 6, trace
+
+    shop.lake.table("n.six").append(ROWS)
+    metadata.cache.clear()
+    # Of what another process has added: definition, metadata, manifest list, one manifest, one data file.
+    trace = shop.traced(lambda: lake.table("n.six").scan().to_arrow())
+    assert len(files_read(trace)) == 5, trace
+
+
+def test_a_table_of_a_transaction_is_read_as_one_outside(shop: Shop) -> None:
+    lake = shop.elsewhere()
+
+    def scan() -> None:
+        with lake.begin() as txn:
+            assert txn.table("n.six").scan().to_arrow().num_rows == 60
+
+    trace = shop.traced(scan)
+    assert trace.millis <= 6 * READ_MILLIS, trace
+    assert len(files_read(trace)) == 15, trace
+
+
+def test_columns_that_came_after_the_look_up_can_be_appended(shop: Shop) -> None:
+    """An append begins on the version that was just seen; where that fails, what is newer decides."""
+    table = shop.lake.table("n.t")
+    with shop.elsewhere().table("n.t").update_schema() as update:
+        update.add_column("extra", LongType())
+    table.append(ROWS.append_column("extra", pa.array(range(10), pa.int64())))
+    assert sorted(shop.lake.table("n.t").scan().to_arrow()["extra"].to_pylist(), key=str)[:2] == [0, 1]
+    assert shop.lake.table("n.t").scan().count() == 20
+
+
+def test_rows_that_fit_neither_version_are_refused(shop: Shop) -> None:
+    table = shop.lake.table("n.t")
+    shop.elsewhere().create_namespace("other")
+    with pytest.raises(tl.TrinityLakeError, match="nonsense"):
+        table.append(pa.table({"nonsense": [1]}))
+    assert shop.lake.table("n.t").scan().count() == 10
+
+
+def test_an_append_after_the_table_was_made_anew_is_refused(shop: Shop) -> None:
+    table = shop.lake.table("n.t")
+    other = shop.elsewhere()
+    other.drop_table("n.t")
+    other.create_table("n.t", ROWS.schema)
+    with pytest.raises(CommitConflict, match="another table has its name now"):
+        table.append(ROWS)
+    assert shop.lake.table("n.t").scan().count() == 0
+
+
+def test_a_delete_removes_what_others_added_since_the_look_up(shop: Shop) -> None:
+    """Only appends may begin on the version that was just seen: a delete there would not see these rows."""
+    table = shop.lake.table("n.t")
+    with shop.lake.transaction() as txn:  # so that no conflict tells
+        txn.table("n.t").set_properties({"write.delete.isolation-level": "snapshot"})
+    table = shop.lake.table("n.t")
+    shop.elsewhere().table("n.t").append(ROWS)
+    table.delete("id = 5")
+    assert shop.lake.table("n.t").scan().count() == 18
+
+
+def test_nothing_that_is_read_is_older_than_what_was_committed(shop: Shop) -> None:
+    """Nothing that is kept depends on which version is the latest: others' writes, rollbacks, tables made anew."""
+    here, there = shop.lake, shop.elsewhere()
+    version = here.version
+
+    def seen() -> list[list[int]]:
+        return [sorted(lake.table("n.t").scan().to_arrow()["id"].to_pylist()) for lake in (here, there)]
+
+    assert seen() == [[*range(10)]] * 2
+    there.table("n.t").overwrite(ROWS.slice(7))
+    assert seen() == [[7, 8, 9]] * 2
+    here.table("n.t").delete("id = 8")
+    assert seen() == [[7, 9]] * 2
+    there.rollback(version)
+    assert seen() == [[*range(10)]] * 2
+    here.drop_table("n.t")
+    there.create_table("n.t", ROWS.schema).append(ROWS.slice(9))
+    assert seen() == [[9]] * 2
+    assert [lake.at(version=version).table("n.t").scan().count() for lake in (here, there)] == [10, 10]
+
+
+def test_two_stores_with_a_lakehouse_of_one_name_are_told_apart(shop: Shop) -> None:
+    with stepped_store.running() as other:
+        twin = tl.create(shop.root, storage_options=other.storage_options)
+        twin.create_namespace("n")
+        twin.create_table("n.t", ROWS.schema).append(ROWS.slice(8))
+        assert twin.table("n.t").scan().to_arrow().num_rows == 2
+        assert shop.lake.table("n.t").scan().to_arrow().num_rows == 10
+
+
+def test_metadata_with_a_name_that_may_be_given_again_is_read_each_time(shop: Shop) -> None:
+    """A table that another catalog wrote may be at `v3.metadata.json`; its owner may make it anew, with that name."""
+    table = shop.lake.table("n.t")
+    storage = shop.lake.storage
+    path = table.metadata_location.removeprefix(storage.root)
+    folder = path.rpartition("/")[0]
+    renamed = f"{folder}/v3.metadata.json"
+    storage.put(renamed, storage.get(path))
+    shop.lake.drop_table("n.t")
+    catalog = load(shop.root, storage_options=shop.store.storage_options)
+    catalog.register_table("n.t", storage.root + renamed)
+    assert shop.lake.table("n.t").scan().count() == 10
+    document = json.loads(storage.get(renamed))
+    document["properties"]["owner"] = "another"
+    storage.delete(renamed)
+    storage.put(renamed, json.dumps(document).encode())
+    assert shop.lake.table("n.t").properties["owner"] == "another"
+
+
+def test_what_is_in_memory_is_given_only_to_who_may_read_it(shop: Shop) -> None:
+    """The server plans scans with an access that ends at the folder of the table; a snapshot may name others' files."""
+
+    class OneFolder(LakehouseFileIO):
+        def path_of(self, location: str) -> str:
+            path = super().path_of(location)
+            if not path.startswith("n/six-"):
+                raise InvalidLocation(f"{location} is outside")
+            return path
+
+    table = shop.lake.table("n.t").iceberg
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    io = OneFolder(shop.lake.storage)
+    for read in (
+        lambda: manifest_lists.read(io, snapshot.manifest_list),
+        lambda: metadata.read_metadata(io, table.metadata_location),
+        lambda: snapshot.manifests(io),
+    ):
+        with pytest.raises(InvalidLocation):
+            read()
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 600, 10**12])
+def test_a_manifest_that_lies_about_sizes_cuts_nothing_off(shop: Shop, size_bytes: int) -> None:
+    table = shop.lake.table("n.six")
+    with shop.lake.transaction() as txn:
+        staged = txn.table("n.t")
+        for task in table.iceberg.scan().plan_files():
+            task.file._data[5] = size_bytes
+            with staged.iceberg.transaction() as update:
+                update.append_files([task.file])
+    lake = shop.elsewhere()
+    sizes = {task.file.file_size_in_bytes for task in lake.table("n.t").iceberg.scan().plan_files()}
+    assert size_bytes in sizes
+    assert lake.table("n.t").scan().to_arrow().num_rows == 70
