@@ -41,6 +41,7 @@ EXPECTED: dict[str, str | None] = {
     "table.update.snapshot:_new_manifest_list_file_name": "snapshot_id attempt commit_uuid",
     "table:Transaction._build_partition_predicate": "self partition_records partition_fields",
     "table:Transaction._apply": "self updates requirements",
+    "table:Transaction._scan": "self row_filter case_sensitive",
     "table:Transaction._append_snapshot_producer": "self snapshot_properties branch",
     "table:Table._do_commit": "self updates requirements",
     "table:Table._check_uuid": "current_metadata new_metadata",

@@ -14,16 +14,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
 from pyiceberg.types import LongType
 
 import stepped_store
 import trinitylake as tl
 from stepped_store import READ_MILLIS, SteppedStore, Trace
-from trinitylake.errors import CommitConflict, InvalidLocation
+from trinitylake.errors import CommitConflict, CorruptFile, InvalidLocation
 from trinitylake.iceberg import load
 from trinitylake.iceberg_storage import metadata
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.read_ahead import MAX_FILES, MAX_SIZE_BYTES, ReadAhead
+from trinitylake.rest import serve
 
 ROWS = pa.table({"id": pa.array(range(10), pa.int64()), "name": [f"n{i}" for i in range(10)]})
 ROOT = "s3://bucket/lake"
@@ -303,3 +306,74 @@ def test_a_manifest_that_lies_about_sizes_cuts_nothing_off(shop: Shop, size_byte
     sizes = {task.file.file_size_in_bytes for task in lake.table("n.t").iceberg.scan().plan_files()}
     assert size_bytes in sizes
     assert lake.table("n.t").scan().to_arrow().num_rows == 70
+
+
+def test_a_delete_that_knows_nothing_reads_all_that_it_needs_at_once(shop: Shop) -> None:
+    """It read one manifest after the other, three times over, and then one data file after the other."""
+    lake = shop.elsewhere()
+    trace = shop.traced(lambda: lake.table("n.six").delete("id = 5"))
+    reads = [one for one in trace.requests if one.verb in ("GET", "RANGE") and "/n/six" in one.path]
+    # Metadata, manifest list, manifests, data files.
+    assert len({one.began for one in reads}) == 4, trace
+    assert lake.table("n.six").scan().count() == 54
+
+
+def test_many_files_are_fetched_at_once_on_a_machine_with_few_processors(shop: Shop) -> None:
+    """PyIceberg has about as many threads as there are processors, and each waited for one file."""
+    table = shop.lake.create_table("n.many", {"id": "bigint", "part": "int"}, partition_spec=["part"])
+    table.append(pa.table({"id": pa.array(range(100), pa.int64()), "part": pa.array([i % 50 for i in range(100)])}))
+    for lake in (shop.elsewhere(), shop.elsewhere()):
+        trace = shop.traced(lambda lake=lake: lake.table("n.many").scan().to_arrow())
+        reads = [one for one in trace.requests if one.path.endswith(".parquet")]
+        assert len(reads) == 50, trace
+        assert len({one.began for one in reads}) <= 3, trace
+    lake = shop.elsewhere()
+    assert lake.table("n.many").scan(limit=3).to_arrow().num_rows == 3
+    assert lake.table("n.many").scan().to_arrow_batch_reader().read_all().num_rows == 100
+
+
+def test_files_that_come_next_wait_for_room() -> None:
+    """Ten thousand files that are fetched before anybody reads one would not fit into memory."""
+    fetched: list[str] = []
+    files = [(f"f{i}", MAX_SIZE_BYTES // 10) for i in range(1000)]
+    ahead = ReadAhead(fetched.extend, files)
+    ahead.go_on()
+    assert len(fetched) == 10
+    for number, (path, _) in enumerate(files, start=1):
+        ahead.opened(path)
+        assert len(fetched) <= number + 10
+    assert fetched == [path for path, _ in files]
+    small: list[str] = []
+    ahead = ReadAhead(small.extend, [(f"f{i}", 1) for i in range(1000)])
+    ahead.go_on()
+    assert len(small) == MAX_FILES
+    # One that is larger than all the room goes alone.
+    large: list[str] = []
+    ReadAhead(large.extend, [("huge", 10 * MAX_SIZE_BYTES), ("next", 1)]).go_on()
+    assert large == ["huge"]
+
+
+def test_a_file_that_is_missing_is_told_by_who_reads_it(shop: Shop) -> None:
+    folder = shop.root.removeprefix("s3://bucket/") + "/n/six"
+    lost = min(path for _, path in shop.store.objects if path.startswith(folder) and path.endswith(".parquet"))
+    del shop.store.objects["bucket", lost]
+    with pytest.raises(CorruptFile, match=lost.rpartition("/")[2]):
+        shop.elsewhere().table("n.six").scan().to_arrow()
+
+
+def test_a_commit_over_rest_costs_the_store_what_one_in_a_process_does(shop: Shop) -> None:
+    table = shop.lake.table("n.t")
+    table.scan()
+    here = shop.traced(lambda: table.set_properties({"owner": "a"}))
+    with serve(shop.lake) as uri:
+        catalog = load_catalog("rest", type="rest", uri=uri)
+        remote = catalog.load_table("n.t")
+        there = shop.traced(lambda: remote.transaction().set_properties(owner="b").commit_transaction())
+        loaded = shop.traced(lambda: catalog.load_table("n.t"))
+        catalog.load_table("n.six")
+    for verb in ("PUT", "RANGE"):
+        assert there.counts[verb] == here.counts[verb], there
+    assert files_read(there) == files_read(here) == files_read(loaded) == []
+    assert looks(there) == looks(here) == looks(loaded) == 1
+    assert there.millis == here.millis
+    assert loaded.millis == READ_MILLIS

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pyiceberg.table import Table
 
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadTable
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIcebergTable, StagedTransaction
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class CatalogTable(StagedIcebergTable):
         return CatalogTransaction(self, autocommit=True)
 
 
-class FrozenCatalogTable(Table):
+class FrozenCatalogTable(ReadAheadTable):
     """A table from a catalog that shows one version. Writing ends before the first file: `InvalidArgument`."""
 
     catalog: BoundCatalog

@@ -20,12 +20,15 @@ import pyarrow as pa
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
 from trinitylake.errors import CorruptFile, InvalidArgument, InvalidLocation, ObjectAlreadyExists, TrinityLakeError
+from trinitylake.iceberg_storage.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 #: Files up to this size are fetched by one request; of larger ones it fetches the end, where the footer is.
 WHOLE_FILE_MAX_SIZE_BYTES = 1 << 20
+#: Larger manifests are not fetched ahead, since they would not be kept.
+METADATA_AHEAD_MAX_SIZE_BYTES = 4 << 20
 #: The least that a range request fetches.
 READ_AHEAD_SIZE_BYTES = 256 << 10
 
@@ -45,6 +48,7 @@ class Storage(Protocol):
     def get(self, path: str) -> bytes: ...
     def get_range(self, path: str, offset: int, length: int) -> bytes: ...
     def get_end(self, path: str, max_size_bytes: int) -> tuple[bytes, int]: ...
+    def read_ahead(self, paths: Sequence[str], max_size_bytes: int) -> None: ...
     def size(self, path: str) -> int: ...
     def list(self, prefix: str) -> list[tuple[str, int, int]]: ...
     def exists(self, path: str) -> bool: ...
@@ -84,6 +88,9 @@ class LakehouseFileIO(FileIO):
         self._canonical_roots = sorted(roots, key=len, reverse=True)
         self._is_longest_root = self._canonical_roots[0] == canonical_uri(self.root)
         self._local_root = self.root[len("file://") :] if self.root.startswith("file:///") else None
+        #: Whether a request takes long, so that it pays to send many at once.
+        self.is_remote = not self.root.startswith(("file:", "memory:"))
+        self._ahead: dict[str, ReadAhead] = {}
         self._real_local_root = os.path.realpath(self._local_root) + "/" if self._local_root else None
         self._written: dict[str, None] = {}
         self._whole = whole
@@ -196,6 +203,28 @@ class LakehouseFileIO(FileIO):
             self.raise_if_missing(path, error)
             raise
 
+    def read_ahead(self, files: Iterable[tuple[str, int]]) -> None:
+        """Begin to fetch files of a remote store that are about to be read in this order.
+
+        Args:
+            files: the URI of each, and how large it is said to be. Who reads one of them gets the error of fetching it.
+        """
+        wanted = []
+        for location, size_bytes in files:
+            whole = METADATA_AHEAD_MAX_SIZE_BYTES if location.endswith(".avro") else WHOLE_FILE_MAX_SIZE_BYTES
+            with suppress(InvalidLocation):
+                if size_bytes <= whole:
+                    wanted.append((self.path_of(location), size_bytes))
+        if self.is_remote and len(wanted) > 1:
+            ahead = ReadAhead(lambda paths: self.storage.read_ahead(paths, METADATA_AHEAD_MAX_SIZE_BYTES), wanted)
+            self._ahead.update(dict.fromkeys((path for path, _ in wanted), ahead))
+            ahead.go_on()
+
+    def opened(self, path: str) -> None:
+        """A file is read now, perhaps one that was fetched ahead."""
+        if (ahead := self._ahead.pop(path, None)) is not None:
+            ahead.opened(path)
+
     def read_end(self, path: str, max_size_bytes: int) -> tuple[bytes, int]:
         """The last bytes of a file, all of it if it has no more, and its size. Raises `FileNotFoundError`.
 
@@ -304,6 +333,7 @@ class LakehouseInputFile(InputFile):
         """
         if (local := self._io.open_local(self._path)) is not None:
             return local  # type: ignore[no-any-return]
+        self._io.opened(self._path)
         if self._path.endswith(_READ_WHOLE):
             data = self._io.read(self._path)
             self._size_bytes = len(data)

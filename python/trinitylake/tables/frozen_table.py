@@ -10,6 +10,7 @@ from pyiceberg.table import Table as IcebergTable
 
 from trinitylake.definitions import EXTERNAL, from_proto, parse_table_def
 from trinitylake.errors import CorruptFile, InvalidArgument
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadTable
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.metadata import read_metadata
 from trinitylake.tables.table import Table
@@ -66,7 +67,7 @@ class FrozenTable(Table):
         )
 
 
-class ReadOnlyIcebergTable(IcebergTable):
+class ReadOnlyIcebergTable(ReadAheadTable):
     """A PyIceberg table that refuses to begin a transaction."""
 
     def transaction(self) -> NoReturn:

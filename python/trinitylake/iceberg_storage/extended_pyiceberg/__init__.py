@@ -4,9 +4,9 @@
 redone on another parent, `whole_files` deletes without rewriting, `manifest` reads and writes manifests with prepared
 schemas, `row_ids` assigns the row ids of format version 3, `table_metadata` and `metadata_updates` are table metadata
 and its updates, `data_file_writer` writes rows in bounded memory, `variant` adds a type, `rows_written` fills in
-default values, `scanned_files` completes a plan of a scan, `catalog` implements the private methods that PyIceberg
-calls on catalogs, `functions` gives single functions public names, and `rows_read` records the predicates of a
-statement.
+default values, `scanned_files` completes a plan of a scan, `scan` reads ahead, `catalog` implements the private methods
+that PyIceberg calls on catalogs, `functions` gives single functions public names, and `rows_read` records the
+predicates of a statement.
 
 To try a new minor version of PyIceberg, compare it with this list. `tests/test_pyiceberg_private_parts.py` checks that
 each name is there with the parameters that are expected, and that nothing else of PyIceberg that is private is used in
@@ -26,6 +26,7 @@ the package. "Overridden" means that PyIceberg calls ours.
     rewrite           table:Transaction._build_partition_predicate                           called
     transaction       table:Transaction._append_snapshot_producer                            overridden
     transaction       table:Transaction._apply                                               called
+    transaction       table:Transaction._scan                                                overridden
     transaction       table:Table._do_commit                                                 called
     transaction       table:Table._check_uuid                                                overridden
     metadata_updates  table.update:_apply_table_update                                       called

@@ -38,6 +38,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead, key_filter, rows_read
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, ReadAheadTable
 from trinitylake.iceberg_storage.extended_pyiceberg.whole_files import DeleteWholeFiles
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.write_rules import check_writable
@@ -134,6 +135,7 @@ class StagedTransaction(Transaction):
             if self.table_metadata.snapshot_by_name(branch) is None:
                 return
             if self.table_metadata.format_version < ROW_IDS_SINCE:
+                self._scan_of(filter, case_sensitive, branch).read_manifests_ahead()
                 super().delete(filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
                 return
             files, io = self.added_files, self._table.io
@@ -163,6 +165,23 @@ class StagedTransaction(Transaction):
                 branch,
                 snapshot_properties,
             )
+
+    def _scan(self, row_filter: str | BooleanExpression = ALWAYS_TRUE, case_sensitive: bool = True) -> ReadAheadScan:
+        """What `delete` reads to find the rows that stay."""
+        return self._scan_of(row_filter, case_sensitive).for_reading()
+
+    def _scan_of(
+        self, filter: str | BooleanExpression, case_sensitive: bool, branch: str | None = None
+    ) -> ReadAheadScan:
+        metadata = self.table_metadata
+        snapshot = None if branch is None else metadata.snapshot_by_name(branch)
+        return ReadAheadScan(
+            table_metadata=metadata,
+            io=self._table.io,
+            row_filter=filter,
+            case_sensitive=case_sensitive,
+            snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+        )
 
     def upgrade_table_version(self, format_version: TableVersion) -> Transaction:
         """Set the format version: 2 or 3, and never a lower one. Raises `ValueError`."""
@@ -281,7 +300,7 @@ class CreatingTransaction(CreateTableTransaction):
         return AppendFiles(self, self._table.io, {}, snapshot_properties, branch)
 
 
-class StagedIcebergTable(Table):
+class StagedIcebergTable(ReadAheadTable):
     """The live state of a staged table: every commit through it, or through one of its transactions, shows here.
 
     Attributes:

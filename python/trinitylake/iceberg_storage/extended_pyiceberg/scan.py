@@ -1,0 +1,101 @@
+"""PyIceberg's scan, which fetches manifests and data files of a remote store before its threads get to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import copy
+from typing import TYPE_CHECKING, Any, Self
+
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.visitors import manifest_evaluator
+from pyiceberg.table import ALWAYS_TRUE, DataScan, FileScanTask, Table
+from pyiceberg.typedef import EMPTY_DICT, Properties
+
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ReadAheadScan(DataScan):
+    """A scan that asks for all files at once, as far as memory for them goes."""
+
+    _reads_rows = False
+
+    def plan_files(self) -> Iterable[FileScanTask]:
+        """The files that the scan has to read."""
+        self.read_manifests_ahead()
+        tasks = list(super().plan_files())
+        if self._reads_rows:
+            read_data_ahead(self.io, tasks)
+        return tasks
+
+    def to_arrow(self, dictionary_columns: tuple[str, ...] = ()) -> pa.Table:
+        """All matching rows."""
+        return DataScan.to_arrow(self.for_reading(), dictionary_columns)
+
+    def to_arrow_batch_reader(self, dictionary_columns: tuple[str, ...] = ()) -> pa.RecordBatchReader:
+        """The matching rows as a stream."""
+        return DataScan.to_arrow_batch_reader(self.for_reading(), dictionary_columns)
+
+    def for_reading(self) -> ReadAheadScan:
+        """The same scan for somebody who reads all the files that it plans."""
+        scan = copy(self)
+        scan._reads_rows = self.limit is None  # with a limit most of them may not be read
+        return scan
+
+    def update(self, **overrides: Any) -> Self:
+        """A copy with some fields changed."""
+        scan = super().update(**overrides)
+        scan._reads_rows = self._reads_rows
+        return scan
+
+    def read_manifests_ahead(self) -> None:
+        """Begin to fetch the manifests that may name files with matching rows."""
+        snapshot = self.snapshot()
+        if snapshot is None or not isinstance(self.io, LakehouseFileIO) or not self.io.is_remote:
+            return
+        metadata = self.table_metadata
+        schema, specs = metadata.schema(), metadata.specs()
+        wanted = []
+        for manifest in manifest_lists.read(self.io, snapshot.manifest_list):
+            filter = self.partition_filters[manifest.partition_spec_id]
+            if manifest_evaluator(specs[manifest.partition_spec_id], schema, filter, self.case_sensitive)(manifest):
+                wanted.append((manifest.manifest_path, manifest.manifest_length))
+        self.io.read_ahead(wanted)
+
+
+class ReadAheadTable(Table):
+    """A table whose scans read ahead."""
+
+    def scan(
+        self,
+        row_filter: str | BooleanExpression = ALWAYS_TRUE,
+        selected_fields: tuple[str, ...] = ("*",),
+        case_sensitive: bool = True,
+        snapshot_id: int | None = None,
+        options: Properties = EMPTY_DICT,
+        limit: int | None = None,
+    ) -> ReadAheadScan:
+        return ReadAheadScan(
+            table_metadata=self.metadata,
+            io=self.io,
+            row_filter=row_filter,
+            selected_fields=selected_fields,
+            case_sensitive=case_sensitive,
+            snapshot_id=snapshot_id,
+            options=options,
+            limit=limit,
+            catalog=self.catalog,
+            table_identifier=self.name(),
+        )
+
+
+def read_data_ahead(io: object, tasks: Iterable[FileScanTask]) -> None:
+    """Begin to fetch the files of some tasks, with those that tell of deleted rows, which are read first."""
+    if isinstance(io, LakehouseFileIO) and io.is_remote:
+        tasks = list(tasks)
+        deletes = {file.file_path: file for task in tasks for file in task.delete_files}
+        files = [*deletes.values(), *(task.file for task in tasks)]
+        io.read_ahead([(file.file_path, file.file_size_in_bytes) for file in files])

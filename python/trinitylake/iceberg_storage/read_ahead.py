@@ -1,0 +1,57 @@
+"""Files that are about to be read, fetched before they are asked for: many at once, as far as memory is meant for it.
+
+PyIceberg reads a file when a thread of its own gets to it, and it has about as many threads as the machine has
+processors; a statement that removes rows reads one file after the other. Behind a remote store most of that is waiting.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+#: What may be fetched and not asked for yet. The storage keeps twice as much of what it read once.
+MAX_SIZE_BYTES = 8 << 20
+MAX_FILES = 64
+
+
+class ReadAhead:
+    """Files in the order in which they will be read.
+
+    Args:
+        fetch: begins to fetch files, by their paths.
+        files: the path of each, and how large it is said to be. A wrong size costs time and nothing else.
+    """
+
+    def __init__(self, fetch: Callable[[list[str]], None], files: Iterable[tuple[str, int]]) -> None:
+        self._fetch = fetch
+        self._left = deque(files)
+        self._waiting: dict[str, int] = {}
+        self._waiting_size_bytes = 0
+        self._lock = threading.Lock()
+
+    def go_on(self) -> None:
+        """Fetch what there is room for."""
+        batch = []
+        with self._lock:
+            while self._left and len(self._waiting) < MAX_FILES:
+                path, size_bytes = self._left[0]
+                if self._waiting and self._waiting_size_bytes + size_bytes > MAX_SIZE_BYTES:
+                    break
+                self._left.popleft()
+                if path not in self._waiting:
+                    self._waiting[path] = size_bytes
+                    self._waiting_size_bytes += size_bytes
+                    batch.append(path)
+        if batch:
+            self._fetch(batch)
+
+    def opened(self, path: str) -> None:
+        """A file is read now, so there is room for others."""
+        with self._lock:
+            size_bytes = self._waiting.pop(path, None)
+            self._waiting_size_bytes -= size_bytes or 0
+            # As many as have become free at once, or there would be a call for each file.
+            is_worth_it = self._left and len(self._waiting) <= MAX_FILES // 2
+        if is_worth_it:
+            self.go_on()
