@@ -23,6 +23,7 @@ from benches.python import (
     bench_open,
     bench_process,
     bench_rest,
+    bench_rounds,
     bench_rows,
     bench_spark,
     bench_uncoordinated,
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, Callable[[Bench], None]] = {
     **bench_process.BENCHMARKS,
     **bench_catalog.BENCHMARKS,
     **bench_rest.BENCHMARKS,
+    **bench_rounds.BENCHMARKS,
     **bench_spark.BENCHMARKS,
 }
 
