@@ -1,5 +1,8 @@
 """Removes secrets from messages before they are logged or sent; libraries put signed URLs into theirs.
 
+A secret is what follows a name that says so and a `=` or `:`, and what follows the name of a scheme, as in `Bearer
+eyJ…`. A few words are ordinary after a scheme (`a bearer token is needed`): a fixed list, so that no secret is one.
+
 Messages may hold text that a client chose, so the time that this takes is linear in their length: one pass, which looks
 back by at most one word, over at most `MESSAGE_MAX_LENGTH` characters.
 """
@@ -18,6 +21,19 @@ _BLANKS_MAX_LENGTH = 4
 _END_OF_VALUE = frozenset(" \t\r\n\f\v'\"&,;)")
 _QUOTES = frozenset("'\"")
 _SCHEMES = ("bearer", "basic")
+#: What messages say about a scheme. None is as long as a token of this server, and none is anybody's password.
+_ABOUT_SCHEMES = frozenset(("auth", "authentication", "authorization", "header", "scheme", "token", "tokens"))
+#: What may follow such a word, or a scheme, where no secret is meant.
+_ORDINARY = _ABOUT_SCHEMES | frozenset(
+    "a about again an and are as at be before but by can cannot did does expired failed for from had has if in instead "
+    "invalid is it may method methods missing must needed needs no not of off on or realm rejected required sent "
+    "should so than that the then there this to type types until was were when which will with without".split()
+)
+#: How many words after a scheme are looked at that are not about schemes.
+_OTHERS_AFTER_SCHEME = 4
+_PUNCTUATION, _END_OF_SENTENCE = ".:!?", ".!?"
+#: Shorter words are not taken for tokens where an ordinary word stands before them.
+_TOKEN_MIN_LENGTH = 8
 
 
 def without_secrets(text: str) -> str:
@@ -56,10 +72,40 @@ def _starts_of_values(text: str) -> Iterator[int]:
             continue
         word = text[max(word_start, position - _NAME_MAX_LENGTH) : position]
         if word.lower() in _SCHEMES and character.isspace():
-            yield _after_blanks(text, position)
+            if (start := _after_scheme(text, position)) is not None:
+                yield start
         elif word and is_secret_name(word) and (separator := _separator(text, position)) is not None:
             yield _value(text, separator + 1)
         word_start = position + 1
+
+
+def _after_scheme(text: str, position: int) -> int | None:
+    """Where the secret after a scheme begins, at the first word that is not ordinary; None if there is none.
+
+    After a word that is not about schemes, as in `bearer token is …`, only what looks like a token counts.
+    """
+    is_about, n_others = True, 0
+    while n_others < _OTHERS_AFTER_SCHEME:
+        start = _after_blanks(text, position)
+        if text[start : start + 1] in _QUOTES:
+            start += 1
+        position = start
+        while position < len(text) and position - start < _NAME_MAX_LENGTH and text[position] not in _END_OF_VALUE:
+            position += 1
+        word = text[start:position].rstrip(_PUNCTUATION)
+        if word.lower() not in _ORDINARY and (is_about or _looks_like_token(word)):
+            return start
+        is_about = is_about and word.lower() in _ABOUT_SCHEMES
+        n_others += not is_about
+        if not text[position : position + 1].isspace() or text[position - 1] in _END_OF_SENTENCE:
+            return None
+    return None
+
+
+def _looks_like_token(word: str) -> bool:
+    """Whether no sentence would have such a word: digits, or capitals among small letters."""
+    is_mixed = not word.isupper() and any(character.isupper() for character in word[1:])
+    return len(word) >= _TOKEN_MIN_LENGTH and (is_mixed or any(character.isdigit() for character in word))
 
 
 def _separator(text: str, position: int) -> int | None:

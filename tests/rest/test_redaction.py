@@ -1,0 +1,103 @@
+"""Secrets are taken out of messages, and nothing else is.
+
+`bearer token` in an ordinary message became `bearer ***`, so "a bearer token is needed" said nothing any more; and of
+`bearer token eyJ…` the word was taken out and the token stayed.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+import string
+
+import pytest
+
+from trinitylake.rest.redaction import without_secrets
+
+TOKENS = string.ascii_letters + string.digits + "-_.~+/="
+
+#: What Python's, Iceberg's and our own messages say of schemes.
+ORDINARY = [
+    "a bearer token is needed",
+    "Bearer token missing",
+    "the bearer token has expired, and was rejected",
+    "Invalid bearer token.",
+    "only bearer authentication is supported",
+    "Basic authentication failed for user ana",
+    "basic auth is not supported: use bearer tokens",
+    "bearer tokens must have at least 16 characters",
+    "basic types",
+    "the authentication scheme is bearer",
+    "Bearer, or basic",
+    "bearer token was not accepted by any two-factor service",
+    "Bearer AUTHENTICATION REQUIRED",
+]
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_ordinary_messages_stay_as_they_are(text: str) -> None:
+    assert without_secrets(text) == text
+    assert without_secrets(f"400: {text}; try again") == f"400: {text}; try again"
+
+
+#: What stands around a token in headers, errors of libraries and settings.
+AROUND = [
+    "Bearer {}",
+    "bearer {} was rejected",
+    "BEARER\t{}",
+    "Authorization: Bearer {}",
+    "authorization=bearer {}",
+    "'Authorization': 'Bearer {}'",
+    '{{"Authorization": "Basic {}"}}',
+    "invalid bearer token {}",
+    "Bearer Token {}.",
+    "bearer token: {}",
+    "bearer token '{}' has expired",
+    "bearer '{}'",
+    'basic "{}"',
+    "Basic {}",
+    "bearer authentication header token {}",
+    "bearer token token token token token {}",
+]
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_no_token_gets_through(around: str) -> None:
+    """Whatever letters it has and however short it is."""
+    chance = random.Random(around)
+    for length in [4, 6, 8, 12, 16, 40, 200] * 40:
+        alphabet = chance.choice([TOKENS, string.ascii_lowercase, string.hexdigits, string.ascii_letters])
+        token = chance.choice(string.ascii_letters) + "".join(chance.choice(alphabet) for _ in range(length))
+        shown = without_secrets(around.format(token))
+        assert token not in shown, shown
+        assert token.rstrip(".=")[:-1] not in shown, shown
+        assert "***" in shown
+
+
+def test_no_password_gets_through() -> None:
+    chance = random.Random(7)
+    for _ in range(500):
+        user, password = ("".join(chance.choice(string.ascii_lowercase) for _ in range(3)) for _ in range(2))
+        credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
+        assert credentials not in without_secrets(f"Basic {credentials} was refused")
+
+
+@pytest.mark.parametrize("words", ["is", "was", "has been replaced by", "must not be", "expired:"])
+def test_what_looks_like_a_token_goes_after_ordinary_words_too(words: str) -> None:
+    chance = random.Random(words)
+    for _ in range(300):
+        token = "eyJ" + "".join(chance.choice(TOKENS[:62]) for _ in range(chance.randrange(10, 60)))
+        shown = without_secrets(f"the bearer token {words.split()[0]} {token}")
+        assert token not in shown, shown
+
+
+def test_messages_of_ordinary_words_are_never_changed() -> None:
+    """Sentences put together by chance of words that say nothing secret: with a scheme at most before its own words."""
+    words = "the table shop.orders has 12 columns and snapshot 8421 of version 3 is not there any more".split()
+    about = ["bearer token", "bearer tokens", "basic auth", "Bearer authentication", "basic authentication header"]
+    chance = random.Random(3)
+    for _ in range(500):
+        sentence = [chance.choice(words) for _ in range(12)]
+        sentence.insert(chance.randrange(12), chance.choice(about) + chance.choice([" is", " was", ",", ".", " and"]))
+        text = " ".join(sentence)
+        assert without_secrets(text) == text
