@@ -24,11 +24,12 @@ _SCHEMES = ("bearer", "basic")
 #: What messages say about a scheme. None is as long as a token of this server, and none is anybody's password.
 _ABOUT_SCHEMES = frozenset(("auth", "authentication", "authorization", "header", "scheme", "token", "tokens"))
 #: What may follow such a word, or a scheme, where no secret is meant.
-_ORDINARY = _ABOUT_SCHEMES | frozenset(
+_OTHER_WORDS = (
     "a about again an and are as at be before but by can cannot did does expired failed for from had has if in instead "
     "invalid is it may method methods missing must needed needs no not of off on or realm rejected required sent "
-    "should so than that the then there this to type types until was were when which will with without".split()
+    "should so than that the then there this to type types until was were when which will with without"
 )
+_ORDINARY = _ABOUT_SCHEMES | frozenset(_OTHER_WORDS.split())
 #: How many words after a scheme are looked at that are not about schemes.
 _OTHERS_AFTER_SCHEME = 4
 _PUNCTUATION, _END_OF_SENTENCE = ".:!?", ".!?"
