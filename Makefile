@@ -127,7 +127,7 @@ server: $(VENV)/.packages-build
 # The lowest version of each direct dependency that pyproject.toml allows, in an environment of its own, so that its
 # lower bounds are facts.
 TESTS_LOWEST := tests/catalog $(addprefix tests/test_,bad_input.py checks.py cli.py definitions.py external_federated.py \
-	iceberg_disjoint.py iceberg_io.py iceberg_staging.py schema_mapping.py tables.py time_travel.py transactions.py) \
+	iceberg_disjoint.py iceberg_disjoint_copy_on_write.py iceberg_disjoint_merge_on_read.py iceberg_io.py iceberg_staging.py schema_mapping.py tables.py time_travel.py transactions.py) \
 	$(addprefix tests/rest/test_,access.py operating.py protocol.py pyiceberg_client.py)
 test-lowest: $(VENV)/.packages-build
 	rm -rf target/lowest

@@ -17,7 +17,7 @@ from random import Random
 import pyarrow as pa
 
 import trinitylake as tl
-from test_iceberg_disjoint import live_files, rewrite
+from iceberg_disjoint import live_files, rewrite
 from trinitylake.tables.transaction_table import TransactionTable
 
 Row = tuple[int, str, int]

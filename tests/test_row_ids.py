@@ -22,8 +22,8 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, UpgradeFormatVersionUpdate
 from pyiceberg.typedef import Record
 
+from iceberg_disjoint import delete_first_row, rewrite
 from iceberg_storage import Store, make_store
-from test_iceberg_disjoint import delete_first_row, rewrite
 from test_iceberg_staging import BY_CITY, Lake, ids, rows
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage import metadata as metadata_module

@@ -19,22 +19,28 @@ from collections.abc import Sequence
 
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO
-from pyiceberg.serializers import FromInputFile
+from pyiceberg.serializers import Compressor
 from pyiceberg.table import TableProperties
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
 from pyiceberg.typedef import IcebergBaseModel
 from pyiceberg.utils.properties import property_as_int
 
 from trinitylake._core import is_named_once
 from trinitylake.errors import CorruptFile
-from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import IndexedMetadataV3, indexed
+from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
+    IndexedMetadataV3,
+    indexed,
+    json_size_bytes,
+    sized,
+)
 from trinitylake.iceberg_storage.kept_snapshots import SNAPSHOTS_KEPT
 from trinitylake.iceberg_storage.write_rules import collected_by_lakehouse
 
-#: How much parsed metadata is kept in memory.
+#: How much parsed metadata is kept in memory: files, and bytes of their JSON, of which each becomes about ten. What one
+#: file shares with the one before it counts in both.
 CACHE_MAX_TABLES = 256
-CACHE_MAX_SNAPSHOTS = 100_000
+CACHE_MAX_SIZE_BYTES = 64 << 20
 
 _FILE_NAME = re.compile(r"(\d+)-[0-9a-fA-F-]{36}(?:\.gz)?\.metadata\.json")
 
@@ -48,11 +54,11 @@ class MetadataCache:
     Safe to share between threads.
     """
 
-    def __init__(self, max_tables: int = CACHE_MAX_TABLES, max_snapshots: int = CACHE_MAX_SNAPSHOTS) -> None:
+    def __init__(self, max_tables: int = CACHE_MAX_TABLES, max_size_bytes: int = CACHE_MAX_SIZE_BYTES) -> None:
         self._entries: OrderedDict[str, TableMetadata] = OrderedDict()
-        self._snapshots = 0
+        self._size_bytes = 0
         self._max_tables = max_tables
-        self._max_snapshots = max_snapshots
+        self._max_size_bytes = max_size_bytes
         self._lock = threading.Lock()
 
     def get(self, uri: str) -> TableMetadata | None:
@@ -68,18 +74,18 @@ class MetadataCache:
             if uri in self._entries or not is_named_once(uri):
                 return
             self._entries[uri] = metadata
-            self._snapshots += len(metadata.snapshots)
+            self._size_bytes += json_size_bytes(metadata)
             while len(self._entries) > 1 and (
-                len(self._entries) > self._max_tables or self._snapshots > self._max_snapshots
+                len(self._entries) > self._max_tables or self._size_bytes > self._max_size_bytes
             ):
                 _, dropped = self._entries.popitem(last=False)
-                self._snapshots -= len(dropped.snapshots)
+                self._size_bytes -= json_size_bytes(dropped)
 
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:
             self._entries.clear()
-            self._snapshots = 0
+            self._size_bytes = 0
 
 
 cache = MetadataCache()
@@ -96,13 +102,15 @@ def read_metadata(io: FileIO, uri: str, path: str = "") -> TableMetadata:
     if (metadata := cache.get(uri)) is not None:
         return metadata
     try:
-        metadata = FromInputFile.table_metadata(file)
+        with io.new_input(uri).open() as stream:
+            data = Compressor.get_compressor(uri).stream_decompressor(stream).read()
+        metadata = TableMetadataUtil.parse_raw(data.decode())
     except FileNotFoundError:
         raise
     except (ValidationError, ValueError, KeyError, TypeError, AttributeError, EOFError, zlib.error) as error:
         reason = " ".join(str(error).split())[:300]
         raise CorruptFile(f"{path or uri}: not Iceberg table metadata: {reason}", path=path or uri) from error
-    metadata = indexed(encoder.intern(collected_by_lakehouse(metadata)))
+    metadata = sized(indexed(encoder.intern(collected_by_lakehouse(metadata))), len(data))
     if isinstance(metadata, IndexedMetadataV3) and metadata.next_row_id is None:
         raise CorruptFile(f"{path or uri}: not Iceberg table metadata: next-row-id is missing", path=path or uri)
     cache.put(uri, metadata)

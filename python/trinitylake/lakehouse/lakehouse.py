@@ -26,6 +26,7 @@ from trinitylake.lakehouse.history import (
     millis_of,
     time_of,
 )
+from trinitylake.lakehouse.own_folders import require_no_own_folder
 from trinitylake.lakehouse.retries import OutOfDate, again_after_lost_races
 from trinitylake.lakehouse.settings import (
     FormatSettings,
@@ -74,13 +75,14 @@ def create(
 
     Raises:
         ObjectAlreadyExists: there is a lakehouse, and not `exist_ok`.
-        InvalidLocation: the URI is not fully qualified.
+        InvalidLocation: the URI is not fully qualified, or leads into one of another lakehouse's own folders.
         InvalidArgument: for a bad setting, or a storage that cannot create a file only if it is absent.
     """
     from trinitylake.definitions import serialize
 
     definition = serialize(new_lakehouse_def(name, properties, settings))
     storage = _core.Storage(str(uri), storage_options, _durability(durability))
+    require_no_own_folder(storage.root, storage_options)
     try:
         return Lakehouse(_core.Lakehouse.create(storage, definition))
     except ObjectAlreadyExists:

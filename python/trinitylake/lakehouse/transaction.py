@@ -77,6 +77,21 @@ class Transaction(OpenTransaction):
         return self._core.isolation
 
     @property
+    def base_size_bytes(self) -> int:
+        """How much memory the tables that it has looked at take, at most, but for what is staged."""
+        return 0 if self._staged is None else self._staged.base_size_bytes
+
+    @property
+    def saved_state(self) -> bytes:
+        """What was kept of its tables, in JSON, when it was saved last; nothing if it was not."""
+        return self._core.attachment
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What it began with, for the log."""
+        return self._core.properties
+
+    @property
     def base_version(self) -> int:
         """The version that the transaction reads."""
         return self._core.base.number

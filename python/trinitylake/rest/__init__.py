@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from trinitylake.rest.http.server import RestServer, serve
 from trinitylake.rest.options import S3Access, ServerOptions
+from trinitylake.rest.security.principals import THIS_PROGRAM
 
 if TYPE_CHECKING:
     from trinitylake.rest.security.jwt_bearer import JwtSettings
 
-__all__ = ["JwtSettings", "RestServer", "S3Access", "ServerOptions", "serve"]
+__all__ = ["THIS_PROGRAM", "JwtSettings", "RestServer", "S3Access", "ServerOptions", "serve"]
 
 
 def __getattr__(name: str) -> Any:

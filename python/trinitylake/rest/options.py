@@ -42,6 +42,10 @@ class ServerOptions:
             they are for the server of one program, on loopback and with a token.
         max_open_transactions: in the memory of the server.
         max_open_transactions_per_principal: of them.
+        max_transaction_size_bytes: of memory, for what clients have sent into one open transaction.
+        max_transactions_size_bytes: of memory, for all of them, with the metadata of their tables: above that some are
+            saved instead.
+        max_transactions_size_bytes_per_principal: of that.
         transaction_idle_seconds: after which an open transaction that nobody uses is saved instead.
     """
 
@@ -54,4 +58,7 @@ class ServerOptions:
     client_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     max_open_transactions: int = 1000
     max_open_transactions_per_principal: int = 250
+    max_transaction_size_bytes: int = 64 << 20
+    max_transactions_size_bytes: int = 384 << 20
+    max_transactions_size_bytes_per_principal: int = 192 << 20
     transaction_idle_seconds: float = 900.0

@@ -83,9 +83,10 @@ class ServerHere:
     """
 
     def __init__(self, lake: Lakehouse, told: Mapping[str, str]) -> None:
-        from trinitylake.rest import ServerOptions, serve
+        from trinitylake.rest import THIS_PROGRAM, ServerOptions, serve
 
         self._lake = lake
+        self._who = THIS_PROGRAM
         options = ServerOptions(client_properties=dict(told))
         self._server = serve(lake, token=secrets.token_urlsafe(32), options=options)
 
@@ -115,21 +116,21 @@ class ServerHere:
         return begun.id
 
     def require_open(self, id: str) -> None:
-        with self._server.transactions.borrowed(id):
+        with self._server.transactions.borrowed(id, self._who):
             pass
 
     def add_check(self, id: str, check: str | Check[Transaction]) -> None:
-        with self._server.transactions.borrowed(id) as transaction:
+        with self._server.transactions.borrowed(id, self._who) as transaction:
             transaction.add_check(check)
 
     def commit(self, id: str) -> int:
-        return self._server.transactions.commit(id)
+        return self._server.transactions.commit(id, self._who)
 
     def rollback(self, id: str) -> None:
-        self._server.transactions.rollback(id)
+        self._server.transactions.rollback(id, self._who)
 
     def hand_over(self, id: str) -> None:
-        with self._server.transactions.borrowed(id) as transaction:
+        with self._server.transactions.borrowed(id, self._who) as transaction:
             transaction.save()
         self._server.transactions.release(id)
 

@@ -158,6 +158,11 @@ class StagedTables:
             table.drop()
             self._dropped.append(table)
 
+    @property
+    def base_size_bytes(self) -> int:
+        """How much memory all tables that it has looked at take, at most, but for what is staged."""
+        return sum(table.staged.base_size_bytes for table in self._tables.values() if table.staged is not None)
+
     def uses(self) -> dict[TransactionTable, int]:
         """How often each table has been used so far, for `watch_used_since`."""
         return {table: table.uses for table in self._tables.values()}

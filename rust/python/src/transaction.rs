@@ -172,6 +172,11 @@ impl Transaction {
     }
 
     #[getter]
+    fn properties(&self, py: Python<'_>) -> BTreeMap<String, String> {
+        self.locked(py, |transaction| transaction.properties().clone())
+    }
+
+    #[getter]
     fn base(&self) -> Version {
         Version { inner: self.current_base() }
     }

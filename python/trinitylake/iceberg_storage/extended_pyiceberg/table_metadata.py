@@ -23,13 +23,20 @@ __all__ = [
     "IndexedMetadataV3",
     "check_schema",
     "indexed",
+    "json_size_bytes",
     "new_table",
+    "parsed_size_bytes",
+    "sized",
     "upgraded",
     "variant",
 ]
 
 #: The next row id of a table that has no rows with ids.
 INITIAL_ROW_ID = 0
+#: Beside the fields of metadata: how long it is in JSON.
+_SIZE = "_json_size_bytes"
+#: How many bytes of objects one of JSON becomes: 9 where there are many snapshots, 18 where there are many columns.
+_PARSED_FACTOR = 18
 
 
 class _SnapshotIndex:
@@ -76,6 +83,22 @@ def indexed(metadata: TableMetadata) -> TableMetadata:
         metadata = IndexedMetadataV3.model_construct(metadata.model_fields_set, **metadata.__dict__)
         if metadata.next_row_id is None and not metadata.snapshots:  # PyIceberg leaves it out of a new table
             metadata = metadata.model_copy(update={"next_row_id": INITIAL_ROW_ID})
+    return metadata
+
+
+def json_size_bytes(metadata: TableMetadata) -> int:
+    """How long the metadata is in JSON, as far as that is known: else that from which it was made, or nothing."""
+    return int(metadata.__dict__.get(_SIZE, 0))
+
+
+def parsed_size_bytes(metadata: TableMetadata) -> int:
+    """How much memory the metadata takes, at most."""
+    return _PARSED_FACTOR * json_size_bytes(metadata)
+
+
+def sized(metadata: TableMetadata, size_bytes: int) -> TableMetadata:
+    """The same metadata, which knows how long it is in JSON."""
+    metadata.__dict__[_SIZE] = size_bytes
     return metadata
 
 

@@ -31,7 +31,12 @@ from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConfli
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import rows_read
-from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed, new_table
+from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
+    indexed,
+    new_table,
+    parsed_size_bytes,
+    sized,
+)
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIcebergTable
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.kept_snapshots import lean
@@ -194,6 +199,11 @@ class StagedTable:
         return self.created or self.metadata is not self._base
 
     @property
+    def base_size_bytes(self) -> int:
+        """How much memory it takes, at most, but for what is staged."""
+        return parsed_size_bytes(self._base) + (0 if self._finished is None else len(self._finished[2]))
+
+    @property
     def required(self) -> bool:
         """Whether nothing is to be committed, but something is required of the table as it is at the commit."""
         return not self.changed and any(commit.requirements for commit in self._commits)
@@ -230,8 +240,10 @@ class StagedTable:
                     metadata = with_log_entry(metadata, self.io.uri_of(self._base_metadata_path), self._base)
                 uri = self._metadata_uri()
                 path = self.io.path_of(uri)
-                self._finished = (self.metadata, path, file_bytes(encoder.encode(metadata), path))
-                cache.put(uri, metadata)
+                data = encoder.encode(metadata)
+                self._finished = (self.metadata, path, file_bytes(data, path))
+                sized(self.metadata, len(data))
+                cache.put(uri, sized(metadata, len(data)))
             return self._finished[1], self._finished[2]
 
     def reapply(self, newer_metadata_path: str) -> None:

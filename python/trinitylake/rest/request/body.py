@@ -1,7 +1,7 @@
 """Limits on request bodies: their size as sent, and the memory that they take once parsed.
 
-A body of JSON becomes objects of many times its size: `[{},{},…]` thirty times. So what counts is the number of values,
-found without making any of them, and how many bytes of large bodies are at work at the same time.
+What counts is the number of values, found without making any of them (`parsed_size.py`), and how many bytes of large
+bodies are at work at the same time.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from trinitylake.rest.errors import RestError
+from trinitylake.rest.parsed_size import count_values
 
 #: Of one body. The metadata of a table with a thousand columns has about ten thousand.
 MAX_VALUES = 250_000
@@ -24,9 +25,8 @@ _WAIT_SECONDS = 20.0
 
 
 def check_values(body: bytes | bytearray) -> None:
-    """Refuse a body of too many values. Raises `RestError` 413. Commas in texts count, which errs to the safe side."""
-    values = sum(body.count(character) for character in (b",", b"[", b"{", b":"))
-    if values > MAX_VALUES:
+    """Refuse a body of too many values. Raises `RestError` 413."""
+    if count_values(body) > MAX_VALUES:
         raise RestError(413, "RequestTooLargeException", f"a body has at most {MAX_VALUES} values")
 
 

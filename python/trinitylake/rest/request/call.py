@@ -20,10 +20,11 @@ from starlette.responses import Response
 from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.options import ServerOptions
+from trinitylake.rest.parsed_size import parsed_size_bytes
 from trinitylake.rest.security.locations import LocationGate
 from trinitylake.rest.security.principals import Principal, Role
 from trinitylake.rest.state.addresses import LATEST, source_of
-from trinitylake.rest.state.open_transactions import OWNER_PROPERTY
+from trinitylake.rest.state.ownership import OWNER_PROPERTY
 from trinitylake.rest.state.served_catalog import Commit, ServedCatalog
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ REQUEST_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}request-id"
 #: Open transactions, for clients that have nothing but SQL (`transaction_namespaces.py`).
 RESERVED_NAMESPACE = ("sys", "transactions")
 
+#: What a write takes of an open transaction besides its body.
+_REQUEST_SIZE_BYTES = 1 << 10
 _INTEGER_MIN, _INTEGER_MAX = -(1 << 63), (1 << 63) - 1
 _INTEGER_MAX_LENGTH = 20
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -155,9 +158,19 @@ class Call:
 
     @contextmanager
     def catalog(self) -> Iterator[ServedCatalog]:
-        """The catalog that the prefix leads to. Raises `RestError` 403 for a write to the past."""
+        """The catalog that the prefix leads to.
+
+        Raises `RestError` 403 for a write to the past and for a transaction of somebody else, 413 for one that is full.
+        """
         service = self.service
-        with source_of(self.prefix, service.lake, service.transactions, writes=self.writes) as source:
+        with source_of(
+            self.prefix,
+            service.lake,
+            service.transactions,
+            self.principal,
+            writes=self.writes,
+            sent_size_bytes=_REQUEST_SIZE_BYTES + parsed_size_bytes(self.body) if self.writes else 0,
+        ) as source:
             if self.writes and isinstance(source, ViewAt):
                 raise RestError(
                     403, "ForbiddenException", f"version {source.version} is read-only: write through @latest or @txn"

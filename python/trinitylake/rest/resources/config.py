@@ -15,7 +15,7 @@ def config(call: Call) -> Response:
     warehouse = call.query.get("warehouse", "")
     if warehouse.startswith("@txn/") and not call.principal.may_read_something():
         raise forbidden(f"{call.principal.name} is a reader of nothing")
-    prefix = prefix_of(warehouse, service.lake, service.transactions)
+    prefix = prefix_of(warehouse, service.lake, service.transactions, call.principal)
     is_past = prefix != LATEST and not prefix.startswith("txn~")
     endpoints = [f"{method} {path}" for method, path, writes in service.endpoints if not (writes and is_past)]
     defaults = dict(service.options.client_properties) if call.principal.is_admin_of_everything else {}

@@ -45,5 +45,6 @@ def list_all(call: Call) -> Response:
 def prometheus(call: Call) -> Response:
     """The counters of the server."""
     service = call.service
-    service.meters.open_transactions.set(len(service.transactions.list()))
+    service.meters.open_transactions.set(service.transactions.count)
+    service.meters.open_transactions_size.set(service.transactions.size_bytes)
     return Response(service.meters.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -27,6 +27,8 @@ from trinitylake.rest.state.addresses import LATEST
 
 PARENT = RESERVED_NAMESPACE
 _BEGIN = ("isolation", "message", "author")
+#: Who else may work in it: their names, with commas between.
+_SHARED = "shared-with"
 
 
 def is_reserved(call: Call, namespace: tuple[str, ...]) -> bool:
@@ -42,11 +44,13 @@ def children(call: Call, parent: tuple[str, ...]) -> list[tuple[str, ...]] | Non
 
 
 def create(call: Call, namespace: tuple[str, ...], properties: dict[str, str]) -> Response:
-    """Begin. The properties are `isolation`, `message` and `author`; others are kept in the commit."""
+    """Begin. The properties are `isolation`, `message`, `author` and `shared-with`; others are kept in the commit."""
     options = {name: properties[name] for name in _BEGIN if name in properties}
     # What SQL engines add of themselves to every namespace is not for the log.
-    kept = {name: value for name, value in properties.items() if name not in (*_BEGIN, "owner", "location", "comment")}
-    body = transactions.Begin.model_validate({"id": _id(namespace), "properties": kept, **options})
+    left_out = (*_BEGIN, _SHARED, "owner", "location", "comment")
+    kept = {name: value for name, value in properties.items() if name not in left_out}
+    shared = [name.strip() for name in properties.get(_SHARED, "").split(",") if name.strip()]
+    body = transactions.Begin.model_validate({"id": _id(namespace), "properties": kept, _SHARED: shared, **options})
     transactions.begin_transaction(call, body)
     return json_response({"namespace": namespace, "properties": properties})
 

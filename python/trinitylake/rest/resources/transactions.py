@@ -1,8 +1,8 @@
 """Transactions over HTTP: the commit over several tables of the specification, and this project's open transactions.
 
 The extension lives below `/trinitylake/v1/transactions`: begin, list, look at, commit, roll back. What happens in an
-open transaction goes through the ordinary routes, with the prefix that its warehouse `@txn/<id>` leads to. Who began it
-ends it, or an admin of everything; everybody works in it as far as their roles go.
+open transaction goes through the ordinary routes, with the prefix that its warehouse `@txn/<id>` leads to. Whose it is,
+and who may work in it, is decided in one place for all routes (`state/ownership.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from trinitylake.iceberg.errors import translated
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.request.call import (
-    PRINCIPAL_PROPERTY,
     REQUEST_ID_PREFIX,
     RESERVED_PROPERTY_PREFIX,
     Call,
@@ -28,6 +27,7 @@ from trinitylake.rest.request.call import (
 from trinitylake.rest.resources.table_changes import TableChange, stage
 from trinitylake.rest.security.principals import Role, forbidden
 from trinitylake.rest.state.addresses import transaction_prefix
+from trinitylake.rest.state.ownership import Ownership
 
 #: What a transaction begins with, its properties above all.
 MAX_BEGIN_SIZE_BYTES = 64 << 10
@@ -49,6 +49,8 @@ class Begin(BaseModel):
     message: str = ""
     author: str = ""
     properties: dict[str, str] = Field(default_factory=dict)
+    shared_with: list[str] = Field(alias="shared-with", default_factory=list)
+    """Principals who may work in it, too, and not end it."""
 
 
 def commit_tables(call: Call) -> Response:
@@ -90,16 +92,17 @@ def begin_transaction(call: Call, body: Begin) -> Transaction:
         author=body.author or call.principal.name,
         id=body.id,
         properties={**body.properties, **call.commit.properties},
+        shared_with=body.shared_with,
     )
     call.commit.transaction_id = transaction.id
     return transaction
 
 
 def list_all(call: Call) -> Response:
-    """Those that are open in this server, and those that are saved and would be picked up: one's own."""
+    """Those that are open in this server, and those that are saved and would be picked up: in which one may work."""
     return json_response(
         {
-            "open": [_described(one) for one, owner in call.service.transactions.list() if _may_end(call, owner)],
+            "open": [_described(one) for one in call.service.transactions.list(call.principal)],
             "saved": [
                 {"id": one.id, "warehouse": f"@txn/{one.id}", "base-version": one.base_version} for one in _saved(call)
             ],
@@ -109,7 +112,7 @@ def list_all(call: Call) -> Response:
 
 def visible_ids(call: Call) -> list[str]:
     """The ids of what `list_all` lists."""
-    here = [one.id for one, owner in call.service.transactions.list() if _may_end(call, owner)]
+    here = [one.id for one in call.service.transactions.list(call.principal)]
     return sorted([*here, *(one.id for one in _saved(call))])
 
 
@@ -120,8 +123,7 @@ def load(call: Call) -> Response:
 
 def described_of(call: Call, id: str) -> dict[str, Any]:
     """What an open transaction is. Raises `RestError` 403 for somebody else's."""
-    _require_owner(call, id)
-    with call.service.transactions.borrowed(id) as transaction:
+    with call.service.transactions.borrowed(id, call.principal) as transaction:
         return _described(transaction)
 
 
@@ -133,9 +135,8 @@ def commit(call: Call) -> Response:
 
 def commit_transaction(call: Call, id: str) -> int:
     """Commit; returns the version. Raises `RestError` 403 for somebody else's."""
-    _require_owner(call, id)
     call.commit.transaction_id = id
-    call.commit.version = call.service.transactions.commit(id)
+    call.commit.version = call.service.transactions.commit(id, call.principal)
     return call.commit.version
 
 
@@ -147,27 +148,17 @@ def rollback(call: Call) -> Response:
 
 def rollback_transaction(call: Call, id: str) -> None:
     """Roll back. Raises `RestError` 403 for somebody else's."""
-    _require_owner(call, id)
     call.commit.transaction_id = id
-    call.service.transactions.rollback(id)
+    call.service.transactions.rollback(id, call.principal)
 
 
 def _saved(call: Call) -> list[Any]:
-    known = {one.id for one, _ in call.service.transactions.list()}
+    known = {one.id for one in call.service.transactions.list(call.principal)}
     return [
         one
         for one in call.service.lake.transactions()
-        if one.id not in known and _may_end(call, one.properties.get(PRINCIPAL_PROPERTY, ""))
+        if one.id not in known and Ownership.of(one.properties).may_work(call.principal)
     ]
-
-
-def _may_end(call: Call, owner: str) -> bool:
-    return owner == call.principal.name or call.principal.is_admin_of_everything
-
-
-def _require_owner(call: Call, id: str) -> None:
-    if not call.principal.is_admin_of_everything and call.service.transactions.owner(id) != call.principal.name:
-        raise forbidden(f"transaction {id} is not one that {call.principal.name} has begun")
 
 
 def _described(transaction: Transaction) -> dict[str, Any]:

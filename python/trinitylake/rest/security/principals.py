@@ -147,5 +147,7 @@ def _fits(pieces: tuple[str, ...], text: str) -> bool:
     return True
 
 
+#: The program that runs the server.
+THIS_PROGRAM = Principal.of("", ["admin:*"])
 #: Every program on this machine, where no token is asked for.
 ANYBODY = Principal.of("anonymous", ["admin:*"])

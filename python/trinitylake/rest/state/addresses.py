@@ -22,17 +22,19 @@ from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.rest.errors import RestError, bad_request
+from trinitylake.rest.security.principals import Principal
 from trinitylake.rest.state.open_transactions import OpenTransactions
 
 LATEST = "latest"
 _VERSION, _TRANSACTION = "version~", "txn~"
 
 
-def prefix_of(warehouse: str, lake: Lakehouse, transactions: OpenTransactions) -> str:
-    """The prefix for a warehouse parameter.
+def prefix_of(warehouse: str, lake: Lakehouse, transactions: OpenTransactions, who: Principal) -> str:
+    """The prefix for a warehouse parameter, for somebody who may work there.
 
     Raises:
-        RestError: 404 for an address that leads nowhere, 400 for one that is misspelt.
+        RestError: 404 for an address that leads nowhere, 400 for one that is misspelt, 403 for a transaction that is
+            not theirs.
         VersionNotFound, VersionExpired, ObjectNotFound: for what is not there.
     """
     if warehouse in ("", "@latest", lake.name, lake.uri, lake.uri.rstrip("/")):
@@ -49,7 +51,7 @@ def prefix_of(warehouse: str, lake: Lakehouse, transactions: OpenTransactions) -
             raise RestError(404, "NotFoundException", f"there is no snapshot {value!r}")
         return f"{_VERSION}{lake.at(version=number).version}"
     if kind == "@txn":
-        with transactions.borrowed(value):
+        with transactions.borrowed(value, who):
             return transaction_prefix(value)
     raise RestError(
         404,
@@ -71,18 +73,26 @@ def is_transaction(prefix: str) -> bool:
 
 @contextmanager
 def source_of(
-    prefix: str, lake: Lakehouse, transactions: OpenTransactions, *, writes: bool = False
+    prefix: str,
+    lake: Lakehouse,
+    transactions: OpenTransactions,
+    who: Principal,
+    *,
+    writes: bool = False,
+    sent_size_bytes: int = 0,
 ) -> Iterator[Lakehouse | ViewAt | Transaction]:
-    """What a prefix leads to; a transaction is nobody else's inside the block, which may write to it if it says so.
+    """What a prefix leads to; a transaction is nobody else's inside the block, which may write to it if it says so, and
+    how much memory that takes.
 
-    Raises as `prefix_of` does.
+    Raises as `prefix_of` does, and as `OpenTransactions.borrowed` does.
     """
     if prefix == LATEST:
         yield lake
     elif prefix.startswith(_VERSION):
         yield lake.at(version=_number(prefix.removeprefix(_VERSION)))
     elif prefix.startswith(_TRANSACTION):
-        with transactions.borrowed(prefix.removeprefix(_TRANSACTION), writes=writes) as transaction:
+        id = prefix.removeprefix(_TRANSACTION)
+        with transactions.borrowed(id, who, writes=writes, sent_size_bytes=sent_size_bytes) as transaction:
             yield transaction
     else:
         raise RestError(404, "NotFoundException", f"there is no prefix {prefix!r}: ask /v1/config for one")

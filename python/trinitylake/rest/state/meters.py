@@ -25,6 +25,9 @@ class Meters:
         self.open_transactions = Gauge(
             "trinitylake_open_transactions", "Transactions that are open here", registry=self._registry
         )
+        self.open_transactions_size = Gauge(
+            "trinitylake_open_transactions_bytes", "Memory that they take, at most", registry=self._registry
+        )
 
     def count(self, method: str, route: str, code: int, seconds: float) -> None:
         """Count a request."""

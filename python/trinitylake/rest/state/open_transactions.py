@@ -1,20 +1,20 @@
-"""Open transactions of clients; each is used by one request at a time.
+"""Open transactions of clients; each is used by one request at a time, of somebody to whom it belongs.
 
 One that was begun here is in this server's memory until it ends, or until nobody has used it for a while: then it is
 saved. A saved one is in the storage and nowhere else: each request that works in it resumes it, and saves it again if
 it wrote. So any server, and any program, goes on with it as it is, and asking for it takes no memory.
+
+Nobody gets at a transaction but through `_used`, which asks whose it is (`ownership.py`). How much memory they take is
+counted and limited (`transactions_in_memory.py`).
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import uuid
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import NoReturn
 
 from trinitylake.errors import (
@@ -23,34 +23,22 @@ from trinitylake.errors import (
     InvalidArgument,
     ObjectNotFound,
     TransactionClosed,
-    TrinityLakeError,
 )
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.settings import check_isolation
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.options import ServerOptions
+from trinitylake.rest.parsed_size import parsed_size_bytes
+from trinitylake.rest.security.principals import Principal
+from trinitylake.rest.state.ownership import OWNER_PROPERTY, Ownership, not_theirs
 from trinitylake.rest.state.served_catalog import commit
+from trinitylake.rest.state.transactions_in_memory import Entry, TransactionsInMemory
 
-#: Of a commit: the principal who began the transaction.
-OWNER_PROPERTY = "rest.principal"
 #: Saved transactions are used one request at a time, by these many locks for all their ids.
 _SAVED_LOCKS = 64
-#: Of these many transactions that ended here it is known how.
-_ENDED_MAX = 1000
 #: How long a request waits for another one in the same transaction.
 _LOCK_SECONDS = 30.0
-
-logger = logging.getLogger("trinitylake.rest")
-
-
-@dataclass
-class _Entry:
-    transaction: Transaction
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    is_ours: bool = True  # begun here, so ended here too
-    owner: str = ""  # the principal who began it, "" for those of other programs
-    used_at: float = field(default_factory=time.monotonic)
 
 
 class OpenTransactions:
@@ -59,33 +47,33 @@ class OpenTransactions:
     def __init__(self, lake: Lakehouse, options: ServerOptions | None = None) -> None:
         self._lake = lake
         self._options = options or ServerOptions()
-        self._entries: dict[str, _Entry] = {}
-        self._ended: OrderedDict[str, str] = OrderedDict()  # by id: how it ended
-        self._lock = threading.Lock()
+        self._memory = TransactionsInMemory(self._options)
         self._saved_locks = [threading.RLock() for _ in range(_SAVED_LOCKS)]
 
     def add(self, transaction: Transaction) -> str:
-        """Serve a transaction of this process; returns its warehouse. Its owner must not use it meanwhile.
+        """Serve a transaction of this process to admins of everything; returns its warehouse. Whoever began it must
+        not use it meanwhile.
 
         Raises `InvalidArgument` if it is of another lakehouse.
         """
         if transaction.storage.root != self._lake.uri:
             raise InvalidArgument(f"transaction {transaction.id} is not of the lakehouse {self._lake.uri!r}")
         transaction.state()
-        self._put(_Entry(transaction, is_ours=False))
+        self._memory.put(Entry(transaction, Ownership.of(transaction.properties), is_ours=False))
         return f"@txn/{transaction.id}"
 
     def begin(
         self,
         *,
         owner: str = "",
+        shared_with: Collection[str] = (),
         isolation: str | None = None,
         message: str = "",
         author: str = "",
         id: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> Transaction:
-        """Begin a transaction.
+        """Begin a transaction of a principal, which those others may work in as well.
 
         Raises:
             InvalidArgument: for an isolation or id that cannot be.
@@ -97,63 +85,79 @@ class OpenTransactions:
             message=message,
             author=author,
             id=id or uuid.uuid4().hex,  # chosen ids are recorded, so that its fate is found without the log
-            properties=properties,
+            properties={**(properties or {}), **Ownership.properties(owner, shared_with)},
         )
         try:
             if id is not None:
                 self._require_own(id, owner)
-            self._put(_Entry(transaction, owner=owner))
+            self._memory.put(Entry(transaction, Ownership.of(transaction.properties)))
         except BaseException:
             transaction.rollback()
             raise
         return transaction
 
-    def list(self) -> list[tuple[Transaction, str]]:
-        """The transactions in the memory of this server, by id, and the owner of each."""
-        with self._lock:
-            entries = [entry for _, entry in sorted(self._entries.items())]
-        return [(entry.transaction, entry.owner) for entry in entries if entry.transaction.is_open]
+    def list(self, who: Principal) -> list[Transaction]:
+        """Those in the memory of this server that somebody may work in, by id."""
+        entries = self._memory.all()
+        return [one.transaction for one in entries if one.transaction.is_open and one.ownership.may_work(who)]
 
-    def owner(self, id: str) -> str:
-        """The principal who began it; "" if nobody knows."""
-        with self._lock:
-            if (entry := self._entries.get(id)) is not None:
-                return entry.owner
-        if (found := self._committing_owner(id)) is not None:
-            return found
-        return self._saved_owner(id) or ""
+    @property
+    def count(self) -> int:
+        """How many are in the memory of this server."""
+        return len(self._memory.all())
+
+    @property
+    def size_bytes(self) -> int:
+        """How much memory they take, at most."""
+        return self._memory.size_bytes
 
     @contextmanager
-    def borrowed(self, id: str, *, writes: bool = False) -> Iterator[Transaction]:
-        """An open transaction, for the caller alone inside the block. `writes`: a saved one is saved again at its end.
+    def borrowed(
+        self, id: str, who: Principal, *, writes: bool = False, sent_size_bytes: int = 0, ends: bool = False
+    ) -> Iterator[Transaction]:
+        """An open transaction, for the caller alone inside the block.
+
+        Args:
+            id: of the transaction.
+            who: for whom; it must be theirs.
+            writes: a saved one is saved again at the end of the block.
+            sent_size_bytes: of memory, for what the block puts into it.
+            ends: the block ends it, which fewer may do.
 
         Raises:
+            RestError: 403 if it is not theirs, or nobody knows it, which only an admin of everything is told; 413 if
+                it holds as much as it may; 503 if others work in it for too long, or there is no room.
             ObjectNotFound: it is neither open here nor saved.
             TransactionClosed, TransactionExpired: it has ended.
             CommitConflict: somebody else saved or ended it meanwhile; nothing of this block is in it.
-            RestError: 503 if others work in it for too long.
         """
-        with self._used(id) as (transaction, entry):
+        if sent_size_bytes:
+            self._require_room(id)
+        with self._used(id, who, ends) as (transaction, entry):
             if transaction is None:
-                with self._lock:
-                    end = self._ended.get(id)
-                if end is not None:
-                    raise TransactionClosed(f"transaction {id} has ended: it {end}")
+                if (end := self._memory.ended(id)) is not None:
+                    raise TransactionClosed(f"transaction {id} has ended: it {end[0]}")
                 raise ObjectNotFound(f"there is no transaction {id} that is open or saved")
             if not transaction.is_open or transaction.version is not None:
-                self._forget(id)
+                self._memory.forget(id)
                 raise TransactionClosed(f"transaction {id} has ended")
+            if sent_size_bytes:
+                held = parsed_size_bytes(transaction.saved_state) if entry is None else entry.sent_size_bytes
+                self._require_fits(id, held + sent_size_bytes)
             yield transaction
-            if entry is None and writes:
+            if entry is not None:
+                entry.sent_size_bytes += sent_size_bytes
+                self._memory.make_room(entry.ownership.owner)
+            elif writes:
                 transaction.save()
 
-    def commit(self, id: str) -> int:
+    def commit(self, id: str, who: Principal) -> int:
         """Commit; returns the version. One that was committed before answers with its version again.
 
         Raises as `Transaction.commit` does, `CommitConflict` for one that was committed and then undone, and
-        `RestError` 409 for an id with which somebody else has committed something else.
+        `RestError` 403 for one that is not theirs, 409 for an id with which somebody else has committed something else.
         """
-        with self._used(id) as (transaction, entry):
+        with self._used(id, who, ends=True) as (transaction, entry):
             if transaction is None or not transaction.is_open:
                 return self._committed_before(id)
             if transaction.version is not None:
@@ -163,66 +167,59 @@ class OpenTransactions:
                 version = commit(transaction)
                 end = f"was committed as version {version}"
             finally:
-                self._forget(id, end)
+                self._memory.forget(id, end, transaction.properties)
             if entry is not None and entry.is_ours:
-                self._require_committed_by(id, entry.owner)
+                self._require_committed_by(id, entry.ownership.owner)
             return version
 
-    def rollback(self, id: str) -> None:
-        """Roll back, also one that was only saved. Raises `ObjectNotFound`."""
-        with self.borrowed(id) as transaction:
+    def rollback(self, id: str, who: Principal) -> None:
+        """Roll back, also one that was only saved. Raises as `borrowed` does."""
+        with self.borrowed(id, who, ends=True) as transaction:
             try:
                 transaction.rollback()
             finally:
-                self._forget(id, "was rolled back")
+                self._memory.forget(id, "was rolled back", transaction.properties)
 
     def release(self, id: str) -> None:
         """Know nothing of a transaction any more, without ending it: its owner saved it for others."""
-        self._forget(id)
+        self._memory.forget(id)
 
     def hand_over_idle(self) -> None:
         """Save those that nobody has used for long, so that they take no memory, and go on when somebody comes."""
-        old = time.monotonic() - self._options.transaction_idle_seconds
-        with self._lock:
-            idle = [id for id, entry in self._entries.items() if entry.is_ours and entry.used_at < old]
-        for id in idle:
-            with self._lock:
-                entry = self._entries.get(id)
-            if entry is None or not entry.lock.acquire(blocking=False):
-                continue  # somebody uses it
-            try:
-                if entry.used_at < old and self._hand_over(entry):
-                    self._forget(id)
-            finally:
-                entry.lock.release()
+        self._memory.hand_over_idle()
 
     def close(self) -> None:
         """Hand over what was begun here: it is saved, so that the next server can go on with it."""
-        with self._lock:
-            entries, self._entries = list(self._entries.values()), {}
-        for entry in entries:
-            with entry.lock:
-                if entry.is_ours:
-                    self._hand_over(entry)
+        self._memory.hand_over_all()
 
-    def _hand_over(self, entry: _Entry) -> bool:
-        """Save a transaction, if it has not ended. Returns whether nothing of it is here alone."""
-        if not entry.transaction.is_open or entry.transaction.version is not None:
-            return True
-        try:
-            entry.transaction.save()
-        except TrinityLakeError as error:
-            logger.warning("transaction %s cannot be saved: %s", entry.transaction.id, error)
-            return False
-        return True
+    def _require_room(self, id: str) -> None:
+        """Raises `RestError` 503 if the transactions here take more memory than they may, and cannot be saved.
+
+        Before anybody works in this one, which may be saved as well.
+        """
+        entry = self._memory.get(id)
+        if entry is not None and not self._memory.make_room(entry.ownership.owner):
+            message = "open transactions take all the memory that they may, and cannot be saved now: try again"
+            raise RestError(503, "ServiceUnavailableException", message)
+
+    def _require_fits(self, id: str, size_bytes: int) -> None:
+        """Raises `RestError` 413 if a transaction would hold more than it may."""
+        limit = self._options.max_transaction_size_bytes
+        if size_bytes > limit:
+            message = f"transaction {id} holds as much as it may, {limit} bytes of memory: commit it, and begin another"
+            raise RestError(413, "RequestTooLargeException", message)
 
     @contextmanager
-    def _used(self, id: str) -> Iterator[tuple[Transaction | None, _Entry | None]]:
-        """A transaction for the caller alone, and its entry here; without one it is resumed, if it is saved."""
-        entry, lock = self._locked(id)
+    def _used(self, id: str, who: Principal, ends: bool) -> Iterator[tuple[Transaction | None, Entry | None]]:
+        """A transaction of somebody for the caller alone, and its entry here, if it has one; else it is resumed.
+
+        None for one that has ended, of which it is known that it was theirs. Raises `RestError` 403.
+        """
+        entry, lock = self._locked(id, who, ends)
         try:
             if entry is None:
-                yield self._resumed(id), None
+                with self._resumed(id, who, ends) as transaction:
+                    yield transaction, None
             else:
                 entry.used_at = time.monotonic()
                 yield entry.transaction, entry
@@ -230,24 +227,46 @@ class OpenTransactions:
         finally:
             lock.release()
 
-    def _locked(self, id: str) -> tuple[_Entry | None, threading.RLock]:
+    def _locked(self, id: str, who: Principal, ends: bool) -> tuple[Entry | None, threading.RLock]:
         deadline = time.monotonic() + _LOCK_SECONDS
         while True:
-            with self._lock:
-                entry = self._entries.get(id)
+            entry = self._memory.get(id)
+            if entry is not None:
+                _require(id, entry.ownership, who, ends)
             lock = self._saved_locks[hash(id) % _SAVED_LOCKS] if entry is None else entry.lock
             if not lock.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
                 raise RestError(503, "ServiceUnavailableException", f"others work in transaction {id}: try again")
-            with self._lock:
-                if self._entries.get(id) is entry:
-                    return entry, lock
+            if self._memory.get(id) is entry:
+                return entry, lock
             lock.release()  # it was handed over, or has ended, while this request waited
 
-    def _resumed(self, id: str) -> Transaction | None:
+    @contextmanager
+    def _resumed(self, id: str, who: Principal, ends: bool) -> Iterator[Transaction | None]:
         try:
-            return self._lake.resume(id)
+            core = self._lake.core.resume(id)
         except ObjectNotFound:
-            return None
+            self._require_past(id, who, ends)
+            yield None
+            return
+        except CommitConflict:
+            self._require_past(id, who, ends)
+            raise
+        _require(id, Ownership.of(core.properties), who, ends)
+        with self._memory.room_for_saved(parsed_size_bytes(core.attachment)):
+            yield Transaction(self._lake.core, core)
+
+    def _require_past(self, id: str, who: Principal, ends: bool) -> None:
+        """Refuse one that has ended and was not theirs, as far as is known. Raises `RestError` 403.
+
+        Where the log cannot tell whether there was a commit, whoever asks for its outcome is told so.
+        """
+        if who.is_admin_of_everything:
+            return
+        end = self._memory.ended(id)
+        ownership = end[1] if end is not None else Ownership(self._committing_owner(id) or "")
+        if ends and ownership == Ownership() and self._lake.outcome(id).status == "unknown":
+            return
+        _require(id, ownership, who, ends)
 
     def _saved_owner(self, id: str) -> str | None:
         """The principal who began a saved transaction; "" for those of other programs, None if none is saved."""
@@ -291,28 +310,7 @@ class OpenTransactions:
             raise ObjectNotFound(f"transaction {id} was rolled back")
         raise ObjectNotFound(f"transaction {id} is neither open nor committed")
 
-    def _put(self, entry: _Entry) -> None:
-        id = entry.transaction.id
-        with self._lock:
-            if id in self._entries:
-                self._refuse(f"transaction {id} is open already")
-            if len(self._entries) >= self._options.max_open_transactions_per_principal:
-                self._entries = {key: one for key, one in self._entries.items() if one.transaction.is_open}
-            if entry.is_ours:
-                mine = sum(one.owner == entry.owner for one in self._entries.values())
-                if mine >= self._options.max_open_transactions_per_principal:
-                    message = f"{mine} transactions of {entry.owner} are open: end some first"
-                    raise RestError(429, "TooManyRequestsException", message)
-                if len(self._entries) >= self._options.max_open_transactions:
-                    message = f"{self._options.max_open_transactions} transactions are open: try again later"
-                    raise RestError(503, "ServiceUnavailableException", message)
-            self._entries[id] = entry
-            self._ended.pop(id, None)
 
-    def _forget(self, id: str, end: str | None = None) -> None:
-        with self._lock:
-            self._entries.pop(id, None)
-            if end is not None:
-                self._ended[id] = end
-                if len(self._ended) > _ENDED_MAX:
-                    self._ended.popitem(last=False)
+def _require(id: str, ownership: Ownership, who: Principal, ends: bool) -> None:
+    if not (ownership.may_end(who) if ends else ownership.may_work(who)):
+        raise not_theirs(id, who)

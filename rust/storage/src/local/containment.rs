@@ -9,6 +9,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use rustix::io::Errno;
+
 use crate::failure::Request;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::{RootUri, check_path};
@@ -93,7 +95,11 @@ impl Containment {
         let mut file = self.path.join(path);
         let mut metadata = file.symlink_metadata().map_err(failure)?;
         if metadata.is_symlink() {
-            file = file.canonicalize().map_err(failure)?;
+            file = file.canonicalize().map_err(|error| match Errno::from_io_error(&error) {
+                // Links in a circle lead nowhere, like one to a file that is not there.
+                Some(Errno::LOOP) => Error::FileNotFound { path: path.to_owned() },
+                _ => failure(error),
+            })?;
             if !file.starts_with(self.real_root(verb)?) {
                 return Err(self.leads_out(path));
             }

@@ -150,7 +150,8 @@ async fn what_is_no_regular_file_is_not_there() {
     let made = std::process::Command::new("mkfifo").arg(folder.path().join("pipe")).status().unwrap();
     assert!(made.success());
     symlink("nowhere", folder.path().join("link")).unwrap();
-    for path in ["folder", "pipe", "link"] {
+    symlink("circle", folder.path().join("circle")).unwrap();
+    for path in ["folder", "pipe", "link", "circle"] {
         assert!(storage.get(path).await.unwrap_err().is_file_not_found(), "{path}");
         assert!(!storage.exists(path).await.unwrap(), "{path}");
         let refused = create(&*storage, path).await.unwrap_err();
@@ -165,15 +166,18 @@ async fn what_is_no_regular_file_is_not_there() {
 }
 
 /// A folder, a pipe or a link to nowhere had the name of the next root. The commit tried for its whole time and then said
-/// that nobody can tell whether it happened, and so did its rollback.
+/// that nobody can tell whether it happened, and so did its rollback. Links in a circle were worse: the lakehouse could
+/// not be opened, since nobody could tell whether there is a next version.
 #[tokio::test]
 async fn a_claim_of_a_name_that_no_file_has_is_refused() {
     for durability in [Durability::Fsync, Durability::None] {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("_0.arrow")).unwrap();
         symlink("nowhere", folder.path().join("_1.arrow")).unwrap();
+        symlink("_3.arrow", folder.path().join("_2.arrow")).unwrap();
+        symlink("_2.arrow", folder.path().join("_3.arrow")).unwrap();
         let storage = local(folder.path(), durability);
-        for path in ["_0.arrow", "_1.arrow"] {
+        for path in ["_0.arrow", "_1.arrow", "_2.arrow"] {
             let environment = TestEnvironment::seeded(1);
             let claim = claim(storage.as_ref(), &*environment, path, Bytes::from_static(b"root"), 0).await;
             assert!(matches!(&claim, Claim::Refused(_)), "{path}: {claim:?}");

@@ -188,6 +188,11 @@ impl Transaction {
         self.isolation
     }
 
+    /// What it began with, for the log.
+    pub fn properties(&self) -> &BTreeMap<String, String> {
+        &self.info.properties
+    }
+
     pub fn base(&self) -> &Arc<Version> {
         &self.base
     }
