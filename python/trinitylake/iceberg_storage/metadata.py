@@ -102,7 +102,7 @@ def read_metadata(io: FileIO, uri: str, path: str = "") -> TableMetadata:
     if (metadata := cache.get(uri)) is not None:
         return metadata
     try:
-        with io.new_input(uri).open() as stream:
+        with file.open() as stream:
             data = Compressor.get_compressor(uri).stream_decompressor(stream).read()
         metadata = TableMetadataUtil.parse_raw(data.decode())
     except FileNotFoundError:

@@ -57,7 +57,8 @@ def describe(definition: TableDef, metadata: TableMetadata, declared: Schema | N
     if declared is None:
         declared = from_proto(definition.schema)
     described = from_iceberg(current)
-    columns = [_keep_declared(column, _counterpart(column, declared.columns)) for column in described.columns]
+    counterparts = _Counterparts(declared.columns)
+    columns = [_keep_declared(column, counterparts.of(column)) for column in described.columns]
     definition.schema.CopyFrom(to_proto(Schema(columns)))
     # In the order in which they were declared, which Iceberg's set of field ids does not keep.
     keys = [name for name in declared.primary_key or definition.primary_keys if name in described.primary_key]
@@ -76,12 +77,16 @@ def describe(definition: TableDef, metadata: TableMetadata, declared: Schema | N
             )
 
 
-def _counterpart(column: Column, declared: tuple[Column, ...]) -> Column | None:
-    """The same column as it was declared: by its id, which survives renames, or by name before ids are assigned."""
-    for one in declared:
-        if one.id == column.id if one.id else one.name == column.name:
-            return one
-    return None
+class _Counterparts:
+    """Columns as they were declared, found by their ids, which survive renames, or by name before ids are assigned."""
+
+    def __init__(self, declared: tuple[Column, ...]) -> None:
+        self._by_id = {one.id: one for one in reversed(declared) if one.id}
+        self._by_name = {one.name: one for one in reversed(declared) if not one.id}
+
+    def of(self, column: Column) -> Column | None:
+        """The same column."""
+        return self._by_id.get(column.id) or self._by_name.get(column.name)
 
 
 def _keep_declared(column: Column, declared: Column | None) -> Column:
@@ -89,7 +94,8 @@ def _keep_declared(column: Column, declared: Column | None) -> Column:
         return column
     type = column.type
     if type.children and type.kind == declared.type.kind:
-        children = tuple(_keep_declared(child, _counterpart(child, declared.type.children)) for child in type.children)
+        counterparts = _Counterparts(declared.type.children)
+        children = tuple(_keep_declared(child, counterparts.of(child)) for child in type.children)
         type = replace(type, children=children)
     elif not declared.type.children and _same_in_iceberg(type, declared.type):
         type = declared.type

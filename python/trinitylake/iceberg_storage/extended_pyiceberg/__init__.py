@@ -5,8 +5,8 @@ redone on another parent, `whole_files` deletes without rewriting, `manifest` re
 schemas, `row_ids` assigns the row ids of format version 3, `table_metadata` and `metadata_updates` are table metadata
 and its updates, `data_file_writer` writes rows in bounded memory, `variant` adds a type, `rows_written` fills in
 default values, `scanned_files` completes a plan of a scan, `scan` reads ahead, `catalog` implements the private methods
-that PyIceberg calls on catalogs, `functions` gives single functions public names, and `rows_read` records the
-predicates of a statement.
+that PyIceberg calls on catalogs, `functions` gives single functions public names, `rows_read` records the predicates
+of a statement, and `bounded_planning` plans scans in bounded work.
 
 To try a new minor version of PyIceberg, compare it with this list. `tests/test_pyiceberg_private_parts.py` checks that
 each name is there with the parameters that are expected, and that nothing else of PyIceberg that is private is used in
@@ -39,6 +39,9 @@ the package. "Overridden" means that PyIceberg calls ours.
     data_file_writer  io.pyarrow:_determine_partitions                                       called
     functions         io.pyarrow:_read_deletes                                               called
     functions         io.pyarrow:ArrowScan._record_batches_from_scan_tasks_and_deletes       called
+    bounded_planning  table:DataScan._manifest_planner                                       replaced
+    bounded_planning  table:ManifestGroupPlanner._build_metrics_evaluator                    overridden
+    bounded_planning  table:ManifestGroupPlanner._build_residual_evaluator                   overridden
     functions         expressions.visitors:_InclusiveMetricsEvaluator.__init__               called
     functions         expressions.visitors:_StrictMetricsEvaluator.__init__                  called
     functions         catalog:_ENV_CONFIG                                                    read

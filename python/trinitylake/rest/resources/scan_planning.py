@@ -27,6 +27,7 @@ from pyiceberg.types import PrimitiveType
 from starlette.responses import Response
 
 from trinitylake.errors import InvalidLocation
+from trinitylake.iceberg_storage.extended_pyiceberg.bounded_planning import PlanTooLarge, bounded, n_values
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE, blob_of, referenced_data_file
 from trinitylake.iceberg_storage.extended_pyiceberg.scanned_files import ScannedFiles
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
@@ -37,6 +38,10 @@ from trinitylake.rest.security.locations import is_own, path_of_object
 from trinitylake.rest.security.principals import Role
 
 MAX_FILES = 5000
+#: Of a filter, predicates and values together; the second for what appends have brought.
+MAX_VALUES, MAX_INCREMENTAL_VALUES = 20_000, 200
+#: A plan says for each file what is left of the filter there.
+MAX_RESIDUALS_SIZE_BYTES = 32 << 20
 
 _CONTENT = {
     DataFileContent.DATA: "data",
@@ -119,8 +124,12 @@ def _planned(call: Call, table: Table, request: PlanTableScanRequest, start: int
             raise RestError(406, "UnsupportedOperationException", "only clients plan scans at such a location")
         table.io = TableFileIO(table.io, path)
     request = _pinned(table, request)
+    _check_filter(request)
     try:
         planned = sorted(_scan(table, request).plan_files(), key=lambda task: task.file.file_path)
+        _check_residuals(planned)
+    except PlanTooLarge as error:
+        raise bad_request(str(error)) from error
     except (ValueError, TypeError) as error:  # a column that is not there, a value that is none of its type
         raise bad_request(f"the scan makes no sense: {error}") from error
     scanned = _scanned(table, request)
@@ -160,12 +169,32 @@ def _scan(table: Table, request: PlanTableScanRequest) -> DataScan | Incremental
             selected_fields=selected_fields,
             case_sensitive=request.case_sensitive,
         )
-    return table.scan(
+    scan = table.scan(
         row_filter=row_filter,
         selected_fields=selected_fields,
         case_sensitive=request.case_sensitive,
         snapshot_id=request.snapshot_id,
     )
+    return bounded(scan)
+
+
+def _check_filter(request: PlanTableScanRequest) -> None:
+    """Refuse a filter that takes too long for each file. Raises `RestError` 400."""
+    limit = MAX_VALUES if request.start_snapshot_id is None else MAX_INCREMENTAL_VALUES
+    if request.filter is not None and (found := n_values(request.filter)) > limit:
+        message = f"the filter has {found} predicates and values, and the server plans with at most {limit}"
+        raise bad_request(f"{message}: plan the scan at the client")
+
+
+def _check_residuals(tasks: Iterable[FileScanTask]) -> None:
+    """Refuse a plan that would repeat a large filter for very many files. Raises `PlanTooLarge`."""
+    sizes = {id(task.residual): task.residual for task in tasks}
+    length = {key: len(residual.model_dump_json()) for key, residual in sizes.items()}
+    if (total := sum(length[id(task.residual)] for task in tasks)) > MAX_RESIDUALS_SIZE_BYTES:
+        raise PlanTooLarge(
+            f"what is left of the filter for each file is {total} bytes in all: the server sends at most "
+            f"{MAX_RESIDUALS_SIZE_BYTES}, plan the scan at the client"
+        )
 
 
 def _scanned(table: Table, request: PlanTableScanRequest) -> ScannedFiles:
@@ -181,6 +210,7 @@ def _document(table: Table, tasks: Iterable[FileScanTask], scanned: ScannedFiles
     deletes: dict[tuple[str, tuple[int, int] | None], int] = {}  # a Puffin file holds many deletion vectors
     delete_files: list[dict[str, Any]] = []
     file_scan_tasks: list[dict[str, Any]] = []
+    residuals: dict[int, Any] = {}  # by identity: files of one partition share theirs
     for task in tasks:
         keys = []
         for file in sorted(scanned.deletes_of(task), key=lambda one: one.file_path):
@@ -193,7 +223,9 @@ def _document(table: Table, tasks: Iterable[FileScanTask], scanned: ScannedFiles
             found["data-file"]["first-row-id"] = row_id
         if keys:
             found["delete-file-references"] = sorted(deletes[key] for key in keys)
-        found["residual-filter"] = json.loads(task.residual.model_dump_json())
+        if id(task.residual) not in residuals:
+            residuals[id(task.residual)] = json.loads(task.residual.model_dump_json())
+        found["residual-filter"] = residuals[id(task.residual)]
         file_scan_tasks.append(found)
     return {"file-scan-tasks": file_scan_tasks, "delete-files": delete_files}
 
