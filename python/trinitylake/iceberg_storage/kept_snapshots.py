@@ -17,6 +17,7 @@ Nothing is deleted here: older versions need the files of these snapshots.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
@@ -55,6 +56,15 @@ def kept(metadata: TableMetadata) -> set[int]:
     for snapshot in metadata.snapshots:
         if snapshot.snapshot_id not in reachable and now - snapshot.timestamp_ms <= orphans_age:
             ids.add(snapshot.snapshot_id)
+    return ids
+
+
+def kept_of(metadata: TableMetadata, least: int) -> set[int]:
+    """The ids of what branches and tags point to, and of `least` snapshots of each branch."""
+    ids: set[int] = set()
+    for ref in metadata.refs.values():
+        count = 1 if ref.snapshot_ref_type == SnapshotRefType.TAG else least
+        ids.update(one.snapshot_id for one in islice(_ancestors(metadata, ref.snapshot_id), count))
     return ids
 
 

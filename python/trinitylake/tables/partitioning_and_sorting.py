@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
@@ -28,6 +28,9 @@ from pyiceberg.transforms import (
 
 from trinitylake.arguments import texts
 from trinitylake.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _CALENDAR: dict[str, Callable[[], Transform[Any, Any]]] = {
     "identity": IdentityTransform,
@@ -79,6 +82,47 @@ def sort_order(order: SortOrder | str | Iterable[str] | None, schema: Schema) ->
     except ValidationError as error:
         raise InvalidArgument(f"sort_order does not fit the schema: {error}") from error
     return order
+
+
+class ArrowSort(NamedTuple):
+    """How rows in memory are sorted.
+
+    Attributes:
+        keys: names of columns, `ascending` or `descending`, and whether nulls come first.
+    """
+
+    keys: list[tuple[str, str, bool]]
+
+    def indices(self, rows: pa.Table) -> pa.Array:
+        """The numbers of the rows in order. Raises Arrow's errors for a type that has no order."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        columns: dict[str, pa.ChunkedArray] = {}
+        sort_keys: list[tuple[str, str]] = []
+        for number, (name, direction, nulls_first) in enumerate(self.keys):
+            # A column of its own says where nulls go: how Arrow is told depends on its version.
+            columns |= {f"null{number}": pc.is_null(rows.column(name)), f"key{number}": rows.column(name)}
+            sort_keys += [(f"null{number}", "descending" if nulls_first else "ascending"), (f"key{number}", direction)]
+        return pc.sort_indices(pa.table(columns), sort_keys=sort_keys)
+
+
+def arrow_sort(order: SortOrder | str | Iterable[str], schema: Schema) -> ArrowSort:
+    """How rows are sorted by columns as they are. Raises `InvalidArgument` as `sort_order` does, and for transforms."""
+    fields = sort_order(order, schema).fields
+    if any(not isinstance(field.transform, IdentityTransform) for field in fields) or not fields:
+        raise InvalidArgument("rows are sorted by columns, not by what a transform makes of them")
+    direction = {SortDirection.ASC: "ascending", SortDirection.DESC: "descending"}
+    return ArrowSort(
+        [
+            (
+                str(schema.find_column_name(field.source_id)),
+                direction[field.direction],
+                field.null_order == NullOrder.NULLS_FIRST,
+            )
+            for field in fields
+        ]
+    )
 
 
 def _sort_field(expression: str, schema: Schema) -> SortField:

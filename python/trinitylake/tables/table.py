@@ -20,6 +20,7 @@ from trinitylake.iceberg_storage.errors import translated
 from trinitylake.names import full_name
 from trinitylake.tables import input_rows as rows
 from trinitylake.tables.filters import parse_filter
+from trinitylake.tables.maintenance import Maintenance
 from trinitylake.tables.merge import Merge, MergeResult
 from trinitylake.tables.merging.clauses import Clause
 from trinitylake.tables.merging.engine import merge
@@ -304,6 +305,11 @@ class Table(ABC):
         if unknown := [name for name in names if name not in known]:
             raise InvalidArgument(f"table {self.name} has no column {', '.join(unknown)}; it has {', '.join(known)}")
         return list(names)
+
+    @property
+    def maintenance(self) -> Maintenance:
+        """Compaction, and smaller metadata: `table.maintenance.compact()`, `.expire_snapshots()`, …"""
+        return Maintenance(self._write, self._subject)
 
     # Changing the table itself
 

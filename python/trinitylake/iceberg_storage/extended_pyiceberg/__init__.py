@@ -37,6 +37,7 @@ the package. "Overridden" means that PyIceberg calls ours.
     functions         io.pyarrow:_dataframe_to_data_files                                    called
     data_file_writer  io.pyarrow:_to_requested_schema                                        called
     data_file_writer  io.pyarrow:_determine_partitions                                       called
+    data_file_writer  io.pyarrow:_get_parquet_writer_kwargs                                  called
     functions         io.pyarrow:_read_deletes                                               called
     functions         io.pyarrow:ArrowScan._record_batches_from_scan_tasks_and_deletes       called
     bounded_planning  table:DataScan._manifest_planner                                       replaced
@@ -63,6 +64,5 @@ Attributes that are read or set:
     manifest          manifest:ManifestWriter                   _meta _output_file _schema _spec
     manifest          manifest:ManifestListWriter               _meta _output_file _writer
     manifest, functions, row_ids, data_file_writer  typedef:Record  _data
-    data_file_writer  io.pyarrow:ParquetFormatWriter            _fos
     row_ids           manifest:DataFile                         _spec_id
 """

@@ -1,18 +1,19 @@
 """Writes rows as data files of a table in a bounded part of memory: row group by row group, partition by partition.
 
-PyIceberg's own writer has all rows of a file in memory, and those of a partitioned table all at once.
+PyIceberg's own writer has all rows of a file in memory, and those of a partitioned table all at once. It also tries a
+dictionary for every column, which is most of the work where values do not repeat.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pyiceberg.io import FileIO
+from pyiceberg.io import FileIO, OutputStream
 from pyiceberg.io.fileformat import FileFormatFactory
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionKey
@@ -27,16 +28,27 @@ from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 #: A row group is written when so many bytes of rows have come together, as Arrow holds them.
-ROW_GROUP_SIZE_BYTES = 64 << 20
+ROW_GROUP_SIZE_BYTES = 32 << 20
 #: Where the table does not say how large its files are to be. Several are written at once, each whole in memory on an
 #: object store, so it is less than Iceberg's 512 MiB.
-TARGET_FILE_SIZE_BYTES = 128 << 20
+TARGET_FILE_SIZE_BYTES = 96 << 20
 #: What all open files of one writer may hold in memory. The largest one is finished beyond that.
-OPEN_FILES_SIZE_BYTES = 192 << 20
+OPEN_FILES_SIZE_BYTES = 160 << 20
 #: Files of different partitions that are open at the same time; the one that waits longest is finished before another.
 MAX_OPEN_FILES = 64
+#: Rows that tell whether a dictionary of a column pays.
+_SAMPLE_ROWS = 20_000
+#: Parts of a row group that are smaller on average are copied into one.
+_CHUNK_ROWS = 10_000
+#: What Arrow's own defaults do better, unless the table says otherwise.
+_TUNING = {
+    TableProperties.PARQUET_PAGE_SIZE_BYTES: "data_page_size",
+    TableProperties.PARQUET_DICT_SIZE_BYTES: "dictionary_pagesize_limit",
+    TableProperties.PARQUET_PAGE_ROW_LIMIT: "write_batch_size",
+}
 
 
 class DataFileWriter:
@@ -72,6 +84,11 @@ class DataFileWriter:
 
         for part in _determine_partitions(self._metadata.spec(), self._metadata.schema(), rows):
             self._write(part.partition_key, part.arrow_table_partition)
+
+    def write_all(self, parts: Iterable[pa.Table]) -> None:
+        """Take rows part by part. Raises as `write` does."""
+        for rows in parts:
+            self.write(rows)
 
     def close(self) -> list[DataFile]:
         """Finish all files; returns them."""
@@ -147,8 +164,8 @@ class _OpenFile:
             task.generate_data_file_filename(self._model.file_extension()), partition
         )
         self._output = io.new_output(self._path)
-        self._writer = self._model.create_writer(self._output, self._schema, properties)
-        self._written_bytes = 0
+        self._stream: OutputStream | None = None
+        self._writer: pq.ParquetWriter | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -160,6 +177,10 @@ class _OpenFile:
         """What it has in memory: rows that wait, and a file that is written when it is finished."""
         return self._written_bytes + self._waiting_bytes
 
+    @property
+    def _written_bytes(self) -> int:
+        return self._stream.tell() if self._stream is not None else 0
+
     def write(self, rows: pa.Table) -> None:
         self._rows.append(rows)
         self._waiting_bytes += rows.nbytes
@@ -167,12 +188,22 @@ class _OpenFile:
             self._flush()
 
     def finish(self) -> DataFile:
+        from pyiceberg.io.pyarrow import compute_statistics_plan, data_file_statistics_from_parquet_metadata
+
         try:
             self._flush()
+            assert self._writer is not None
+            assert self._stream is not None
+            self._writer.close()
         except BaseException:
             self.discard()
             raise
-        statistics = self._writer.close()
+        self._stream.close()
+        statistics = data_file_statistics_from_parquet_metadata(
+            parquet_metadata=self._writer.writer.metadata,
+            stats_columns=compute_statistics_plan(self._schema, self._metadata.properties),
+            parquet_column_mapping=self._leaves(),
+        )
         return DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=self._path,
@@ -187,11 +218,11 @@ class _OpenFile:
         )
 
     def discard(self) -> None:
-        stream: Any = getattr(self._writer, "_fos", None)
-        if stream is not None:
+        """Write nothing: a stream that is left by an exception discards its file."""
+        if self._stream is not None:
             error = RuntimeError("given up")
             with suppress(RuntimeError):
-                stream.__exit__(type(error), error, None)
+                self._stream.__exit__(type(error), error, None)
 
     def _flush(self) -> None:
         import pyarrow as pa
@@ -199,11 +230,11 @@ class _OpenFile:
 
         if not self._rows:
             return
-        rows = pa.concat_tables(self._rows).combine_chunks()
-        version = self._metadata.format_version
-        given = pyarrow_to_schema(
-            rows.schema, name_mapping=self._metadata.schema().name_mapping, format_version=version
-        )
+        rows = pa.concat_tables(self._rows)
+        if rows.num_rows < len(self._rows) * _CHUNK_ROWS:
+            rows = rows.combine_chunks()
+        mapping = self._metadata.schema().name_mapping
+        given = pyarrow_to_schema(rows.schema, name_mapping=mapping, format_version=self._metadata.format_version)
         batches = [
             _to_requested_schema(
                 requested_schema=self._schema,
@@ -215,7 +246,50 @@ class _OpenFile:
             for batch in rows.to_batches()
         ]
         table = pa.Table.from_batches(batches)
-        self._writer.write(table)
-        stream: Any = getattr(self._writer, "_fos", None)
-        self._written_bytes = stream.tell() if stream is not None else 0
+        if self._writer is None:
+            self._open(table)
+        assert self._writer is not None
+        self._writer.write(table, row_group_size=self._row_group_rows())
         self._rows, self._waiting_bytes = [], 0
+
+    def _open(self, rows: pa.Table) -> None:
+        import pyarrow.parquet as pq
+        from pyiceberg.io.pyarrow import _get_parquet_writer_kwargs
+
+        options = _get_parquet_writer_kwargs(self._metadata.properties)
+        for name, option in _TUNING.items():
+            if name not in self._metadata.properties:
+                options.pop(option, None)
+        stream = self._stream = self._output.create(overwrite=True)
+        self._writer = pq.ParquetWriter(
+            stream,
+            schema=rows.schema,
+            store_decimal_as_integer=True,
+            use_dictionary=[path for path in self._leaves() if _repeats(rows, path)],
+            **options,
+        )
+
+    def _leaves(self) -> dict[str, int]:
+        """The columns in the file, by their paths, with their ids."""
+        from pyiceberg.io.pyarrow import parquet_path_to_id_mapping
+
+        return parquet_path_to_id_mapping(self._schema)
+
+    def _row_group_rows(self) -> int | None:
+        return property_as_int(
+            self._metadata.properties,
+            TableProperties.PARQUET_ROW_GROUP_LIMIT,
+            TableProperties.PARQUET_ROW_GROUP_LIMIT_DEFAULT,
+        )
+
+
+def _repeats(rows: pa.Table, path: str) -> bool:
+    """Whether a dictionary is likely to make a column smaller. Where values hardly repeat, making one is most of the
+    work of writing the column, and it is given up in the end."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if path not in rows.column_names or pa.types.is_nested(rows.schema.field(path).type):
+        return True
+    sample = rows.column(path).slice(0, _SAMPLE_ROWS)
+    return bool(pc.count_distinct(sample, mode="all").as_py() * 2 <= len(sample))

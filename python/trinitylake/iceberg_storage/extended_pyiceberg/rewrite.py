@@ -20,9 +20,10 @@ from pyiceberg.manifest import (
     ManifestFile,
     ManifestWriter,
 )
-from pyiceberg.table import Transaction
+from pyiceberg.table import TableProperties, Transaction
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import Record
+from pyiceberg.utils.properties import property_as_int
 
 from trinitylake.iceberg_storage.conflict_errors import TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
@@ -153,6 +154,46 @@ class RewriteFiles(AppendFiles):
             return evaluate is not None and evaluate(manifest)
 
         return may_hold
+
+
+class RewriteManifests(RewriteFiles):
+    """Produces a snapshot of the same files, listed in manifests of the target size, those of a partition together."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        io: FileIO,
+        added_files: dict[int, list[DataFile]],
+        snapshot_properties: dict[str, str],
+        branch: str | None,
+        snapshot_id: int,
+    ) -> None:
+        operation = Operation.REPLACE
+        super().__init__(transaction, io, added_files, operation, snapshot_properties, branch, snapshot_id, {})
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        present = AppendFiles._existing_manifests(self)
+        target_size_bytes = (
+            property_as_int(
+                self._transaction.table_metadata.properties,
+                TableProperties.MANIFEST_TARGET_SIZE_BYTES,
+                TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT,
+            )
+            or TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT
+        )
+        by_kind: dict[tuple[int, ManifestContent], list[ManifestFile]] = defaultdict(list)
+        for manifest in present:
+            by_kind[manifest.partition_spec_id, manifest.content].append(manifest)
+        result: list[ManifestFile] = []
+        for key, manifests in by_kind.items():
+            size_bytes = sum(manifest.manifest_length for manifest in manifests)
+            entries = [entry for manifest in manifests for entry in self.fetch_manifest_entry(manifest)]
+            entries.sort(key=lambda entry: repr(entry.data_file.partition))
+            pieces = max(1, -(-size_bytes // target_size_bytes))
+            length = -(-len(entries) // pieces)
+            for start in range(0, len(entries), length):
+                result.append(self._manifest_of(*key, entries[start : start + length], ManifestEntryStatus.EXISTING))
+        return result
 
 
 def manifest_content(file: DataFile) -> ManifestContent:

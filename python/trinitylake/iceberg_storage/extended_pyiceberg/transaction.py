@@ -34,7 +34,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, TableVersion
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
-from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles
+from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles, RewriteManifests
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead, key_filter, rows_read
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
@@ -215,21 +215,34 @@ class StagedTransaction(Transaction):
         return self._table.io
 
     def replace_files(
-        self, removed: Iterable[DataFile], added: Iterable[DataFile], operation: Operation = Operation.OVERWRITE
+        self,
+        removed: Iterable[DataFile],
+        added: Iterable[DataFile],
+        operation: Operation = Operation.OVERWRITE,
+        as_of: int | None = None,
     ) -> None:
-        """Take data files out and put others in, as one snapshot of the main branch. The others are written already."""
-        gone = list(removed)
+        """Take data files out and put others in, as one snapshot of the main branch. The others are written already.
+
+        With `as_of`, a sequence number, the others count as so old for files of deleted rows.
+        """
+        gone, come = list(removed), list(added)
         if not gone and operation != Operation.REPLACE:
-            self.append_files(added)
+            self.append_files(come)
             return
         id = self.table_metadata.new_snapshot_id()
+        numbers = {} if as_of is None else {file.file_path: as_of for file in come}
         io, files = self._table.io, self.added_files
-        producer = RewriteFiles(self, io, files, operation, EMPTY_DICT, MAIN_BRANCH, id, {})
+        producer = RewriteFiles(self, io, files, operation, EMPTY_DICT, MAIN_BRANCH, id, numbers)
         for file in gone:
             producer.delete_data_file(file)
-        for file in added:
+        for file in come:
             producer.append_data_file(file)
         producer.commit()
+
+    def rewrite_manifests(self) -> None:
+        """List the data files of the main branch in manifests of the target size, by partition, as one snapshot."""
+        id = self.table_metadata.new_snapshot_id()
+        RewriteManifests(self, self._table.io, self.added_files, EMPTY_DICT, MAIN_BRANCH, id).commit()
 
     @contextmanager
     def looking_for(

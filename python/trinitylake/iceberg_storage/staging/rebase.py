@@ -31,7 +31,7 @@ from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConfli
 from trinitylake.iceberg_storage.extended_pyiceberg import row_ids
 from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import MetadataBuilder, later_than
-from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles
+from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles, RewriteManifests
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIcebergTable
 from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles, changed_files, own_manifests
@@ -199,7 +199,9 @@ class Rebase:
         operation = snapshot.summary.operation if snapshot.summary is not None else Operation.OVERWRITE
         try:
             producer = AppendFiles(transaction, io, added_files, properties, branch, id)
-            if operation != Operation.APPEND or removed or changed.added_deletes:
+            if operation == Operation.REPLACE and not added and not removed:  # it rewrote manifests
+                producer = RewriteManifests(transaction, io, added_files, properties, branch, id)
+            elif operation != Operation.APPEND or removed or changed.added_deletes:
                 numbers = changed.sequence_numbers
                 producer = RewriteFiles(transaction, io, added_files, operation, properties, branch, id, numbers)
             for file in added:

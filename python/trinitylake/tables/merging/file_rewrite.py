@@ -72,30 +72,31 @@ class FileRewrite:
     def run(self, tasks: Sequence[FileScanTask], hits: dict[int, Hits], inserted: Iterable[pa.Table]) -> Rewritten:
         """Rewrite the files that have hits, and write `inserted` rows beside them."""
         result = Rewritten()
-        try:
-            with ThreadPoolExecutor(WORKERS, "trinitylake-merge") as pool:
-                for number, found in zip(
-                    hits, pool.map(lambda one: self._file(tasks[one], hits[one]), hits), strict=True
-                ):
+        with ThreadPoolExecutor(WORKERS, "trinitylake-merge") as pool:
+            try:
+                # New rows in files of their own: among old ones they would make the bounds of the files wide.
+                fresh = DataFileWriter(self._metadata, self._io)
+                self._idle.append(fresh)
+                writing = pool.submit(fresh.write_all, inserted)
+                rewritten = pool.map(lambda number: self._file(tasks[number], hits[number]), hits)
+                for number, found in zip(hits, rewritten, strict=True):
                     if found is not None:
                         result.removed.append(tasks[number].file)
                         result.updated += found[0]
                         result.deleted += found[1]
-            # In files of their own: among old rows they would make the bounds of the files wide.
-            self._idle.append(DataFileWriter(self._metadata, self._io))
-            for rows in inserted:
-                self._idle[-1].write(rows)
-            for writer in self._idle:
-                result.added += writer.close()
-        except BaseException:
-            for writer in self._idle:
-                writer.discard()
-            raise
+                writing.result()
+                for files in pool.map(DataFileWriter.close, self._idle):
+                    result.added += files
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                for writer in self._idle:
+                    writer.discard()
+                raise
         return result
 
     def _writer(self) -> DataFileWriter:
         with self._lock:
-            return self._idle.pop() if self._idle else DataFileWriter(self._metadata, self._io)
+            return self._idle.pop() if len(self._idle) > 1 else DataFileWriter(self._metadata, self._io)
 
     def _file(self, task: FileScanTask, hits: Hits) -> tuple[int, int] | None:
         """How many rows of a file were updated and deleted; None if it stays as it is."""

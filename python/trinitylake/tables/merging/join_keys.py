@@ -30,6 +30,8 @@ def check_unique(rows: pa.Table, columns: Sequence[str]) -> None:
     """Raises `InvalidArgument` that names keys which more than one row has. Keys with a null are no duplicates."""
     names = key_names(columns)
     keys = pa.table(dict(zip(names, join_columns(rows, columns), strict=True)))
+    if len(names) == 1 and pc.count_distinct(keys[0]).as_py() == len(keys[0]) - keys[0].null_count:
+        return
     keys = keys.append_column("trinitylake:row", pa.array(range(rows.num_rows), pa.int64()))
     grouped = keys.group_by(names).aggregate([("trinitylake:row", "min"), ([], "count_all")])
     repeated = grouped.filter(pc.greater(grouped["count_all"], 1)).drop_null()

@@ -1,0 +1,205 @@
+"""Puts small data files of a table together, without changing a row.
+
+Files of one partition are joined, in the order of their paths or of a sort order, and written anew under the current
+schema and partition spec, without the rows that files of positions deleted. The snapshot says `replace`: it is redone
+over whatever others appended, and conflicts with nothing but deletes from, or removals of, the files that it replaces.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import DataScan, FileScanTask, TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.utils.properties import property_as_int
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import TARGET_FILE_SIZE_BYTES, DataFileWriter
+from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
+from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
+from trinitylake.iceberg_storage.live_rows import LiveRows
+from trinitylake.iceberg_storage.staging.touched_files import partition_of
+from trinitylake.tables.input_rows import arrow_schema
+from trinitylake.tables.partitioning_and_sorting import ArrowSort, arrow_sort
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table as IcebergTable
+
+#: Groups of files that are written at the same time, and files of a group that are read ahead.
+WORKERS = min(4, os.cpu_count() or 1)
+READ_AHEAD = 4
+#: A file below this part of the target size is small.
+SMALL_PART = 0.75
+#: Rows that are sorted are in memory together; so large a group at most, as it lies on storage.
+SORTED_GROUP_SIZE_BYTES = 128 << 20
+
+
+class CompactResult(NamedTuple):
+    """What a compaction did: how many files it replaced by how many, and their bytes."""
+
+    files_removed: int
+    files_added: int
+    bytes_removed: int
+    bytes_added: int
+
+
+class Group(NamedTuple):
+    """Files that are written anew together, of one partition."""
+
+    tasks: list[FileScanTask]
+
+
+def compact(
+    iceberg: IcebergTable,
+    filter: BooleanExpression,
+    target_file_size_bytes: int | None,
+    min_files: int,
+    sort_by: Sequence[str],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> CompactResult:
+    """Replace small files by larger ones, in one snapshot.
+
+    Args:
+        iceberg: a staged table.
+        filter: only files that may hold such rows.
+        target_file_size_bytes: of the new files; by default what the table says.
+        min_files: fewer files of a partition are left alone, unless they have deleted rows or are to be sorted.
+        sort_by: columns by which the rows of a partition are sorted; then files of any size are written anew.
+        progress: is called with files done and files in all.
+
+    Raises `InvalidArgument` for a table of format version 3, or one that is not managed here.
+    """
+    with iceberg.transaction() as change:
+        if not isinstance(change, StagedTransaction):
+            raise InvalidArgument("only managed tables are compacted: others belong to their own catalogs")
+        metadata = change.table_metadata
+        if metadata.current_snapshot_id is None:
+            return CompactResult(0, 0, 0, 0)
+        if metadata.format_version >= ROW_IDS_SINCE:
+            raise InvalidArgument(
+                "the table has format version 3, whose rows would lose their ids: let an engine compact it, such as "
+                "Spark"
+            )
+        size = target_file_size_bytes or property_as_int(
+            metadata.properties, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, TARGET_FILE_SIZE_BYTES
+        )
+        assert size is not None
+        order = arrow_sort(sort_by, metadata.schema()) if sort_by else None
+        scan = DataScan(metadata, change.io, row_filter=filter, snapshot_id=metadata.current_snapshot_id)
+        tasks = sorted(scan.plan_files(), key=lambda task: task.file.file_path)
+        groups = _groups(tasks, metadata, size, min_files, order is not None)
+        rewritten = [task for group in groups for task in group.tasks]
+        if not rewritten:
+            return CompactResult(0, 0, 0, 0)
+        added = _Writing(metadata, change.io, rewritten, size, order, progress).run(groups)
+        removed = [task.file for task in rewritten]
+        change.replace_files(removed, added, Operation.REPLACE, as_of=_data_sequence_number(metadata))
+    return CompactResult(
+        len(removed),
+        len(added),
+        sum(file.file_size_in_bytes for file in removed),
+        sum(file.file_size_in_bytes for file in added),
+    )
+
+
+def _groups(
+    tasks: Sequence[FileScanTask], metadata: TableMetadata, size: int, min_files: int, is_sorted: bool
+) -> list[Group]:
+    """The files of each partition that are small or have deleted rows, in groups that make whole files."""
+    by_partition: dict[tuple[int, object], list[FileScanTask]] = defaultdict(list)
+    for task in tasks:
+        is_small = task.file.file_size_in_bytes < SMALL_PART * size or task.file.spec_id != metadata.default_spec_id
+        if is_sorted or is_small or task.delete_files:
+            by_partition[partition_of(task.file)].append(task)
+    # Large enough to keep each thread at work, and for several files of the target size.
+    limit = min(4 * size, SORTED_GROUP_SIZE_BYTES) if is_sorted else 4 * size
+    groups: list[Group] = []
+    for members in by_partition.values():
+        part: list[FileScanTask] = []
+        bytes_in_part = 0
+        for task in members:
+            if part and bytes_in_part + task.file.file_size_in_bytes > limit:
+                groups.append(Group(part))
+                part, bytes_in_part = [], 0
+            part.append(task)
+            bytes_in_part += task.file.file_size_in_bytes
+        groups.append(Group(part))
+    return [
+        group
+        for group in groups
+        if is_sorted or len(group.tasks) >= min_files or any(task.delete_files for task in group.tasks)
+    ]
+
+
+class _Writing:
+    """Writes groups anew with some threads."""
+
+    def __init__(
+        self,
+        metadata: TableMetadata,
+        io: FileIO,
+        tasks: Sequence[FileScanTask],
+        size: int,
+        order: ArrowSort | None,
+        progress: Callable[[int, int], None],
+    ) -> None:
+        self._metadata = metadata
+        self._io = io
+        self._live = LiveRows(metadata, io, tasks)
+        self._target = arrow_schema(metadata.schema())
+        self._size = size
+        self._order = order
+        self._progress = progress
+        self._total = len(tasks)
+        self._done = 0
+        self._lock = threading.Lock()
+        self._writers: list[DataFileWriter] = []
+
+    def run(self, groups: Sequence[Group]) -> list[DataFile]:
+        with ThreadPoolExecutor(WORKERS, "trinitylake-compact") as pool:
+            try:
+                return [file for files in pool.map(self._group, groups) for file in files]
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                for writer in self._writers:
+                    writer.discard()
+                raise
+
+    def _group(self, group: Group) -> list[DataFile]:
+        writer = DataFileWriter(self._metadata, self._io, self._size)
+        with self._lock:
+            self._writers.append(writer)
+        if self._order is not None:
+            rows = pa.concat_tables([self._target.empty_table(), *self._rows(group)])
+            writer.write(rows.take(self._order.indices(rows)))
+        else:
+            writer.write_all(self._rows(group))
+        return writer.close()
+
+    def _rows(self, group: Group) -> Iterator[pa.Table]:
+        def read(task: FileScanTask) -> list[pa.Table]:
+            return [pa.Table.from_batches([batch]).cast(self._target) for batch in self._live.batches(task)]
+
+        with ThreadPoolExecutor(READ_AHEAD, "trinitylake-compact") as pool:
+            for start in range(0, len(group.tasks), READ_AHEAD):
+                for tables in pool.map(read, group.tasks[start : start + READ_AHEAD]):
+                    yield from tables
+                    with self._lock:
+                        self._done += 1
+                        self._progress(self._done, self._total)
+
+
+def _data_sequence_number(metadata: TableMetadata) -> int | None:
+    """The number that new files count as: deletes by value that come meanwhile still hold for their rows."""
+    snapshot = metadata.current_snapshot()
+    return snapshot.sequence_number if snapshot is not None else None

@@ -1,0 +1,269 @@
+"""`table.maintenance`: small files put together, manifests rewritten, snapshots taken out of metadata."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.manifest import ManifestContent
+
+import trinitylake as tl
+from trinitylake.errors import CommitConflict, InvalidArgument
+from trinitylake.tables import compaction
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> tl.Lakehouse:
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("ns")
+    return lake
+
+
+def rows(*ids: int, city: str | None = "a") -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "city": pa.array([city] * len(ids), pa.string())})
+
+
+def filled(lake: tl.Lakehouse, count: int, **options: Any) -> tl.Table:
+    """A table of so many files of one row each."""
+    table = lake.create_table("ns.t", rows(), **options)
+    with lake.transaction() as txn:
+        for id in range(count):
+            txn.table("ns.t").append(rows(id))
+    table.refresh()
+    return table
+
+
+def ids(table: tl.Table) -> list[int]:
+    return sorted(table.scan().to_arrow()["id"].to_pylist())
+
+
+def files(table: tl.Table) -> dict[str, int]:
+    return {task.file.file_path: task.file.record_count for task in table.iceberg.scan().plan_files()}
+
+
+def test_small_files_become_one(lake: tl.Lakehouse) -> None:
+    table = filled(lake, 8)
+    before = lake.version
+    seen: list[tuple[int, int]] = []
+    result = table.maintenance.compact(progress=lambda done, total: seen.append((done, total)))
+    assert (result.files_removed, result.files_added) == (8, 1)
+    assert result.bytes_removed > result.bytes_added > 0
+    assert sorted(seen) == [(done, 8) for done in range(1, 9)]
+    assert list(files(table).values()) == [8]
+    assert ids(table) == list(range(8))
+    assert ids(lake.at(version=before).table("ns.t")) == list(range(8)), "older versions keep their files"
+    snapshot = table.iceberg.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.summary.operation.value == "replace"
+    version = lake.version
+    assert table.maintenance.compact() == (0, 0, 0, 0)
+    assert lake.version == version, "nothing to do is no version"
+
+
+def test_few_files_and_large_ones_are_left_alone(lake: tl.Lakehouse) -> None:
+    table = filled(lake, 4)
+    assert table.maintenance.compact().files_removed == 0
+    assert table.maintenance.compact(min_files=5, target_file_size_bytes=1).files_removed == 0
+    assert table.maintenance.compact(min_files=4, filter="id >= 2").files_removed == 0
+    assert table.maintenance.compact(min_files=2, filter="id >= 2").files_removed == 2
+    assert sorted(files(table).values()) == [1, 1, 2]
+
+
+def test_files_of_one_partition_are_joined(lake: tl.Lakehouse) -> None:
+    table = lake.create_table("ns.t", rows(), partition_spec=["city"])
+    for id in range(4):
+        table.append(pa.concat_tables([rows(id), rows(10 + id, city="b"), rows(20 + id, city=None)]))
+    result = table.maintenance.compact(min_files=2)
+    assert (result.files_removed, result.files_added) == (12, 3)
+    assert sorted(task.file.partition[0] or "" for task in table.iceberg.scan().plan_files()) == ["", "a", "b"]
+    with table.update_spec() as spec:
+        spec.add_identity("id")
+    assert table.maintenance.compact(filter="city = 'b'", min_files=1).files_added == 4
+    assert ids(table) == [*range(4), *range(10, 14), *range(20, 24)]
+    assert len(list(table.scan(filter="city = 'b' and id = 11").iceberg.plan_files())) == 1
+
+
+def test_rows_are_sorted(lake: tl.Lakehouse) -> None:
+    table = lake.create_table("ns.t", rows())
+    for part in ((5, 1, 9), (2, 8, 0), (7, 3, 4)):
+        table.append(rows(*part))
+    result = table.maintenance.compact(sort_by="id desc")
+    assert (result.files_removed, result.files_added) == (3, 1)
+    (path,) = files(table)
+    assert pq.read_table(path.removeprefix("file://"))["id"].to_pylist() == [9, 8, 7, 5, 4, 3, 2, 1, 0]
+    table.append(pa.table({"id": pa.array([None, 6], pa.int64()), "city": ["z", "a"]}))
+    table.maintenance.compact(sort_by=["id nulls first"])
+    (path,) = files(table)
+    assert pq.read_table(path.removeprefix("file://"))["id"].to_pylist() == [None, *range(10)]
+    with pytest.raises(InvalidArgument, match="no column 'x'"):
+        table.maintenance.compact(sort_by=["x"])
+    with pytest.raises(InvalidArgument, match="by columns"):
+        table.maintenance.compact(sort_by=["bucket(4, id)"])
+
+
+def test_columns_that_came_and_went_are_right_afterwards(lake: tl.Lakehouse) -> None:
+    from pyiceberg.types import LongType
+
+    table = filled(lake, 3)
+    with table.update_schema() as update:
+        update.rename_column("city", "town")
+        update.add_column("n", LongType())
+    table.append({"id": [7], "town": ["c"], "n": [1]})
+    table.maintenance.compact(min_files=2)
+    assert len(files(table)) == 1
+    found = table.scan().to_arrow().sort_by("id").to_pylist()
+    assert found[0] == {"id": 0, "town": "a", "n": None}
+    assert found[3] == {"id": 7, "town": "c", "n": 1}
+
+
+def test_appends_that_come_meanwhile_stay(lake: tl.Lakehouse) -> None:
+    filled(lake, 6)
+    txn = lake.begin()
+    assert txn.table("ns.t").maintenance.compact().files_removed == 6
+    lake.table("ns.t").append(rows(100))
+    lake.table("ns.t").append(rows(101))
+    txn.commit()
+    table = lake.table("ns.t")
+    assert ids(table) == [*range(6), 100, 101]
+    assert sorted(files(table).values()) == [1, 1, 6]
+
+
+def test_a_delete_from_the_same_files_is_a_conflict(lake: tl.Lakehouse) -> None:
+    """The rows would come back with the new file."""
+    filled(lake, 6)
+    txn = lake.begin()
+    txn.table("ns.t").maintenance.compact()
+    lake.table("ns.t").delete("id = 3")
+    with pytest.raises(CommitConflict, match="removed by somebody else"):
+        txn.commit()
+    assert ids(lake.table("ns.t")) == [0, 1, 2, 4, 5]
+
+
+def test_a_compaction_begins_again_after_a_delete(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = filled(lake, 6)
+    attempts: list[int] = []
+    run = compaction._Writing.run
+
+    def interrupted(self: Any, groups: Any) -> Any:
+        attempts.append(len(groups))
+        if len(attempts) == 1:
+            other = threading.Thread(target=lambda: tl.open(lake.uri, durability="none").table("ns.t").delete("id = 3"))
+            other.start()
+            other.join()
+        return run(self, groups)
+
+    monkeypatch.setattr(compaction._Writing, "run", interrupted)
+    assert table.maintenance.compact().files_removed == 5
+    assert len(attempts) == 2
+    assert ids(table) == [0, 1, 2, 4, 5]
+
+
+def test_every_append_lands_while_the_table_is_compacted(lake: tl.Lakehouse) -> None:
+    filled(lake, 5)
+    failures: list[BaseException] = []
+
+    def work(start: int) -> None:
+        try:
+            own = tl.open(lake.uri, durability="none").table("ns.t")
+            for id in range(start, start + 6):
+                own.append(rows(id))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(start,)) for start in (100, 200)]
+    for thread in threads:
+        thread.start()
+    table = lake.table("ns.t")
+    while any(thread.is_alive() for thread in threads):
+        table.maintenance.compact(min_files=2)
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    table.maintenance.compact(min_files=2)
+    assert ids(table) == [*range(5), *range(100, 106), *range(200, 206)]
+    assert len(files(table)) == 1
+
+
+def test_a_compaction_that_breaks_off_leaves_nothing(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = filled(lake, 6)
+    folder = Path(lake.uri.removeprefix("file://"))
+    before = sorted(folder.rglob("*.parquet"))
+    next(iter(folder.rglob("*.parquet"))).unlink()
+    with pytest.raises(tl.CorruptFile):
+        table.maintenance.compact()
+    assert sorted(folder.rglob("*.parquet")) == [file for file in before if file.exists()]
+
+
+def test_version_3_is_left_to_engines(lake: tl.Lakehouse) -> None:
+    table = filled(lake, 6, properties={"format-version": "3"})
+    with pytest.raises(InvalidArgument, match="lose their ids"):
+        table.maintenance.compact()
+
+
+def test_manifests_are_rewritten_by_partition(lake: tl.Lakehouse) -> None:
+    table = lake.create_table(
+        "ns.t", rows(), partition_spec=["city"], properties={"commit.manifest-merge.enabled": "false"}
+    )
+    for id in range(6):
+        table.append(pa.concat_tables([rows(id), rows(10 + id, city="b")]))
+    before = sorted(files(table))
+    assert table.maintenance.rewrite_manifests() == (6, 1)
+    assert sorted(files(table)) == before
+    assert len(ids(table)) == 12
+    assert table.maintenance.rewrite_manifests() == (1, 1)
+    table.set_properties({"commit.manifest.target-size-bytes": "3000"})
+    assert table.maintenance.rewrite_manifests().manifests_after > 1
+    assert len(ids(table)) == 12
+
+
+def test_rewritten_manifests_are_redone_over_appends(lake: tl.Lakehouse) -> None:
+    """Redone as what it was, a snapshot without a file that changed, it left the manifests as they were."""
+    table = lake.create_table("ns.t", rows(), properties={"commit.manifest-merge.enabled": "false"})
+    for id in range(4):
+        table.append(rows(id))
+    txn = lake.begin()
+    txn.table("ns.t").maintenance.rewrite_manifests()
+    lake.table("ns.t").append(rows(100))
+    txn.commit()
+    table.refresh()
+    snapshot = table.iceberg.current_snapshot()
+    assert snapshot is not None
+    manifests = snapshot.manifests(table.iceberg.io)
+    assert [one.content for one in manifests] == [ManifestContent.DATA]
+    assert ids(table) == [0, 1, 2, 3, 100]
+
+
+def test_snapshots_expire_by_number_and_age(lake: tl.Lakehouse) -> None:
+    table = lake.create_table("ns.t", rows(), properties={"history.expire.min-snapshots-to-keep": "100"})
+    for id in range(6):
+        table.append(rows(id))
+    all_ids = [one.snapshot_id for one in table.snapshots()]
+    with table.writing() as iceberg:
+        iceberg.manage_snapshots().create_tag(all_ids[1], "kept").commit()
+    assert table.maintenance.expire_snapshots() == []
+    assert table.maintenance.expire_snapshots(older_than=timedelta(days=1)) == []
+    assert table.maintenance.expire_snapshots(keep=4) == [all_ids[0]]
+    assert table.maintenance.expire_snapshots(older_than=datetime.now(UTC)) == all_ids[2:5]
+    assert [one.snapshot_id for one in table.snapshots()] == [all_ids[1], all_ids[5]]
+    assert ids(table) == list(range(6))
+    assert table.iceberg.scan(snapshot_id=all_ids[1]).to_arrow().num_rows == 2
+    with pytest.raises(InvalidArgument, match="time zone"):
+        table.maintenance.expire_snapshots(older_than=datetime(2024, 1, 1))
+    for wrong in ({"keep": 0}, {"keep": "1"}, {"older_than": 3}):
+        with pytest.raises(InvalidArgument):
+            table.maintenance.expire_snapshots(**wrong)  # type: ignore[arg-type]
+
+
+def test_an_empty_table_needs_no_upkeep(lake: tl.Lakehouse) -> None:
+    table = lake.create_table("ns.t", rows())
+    assert table.maintenance.compact() == (0, 0, 0, 0)
+    assert table.maintenance.rewrite_manifests() == (0, 0)
+    assert table.maintenance.expire_snapshots(keep=1) == []
+    with pytest.raises(InvalidArgument):
+        lake.at(version=lake.version).table("ns.t").maintenance.compact()
