@@ -29,6 +29,9 @@ PRODUCER = "self operation transaction io commit_uuid snapshot_properties branch
 EXPECTED: dict[str, str | None] = {
     "table.update.snapshot:_FastAppendFiles": PRODUCER.removeprefix("self "),
     "table.update.snapshot:_SnapshotProducer.__init__": PRODUCER,
+    "catalog.rest:RestCatalog._create_session": "self",
+    "catalog.rest:RestCatalog._fetch_config": "self",
+    "catalog.rest:RestCatalog._load_file_io": "self properties location",
     "table:DataScan._manifest_planner": None,
     "table:ManifestGroupPlanner._build_metrics_evaluator": "self",
     "table:ManifestGroupPlanner._build_residual_evaluator": "self spec_id",

@@ -20,14 +20,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any, cast
 
-from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
-from pyiceberg.utils.config import Config
+from pyiceberg.typedef import RecursiveDict
+from pyiceberg.utils.config import Config, merge_config
 
 from trinitylake.definitions.trinitylake_pb2 import TableDef
 from trinitylake.errors import InvalidArgument, ObjectNotFound, TrinityLakeError
+from trinitylake.iceberg_storage.extended_pyiceberg.federated_catalog import FederatedRestCatalog
 from trinitylake.iceberg_storage.extended_pyiceberg.functions import configuration_at_start
 from trinitylake.properties import OWN_PROPERTY_PREFIX
 
@@ -87,13 +90,14 @@ def open_federated(source: TableDef | Mapping[str, str], properties: Mapping[str
         ObjectNotFound: if the other catalog does not have the table.
         InvalidArgument: for properties that should not have been stored or make no catalog, and for a catalog whose
             configuration has no address although the definition has one.
+        PermissionDenied: the other catalog leads to another address.
     """
     stored = dict(source.format_properties if isinstance(source, TableDef) else source)
     table = stored.pop(TABLE_PROPERTY, "")
     name = stored.pop(CATALOG_PROPERTY, DEFAULT_CATALOG_NAME)
     federated_properties(stored, table, name)
     try:
-        catalog = load_catalog(name, **{**_beside_configured(name, stored), **(properties or {})})
+        catalog = _catalog(name, {**_beside_configured(name, stored), **(properties or {})})
     except TrinityLakeError:
         raise
     except (ValueError, ImportError) as error:
@@ -102,6 +106,15 @@ def open_federated(source: TableDef | Mapping[str, str], properties: Mapping[str
         return catalog.load_table(tuple(table.split(".")))
     except (NoSuchTableError, NoSuchNamespaceError) as error:
         raise ObjectNotFound(f"the catalog {name!r} has no table {table}") from error
+
+
+def _catalog(name: str, properties: dict[str, str]) -> Catalog:
+    """The catalog of that name, with its configuration; one that is asked over HTTP only at the address given."""
+    conf: dict[str, Any] = merge_config(dict(configuration_at_start(name)), cast(RecursiveDict, properties))
+    is_http = str(conf.get("uri", "")).startswith("http") and "py-catalog-impl" not in conf
+    if conf.get("type", "rest" if is_http else "") == "rest":
+        return FederatedRestCatalog(name, **conf)
+    return load_catalog(name, **properties)
 
 
 def _beside_configured(name: str, stored: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,8 @@ schemas, `row_ids` assigns the row ids of format version 3, `table_metadata` and
 and its updates, `data_file_writer` writes rows in bounded memory, `variant` adds a type, `rows_written` fills in
 default values, `scanned_files` completes a plan of a scan, `scan` reads ahead, `catalog` implements the private methods
 that PyIceberg calls on catalogs, `functions` gives single functions public names, `rows_read` records the predicates
-of a statement, and `bounded_planning` plans scans in bounded work.
+of a statement, `bounded_planning` plans scans in bounded work, and
+`federated_catalog` asks other catalogs at the address given.
 
 To try a new minor version of PyIceberg, compare it with this list. `tests/test_pyiceberg_private_parts.py` checks that
 each name is there with the parameters that are expected, and that nothing else of PyIceberg that is private is used in
@@ -46,6 +47,9 @@ the package. "Overridden" means that PyIceberg calls ours.
     functions         expressions.visitors:_InclusiveMetricsEvaluator.__init__               called
     functions         expressions.visitors:_StrictMetricsEvaluator.__init__                  called
     functions         catalog:_ENV_CONFIG                                                    read
+    federated_catalog catalog.rest:RestCatalog._create_session                               overridden
+    federated_catalog catalog.rest:RestCatalog._fetch_config                                 overridden
+    federated_catalog catalog.rest:RestCatalog._load_file_io                                 overridden
     functions         catalog:MetastoreCatalog._empty_table_metadata                         called
     catalog           catalog:MetastoreCatalog._create_staged_table                          overridden
     catalog           catalog:MetastoreCatalog._get_updated_props_and_update_summary         called

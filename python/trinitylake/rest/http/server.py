@@ -6,6 +6,7 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -178,12 +179,13 @@ def serve(
     if token is not None and token_file is not None:
         raise InvalidArgument("choose a token or a token file, not both")
     bearers: list[Bearers] = []
-    if token_file is not None:
-        bearers.append(Tokens.from_file(token_file))
-    elif token is not None:
-        bearers.append(Tokens([token]))
+    names: frozenset[str] = frozenset()
+    if token_file is not None or token is not None:
+        tokens = Tokens.from_file(token_file) if token_file is not None else Tokens([token or ""])
+        bearers.append(tokens)
+        names = tokens.names
     if jwt is not None:
-        bearers.append(_jwt_bearers(jwt))
+        bearers.append(_jwt_bearers(jwt, names))
     return RestServer(
         lake,
         host,
@@ -197,10 +199,10 @@ def serve(
     )
 
 
-def _jwt_bearers(settings: JwtSettings) -> Bearers:
+def _jwt_bearers(settings: JwtSettings, names_of_others: Collection[str]) -> Bearers:
     from trinitylake.rest.security.jwt_bearer import JwtBearers  # loads a library for cryptography
 
-    return JwtBearers(settings)
+    return JwtBearers(settings, names_of_others)
 
 
 def _check_access(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from trinitylake.rest.security.principals import Principal
 #: Those with a public key. A shared secret, or none, is never a signature here.
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 MAX_TOKEN_SIZE_BYTES = 16 << 10
+#: Of whom a token is about.
+_NAME_MAX_LENGTH = 200
 _KEEP_TOKENS = 1000
 #: After which a token is verified again, because its key may have been withdrawn.
 _KEEP_SECONDS = 300
@@ -50,8 +52,12 @@ class JwtSettings:
 class JwtBearers:
     """Verifies tokens. Safe to share between threads; may block to fetch keys."""
 
-    def __init__(self, settings: JwtSettings) -> None:
-        """Raises `InvalidArgument` for a key set that cannot be used."""
+    def __init__(self, settings: JwtSettings, names_of_others: Collection[str] = ()) -> None:
+        """Tokens about `names_of_others` do not count: these are principals who have tokens of another kind.
+
+        Raises `InvalidArgument` for a key set that cannot be used.
+        """
+        self._names_of_others = frozenset(names_of_others)
         if not settings.issuer or not settings.audience:
             raise InvalidArgument("tokens need an issuer and an audience to be checked against")
         self._settings = settings
@@ -85,7 +91,7 @@ class JwtBearers:
             if (found := key(jwt.get_unverified_header(text).get("kid"))) is None:
                 return None
             claims = self._claims(text, found)
-            principal = Principal.of(str(claims["sub"]), self._grants(claims))
+            principal = Principal.of(self._name(claims), self._grants(claims))
         except (jwt.PyJWTError, TrinityLakeError, UnicodeDecodeError, ValueError, TypeError):
             return None
         with self._lock:
@@ -106,6 +112,18 @@ class JwtBearers:
         )
         return claims
 
+    def _name(self, claims: dict[str, Any]) -> str:
+        """Who a token is about: what belongs to them is found by this name, and logs and commits show it."""
+        name = claims["sub"]
+        is_name = isinstance(name, str) and 0 < len(name) <= _NAME_MAX_LENGTH and name.isprintable()
+        if not is_name or name != name.strip() or name in self._names_of_others:
+            raise ValueError("nobody can be called so")
+        return str(name)
+
     def _grants(self, claims: dict[str, Any]) -> list[str]:
         grants = claims.get(self._settings.grants_claim, [])
-        return grants.split() if isinstance(grants, str) else [str(one) for one in grants]
+        if isinstance(grants, str):
+            return grants.split()
+        if not isinstance(grants, list) or not all(isinstance(one, str) for one in grants):
+            raise ValueError("grants are a list of texts, or a text")
+        return grants

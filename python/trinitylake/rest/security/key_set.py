@@ -34,6 +34,10 @@ MIN_SECONDS_BETWEEN_FETCHES = 10
 _FETCH_TIMEOUT_SECONDS = 5
 _READ_SIZE_BYTES = 64 << 10
 _MAX_SIZE_BYTES = 1 << 20
+RSA_MIN_BITS = 2048
+#: Kinds of public keys, and of how many bits at least: the curves that signatures may have are all long enough.
+_MIN_BITS = {"RSA": RSA_MIN_BITS, "EC": 256, "OKP": 0}
+_KINDS = frozenset(_MIN_BITS)
 
 
 class FileKeySet:
@@ -147,8 +151,32 @@ class _OverTls(urllib.request.HTTPRedirectHandler):
 
 
 def _keys_of(data: bytes) -> list[jwt.PyJWK]:
-    document: Any = json.loads(data)
-    return [key for key in jwt.PyJWKSet.from_dict(document).keys if key.public_key_use in (None, "sig")]
+    """The keys of a document that are for checking signatures, by what they are and by what they say."""
+    try:
+        document: Any = json.loads(data)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    keys = zip(document["keys"], map(_key_of, document["keys"]), strict=True)
+    found = [key for told, key in keys if key is not None and _is_for_signatures(told, key)]
+    if not found:
+        raise ValueError("it has no public key for signatures")
+    return found
+
+
+def _key_of(told: Any) -> jwt.PyJWK | None:
+    """None for a key of a kind that nobody here knows, as those for encryption may be."""
+    try:
+        return jwt.PyJWK.from_dict(told)
+    except jwt.PyJWTError:
+        return None
+
+
+def _is_for_signatures(told: Any, key: jwt.PyJWK) -> bool:
+    operations = told.get("key_ops")
+    if key.public_key_use not in (None, "sig") or (operations is not None and "verify" not in operations):
+        return False
+    # A shared secret is no public key, and one that short is not secret for long.
+    return key.key_type in _KINDS and getattr(key.key, "key_size", RSA_MIN_BITS) >= _MIN_BITS[key.key_type]
 
 
 def _matching(keys: list[jwt.PyJWK], id: str | None) -> list[jwt.PyJWK]:

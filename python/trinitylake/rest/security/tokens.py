@@ -46,6 +46,11 @@ class Tokens:
             raise InvalidArgument(f"the token file {path} cannot be read: {error}") from error
         return cls(line for line in lines if line and not line.startswith("#"))
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Whose tokens there are."""
+        return frozenset(principal.name for _, principal in self._principals)
+
     def known(self, token: bytes) -> Principal | None:
         """As `principal`, which never waits."""
         return self.principal(token)
