@@ -29,7 +29,7 @@ help:
 	@echo "make test-deep      the same tests with many more histories (hours)"
 	@echo "make fuzz           damaged and hostile bytes for every decoder (RUNS=10000000)"
 	@echo "make soak           processes that commit at once, on disk and on S3, and a REST server, for SECONDS=60 each"
-	@echo "make compatibility  Iceberg's REST Compatibility Kit, Trino, Flink, Spark 3.5 and Spark Connect with the server (needs Java 17 and Maven)"
+	@echo "make compatibility  Iceberg's REST Compatibility Kit, Trino, Flink, dlt, polars, Spark 3.5 and Spark Connect with the server (needs Java 17 and Maven)"
 	@echo "make planted-bugs   known mistakes, in Rust and Python, one at a time, and whether the tests find them (an hour)"
 	@echo "make bench          the benchmarks, with the peers in the same run"
 	@echo "make clean          remove what these commands made"
@@ -183,6 +183,9 @@ compatibility: $(VENV)/.built $(VENV)/.packages-test $(VENV)/.packages-compatibi
 	$(BIN)/python compatibility/run_pyiceberg.py
 	$(BIN)/python compatibility/run_trino.py
 	$(BIN)/python compatibility/run_flink.py
+	$(PYTHON) -m venv --clear --without-pip target/clients
+	@$(STEP) "packages of clients" env $(INSTALL) locks/clients.txt --python target/clients
+	$(BIN)/python compatibility/run_dlt_polars.py target/clients/bin/python
 	$(BIN)/python -m pytest $(PARALLEL) tests/rest
 	$(BIN)/python -m pytest --lane spark-on-s3
 	$(BIN)/python -m pytest --lane spark-connect

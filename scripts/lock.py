@@ -39,9 +39,11 @@ SETS: dict[str, tuple[str, ...]] = {
     "spark-connect": ("--group=spark-connect",),
     "bench": ("--extra=spark", "--group=bench"),
 }
-#: What does not fit the others: an older Spark, and the generator of definitions, which holds protobuf below 7.
+#: What does not fit the others: an older Spark, clients as they are without this package, and the generator of
+#: definitions, which holds protobuf below 7.
 APART: dict[str, tuple[str, ...]] = {
     "test-spark-3.5": ("--extra=rest", "--extra=spark", "--group=test-spark-3-5"),
+    "clients": ("--group=clients",),
     "generator": (),
 }
 
