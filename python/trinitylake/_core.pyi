@@ -164,6 +164,9 @@ class Transaction:
     def rename(self, kind: Kind, namespace: str, name: str, new_namespace: str, new_name: str) -> None: ...
     # Where the lakehouse lies and lay stays as it is recorded, whatever the definition says.
     def set_lakehouse_definition(self, definition: bytes) -> None: ...
+    # Files that were written before this transaction began, and perhaps before its base. TransactionExpired if one is
+    # so old that it may have been collected.
+    def adopt(self, paths: Sequence[str], since_base: bool = False) -> None: ...
     # LakehouseMoved where nothing may be written: to be asked before files are.
     def check_writable(self) -> None: ...
     # Records the root at which the lakehouse was opened, and keeps its former ones; `former` are more of them. From
@@ -258,17 +261,60 @@ class Lakehouse:
     # Whether a version that is kept committed that chosen id, undone or not: one look-up in the latest tree.
     def is_recorded(self, id: str) -> bool: ...
     def rollback(self, number: int, message: str = "", author: str = "") -> int: ...  # the new version
-    # Versions deleted (or, dry, that would be), ascending; `before` None = what retention no longer keeps.
-    def expire(self, before: int | None = None, dry_run: bool = False) -> list[int]: ...
+    # Versions deleted (or, dry, that would be), ascending, and the size of their roots; the oldest version that is
+    # kept, and the size of the roots that are. `before` None = what retention no longer keeps: that of the settings,
+    # or another age and count.
+    def expire(
+        self,
+        before: int | None = None,
+        maximum_age_millis: int | None = None,
+        minimum_versions: int | None = None,
+        dry_run: bool = False,
+    ) -> tuple[list[int], int, int, int]: ...
+    # Deletes what nothing reaches and what is older than the grace (`txn_ttl_millis` if None), by the store's clock.
+    # `examples` paths of each sort are told. `on_progress` is called with "marked" or "swept" and how many files.
+    def vacuum(
+        self,
+        grace_millis: int | None = None,
+        dry_run: bool = False,
+        examples: int = 0,
+        on_progress: Callable[[str, int], object] | None = None,
+    ) -> Collection: ...
+    # The version that `exported_snapshots` of the latest one names so; ObjectNotFound
+    def snapshot(self, name: str) -> Version: ...
     # One commit that adds many objects whose definition files exist already, or replaces them too.
     # Arrow stream (kind, namespace, name, location). Dry, it raises what it would raise, and commits nothing: None.
+    # `since` is a version that was seen before the definitions were written: TransactionExpired if garbage was
+    # collected since.
     def register(
-        self, objects: Any, message: str = "", author: str = "", replace: bool = False, dry_run: bool = False
+        self,
+        objects: Any,
+        message: str = "",
+        author: str = "",
+        replace: bool = False,
+        dry_run: bool = False,
+        since: Version | None = None,
     ) -> int | None: ...
     # One commit after `base` with the tree of `n_rows` rows whose parts `LeafWriter`s returned, in any order:
     # Arrow stream (number, path, text, location). They hold the objects of `base` too; CommitConflict if another
     # version came first.
     def register_parts(self, base: Version, n_rows: int, parts: Any, message: str = "", author: str = "") -> int: ...
+
+@final
+class Collection:
+    """What `Lakehouse.vacuum` found. Counts are files and bytes, by the kind of file or the folder of a table."""
+
+    version: int | None
+    before_millis: int
+    deleted: list[tuple[str, int, int]]
+    deleted_by_folder: list[tuple[str, int, int]]
+    kept: list[tuple[str, int, int]]
+    young: tuple[int, int]
+    unknown: tuple[int, int]
+    foreign: tuple[int, int]
+    deleted_paths: list[str]
+    unknown_paths: list[str]
+    roots: int
 
 @final
 class LeafWriter:

@@ -13,7 +13,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import date, datetime, time
 from typing import Any, TypeAlias, TypeVar, cast
 
 from trinitylake.errors import InvalidArgument, InvalidLocation, VersionNotFound
@@ -111,9 +111,21 @@ def version_number(value: Any, what: str) -> int:
     return number
 
 
+def moment(value: Any, what: str) -> datetime:
+    """A time: a datetime, a date, which stands for its first moment, or ISO 8601 text. Raises `InvalidArgument`."""
+    if isinstance(value, datetime):
+        return value
+    if isinstance(value, date):
+        return datetime.combine(value, time.min)
+    try:
+        return datetime.fromisoformat(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"{what} must be a datetime, a date or ISO 8601 text, got {_shown(value)}") from error
+
+
 def version_or_moment(value: Any, what: str) -> int | datetime:
-    """The number of a version, or a time. Raises as `version_number` does."""
-    return value if isinstance(value, datetime) else version_number(value, what)
+    """The number of a version, or a time as `moment` takes it. Raises as `version_number` and `moment` do."""
+    return moment(value, what) if isinstance(value, date | str) else version_number(value, what)
 
 
 def seconds(value: Any, what: str) -> float:

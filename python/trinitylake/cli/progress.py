@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from trinitylake.cli.output import console
 
@@ -21,3 +21,16 @@ def progress(description: str) -> Iterator[Callable[[int, int], object]]:
     with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
         task = bar.add_task(description)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def counting(description: str) -> Iterator[Callable[[str, int], object]]:
+    """A count on standard error, for work of which nobody knows how much there is.
+
+    What it yields is to be called with what is being done, and how much of it is done.
+    """
+    out = console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
+        task = bar.add_task(description, total=None)
+        yield lambda what, done: bar.update(task, description=f"{done} files {what}")

@@ -272,7 +272,7 @@ class SQLRepresentation(_message.Message):
     def __init__(self, dialect: _Optional[str] = ..., sql: _Optional[str] = ...) -> None: ...
 
 class DistributedTransactionDef(_message.Message):
-    __slots__ = ("id", "isolation", "beginning_root", "running_root", "began_at_millis", "expire_at_millis", "footprint", "commit_message", "checks", "author", "properties", "state", "attachment")
+    __slots__ = ("id", "isolation", "beginning_root", "running_root", "began_at_millis", "expire_at_millis", "footprint", "commit_message", "checks", "author", "properties", "state", "attachment", "files_since_millis")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -293,6 +293,7 @@ class DistributedTransactionDef(_message.Message):
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     ATTACHMENT_FIELD_NUMBER: _ClassVar[int]
+    FILES_SINCE_MILLIS_FIELD_NUMBER: _ClassVar[int]
     id: str
     isolation: IsolationLevel
     beginning_root: str
@@ -306,7 +307,8 @@ class DistributedTransactionDef(_message.Message):
     properties: _containers.ScalarMap[str, str]
     state: DistributedTransactionState
     attachment: bytes
-    def __init__(self, id: _Optional[str] = ..., isolation: _Optional[_Union[IsolationLevel, str]] = ..., beginning_root: _Optional[str] = ..., running_root: _Optional[str] = ..., began_at_millis: _Optional[int] = ..., expire_at_millis: _Optional[int] = ..., footprint: _Optional[bytes] = ..., commit_message: _Optional[str] = ..., checks: _Optional[_Iterable[str]] = ..., author: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[DistributedTransactionState, str]] = ..., attachment: _Optional[bytes] = ...) -> None: ...
+    files_since_millis: int
+    def __init__(self, id: _Optional[str] = ..., isolation: _Optional[_Union[IsolationLevel, str]] = ..., beginning_root: _Optional[str] = ..., running_root: _Optional[str] = ..., began_at_millis: _Optional[int] = ..., expire_at_millis: _Optional[int] = ..., footprint: _Optional[bytes] = ..., commit_message: _Optional[str] = ..., checks: _Optional[_Iterable[str]] = ..., author: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[DistributedTransactionState, str]] = ..., attachment: _Optional[bytes] = ..., files_since_millis: _Optional[int] = ...) -> None: ...
 
 class Footprint(_message.Message):
     __slots__ = ("base_version", "validated_version", "keys_read", "ranges_read", "keys_required", "keys_required_absent", "ranges_required_empty", "writes", "lakehouse_definition", "keys_watched", "ranges_watched")

@@ -157,6 +157,22 @@ class VersionLog(Sequence[LogEntry]):
         return f"<VersionLog of {len(self)} entries>"
 
 
+class Expired(list[int]):
+    """The numbers of versions that expired, or would, ascending: from `lake.expire()`.
+
+    Attributes:
+        size_bytes: the size of their roots. What only they reached is for `vacuum`, and larger.
+        oldest: the oldest version that is kept, but for snapshots.
+        kept_size_bytes: the size of the roots that are kept; 0 if nothing expired.
+    """
+
+    def __init__(self, versions: Iterable[int], size_bytes: int, oldest: int, kept_size_bytes: int) -> None:
+        super().__init__(versions)
+        self.size_bytes = size_bytes
+        self.oldest = oldest
+        self.kept_size_bytes = kept_size_bytes
+
+
 class Change(NamedTuple):
     """An object that differs between two versions. `kind` is "namespace", "table" or "view"."""
 

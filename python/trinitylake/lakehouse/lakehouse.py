@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import date, datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, cast, get_args, overload
 
 from trinitylake import _core
-from trinitylake.arguments import checked, checked_as, text_mapping, texts, version_or_moment
+from trinitylake.arguments import (
+    checked,
+    checked_as,
+    flag,
+    moment,
+    text,
+    text_mapping,
+    texts,
+    version_or_moment,
+    whole_number,
+)
+from trinitylake.durations import Duration, milliseconds
 from trinitylake.errors import InvalidArgument, NotALakehouse, ObjectAlreadyExists, VersionExpired, VersionNotFound
+from trinitylake.lakehouse import snapshots
 from trinitylake.lakehouse.bulk.statements import BulkStatements
 from trinitylake.lakehouse.history import (
     Diff,
+    Expired,
     LogEntry,
     Outcome,
     SavedTransaction,
@@ -35,9 +50,12 @@ from trinitylake.lakehouse.settings import (
     default_isolation,
     new_lakehouse_def,
 )
+from trinitylake.lakehouse.snapshots import Snapshot
 from trinitylake.lakehouse.statements import Statements
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.lakehouse.undo import Undo
+from trinitylake.lakehouse.upkeep import Upkeep, upkeep
+from trinitylake.lakehouse.vacuum import EXAMPLES, Progress, Vacuumed, vacuumed
 from trinitylake.lakehouse.view_at import ViewAt
 
 if TYPE_CHECKING:
@@ -304,24 +322,138 @@ class Lakehouse(BulkStatements, Undo, Statements):
         """
         return self.core.rollback(version, message, author)
 
-    @checked_as(before=version_or_moment)
-    def expire(self, *, before: int | datetime | None = None, dry_run: bool = False) -> list[int]:
-        """Delete old versions; returns their numbers, ascending.
+    @checked_as(before=version_or_moment, older_than=milliseconds, keep=functools.partial(whole_number, minimum=1))
+    def expire(
+        self,
+        *,
+        before: int | datetime | date | str | None = None,
+        older_than: Duration | None = None,
+        keep: int | None = None,
+        dry_run: bool = False,
+    ) -> Expired:
+        """Delete old versions; returns their numbers, ascending, with sizes.
 
-        Without `before`, those that retention no longer keeps (`maximum_version_age_millis`,
-        `minimum_versions_to_keep`), whose age the store tells, whatever the clock of this machine says; else all older
-        than that version or moment. With `dry_run` nothing is deleted.
         A saved transaction that can still be resumed keeps the version it began on and all since; one that cannot, and
-        that began on a version that is deleted, is given up and its files are deleted. Ids of transactions that
-        committed in what is deleted can be used again.
-        Files that only they reached are for `vacuum`.
+        that began on a version that is deleted, is given up and its files are deleted. A snapshot keeps its version.
+        Ids of transactions that committed in what is deleted can be used again. Files that only they reached are for
+        `vacuum`.
+
+        Args:
+            before: all older than this version, or than the one that was the newest at this moment: a datetime, a date
+                or ISO 8601 text; without a time zone it is local time. Their age does not matter then.
+            older_than: a timedelta or text such as "7 days", in the place of the setting
+                `maximum_version_age_millis`. The store tells how old a version is, whatever the clock of this machine
+                says.
+            keep: at least so many versions stay, in the place of `minimum_versions_to_keep`. Without `older_than`,
+                exactly so many, however young the others are. Versions with an age of their own
+                (`maximum_version_age_millis_overrides`) stay for that long, and so do all after them.
+            dry_run: say what would be deleted, and delete nothing.
+
+        Raises `InvalidArgument` for `before` together with one of the others, or beyond the latest version.
         """
+        if before is not None and (older_than is not None or keep is not None):
+            raise InvalidArgument("give `before`, or `older_than` and `keep`, not both")
         if isinstance(before, datetime):
             try:
                 before = self._version_at(before).number
             except (VersionNotFound, VersionExpired):  # there is nothing that old, or no more
-                return []
-        return self.core.expire(before, dry_run)
+                before = 0
+        oldest = cast("int | None", before)
+        age = cast("int | None", 0 if keep is not None and older_than is None else older_than)
+        return Expired(*self.core.expire(oldest, age, keep, dry_run))
+
+    @checked_as(grace=milliseconds, paths=flag)
+    def vacuum(
+        self,
+        *,
+        grace: Duration | None = None,
+        dry_run: bool = False,
+        paths: bool = False,
+        progress: Progress | None = None,
+    ) -> Vacuumed:
+        """Delete files that nothing reaches any more: no kept version, no snapshot, no open saved transaction.
+
+        `expire` lets versions go; this deletes what only they reached, and what writers that died or rolled back left
+        behind: tree nodes, definitions, files of managed tables, records of transactions, temporary files. Files of
+        external and federated tables stay, and so does whatever is not made by this format.
+
+        It makes a version of its own, so that a writer that began before `grace` and did not commit yet fails with
+        `TransactionExpired` instead of committing files that are gone. It may be killed at any moment and run again,
+        and several may run at once (format §7).
+
+        Args:
+            grace: a timedelta or text such as "1 day": younger files stay, by the clock of the store. By default the
+                lakehouse's `txn_ttl_millis`, so no transaction that may still be resumed is affected. Open saved
+                transactions are never affected: what is younger than the oldest of them stays.
+            dry_run: look, and delete nothing.
+            paths: tell all paths that are deleted or unknown, not the first thousand of each.
+            progress: is called from time to time with "marked" or "swept", and how many files.
+
+        Raises:
+            CorruptFile: something that is reached is damaged or missing, so nobody can tell what else it reaches;
+                nothing was deleted.
+            CommitConflict: others committed so often that it could not.
+        """
+        examples = sys.maxsize if paths else EXAMPLES
+        found = self.core.vacuum(cast("int | None", grace), dry_run, examples, progress)
+        return vacuumed(found, dry_run)
+
+    @checked
+    def upkeep(self, *, dry_run: bool = False, progress: Progress | None = None) -> Upkeep:
+        """Let go what the lakehouse's own policy does not keep: old versions, then files that nothing reaches.
+
+        The policy travels with the lakehouse: how long versions are kept are the settings `maximum_version_age_millis`
+        and `minimum_versions_to_keep`; the properties `upkeep.expire` and `upkeep.vacuum` ("false" turns one off) and
+        `upkeep.grace` ("2 days", of `vacuum`) say the rest. `lake.alter` changes all of them.
+
+        Args:
+            dry_run: say what would be done, and do nothing.
+            progress: as for `vacuum`.
+
+        Raises `InvalidArgument` for a property that is misspelt, and otherwise as `expire` and `vacuum` do.
+        """
+        return upkeep(self, dry_run=dry_run, progress=progress)
+
+    # Versions with names
+
+    @checked
+    def snapshot(self, name: str, *, version: int | None = None, message: str = "", author: str = "") -> Snapshot:
+        """Give a version a name, by a commit: the latest one, or `version`. It stays until the name is dropped.
+
+        `lake.at(snapshot=name)` reads it, also after the versions around it have expired. The name has 1 to 100 of the
+        characters `A-Z a-z 0-9 . _ -`. To give the same version the same name again changes nothing.
+
+        Raises:
+            ObjectAlreadyExists: another version has that name.
+            VersionNotFound, VersionExpired: there is no such version, or no more.
+            InvalidName: for a name with other characters.
+        """
+        return snapshots.take(self, snapshots.checked_name(name), version, message, author)
+
+    @checked
+    def drop_snapshot(self, name: str, *, message: str = "", author: str = "") -> None:
+        """Take a name back; its version expires as any other. Raises `ObjectNotFound`."""
+        snapshots.drop(self, name, message, author)
+
+    def snapshots(self) -> list[Snapshot]:
+        """The versions that have names, by name."""
+        return snapshots.listed(self, self.definition)
+
+    def change_definition(self, change: Callable[[LakehouseDef], None], message: str, author: str) -> None:
+        """Commit a change of the lakehouse's own definition, made again on the newer one after a lost race."""
+        from trinitylake.definitions import parse_lakehouse_def, serialize
+
+        def attempt() -> None:
+            with self.begin(message=message, author=author) as transaction:
+                definition = parse_lakehouse_def(transaction.lakehouse_definition)
+                before = serialize(definition)
+                change(definition)
+                after = serialize(definition)
+                if after != before:
+                    transaction.lakehouse_definition = after
+                    transaction.state().set_lakehouse_definition(after)
+
+        again_after_lost_races(attempt)
 
     @checked
     def relocate(
@@ -365,22 +497,31 @@ class Lakehouse(BulkStatements, Undo, Statements):
 
     # History
 
-    @checked
-    def at(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> ViewAt:
-        """One version, frozen: the one of that number, the newest at `timestamp`, or the latest if neither is given.
+    @checked_as(snapshot=text)
+    def at(
+        self,
+        *,
+        version: int | None = None,
+        timestamp: datetime | date | str | None = None,
+        snapshot: str | None = None,
+    ) -> ViewAt:
+        """One version, frozen: of that number, the newest at `timestamp`, of that name, or the latest if none is given.
 
-        `timestamp` is a datetime or ISO 8601 text; without a time zone it is local time.
+        `timestamp` is a datetime, a date or ISO 8601 text; without a time zone it is local time.
 
         Raises:
             VersionNotFound: there is no such version, or none that old.
             VersionExpired: it has passed its retention.
+            ObjectNotFound: there is no snapshot of that name.
         """
-        if version is not None and timestamp is not None:
-            raise InvalidArgument("give a version or a timestamp, not both")
+        if [version, timestamp, snapshot].count(None) < 2:
+            raise InvalidArgument("give a version, a timestamp or a snapshot, not several")
+        if snapshot is not None:
+            return ViewAt(self.storage, self.core.snapshot(snapshot))
         if version is not None:
             return ViewAt(self.storage, self.core.version(version))
         if timestamp is not None:
-            return ViewAt(self.storage, self._version_at(_datetime(timestamp)))
+            return ViewAt(self.storage, self._version_at(moment(timestamp, "timestamp")))
         return ViewAt(self.storage, self.core.latest())
 
     @overload
@@ -496,12 +637,3 @@ def _durability(value: object) -> Durability | None:
     if value is not None:
         raise InvalidArgument(f"durability must be 'fsync' or 'none', got {value!r}")
     return None
-
-
-def _datetime(timestamp: datetime | str) -> datetime:
-    if isinstance(timestamp, datetime):
-        return timestamp
-    try:
-        return datetime.fromisoformat(timestamp)
-    except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"expected a datetime or ISO 8601 text, got {timestamp!r}") from error

@@ -51,6 +51,10 @@ def stage(
         InvalidArgument: the filter of an overwrite cannot be read.
     """
     table = transaction.table(plan.table_name)
+    core = transaction.state()
+    # They were written after the version was read that the write was planned on.
+    paths = [LakehouseFileIO(transaction.storage).path_of(file.file_path) for file in files]
+    core.adopt(paths, since_base=core.base.number == plan.version)
     if table.id != plan.table_id:
         raise CommitConflict(
             f"table {plan.table_name} was dropped and created again while the write was running",

@@ -248,6 +248,9 @@ class StagedTables:
     def write(self) -> None:
         """Write the metadata of every changed table, and put its definition into the transaction."""
         changed = self._changed()
+        adopted = [path for table in changed if table.staged is not None for path in table.staged.take_adopted()]
+        if adopted:
+            self._open_core().adopt(adopted)
         self._write_metadata(changed)
         for table in changed:
             self._open_core().replace("table", table.namespace, table.own_name, table.definition_to_commit())

@@ -10,6 +10,7 @@ use prost::Message as _;
 use prost::encoding::{DecodeContext, decode_key, skip_field};
 
 use crate::key::NameSizes;
+use crate::path::root_version;
 use trinitylake_base::error::{Error, Result};
 
 #[allow(clippy::all, reason = "generated")]
@@ -116,6 +117,11 @@ impl LakehouseDefinition {
 
     pub fn exported_snapshots(&self) -> &BTreeMap<String, String> {
         &self.message.exported_snapshots
+    }
+
+    /// The versions that have names, which no expiry deletes.
+    pub fn pinned_versions(&self) -> impl Iterator<Item = u64> {
+        self.message.exported_snapshots.values().filter_map(|root| root_version(root))
     }
 
     /// Root URI of the place where the lakehouse lies, if it was ever recorded.

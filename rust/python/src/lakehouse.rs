@@ -8,11 +8,12 @@ use arrow_array::builder::StringBuilder;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3_arrow::input::AnyRecordBatch;
-use trinitylake::bulk_registration::{check, check_size, register, register_parts};
+use trinitylake::bulk_registration::{check, check_size, register_parts, register_since};
+use trinitylake::collection::Options;
 use trinitylake::definition::LakehouseDefinition;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::Error;
-use trinitylake::expiry;
+use trinitylake::expiry::{Retention, expire_by};
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
 use trinitylake::transaction::fate::{Fate, fate};
 use trinitylake::transaction::saved_list;
@@ -20,6 +21,7 @@ use trinitylake::transaction::{Isolation, Transaction as CoreTransaction, Transa
 
 use crate::arrow;
 use crate::bulk::parts_of;
+use crate::collection::{Collection, collect};
 use crate::errors::to_python;
 use crate::runtime::{run, run_quick, run_to_end};
 use crate::storage::Storage;
@@ -194,12 +196,41 @@ impl Lakehouse {
         Ok(run_to_end(py, self.inner.rollback(number, message, author))?.number)
     }
 
-    #[pyo3(signature = (before=None, dry_run=false))]
-    fn expire(&self, py: Python<'_>, before: Option<u64>, dry_run: bool) -> PyResult<Vec<u64>> {
-        run(py, expiry::expire(&self.inner, before, dry_run))
+    /// The versions that expired, the size of their roots, the oldest version that is kept, and the size of the
+    /// roots that are kept.
+    #[pyo3(signature = (before=None, maximum_age_millis=None, minimum_versions=None, dry_run=false))]
+    fn expire(
+        &self,
+        py: Python<'_>,
+        before: Option<u64>,
+        maximum_age_millis: Option<u64>,
+        minimum_versions: Option<u64>,
+        dry_run: bool,
+    ) -> PyResult<(Vec<u64>, u64, u64, u64)> {
+        let retention = Retention { before, maximum_age_millis, minimum_versions };
+        let expired = run(py, expire_by(&self.inner, retention, dry_run))?;
+        Ok((expired.versions, expired.size_bytes, expired.oldest, expired.kept_size_bytes))
     }
 
-    #[pyo3(signature = (objects, message="", author="", replace=false, dry_run=false))]
+    /// Deletes files that nothing reaches any more.
+    #[pyo3(signature = (grace_millis=None, dry_run=false, examples=0, on_progress=None))]
+    fn vacuum(
+        &self,
+        py: Python<'_>,
+        grace_millis: Option<u64>,
+        dry_run: bool,
+        examples: usize,
+        on_progress: Option<Py<PyAny>>,
+    ) -> PyResult<Collection> {
+        collect(py, &self.inner, Options { grace_millis, dry_run, examples }, on_progress)
+    }
+
+    fn snapshot(&self, py: Python<'_>, name: &str) -> PyResult<Version> {
+        Ok(Version { inner: run(py, self.inner.snapshot(name))? })
+    }
+
+    #[pyo3(signature = (objects, message="", author="", replace=false, dry_run=false, since=None))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn register(
         &self,
         py: Python<'_>,
@@ -208,8 +239,11 @@ impl Lakehouse {
         author: &str,
         replace: bool,
         dry_run: bool,
+        since: Option<&Version>,
     ) -> PyResult<Option<u64>> {
-        let names = run_quick(py, self.inner.latest())?.config.names;
+        let latest = run_quick(py, self.inner.latest())?;
+        let since = since.map_or_else(|| latest.clone(), |version| version.inner.clone());
+        let names = latest.config.names;
         let mut keys = StringBuilder::new();
         let mut locations = StringBuilder::new();
         let (mut keys_size_bytes, mut locations_size_bytes) = (0, 0);
@@ -240,7 +274,7 @@ impl Lakehouse {
             run(py, check(&self.inner, keys, locations, replace))?;
             return Ok(None);
         }
-        let registered = register(&self.inner, keys, locations, replace, message, author);
+        let registered = register_since(&self.inner, &since, (keys, locations), replace, message, author);
         Ok(Some(run_to_end(py, registered)?.number))
     }
 

@@ -2,6 +2,7 @@
 
 mod arrow;
 mod bulk;
+mod collection;
 mod errors;
 mod lakehouse;
 mod names;
@@ -16,6 +17,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     storage::add_to(module)?;
+    collection::add_to(module)?;
     module.add_class::<lakehouse::Lakehouse>()?;
     module.add_class::<version::Version>()?;
     module.add_class::<version::VersionInfo>()?;

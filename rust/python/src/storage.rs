@@ -14,8 +14,8 @@ use trinitylake::per_process::PerProcess;
 use trinitylake::root_uri::{RootUri, Scheme};
 use trinitylake::storage::options::{S3Settings as CoreS3Settings, iceberg_properties as properties_of};
 use trinitylake::storage::{
-    CountingStorage, Durability, FileEnd, FileInfo, KeepingStorage, PutOutcome, RetryPolicy, RetryingStorage,
-    Storage as CoreStorage, kept, open,
+    CountingStorage, Durability, FileEnd, FileInfo, KeepingStorage, Place, PutOutcome, RetryPolicy,
+    RetryingStorage, Step, Storage as CoreStorage, kept, open,
 };
 
 use crate::errors::to_python;
@@ -273,6 +273,10 @@ impl CoreStorage for StorageOfProcess {
 
     async fn list_page(&self, prefix: &str, after: &str, limit: usize) -> Result<Vec<FileInfo>> {
         self.get_storage()?.list_page(prefix, after, limit).await
+    }
+
+    async fn walk(&self, place: &Place) -> Result<Step> {
+        self.get_storage()?.walk(place).await
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

@@ -305,6 +305,12 @@ impl Transaction {
         self.locked(py, |transaction| transaction.set_lakehouse_definition(definition)).map_err(to_python)
     }
 
+    /// Files that were written before this transaction began.
+    #[pyo3(signature = (paths, since_base=false))]
+    fn adopt(&self, py: Python<'_>, paths: Vec<String>, since_base: bool) -> PyResult<()> {
+        with!(self, py, run, |transaction| transaction.adopt(paths, since_base))
+    }
+
     /// Raises `LakehouseMoved` if nothing may be written where the lakehouse was opened.
     fn check_writable(&self, py: Python<'_>) -> PyResult<()> {
         self.locked(py, |transaction| transaction.check_writable()).map_err(to_python)

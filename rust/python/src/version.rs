@@ -247,7 +247,7 @@ impl Version {
         let listing = run(py, async {
             let mut listing = Listing::new(names);
             let mut scan = self.inner.scan(range, limit, true);
-            while let Some(batch) = scan.next_batch().await? {
+            while let Some(batch) = self.inner.unless_expired(scan.next_batch().await).await? {
                 let locations = batch.locations.iter().flatten();
                 for (key, location) in batch.keys.iter().zip(locations) {
                     listing.push(key.unwrap_or_default(), location.unwrap_or_default());

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{FileEnd, FileInfo, PutOutcome, RetryPolicy, Storage};
+use super::{FileEnd, FileInfo, Place, PutOutcome, RetryPolicy, Step, Storage};
 use trinitylake_base::error::Result;
 
 /// Requests and bytes since the handle was made. Requests and written bytes count when they are sent, whether
@@ -177,6 +177,11 @@ impl Storage for CountingStorage {
     async fn list_page(&self, prefix: &str, after: &str, limit: usize) -> Result<Vec<FileInfo>> {
         add(&self.tally.list, 1);
         self.inner.list_page(prefix, after, limit).await
+    }
+
+    async fn walk(&self, place: &Place) -> Result<Step> {
+        add(&self.tally.list, 1);
+        self.inner.walk(place).await
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use quick_cache::sync::Cache;
 use quick_cache::{OptionsBuilder, Weighter};
 
-use super::{FileEnd, FileInfo, PutOutcome, RetryPolicy, Storage, checked_range};
+use super::{FileEnd, FileInfo, Place, PutOutcome, RetryPolicy, Step, Storage, checked_range};
 use trinitylake_base::error::Result;
 use trinitylake_base::per_process::PerProcess;
 
@@ -219,6 +219,10 @@ impl Storage for KeepingStorage {
 
     async fn list_page(&self, prefix: &str, after: &str, limit: usize) -> Result<Vec<FileInfo>> {
         self.inner.list_page(prefix, after, limit).await
+    }
+
+    async fn walk(&self, place: &Place) -> Result<Step> {
+        self.inner.walk(place).await
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

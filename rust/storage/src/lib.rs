@@ -78,6 +78,28 @@ impl FileEnd {
     }
 }
 
+/// Where a walk goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Empty for the root, or ending in `/`.
+    pub folder: String,
+    /// Those at any depth below the folder whose paths come after this one. Without it, a store may take the folder
+    /// apart.
+    after: Option<String>,
+}
+
+/// What one step of a walk found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    pub files: Vec<FileInfo>,
+    pub places: Vec<Place>,
+}
+
+/// Is this the name of a file whose creation never ended, or has not yet?
+pub fn is_unfinished(path: &str) -> bool {
+    staging::is_staging_name(path.rsplit('/').next().unwrap_or(path))
+}
+
 #[async_trait]
 pub trait Storage: Send + Sync + Debug {
     /// The root URI, canonical and with a `/` at its end: what every path is relative to.
@@ -127,6 +149,12 @@ pub trait Storage: Send + Sync + Debug {
         files.retain(|file| file.path.as_str() > after);
         files.truncate(limit);
         Ok(files)
+    }
+    /// A step of a walk through all files below the root: some of those in this place, in any order, and the places that
+    /// are left of it. A walk meets every file once that is there from its beginning to its end; also what creations
+    /// that never ended left behind ([`is_unfinished`]), which no list shows.
+    async fn walk(&self, place: &Place) -> Result<Step> {
+        Ok(Step { files: self.list(&place.folder).await?, places: Vec::new() })
     }
     /// Removes the file; one that is absent already is fine.
     async fn delete(&self, path: &str) -> Result<()>;

@@ -30,7 +30,9 @@ use bytes::Bytes;
 use containment::{Containment, KnownFolders, parent};
 
 use super::staging::{Staged, is_staging_name, refuses_hard_links};
-use super::{Durability, FileInfo, PutOutcome, RetryPolicy, Storage, checked_range, split_prefix};
+use super::{
+    Durability, FileInfo, Place, PutOutcome, RetryPolicy, Step, Storage, checked_range, split_prefix,
+};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::{RootUri, check_path};
 
@@ -146,6 +148,11 @@ impl Storage for LocalStorage {
         }
         let prefix = prefix.to_owned();
         self.blocking(move |folder| folder.list(&prefix)).await
+    }
+
+    async fn walk(&self, place: &Place) -> Result<Step> {
+        let folder_name = place.folder.clone();
+        self.blocking(move |folder| folder.walk(&folder_name)).await
     }
 
     async fn delete(&self, path: &str) -> Result<()> {
@@ -369,6 +376,38 @@ impl Folder {
         }
         files.sort_unstable_by(|left, right| left.path.cmp(&right.path));
         Ok(files)
+    }
+
+    /// The files of one folder, unfinished ones among them, and the folders in it. Links are not followed.
+    fn walk(&self, folder: &str) -> Result<Step> {
+        let mut step = Step::default();
+        match self.containment.check_folder(folder.trim_end_matches('/'), "list") {
+            Err(Error::FileNotFound { .. }) => return Ok(step),
+            checked => checked?,
+        }
+        let failure = |error: io::Error| self.failure("list", folder, &error);
+        let entries = match fs::read_dir(self.containment.full_path(folder)) {
+            Err(error) if is_absent(&error) => return Ok(step),
+            entries => entries.map_err(failure)?,
+        };
+        for entry in entries {
+            let entry = entry.map_err(failure)?;
+            let os_name = entry.file_name();
+            let Some(name) = os_name.to_str().filter(|name| check_path(name).is_ok()) else { continue };
+            let kind = entry.file_type().map_err(failure)?;
+            let path = format!("{folder}{name}");
+            if kind.is_dir() {
+                step.places.push(Place { folder: path + "/", after: None });
+            } else if kind.is_file() {
+                match entry.metadata() {
+                    Ok(metadata) => step.files.push(file_info(path, &metadata)),
+                    // Deleted since the folder was read.
+                    Err(error) if is_absent(&error) => {}
+                    Err(error) => return Err(failure(error)),
+                }
+            }
+        }
+        Ok(step)
     }
 
     /// Where a file that is to be read really is, and what it is.

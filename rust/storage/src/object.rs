@@ -16,9 +16,12 @@ use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 
 use super::failure::{Request, Secrets};
-use super::{FileEnd, FileInfo, PutOutcome, RetryPolicy, Storage, checked_range, split_prefix};
+use super::{FileEnd, FileInfo, Place, PutOutcome, RetryPolicy, Step, Storage, checked_range, split_prefix};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::{RootUri, Scheme, check_path};
+
+/// As many files as stores list in one request.
+const WALKED_AT_ONCE: usize = 1000;
 
 /// Files below a prefix of one bucket.
 pub struct ObjectStorage {
@@ -222,6 +225,36 @@ impl Storage for ObjectStorage {
         let mut files: Vec<_> = objects.iter().filter_map(|object| self.file_info(object)).collect();
         files.sort_unstable_by(|left, right| left.path.cmp(&right.path));
         Ok(files)
+    }
+
+    /// The root is taken apart, so that its folders can be walked at the same time. They are listed by the page.
+    async fn walk(&self, place: &Place) -> Result<Step> {
+        let failure = |error| self.failure("list", &place.folder, &error);
+        if place.folder.is_empty() {
+            let root = match self.root.prefix().trim_end_matches('/') {
+                "" => None,
+                key => Some(parse_key(key)?),
+            };
+            let found = self.store.list_with_delimiter(root.as_ref()).await.map_err(failure)?;
+            let folder = |key: &Key| {
+                let below = key.as_ref().strip_prefix(self.root.prefix())?;
+                Some(Place { folder: format!("{}/", below.trim_end_matches('/')), after: None })
+            };
+            return Ok(Step {
+                files: found.objects.iter().filter_map(|object| self.file_info(object)).collect(),
+                places: found.common_prefixes.iter().filter_map(folder).collect(),
+            });
+        }
+        if !self.lists_in_order() {
+            return Ok(Step { files: self.list(&place.folder).await?, places: Vec::new() });
+        }
+        // What comes before all that lies in the folder.
+        let start = place.folder.trim_end_matches('/').to_string();
+        let after = place.after.clone().unwrap_or(start);
+        let files = self.list_page(&place.folder, &after, WALKED_AT_ONCE).await?;
+        let rest = files.last().filter(|_| files.len() == WALKED_AT_ONCE);
+        let places = rest.map(|last| Place { folder: place.folder.clone(), after: Some(last.path.clone()) });
+        Ok(Step { places: places.into_iter().collect(), files })
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{FileEnd, FileInfo, PutOutcome, Storage};
+use super::{FileEnd, FileInfo, Place, PutOutcome, Step, Storage};
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 
@@ -201,6 +201,10 @@ impl Storage for RetryingStorage {
 
     async fn list_page(&self, prefix: &str, after: &str, limit: usize) -> Result<Vec<FileInfo>> {
         repeat!(self, self.inner.list_page(prefix, after, limit))
+    }
+
+    async fn walk(&self, place: &Place) -> Result<Step> {
+        repeat!(self, self.inner.walk(place))
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

@@ -28,7 +28,28 @@ pub async fn register(
     message: &str,
     author: &str,
 ) -> Result<Arc<Version>> {
+    let since = lakehouse.latest().await?;
+    register_since(lakehouse, &since, (keys, locations), replace, message, author).await
+}
+
+/// As [`register`], by a caller who had seen the version `since` before it wrote any of the definitions:
+/// `TransactionExpired` if garbage was collected after it.
+pub async fn register_since(
+    lakehouse: &Lakehouse,
+    since: &Version,
+    (keys, locations): (StringArray, StringArray),
+    replace: bool,
+    message: &str,
+    author: &str,
+) -> Result<Arc<Version>> {
     let latest = lakehouse.latest().await?;
+    if latest.metadata.gc_before_millis > since.metadata.gc_before_millis {
+        return Err(Error::TransactionExpired(
+            "files that nobody referred to were collected while definitions were written, which may be gone; register \
+             again"
+                .into(),
+        ));
+    }
     let (keys, locations) = merged(&latest, keys, locations, replace).await?;
     let environment = lakehouse.environment();
     let writer = node_writer(lakehouse, environment.as_ref(), &latest);

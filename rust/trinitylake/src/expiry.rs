@@ -13,6 +13,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::path::root_path;
+use crate::storage::Storage;
 use crate::transaction::records::forget_before;
 use crate::transaction::saved_files::give_up_abandoned;
 use crate::transaction::saved_list::SavedWalk;
@@ -20,10 +21,41 @@ use crate::tree::node_store::PARALLEL_REQUESTS;
 use crate::version::store_time::StoreTime;
 use crate::version::{Version, boundary, discovery};
 
+/// What is kept. The newest version always is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Retention {
+    /// All from this version on, whatever their age.
+    pub before: Option<u64>,
+    /// Instead of `maximum_version_age_millis`.
+    pub maximum_age_millis: Option<u64>,
+    /// Instead of `minimum_versions_to_keep`.
+    pub minimum_versions: Option<u64>,
+}
+
+/// What an expiry deleted, or would delete.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expired {
+    /// Ascending.
+    pub versions: Vec<u64>,
+    /// Of their roots.
+    pub size_bytes: u64,
+    /// The oldest version that is kept, but for named snapshots.
+    pub oldest: u64,
+    /// Of the roots that are kept.
+    pub kept_size_bytes: u64,
+}
+
 /// Expires the versions below `before`, or, without it, those that the retention of the lakehouse no
 /// longer keeps: how old they are is told by the store, not by this machine. Saved transactions that can still be
 /// resumed keep the version that they began on, and all that follow. Returns the versions that were (or with `dry_run` would be) deleted, ascending.
 pub async fn expire(lakehouse: &Arc<Lakehouse>, before: Option<u64>, dry_run: bool) -> Result<Vec<u64>> {
+    let retention = Retention { before, ..Retention::default() };
+    expire_by(lakehouse, retention, dry_run).await.map(|expired| expired.versions)
+}
+
+/// As [`expire`], by what `retention` keeps in the place of the lakehouse's settings.
+pub async fn expire_by(lakehouse: &Arc<Lakehouse>, retention: Retention, dry_run: bool) -> Result<Expired> {
+    let before = retention.before;
     let latest = lakehouse.latest().await?;
     lakehouse.check_intact()?;
     lakehouse.placement().check_writable()?;
@@ -37,48 +69,71 @@ pub async fn expire(lakehouse: &Arc<Lakehouse>, before: Option<u64>, dry_run: bo
             )));
         }
         Some(version) => version,
-        None => (latest.number + 1).saturating_sub(latest.definition.minimum_versions_to_keep()),
+        None => {
+            let kept = retention.minimum_versions.unwrap_or(latest.definition.minimum_versions_to_keep());
+            (latest.number + 1).saturating_sub(kept.max(1))
+        }
     };
+    let nothing = Expired { oldest: current, ..Expired::default() };
     if target <= current {
-        return Ok(Vec::new());
+        return Ok(nothing);
     }
     let time = StoreTime::ask(storage.as_ref(), lakehouse.environment().as_ref()).await?;
     let target = match before {
         Some(_) => target,
-        None => retained_from(lakehouse, &latest, current..target, time).await?,
+        None => {
+            let maximum_millis =
+                retention.maximum_age_millis.unwrap_or(latest.definition.maximum_version_age_millis());
+            retained_from(lakehouse, &latest, current..target, time, maximum_millis).await?
+        }
     };
     let target = first_needed(lakehouse, target, time).await?;
     if target <= current {
-        return Ok(Vec::new());
+        return Ok(nothing);
     }
-    let kept: HashSet<&str> = latest.definition.exported_snapshots().values().map(String::as_str).collect();
-    // Also what an earlier expiry that was interrupted, or a writer whose commit was void, left behind.
-    let mut expired = discovery::list_roots(storage.as_ref()).await?;
-    expired.retain(|version| *version < target && !kept.contains(root_path(*version).as_str()));
     if dry_run {
-        return Ok(expired);
+        return doomed(storage.as_ref(), &latest, target).await;
     }
     if current > 0 {
         // What an expiry that was interrupted has left.
         forget_before(lakehouse, current).await?;
     }
     boundary::publish(storage.as_ref(), target).await?;
-    if !expired.is_empty() {
-        // Quick discovery reads the boundary only once. So roots are deleted when all those that may have missed
-        // the new boundary are over.
-        let all_looks = Duration::from_millis(discovery::QUICK_LOOK_MILLIS);
-        lakehouse.environment().sleep(all_looks).await;
-    }
-    let doomed: Vec<String> = expired.iter().map(|version| root_path(*version)).collect();
-    stream::iter(doomed)
+    // Quick discovery reads the boundary only once. So roots are deleted when all those that may have missed
+    // the new boundary are over.
+    let all_looks = Duration::from_millis(discovery::QUICK_LOOK_MILLIS);
+    lakehouse.environment().sleep(all_looks).await;
+    // Whoever names a version from here on looks at the boundary afterwards, and takes the name back. Who did so
+    // before is in the latest version.
+    let latest = lakehouse.latest().await?;
+    let expired = doomed(storage.as_ref(), &latest, target).await?;
+    let paths: Vec<String> = expired.versions.iter().map(|version| root_path(*version)).collect();
+    stream::iter(paths)
         .map(|path| async move { storage.delete(&path).await })
         .buffer_unordered(PARALLEL_REQUESTS)
         .try_collect::<()>()
         .await?;
-    lakehouse.forget(&expired);
+    lakehouse.forget(&expired.versions);
     boundary::forget_older(storage.as_ref(), target).await?;
     forget_before(lakehouse, target).await?;
     give_up_abandoned(lakehouse, target, time).await?;
+    Ok(expired)
+}
+
+/// The roots below `target` that no snapshot names. Also what an earlier expiry that was interrupted, or a writer whose
+/// commit was void, left behind.
+async fn doomed(storage: &dyn Storage, latest: &Version, target: u64) -> Result<Expired> {
+    let pinned: HashSet<u64> = latest.definition.pinned_versions().collect();
+    let mut expired = Expired { oldest: target, ..Expired::default() };
+    for (version, file) in discovery::list_root_files(storage).await? {
+        if version < target && !pinned.contains(&version) {
+            expired.versions.push(version);
+            expired.size_bytes += file.size_bytes;
+        } else {
+            expired.kept_size_bytes += file.size_bytes;
+        }
+    }
+    expired.versions.dedup();
     Ok(expired)
 }
 
@@ -99,6 +154,7 @@ async fn retained_from(
     latest: &Version,
     range: Range<u64>,
     time: StoreTime,
+    maximum_age_millis: u64,
 ) -> Result<u64> {
     let definition = &latest.definition;
     let age_millis =
@@ -107,7 +163,7 @@ async fn retained_from(
     // The first one that is young enough: each root was created after those before it.
     while low < high {
         let middle = low + (high - low) / 2;
-        if age_millis(middle).await? > definition.maximum_version_age_millis() {
+        if age_millis(middle).await? > maximum_age_millis {
             low = middle + 1;
         } else {
             high = middle;

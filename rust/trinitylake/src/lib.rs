@@ -8,6 +8,7 @@
 //! others under their own names.
 
 pub mod bulk_registration;
+pub mod collection;
 pub mod expiry;
 mod rollback;
 pub mod transaction;

@@ -11,11 +11,9 @@ use crate::node::draft::{Draft, Message, Text};
 use crate::transaction::records::records;
 use crate::tree::advance::advance;
 use crate::version::Version;
-use crate::version::boundary::boundary;
 use crate::version::metadata::{
     CommittedTransaction, LastRollback, OPERATION_PROPERTY, OPERATION_ROLLBACK, ROLLBACK_TARGET_PROPERTY,
 };
-use crate::version::versions::expired;
 
 /// Changed records that one node takes before they may sink.
 const RECORDS_AT_ONCE: usize = 1000;
@@ -25,12 +23,10 @@ impl Lakehouse {
     /// is not rolled back unseen: `CommitConflict`. Ids of transactions that committed since stay used.
     pub async fn rollback(&self, number: u64, message: &str, author: &str) -> Result<Arc<Version>> {
         let latest = self.latest().await?;
+        // What this handle remembers may have expired, and its files have been collected. If it expires from here on,
+        // whoever collects them makes a version first, and this one comes second.
+        self.check_kept(number, &latest).await?;
         let target = self.version(number).await?;
-        // A version that this handle remembers may have expired, and what only it reached may be gone.
-        let oldest = boundary(self.storage().as_ref()).await?;
-        if number < oldest {
-            return Err(expired(number, oldest));
-        }
         let properties = [
             (OPERATION_PROPERTY.to_string(), OPERATION_ROLLBACK.to_string()),
             (ROLLBACK_TARGET_PROPERTY.to_string(), number.to_string()),

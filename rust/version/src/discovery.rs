@@ -13,7 +13,7 @@ use super::boundary::boundary;
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::path::{LATEST_HINT_PATH, root_path, root_path_000, root_version};
-use trinitylake_storage::Storage;
+use trinitylake_storage::{FileInfo, Storage};
 
 /// A hint is one number; a longer file is not a hint.
 const HINT_MAX_SIZE_BYTES: usize = 20;
@@ -123,12 +123,19 @@ async fn look_for_latest(storage: &dyn Storage) -> Result<Look> {
 
 /// The versions whose root files are there, ascending.
 pub async fn list_roots(storage: &dyn Storage) -> Result<Vec<u64>> {
-    let (zeros, ones) = try_join(storage.list("_0"), storage.list("_1")).await?;
     let mut versions: Vec<u64> =
-        zeros.iter().chain(&ones).filter_map(|file| root_version(&file.path)).collect();
-    versions.sort_unstable();
+        list_root_files(storage).await?.into_iter().map(|(version, _)| version).collect();
     versions.dedup();
     Ok(versions)
+}
+
+/// The root files that are there, by version.
+pub async fn list_root_files(storage: &dyn Storage) -> Result<Vec<(u64, FileInfo)>> {
+    let (zeros, ones) = try_join(storage.list("_0"), storage.list("_1")).await?;
+    let with_version = |file: FileInfo| root_version(&file.path).map(|version| (version, file));
+    let mut files: Vec<_> = zeros.into_iter().chain(ones).filter_map(with_version).collect();
+    files.sort_unstable_by(|left, right| (left.0, &left.1.path).cmp(&(right.0, &right.1.path)));
+    Ok(files)
 }
 
 async fn root_of(storage: &dyn Storage, version: u64) -> Result<(u64, Bytes)> {

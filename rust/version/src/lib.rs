@@ -88,12 +88,24 @@ impl Version {
 
     /// Location for a key.
     pub async fn get(&self, key: &str) -> Result<Option<String>> {
-        search::get(&self.nodes, &self.root, key).await
+        self.unless_expired(search::get(&self.nodes, &self.root, key).await).await
+    }
+
+    /// What is missing may have been collected since this version expired, which is no damage: `VersionExpired` then.
+    pub async fn unless_expired<T>(&self, read: Result<T>) -> Result<T> {
+        let Err(error @ Error::CorruptFile { .. }) = read else { return read };
+        match boundary::boundary(self.nodes.storage().as_ref()).await {
+            Ok(oldest) if oldest > self.number => Err(Error::VersionExpired(format!(
+                "version {} has expired while it was read; the oldest kept is {oldest}",
+                self.number
+            ))),
+            _ => Err(error),
+        }
     }
 
     /// The bytes of a definition file.
     pub async fn read_definition(&self, location: &str) -> Result<Bytes> {
-        read_definition(&self.nodes, location).await
+        self.unless_expired(read_definition(&self.nodes, location).await).await
     }
 
     pub fn scan(&self, range: KeyRange, limit: Option<usize>, with_locations: bool) -> Scan {
@@ -102,12 +114,12 @@ impl Version {
 
     /// Differences from this version to `newer`, by key.
     pub async fn diff(&self, newer: &Version) -> Result<Vec<Difference>> {
-        diff(&self.nodes, &self.root, &newer.root).await
+        self.unless_expired(diff(&self.nodes, &self.root, &newer.root).await).await
     }
 
     /// All nodes of the tree.
     pub async fn shape(&self) -> Result<Shape> {
-        walk(&self.nodes, &self.root, &self.root_path).await
+        self.unless_expired(walk(&self.nodes, &self.root, &self.root_path).await).await
     }
 
     /// What this version wrote, if that can be said without reading the version before.

@@ -33,6 +33,9 @@ pub const ROLLBACK_TARGET_PROPERTY: &str = "trinitylake.rollback-target";
 /// Transaction property: the id of the transaction that this one gives up, whose record it writes.
 pub const ROLLED_BACK_PROPERTY: &str = "trinitylake.rolled-back";
 
+/// Transaction property of a garbage collection: before which time of the store it deletes what no version reaches.
+pub const COLLECTION_PROPERTY: &str = "trinitylake.collects-before";
+
 /// A transaction as the version that committed it records it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -60,6 +63,11 @@ impl CommittedTransaction {
     pub fn gives_up(&self) -> Option<&str> {
         self.properties.get(ROLLED_BACK_PROPERTY).map(String::as_str)
     }
+
+    /// Is it a garbage collection, and of what was written before which time of the store?
+    pub fn collects_before_millis(&self) -> Option<u64> {
+        self.properties.get(COLLECTION_PROPERTY)?.parse().ok()
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,6 +84,7 @@ pub struct RootMetadata {
     pub last_rollback: LastRollback,
     /// In commit order.
     pub committed: Vec<CommittedTransaction>,
+    /// The highest of this version and all before it: see [`COLLECTION_PROPERTY`].
     pub gc_before_millis: Option<u64>,
 }
 

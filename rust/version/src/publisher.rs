@@ -112,7 +112,7 @@ impl Publisher {
             rollback_from_root: None,
             last_rollback: previous.metadata.last_rollback_for_next(),
             committed,
-            gc_before_millis: None,
+            gc_before_millis: previous.metadata.gc_before_millis,
         }
     }
 

@@ -32,6 +32,16 @@ impl StoreTime {
         }
     }
 
+    /// What the store's clock showed so long ago.
+    pub fn millis_before(&self, age_millis: u64) -> u64 {
+        self.now_millis.saturating_sub(age_millis)
+    }
+
+    /// How much later it is than another time; 0 if it is not.
+    pub fn millis_since(&self, other: StoreTime) -> u64 {
+        self.now_millis.saturating_sub(other.now_millis)
+    }
+
     /// For how long the file has been there.
     pub fn age_millis(&self, file: &FileInfo) -> u64 {
         self.now_millis.saturating_sub(file.modified_millis)

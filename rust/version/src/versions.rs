@@ -16,7 +16,7 @@ use trinitylake_base::per_process::PerProcess;
 use trinitylake_format::definition::LakehouseDefinition;
 use trinitylake_format::node::Node;
 use trinitylake_format::node::codec::decode;
-use trinitylake_format::path::{LATEST_HINT_PATH, root_path, root_path_000};
+use trinitylake_format::path::{LATEST_HINT_PATH, root_path, root_path_000, root_version};
 use trinitylake_format::placement::Placement;
 use trinitylake_storage::{FileInfo, Storage};
 use trinitylake_tree::node_store::NodeStore;
@@ -275,8 +275,38 @@ impl Versions {
             return Ok(version);
         }
         let (version, oldest) = self.with_boundary(self.load_version(number)).await?;
-        // A root below the boundary may be one that came too late, and counts for nothing.
-        if number < oldest { Err(expired(number, oldest)) } else { version }
+        // A root below the boundary may be one that came too late, and counts for nothing; one that has a name was kept.
+        if number < oldest
+            && !self.latest().await?.definition.pinned_versions().any(|pinned| pinned == number)
+        {
+            return Err(expired(number, oldest));
+        }
+        version
+    }
+
+    /// `VersionExpired` if a version is not kept any more, whatever this handle remembers of it: neither by the boundary,
+    /// which is asked for, nor by a name in `latest`.
+    pub async fn check_kept(&self, number: u64, latest: &Version) -> Result<()> {
+        let oldest = boundary(self.storage().as_ref()).await?;
+        if oldest <= number || latest.definition.pinned_versions().any(|pinned| pinned == number) {
+            return Ok(());
+        }
+        Err(expired(number, oldest))
+    }
+
+    /// The version that a name stands for in the latest one, which may lie below the boundary. `ObjectNotFound` if
+    /// there is no such name.
+    pub async fn snapshot(&self, name: &str) -> Result<Arc<Version>> {
+        let latest = self.latest().await?;
+        let Some(root) = latest.definition.exported_snapshots().get(name) else {
+            return Err(Error::ObjectNotFound(format!("there is no snapshot {name:?}")));
+        };
+        match root_version(root) {
+            Some(number) => self.load_version(number).await,
+            None => Err(Error::InvalidArgument(format!(
+                "snapshot {name:?} lies elsewhere: {root} is no root of this lakehouse"
+            ))),
+        }
     }
 
     pub(crate) async fn load_version(&self, number: u64) -> Result<Arc<Version>> {

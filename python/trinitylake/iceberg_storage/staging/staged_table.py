@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationError, ValidationException
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AddSnapshotUpdate, AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
@@ -29,6 +30,7 @@ from trinitylake.definitions.schema import SchemaLike, to_iceberg_schema
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, read_entries
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import rows_read
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
@@ -83,6 +85,7 @@ class StagedTable:
         self._base_metadata_path = base_metadata_path
         self._commits: list[StagedCommit] = []
         self._superseded: list[str] = []
+        self._adopted: list[Snapshot] = []
         self._finished: tuple[TableMetadata, str, bytes] | None = None
         self._next_file_stem = new_file_stem(base_metadata_path)
         self._lock = threading.RLock()
@@ -282,6 +285,7 @@ class StagedTable:
             )
             for update in updates:
                 check_update(update, self.metadata, self.io)
+            self._adopt(updates)
             try:
                 metadata = apply_updates(self.metadata, updates)
             except StaleSnapshot as error:  # the requirements hold, so its writer has to learn of it in another way
@@ -308,6 +312,7 @@ class StagedTable:
         Raises as `commit` does, and `ValidationException` for rows that do not fit a newer schema.
         """
         with self._lock:
+            self._adopt(updates)
             if base is not self.metadata and any(isinstance(update, AddSnapshotUpdate) for update in updates):
                 self.table.added_files.update(added_files or {})
                 commit = StagedCommit(tuple(requirements), tuple(updates), rows_read.get())
@@ -323,6 +328,29 @@ class StagedTable:
                     raise CommitFailedException(f"Requirement failed: {conflict.requirement}") from conflict
                 requirements, updates = rebase.rebuilt[0].requirements, rebase.rebuilt[0].updates
             self.commit(requirements, updates)
+
+    def _adopt(self, updates: Sequence[TableUpdate]) -> None:
+        """Remember snapshots that others wrote, before this transaction began."""
+        own = set(self.io.written_paths)
+        snapshots = [update.snapshot for update in updates if isinstance(update, AddSnapshotUpdate)]
+        self._adopted += [one for one in snapshots if self.io.path_of(one.manifest_list) not in own]
+
+    def take_adopted(self) -> list[str]:
+        """Files that others wrote for snapshots that were committed here since this was asked last, below the root.
+
+        The list of manifests, those that the snapshot wrote, and the files that these add.
+        """
+        with self._lock:
+            snapshots, self._adopted = self._adopted, []
+        paths: list[str] = []
+        for snapshot in snapshots:
+            paths.append(self.io.path_of(snapshot.manifest_list))
+            for manifest in manifest_lists.read(self.io, snapshot.manifest_list):
+                if manifest.added_snapshot_id == snapshot.snapshot_id:
+                    paths.append(self.io.path_of(manifest.manifest_path))
+                    added = (one for one in read_entries(self.io, manifest) if one.status == ManifestEntryStatus.ADDED)
+                    paths += [self.io.path_of(one.data_file.file_path) for one in added]
+        return paths
 
     def _set_metadata(self, metadata: TableMetadata) -> None:
         self.metadata = metadata

@@ -41,6 +41,7 @@ def register(
     """See `Lakehouse.register`; `progress` is told about objects whose definitions are written on this machine."""
     if engine is not None:
         return engine_of(engine).register(engine, lake, objects, options)
+    since = lake.core.latest()
     table = read_objects(objects)
     writer = definition_writer(lake, options.file_io_properties)
     if needs_definitions(table.schema.names):
@@ -49,7 +50,7 @@ def register(
     counted = [counts.get(kind, 0) for kind in OBJECT_KINDS]
     table = table.select([*REQUIRED, "location"])
     version = again_after_lost_races(
-        lambda: lake.core.register(table, options.message, options.author, options.replace, options.dry_run)
+        lambda: lake.core.register(table, options.message, options.author, options.replace, options.dry_run, since)
     )
     return Registration(version, *counted)
 

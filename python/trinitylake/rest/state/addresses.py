@@ -5,7 +5,7 @@
 | none, `@latest`          | `latest`           | the latest version; every write is a commit    |
 | `@version/12`            | `version~12`       | that version, read-only                        |
 | `@timestamp/<ISO 8601>`  | `version~<number>` | the newest version of that moment, read-only   |
-| `@snapshot/<name>`      | `version~<number>` | the version that has that name, read-only      |
+| `@snapshot/<name>`      | `snapshot~<name>`  | the version that has that name, read-only      |
 | `@txn/<id>`              | `txn~<id>`         | an open transaction                            |
 
 A moment becomes a version when it is asked for, so a client that works with it for long sees one state.
@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from trinitylake.core import root_version
 from trinitylake.errors import VersionNotFound
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.transaction import Transaction
@@ -26,7 +25,7 @@ from trinitylake.rest.security.principals import Principal
 from trinitylake.rest.state.open_transactions import OpenTransactions
 
 LATEST = "latest"
-_VERSION, _TRANSACTION = "version~", "txn~"
+_VERSION, _SNAPSHOT, _TRANSACTION = "version~", "snapshot~", "txn~"
 
 
 def prefix_of(warehouse: str, lake: Lakehouse, transactions: OpenTransactions, who: Principal) -> str:
@@ -45,11 +44,8 @@ def prefix_of(warehouse: str, lake: Lakehouse, transactions: OpenTransactions, w
     if kind == "@timestamp":
         return f"{_VERSION}{lake.at(timestamp=value).version}"
     if kind == "@snapshot":
-        root = lake.definition.exported_snapshots.get(value)
-        number = None if root is None else root_version(root)
-        if number is None:
-            raise RestError(404, "NotFoundException", f"there is no snapshot {value!r}")
-        return f"{_VERSION}{lake.at(version=number).version}"
+        lake.at(snapshot=value)
+        return f"{_SNAPSHOT}{value}"
     if kind == "@txn":
         with transactions.borrowed(value, who):
             return transaction_prefix(value)
@@ -90,6 +86,8 @@ def source_of(
         yield lake
     elif prefix.startswith(_VERSION):
         yield lake.at(version=_number(prefix.removeprefix(_VERSION)))
+    elif prefix.startswith(_SNAPSHOT):
+        yield lake.at(snapshot=prefix.removeprefix(_SNAPSHOT))
     elif prefix.startswith(_TRANSACTION):
         id = prefix.removeprefix(_TRANSACTION)
         with transactions.borrowed(id, who, writes=writes, sent_size_bytes=sent_size_bytes) as transaction:

@@ -45,6 +45,8 @@ struct Written {
     keys: BTreeSet<Text>,
     ids: HashSet<String>,
     given_up: HashSet<String>,
+    /// Files may have been deleted that no version refers to: whose they are has to look.
+    collects: bool,
 }
 
 impl Written {
@@ -102,7 +104,8 @@ pub(super) async fn admit(
                     Err(error) => return Err(error),
                 },
             };
-            if member.definition.is_some() || member.rests_on_past || member.is_touched(written) {
+            let must_look = member.definition.is_some() || member.rests_on_past || written.collects;
+            if must_look || member.is_touched(written) {
                 admitted.push(false);
                 continue 'group;
             }
@@ -132,5 +135,6 @@ async fn written_in(lakehouse: &Lakehouse, tip: &Arc<Version>, number: u64) -> R
             .filter_map(|transaction| transaction.gives_up())
             .map(str::to_string)
             .collect(),
+        collects: committed.iter().any(|transaction| transaction.collects_before_millis().is_some()),
     })
 }

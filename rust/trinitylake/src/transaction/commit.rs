@@ -240,6 +240,7 @@ impl Transaction {
         }
         let lakehouse = self.lakehouse.clone();
         let mut review = self.review(tip.clone());
+        let mut collected_millis = 0;
         let mut next = self.validated.number + 1;
         while next <= tip.number {
             let last = tip.number.min(next + VERSIONS_AT_ONCE - 1);
@@ -259,6 +260,8 @@ impl Transaction {
                 if let Some(version) = self.find_itself(version).await? {
                     return Ok(CaughtUp::Committed(version));
                 }
+                collected_millis =
+                    collected_millis.max(version.metadata.gc_before_millis.unwrap_or_default());
                 self.look_at(&mut review, version).await?;
             }
             next = last + 1;
@@ -267,6 +270,7 @@ impl Transaction {
             error @ Error::CommitConflict { .. } => Failure::Certain(Proof::Overtaken, error),
             error => Failure::before_sending(error),
         })?;
+        self.pass_collection(collected_millis).await?;
         self.validated = tip;
         Ok(if clashes.is_empty() { CaughtUp::Unharmed } else { CaughtUp::Clashes(clashes) })
     }

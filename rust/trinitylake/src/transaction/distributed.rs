@@ -87,6 +87,8 @@ impl Transaction {
             None => environment.now_millis(),
         };
         let lifetime = lakehouse.known().definition.transaction_ttl_millis();
+        let files_since_millis = self.files_since().await?;
+        self.fence.since_millis = Some(files_since_millis);
         let record = DistributedTransactionDef {
             id: self.info.id.clone(),
             isolation: self.isolation.to_proto().into(),
@@ -101,6 +103,7 @@ impl Transaction {
             properties: self.info.properties.clone().into_iter().collect(),
             state: SavedState::Open.into(),
             attachment: self.attachment.to_vec(),
+            files_since_millis,
         };
         self.life.share();
         self.saved.has_record = true;
@@ -150,6 +153,15 @@ impl Transaction {
             Err(Error::VersionExpired(message)) => return Err(expired(message)),
             Err(error) => return Err(error),
         };
+        let since_millis = record.files_since_millis;
+        let collected_millis = latest.metadata.gc_before_millis.unwrap_or_default();
+        if since_millis < collected_millis
+            && base.metadata.gc_before_millis.unwrap_or_default() < collected_millis
+        {
+            return Err(expired(
+                "files that nobody referred to were collected since, its own perhaps among them".into(),
+            ));
+        }
         Transaction::restore(lakehouse, base, record, sequence, Some(footprint)).await
     }
 
@@ -172,6 +184,8 @@ impl Transaction {
         let mut transaction = Transaction::new(lakehouse.clone(), base, info, isolation, true);
         transaction.saved.sequence = sequence;
         transaction.saved.began_at_millis = Some(record.began_at_millis);
+        // Not told by older writers: then no collection can be passed.
+        transaction.fence.since_millis = Some(record.files_since_millis);
         transaction.life.share();
         transaction.checks = record.checks;
         transaction.attachment = record.attachment.into();

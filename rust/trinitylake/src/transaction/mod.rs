@@ -12,6 +12,7 @@ mod commit_queue;
 pub mod conflict;
 pub mod distributed;
 pub mod fate;
+pub(crate) mod fence;
 pub mod footprint;
 mod give_up;
 pub(crate) mod group_commit;
@@ -45,6 +46,7 @@ use changes::{Changes, Write};
 pub use commit::{CommitLimits, Outcome};
 pub use conflict::{Clash, Clashes};
 use distributed::Saved;
+use fence::Fence;
 use footprint::Footprint;
 use life::Life;
 pub use life::{Files, Proof};
@@ -116,6 +118,7 @@ pub struct Transaction {
     footprint: Arc<Footprint>,
     changes: Changes,
     saved: Saved,
+    fence: Fence,
     /// What the commit under way has tried so far; it goes on after clashes.
     effort: Option<commit::Effort>,
     life: Life,
@@ -164,8 +167,9 @@ impl Transaction {
         // A handle that slept may know less than who began here: no root is ever created below a base.
         lakehouse.learn(base.clone());
         Transaction {
-            lakehouse,
             life: Life::new(&info.id),
+            fence: Fence::of(&base, lakehouse.environment().as_ref()),
+            lakehouse,
             info,
             isolation,
             validated: base.clone(),
@@ -306,7 +310,7 @@ impl Transaction {
         let wanted = limit.map(|limit| limit.saturating_add(own.len()));
         let mut scan = self.base.scan(range.clone(), wanted, true);
         let mut merged: BTreeMap<String, String> = BTreeMap::new();
-        while let Some(batch) = scan.next_batch().await? {
+        while let Some(batch) = self.base.unless_expired(scan.next_batch().await).await? {
             let locations = batch.locations.iter().flatten();
             for (key, location) in batch.keys.iter().zip(locations) {
                 if let (Some(key), Some(location)) = (key, location) {

@@ -28,6 +28,8 @@ pub struct SavedTransaction {
     pub expire_at_millis: u64,
     /// How often it was saved.
     pub sequence: u64,
+    /// Its own files are not older than this, by the store's clock; 0 where an older writer does not say it.
+    pub files_since_millis: u64,
 }
 
 /// Saved transactions that can be resumed, by id. How old they are is told by the store, or where nothing may be
@@ -158,6 +160,7 @@ async fn look_at(
             base_version: base_version.unwrap_or_default(),
             began_at_millis: record.began_at_millis,
             expire_at_millis: record.expire_at_millis,
+            files_since_millis: record.files_since_millis,
             id,
             sequence,
         },

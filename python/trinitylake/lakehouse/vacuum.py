@@ -1,0 +1,87 @@
+"""What `lake.vacuum()` found and deleted (format §7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from trinitylake.lakehouse.history import time_of
+
+if TYPE_CHECKING:
+    from trinitylake import _core
+
+#: Paths that a report holds of each sort, unless all are asked for.
+EXAMPLES = 1000
+#: Called with "marked" or "swept", and how many files so far.
+Progress = Callable[[str, int], object]
+
+
+class Files(NamedTuple):
+    """How many files, and their size."""
+
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuumed:
+    """What a vacuum deleted, or with `dry_run` would delete, and what it left.
+
+    Attributes:
+        version: the version that it made, after which older files that nobody referred to cannot be committed any more;
+            None if there was nothing to delete, or in a dry run.
+        before: by the clock of the store; younger files stay.
+        dry_run: whether nothing was deleted.
+        deleted: by the kind of file, such as "data files" or "tree nodes".
+        deleted_by_table: of these, the files of tables, by the folder of the table.
+        kept: what a kept version, a snapshot or an open saved transaction reaches, and the format's own, by kind.
+        young: files that nothing reaches, and that are too young.
+        unknown: files below the root that no release of this format makes; they stay.
+        foreign: files below the root that belong to an external or federated table; they stay.
+        deleted_paths, unknown_paths: some of the paths: the first thousand, or with `paths=True` all.
+    """
+
+    version: int | None
+    before: datetime
+    dry_run: bool
+    deleted: dict[str, Files]
+    deleted_by_table: dict[str, Files]
+    kept: dict[str, Files]
+    young: Files
+    unknown: Files
+    foreign: Files
+    deleted_paths: list[str] = field(repr=False)
+    unknown_paths: list[str] = field(repr=False)
+
+    @property
+    def total_deleted(self) -> Files:
+        """All that was deleted."""
+        return _sum(self.deleted)
+
+    @property
+    def total_kept(self) -> Files:
+        """All that was kept for being reached."""
+        return _sum(self.kept)
+
+
+def vacuumed(found: _core.Collection, dry_run: bool) -> Vacuumed:
+    """As people read it."""
+    return Vacuumed(
+        found.version,
+        time_of(found.before_millis),
+        dry_run,
+        {kind: Files(*count) for kind, *count in found.deleted},
+        {folder: Files(*count) for folder, *count in found.deleted_by_folder},
+        {kind: Files(*count) for kind, *count in found.kept},
+        Files(*found.young),
+        Files(*found.unknown),
+        Files(*found.foreign),
+        found.deleted_paths,
+        found.unknown_paths,
+    )
+
+
+def _sum(counts: dict[str, Files]) -> Files:
+    return Files(sum(one.files for one in counts.values()), sum(one.size_bytes for one in counts.values()))

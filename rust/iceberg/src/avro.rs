@@ -1,0 +1,146 @@
+//! Manifest lists and manifests: Avro.
+
+use apache_avro::Reader;
+use apache_avro::types::Value;
+use bytes::Bytes;
+
+use super::{Form, Named};
+use trinitylake_base::error::{Error, Result};
+
+/// Status of a manifest entry whose file was removed by the snapshot that wrote the manifest.
+const DELETED: i32 = 2;
+
+pub(super) fn manifests(bytes: &Bytes, path: &str) -> Result<Vec<Named>> {
+    records(bytes, path, |row| {
+        let location = text(field(row, "manifest_path")).ok_or("an entry names no manifest")?;
+        Ok(Some(Named { location, form: Form::Manifest }))
+    })
+}
+
+pub(super) fn content_files(bytes: &Bytes, path: &str) -> Result<Vec<Named>> {
+    records(bytes, path, |row| {
+        if matches!(field(row, "status"), Some(Value::Int(DELETED))) {
+            return Ok(None);
+        }
+        let file = field(row, "data_file").ok_or("an entry has no file")?;
+        let Value::Record(file) = file else { return Err("an entry has no file") };
+        let location = text(field(file, "file_path")).ok_or("an entry names no file")?;
+        Ok(Some(Named { location, form: Form::Content }))
+    })
+}
+
+type Row = [(String, Value)];
+
+fn records(
+    bytes: &Bytes,
+    path: &str,
+    named: impl Fn(&Row) -> Result<Option<Named>, &'static str>,
+) -> Result<Vec<Named>> {
+    let damaged = |why: String| Error::corrupt(path, format!("no Iceberg manifest or list of them: {why}"));
+    let reader = Reader::new(bytes.as_ref()).map_err(|error| damaged(error.to_string()))?;
+    let mut found = Vec::new();
+    for value in reader {
+        match value.map_err(|error| damaged(error.to_string()))? {
+            Value::Record(row) => found.extend(named(&row).map_err(|why| damaged(why.into()))?),
+            _ => return Err(damaged("an entry is no record".into())),
+        }
+    }
+    Ok(found)
+}
+
+/// A field of a record, whatever union it stands in.
+fn field<'a>(row: &'a Row, name: &str) -> Option<&'a Value> {
+    let (_, value) = row.iter().find(|(field, _)| field == name)?;
+    match value {
+        Value::Union(_, inner) => Some(inner),
+        value => Some(value),
+    }
+}
+
+fn text(value: Option<&Value>) -> Option<String> {
+    match value {
+        Some(Value::String(text)) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apache_avro::types::Record;
+    use apache_avro::{Schema, Writer};
+
+    use super::*;
+
+    const LIST: &str = r#"{"type": "record", "name": "manifest_file", "fields": [
+        {"name": "manifest_path", "type": "string"}, {"name": "manifest_length", "type": "long"}]}"#;
+    const MANIFEST: &str = r#"{"type": "record", "name": "manifest_entry", "fields": [
+        {"name": "status", "type": "int"}, {"name": "snapshot_id", "type": ["null", "long"]},
+        {"name": "data_file", "type": {"type": "record", "name": "r2", "fields": [
+            {"name": "content", "type": "int"}, {"name": "file_path", "type": "string"}]}}]}"#;
+
+    fn file(schema: &str, rows: &[&dyn Fn(&mut Record<'_>)]) -> Bytes {
+        let schema = Schema::parse_str(schema).unwrap();
+        let mut writer = Writer::new(&schema, Vec::new());
+        for fill in rows {
+            let mut record = Record::new(&schema).unwrap();
+            fill(&mut record);
+            writer.append(record).unwrap();
+        }
+        writer.into_inner().unwrap().into()
+    }
+
+    fn entry(status: i32, content: i32, path: &str) -> impl Fn(&mut Record<'_>) {
+        let path = path.to_string();
+        move |record| {
+            record.put("status", status);
+            record.put("snapshot_id", Value::Union(0, Box::new(Value::Null)));
+            let file = vec![
+                ("content".to_string(), Value::Int(content)),
+                ("file_path".to_string(), Value::String(path.clone())),
+            ];
+            record.put("data_file", Value::Record(file));
+        }
+    }
+
+    #[test]
+    fn a_manifest_names_files_of_all_kinds_but_those_that_it_removed() {
+        let bytes = file(
+            MANIFEST,
+            &[&entry(1, 0, "added"), &entry(0, 1, "deletes"), &entry(2, 0, "gone"), &entry(0, 0, "kept")],
+        );
+        let named: Vec<String> =
+            content_files(&bytes, "m").unwrap().into_iter().map(|file| file.location).collect();
+        assert_eq!(named, ["added", "deletes", "kept"]);
+    }
+
+    #[test]
+    fn a_list_names_manifests() {
+        let bytes = file(
+            LIST,
+            &[&|record| {
+                record.put("manifest_path", "s3://b/m.avro");
+                record.put("manifest_length", 7i64);
+            }],
+        );
+        let named = manifests(&bytes, "l").unwrap();
+        assert_eq!(named, [Named { location: "s3://b/m.avro".into(), form: Form::Manifest }]);
+    }
+
+    /// A list that is taken for a manifest would name nothing, and all of its files would go.
+    #[test]
+    fn a_file_of_another_kind_or_that_is_cut_off_is_an_error() {
+        let manifest = file(MANIFEST, &[&entry(1, 0, "added"), &entry(1, 0, "too")]);
+        assert!(matches!(manifests(&manifest, "m"), Err(Error::CorruptFile { .. })));
+        for end in 0..manifest.len() {
+            let cut = manifest.slice(..end);
+            let complete = content_files(&cut, "m").is_ok_and(|files| files.len() < 2 && end > 0);
+            assert!(!complete || files_end_at_a_block(&manifest, end), "cut at {end}");
+        }
+    }
+
+    /// Avro cannot tell a file that ends behind a block, or before the first one, from a whole one.
+    fn files_end_at_a_block(bytes: &Bytes, end: usize) -> bool {
+        let marker = &bytes[bytes.len() - 16..];
+        bytes[..end].ends_with(marker)
+    }
+}

@@ -1,0 +1,147 @@
+//! A table's metadata file: JSON, perhaps compressed.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use bytes::Bytes;
+use serde::Deserialize;
+
+use super::{Form, Named};
+use trinitylake_base::error::{Error, Result};
+
+/// What compression begins with, whatever the name of the file says.
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+/// Properties that say where a table's files go, beside its location.
+const FOLDER_PROPERTIES: [&str; 4] =
+    ["write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path"];
+
+/// What a metadata file says of files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metadata {
+    /// Where the files of the table lie, as URIs: its location first.
+    pub folders: Vec<String>,
+    pub table_uuid: String,
+    pub files: Vec<Named>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Document {
+    format_version: u32,
+    location: String,
+    #[serde(default)]
+    table_uuid: Option<String>,
+    #[serde(default)]
+    properties: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    snapshots: Option<Vec<Snapshot>>,
+    #[serde(default)]
+    statistics: Option<Vec<Statistics>>,
+    #[serde(default)]
+    partition_statistics: Option<Vec<Statistics>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Snapshot {
+    manifest_list: Option<String>,
+    /// Of version 1, in the place of a list.
+    #[serde(default)]
+    manifests: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Statistics {
+    statistics_path: String,
+}
+
+pub(super) fn read(bytes: &Bytes, path: &str) -> Result<Metadata> {
+    let damaged = |why: String| Error::corrupt(path, format!("no Iceberg table metadata: {why}"));
+    let document: Document = if bytes.starts_with(&GZIP_MAGIC) {
+        let mut plain = Vec::new();
+        let mut decoder = flate2::read::MultiGzDecoder::new(bytes.as_ref());
+        decoder.read_to_end(&mut plain).map_err(|error| damaged(error.to_string()))?;
+        serde_json::from_slice(&plain)
+    } else {
+        serde_json::from_slice(bytes)
+    }
+    .map_err(|error| damaged(error.to_string()))?;
+    if !(1..=3).contains(&document.format_version) {
+        let version = document.format_version;
+        return Err(Error::UnsupportedVersion(format!(
+            "{path}: Iceberg tables of format version {version} are not known here, so nobody can tell which files they have"
+        )));
+    }
+    let named = |location: String, form: Form| Named { location, form };
+    let mut files = Vec::new();
+    for snapshot in document.snapshots.unwrap_or_default() {
+        match (snapshot.manifest_list, snapshot.manifests) {
+            (Some(list), _) => files.push(named(list, Form::ManifestList)),
+            (None, Some(manifests)) => {
+                files.extend(manifests.into_iter().map(|manifest| named(manifest, Form::Manifest)));
+            }
+            (None, None) => {
+                return Err(damaged("a snapshot has neither a manifest list nor manifests".into()));
+            }
+        }
+    }
+    let statistics = document.statistics.into_iter().chain(document.partition_statistics).flatten();
+    files.extend(statistics.map(|one| named(one.statistics_path, Form::Content)));
+    let mut folders = vec![document.location];
+    if let Some(properties) = document.properties {
+        folders.extend(FOLDER_PROPERTIES.iter().filter_map(|name| properties.get(*name).cloned()));
+    }
+    Ok(Metadata { folders, table_uuid: document.table_uuid.unwrap_or_default(), files })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const METADATA: &str = r#"{
+        "format-version": 2, "table-uuid": "01234567-89ab-4def-8123-456789abcdef", "location": "s3://b/lake/ns/t",
+        "properties": {"write.data.path": "s3://b/lake/other"},
+        "snapshots": [{"snapshot-id": 1, "manifest-list": "s3://b/l1.avro"}, {"manifests": ["s3://b/m1.avro"]}],
+        "statistics": [{"statistics-path": "s3://b/s.puffin"}],
+        "partition-statistics": [{"statistics-path": "s3://b/p.parquet"}],
+        "metadata-log": [{"metadata-file": "s3://b/v1.json"}]
+    }"#;
+
+    #[test]
+    fn metadata_names_lists_manifests_and_statistics_but_no_older_metadata() {
+        let metadata = read(&Bytes::from(METADATA), "m").unwrap();
+        assert_eq!(metadata.folders, ["s3://b/lake/ns/t", "s3://b/lake/other"]);
+        let named: Vec<(&str, Form)> =
+            metadata.files.iter().map(|file| (file.location.as_str(), file.form)).collect();
+        assert_eq!(
+            named,
+            [
+                ("s3://b/l1.avro", Form::ManifestList),
+                ("s3://b/m1.avro", Form::Manifest),
+                ("s3://b/s.puffin", Form::Content),
+                ("s3://b/p.parquet", Form::Content),
+            ]
+        );
+    }
+
+    #[test]
+    fn compressed_metadata_is_read_by_its_content() {
+        use std::io::Write;
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(METADATA.as_bytes()).unwrap();
+        let compressed = Bytes::from(encoder.finish().unwrap());
+        assert_eq!(read(&compressed, "m").unwrap(), read(&Bytes::from(METADATA), "m").unwrap());
+        assert!(matches!(read(&compressed.slice(..40), "m"), Err(Error::CorruptFile { .. })));
+    }
+
+    /// What is not understood may name files: to go on would be to delete them.
+    #[test]
+    fn what_is_not_understood_is_an_error() {
+        for text in ["", "{}", r#"{"format-version": 2, "location": "x", "snapshots": [{}]}"#, "[1, 2"] {
+            assert!(matches!(read(&Bytes::from(text), "m"), Err(Error::CorruptFile { .. })), "{text}");
+        }
+        let newer = r#"{"format-version": 4, "location": "x"}"#;
+        assert!(matches!(read(&Bytes::from(newer), "m"), Err(Error::UnsupportedVersion(_))));
+    }
+}

@@ -1,0 +1,248 @@
+//! Marking: every file that the roots reach, each read once.
+//!
+//! A node reaches what its rows and the newest message of each key in its buffer name, also where a node above hides
+//! it (format §7). Paths are kept as 128 bits of a hash: two that are equal keep a file too much or leave out one, and
+//! among 10 million files that is less likely than 1 in 10^24.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::contents::{Contents, FileForm, Link};
+use super::roots::Root;
+use super::{OnProgress, Progress};
+use crate::error::{Error, Result};
+use crate::key::ObjectKind;
+use crate::lakehouse::Lakehouse;
+use crate::node::Node;
+use crate::node::codec::decode;
+use crate::path::{root_path, root_path_000};
+use crate::storage::Storage;
+use crate::tree::node_store::PARALLEL_REQUESTS;
+use crate::version::metadata::RootMetadata;
+
+/// So many files are read between two words of progress.
+const FILES_PER_WORD: u64 = 1000;
+
+/// The hash of a path is spread already.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.0 ^= u64::from_le_bytes(word);
+        }
+    }
+
+    fn write_u128(&mut self, hash: u128) {
+        self.0 = hash as u64;
+    }
+}
+
+type Paths = HashSet<u128, BuildHasherDefault<Spread>>;
+
+fn hash(path: &str) -> u128 {
+    xxh3_128(path.as_bytes())
+}
+
+/// What is reached.
+#[derive(Debug)]
+pub(super) struct Marks {
+    /// Versions below have expired, but for those with names.
+    pub oldest: u64,
+    pub roots: u64,
+    paths: Paths,
+    /// Folders of managed tables.
+    folders: Paths,
+    /// Folders of tables that are somebody else's.
+    foreign: Paths,
+}
+
+/// Something to read.
+enum Item {
+    Root(u64),
+    Node(String),
+    Table(String),
+    File(String, FileForm),
+}
+
+/// What was found in it.
+enum Found {
+    Item(Item),
+    /// Marked, and not to be read.
+    Path(String),
+    Folder(String),
+    Foreign(String),
+}
+
+impl Marks {
+    pub fn new(oldest: u64) -> Marks {
+        Marks {
+            oldest,
+            roots: 0,
+            paths: Paths::default(),
+            folders: Paths::default(),
+            foreign: Paths::default(),
+        }
+    }
+
+    pub fn contains(&self, path: &str) -> bool {
+        self.paths.contains(&hash(path))
+    }
+
+    pub fn is_foreign(&self, path: &str) -> bool {
+        !self.foreign.is_empty() && is_below(&self.foreign, path)
+    }
+
+    pub fn is_in_table(&self, path: &str) -> bool {
+        is_below(&self.folders, path)
+    }
+
+    /// Marks all that these roots reach.
+    pub async fn mark(
+        &mut self,
+        lakehouse: &Arc<Lakehouse>,
+        contents: &dyn Contents,
+        roots: Vec<Root>,
+        on_progress: &OnProgress,
+    ) -> Result<()> {
+        let storage = lakehouse.storage().as_ref();
+        // Depth first, so that little waits. The next root is begun when all of the others is under way.
+        let mut roots = roots.into_iter();
+        let mut waiting: Vec<Item> = Vec::new();
+        let mut running = FuturesUnordered::new();
+        let mut read = 0;
+        loop {
+            while running.len() < PARALLEL_REQUESTS {
+                let Some(item) =
+                    waiting.pop().or_else(|| roots.next().map(|root| Item::Root(root.version())))
+                else {
+                    break;
+                };
+                self.roots += u64::from(matches!(item, Item::Root(_)));
+                running.push(open(storage, contents, item));
+            }
+            let Some(found) = running.next().await else { return Ok(()) };
+            read += 1;
+            if read % FILES_PER_WORD == 0 {
+                on_progress(Progress::Marked(self.paths.len() as u64));
+            }
+            for one in found? {
+                self.take(one, &mut waiting);
+            }
+        }
+    }
+
+    fn take(&mut self, found: Found, waiting: &mut Vec<Item>) {
+        match found {
+            Found::Path(path) => {
+                self.paths.insert(hash(&path));
+            }
+            Found::Folder(folder) => {
+                self.folders.insert(hash(&folder));
+            }
+            Found::Foreign(folder) => {
+                self.foreign.insert(hash(&folder));
+            }
+            Found::Item(item) => {
+                let path = match &item {
+                    Item::Root(number) => root_path(*number),
+                    Item::Node(path) | Item::Table(path) | Item::File(path, _) => path.clone(),
+                };
+                if self.paths.insert(hash(&path)) {
+                    waiting.push(item);
+                }
+            }
+        }
+    }
+}
+
+fn is_below(folders: &Paths, path: &str) -> bool {
+    path.match_indices('/').any(|(end, _)| folders.contains(&hash(&path[..end])))
+        || folders.contains(&hash(path))
+}
+
+async fn open(storage: &dyn Storage, contents: &dyn Contents, item: Item) -> Result<Vec<Found>> {
+    match item {
+        Item::Root(number) => root(storage, number).await,
+        Item::Node(path) => {
+            let node = decode(read(storage, &path).await?, &path, None)?;
+            Ok(named_by(&node))
+        }
+        Item::Table(path) => Ok(linked(contents.of_table(read(storage, &path).await?, &path)?)),
+        Item::File(path, form) => Ok(linked(contents.of_file(form, &read(storage, &path).await?, &path)?)),
+    }
+}
+
+/// A file that is named and not there is damage, whatever it is.
+async fn read(storage: &dyn Storage, path: &str) -> Result<Bytes> {
+    match storage.get(path).await {
+        Err(Error::FileNotFound { path }) => {
+            Err(Error::corrupt(path, "a version that is kept reaches this file, and it is not there"))
+        }
+        bytes => bytes,
+    }
+}
+
+async fn root(storage: &dyn Storage, number: u64) -> Result<Vec<Found>> {
+    let mut path = root_path(number);
+    let bytes = match storage.get(&path).await {
+        Err(Error::FileNotFound { .. }) => {
+            path = root_path_000(number);
+            read(storage, &path).await.map_err(|_| {
+                Error::corrupt(root_path(number), "this version is kept, and its root node file is not there")
+            })?
+        }
+        bytes => bytes?,
+    };
+    let node = decode(bytes, &path, None)?;
+    let metadata = RootMetadata::of(&node, number, &path)?;
+    let mut found = named_by(&node);
+    found.push(Found::Path(path));
+    found.push(Found::Path(metadata.lakehouse_definition));
+    Ok(found)
+}
+
+/// Children, and the locations of the keys that this node decides about.
+fn named_by(node: &Node) -> Vec<Found> {
+    let mut found = Vec::new();
+    if !node.is_leaf() {
+        found.extend((0..=node.n_keys()).map(|child| Found::Item(Item::Node(node.child(child).to_string()))));
+    }
+    let newest: HashMap<&str, Option<&str>> =
+        node.newest_messages().map(|message| (message.key, message.value)).collect();
+    found.extend(newest.iter().filter_map(|(key, location)| Some(located(key, (*location)?))));
+    let rows = (0..node.n_keys()).filter(|row| !newest.contains_key(node.key(*row)));
+    found.extend(rows.map(|row| located(node.key(row), node.value(row))));
+    found
+}
+
+fn located(key: &str, location: &str) -> Found {
+    match key.starts_with(ObjectKind::Table.prefix()) {
+        true => Found::Item(Item::Table(location.to_string())),
+        // What they say, they say themselves.
+        false => Found::Path(location.to_string()),
+    }
+}
+
+fn linked(links: Vec<Link>) -> Vec<Found> {
+    let found = |link| match link {
+        Link::File { path, form: FileForm::Iceberg(trinitylake_iceberg::Form::Content) } => Found::Path(path),
+        Link::File { path, form } => Found::Item(Item::File(path, form)),
+        Link::Folder(folder) => Found::Folder(folder),
+        Link::Foreign(folder) => Found::Foreign(folder),
+    };
+    links.into_iter().map(found).collect()
+}

@@ -1,0 +1,220 @@
+//! Sweeping: going through all files below the root, some at a time, and deleting those that are garbage.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures::stream::FuturesUnordered;
+use futures::{StreamExt, TryStreamExt, stream};
+use trinitylake_iceberg::in_metadata;
+
+use super::Report;
+use super::kind::{Kind, Verdict, is_named_by_a_writer, table_folder, verdict};
+use super::mark::Marks;
+use crate::error::{Error, Result};
+use crate::lakehouse::Lakehouse;
+use crate::managed_table_folder::table_id_digits;
+use crate::storage::{FileInfo, Place, Step};
+use crate::transaction::fence::STORE_CLOCK_STEP_MILLIS;
+use crate::tree::node_store::PARALLEL_REQUESTS;
+use crate::version::store_time::StoreTime;
+
+/// Places that are listed at once.
+const PARALLEL_LISTS: usize = 16;
+/// So many files are judged at a time.
+const FILES_AT_ONCE: usize = 10_000;
+/// The store is asked for the time again after so long.
+const CLOCK_CHECK_MILLIS: u64 = 10_000;
+/// Folders of which it is remembered whether a table lies there.
+const MAX_KNOWN_FOLDERS: usize = 10_000;
+/// The clock of a store may be behind by so much of what passed, before it counts as set back.
+const TOLERATED_DRIFT: u64 = 100;
+
+pub(super) struct Sweep {
+    lakehouse: Arc<Lakehouse>,
+    before_millis: u64,
+    oldest: u64,
+    places: Vec<Place>,
+    known_folders: HashMap<String, bool>,
+    asked_elapsed_millis: u64,
+    clock_checked_millis: Option<u64>,
+}
+
+/// Garbage.
+pub(super) type Doomed = (Kind, FileInfo);
+
+impl Sweep {
+    /// The store was asked for the time just before `asked_elapsed_millis`.
+    pub fn begin(
+        lakehouse: &Arc<Lakehouse>,
+        before_millis: u64,
+        oldest: u64,
+        asked_elapsed_millis: u64,
+    ) -> Sweep {
+        Sweep {
+            lakehouse: lakehouse.clone(),
+            before_millis,
+            oldest,
+            places: vec![Place::default()],
+            known_folders: HashMap::new(),
+            asked_elapsed_millis,
+            clock_checked_millis: None,
+        }
+    }
+
+    /// The next files; `None` after the last.
+    pub async fn next(&mut self) -> Result<Option<Vec<FileInfo>>> {
+        if self.places.is_empty() {
+            return Ok(None);
+        }
+        let storage = self.lakehouse.storage().clone();
+        let mut files = Vec::new();
+        let mut running = FuturesUnordered::new();
+        loop {
+            while running.len() < PARALLEL_LISTS
+                && files.len() < FILES_AT_ONCE
+                && let Some(place) = self.places.pop()
+            {
+                let storage = storage.clone();
+                running.push(async move { storage.walk(&place).await });
+            }
+            let Some(step) = running.next().await else { return Ok(Some(files)) };
+            let Step { files: found, places } = step?;
+            files.extend(found);
+            self.places.extend(places);
+        }
+    }
+
+    /// Which of these are garbage. The others are counted.
+    pub async fn judge(
+        &mut self,
+        files: Vec<FileInfo>,
+        marks: &Marks,
+        report: &mut Report,
+        examples: usize,
+    ) -> Result<Vec<Doomed>> {
+        let mut doomed = Vec::new();
+        for file in files {
+            let by_name = verdict(&file.path, self.oldest);
+            if marks.contains(&file.path) {
+                let (Verdict::Garbage(kind) | Verdict::Stays(kind) | Verdict::OfTable(kind)) = by_name else {
+                    report.kept.entry(Kind::Data).or_default().add(file.size_bytes);
+                    continue;
+                };
+                report.kept.entry(kind).or_default().add(file.size_bytes);
+                continue;
+            }
+            if marks.is_foreign(&file.path) {
+                report.foreign.add(file.size_bytes);
+                continue;
+            }
+            let kind = match by_name {
+                Verdict::Stays(kind) => {
+                    report.kept.entry(kind).or_default().add(file.size_bytes);
+                    continue;
+                }
+                Verdict::Garbage(kind) => Some(kind),
+                Verdict::OfTable(kind) => self.is_of_table(&file.path, marks).await?.then_some(kind),
+                Verdict::Unknown => None,
+            };
+            let Some(kind) = kind else {
+                report.unknown.add(file.size_bytes);
+                if report.unknown_paths.len() < examples {
+                    report.unknown_paths.push(file.path);
+                }
+                continue;
+            };
+            if file.modified_millis >= self.before_millis {
+                report.young.add(file.size_bytes);
+            } else {
+                doomed.push((kind, file));
+            }
+        }
+        Ok(doomed)
+    }
+
+    /// Does the file lie in the folder of a managed table, one that is there or one that was?
+    async fn is_of_table(&mut self, path: &str, marks: &Marks) -> Result<bool> {
+        if marks.is_in_table(path) {
+            return Ok(true);
+        }
+        let Some(folder) = table_folder(path).filter(|folder| !folder.starts_with('_')) else {
+            return Ok(false);
+        };
+        Ok(is_named_by_a_writer(path, folder) || self.was_table(folder).await?)
+    }
+
+    /// Does a metadata file in the folder say that a table with the digits of its name lies there?
+    async fn was_table(&mut self, folder: &str) -> Result<bool> {
+        if let Some(known) = self.known_folders.get(folder) {
+            return Ok(*known);
+        }
+        let storage = self.lakehouse.storage();
+        let files = storage.list(&format!("{folder}/metadata/")).await?;
+        let mut was_table = false;
+        for file in files.iter().filter(|file| file.path.contains(".metadata.json")).take(1) {
+            let digits = table_id_digits(folder).unwrap_or_default();
+            was_table = match storage.get(&file.path).await {
+                Ok(bytes) => in_metadata(&bytes, &file.path)
+                    .is_ok_and(|metadata| metadata.table_uuid.starts_with(digits)),
+                Err(Error::FileNotFound { .. }) => false,
+                Err(error) => return Err(error),
+            };
+        }
+        if self.known_folders.len() >= MAX_KNOWN_FOLDERS {
+            self.known_folders.clear();
+        }
+        self.known_folders.insert(folder.to_string(), was_table);
+        Ok(was_table)
+    }
+
+    /// That the store's clock has not been set back since `time` was asked for: what is written since would look old.
+    pub async fn check_clock(&mut self, time: StoreTime) -> Result<()> {
+        let environment = self.lakehouse.environment().as_ref();
+        let elapsed_millis = environment.elapsed_millis();
+        if self.clock_checked_millis.is_some_and(|checked| elapsed_millis < checked + CLOCK_CHECK_MILLIS) {
+            return Ok(());
+        }
+        let now = StoreTime::ask(self.lakehouse.storage().as_ref(), environment).await?;
+        let passed = elapsed_millis - self.asked_elapsed_millis;
+        let shown = now.millis_since(time);
+        if shown + passed / TOLERATED_DRIFT + STORE_CLOCK_STEP_MILLIS < passed {
+            return Err(Error::StorageRefused(format!(
+                "the clock of the store was set back: it shows that {shown} ms passed, and {passed} ms did. Files that \
+                 were just written may look old, so nothing more is deleted; try again once the clock is right"
+            )));
+        }
+        self.clock_checked_millis = Some(elapsed_millis);
+        Ok(())
+    }
+
+    pub async fn delete(&self, doomed: &[Doomed]) -> Result<()> {
+        let storage = self.lakehouse.storage().as_ref();
+        let paths: Vec<String> = doomed.iter().map(|(_, file)| file.path.clone()).collect();
+        stream::iter(paths)
+            .map(|path| async move { storage.delete(&path).await })
+            .buffer_unordered(PARALLEL_REQUESTS)
+            .try_collect()
+            .await
+    }
+}
+
+impl Report {
+    pub(super) fn count_deleted(&mut self, doomed: &[Doomed], examples: usize) {
+        for (kind, file) in doomed {
+            self.deleted.entry(*kind).or_default().add(file.size_bytes);
+            if matches!(kind, Kind::TableMetadata | Kind::Data) {
+                let folder =
+                    table_folder(&file.path).or_else(|| file.path.rsplit_once('/').map(|(folder, _)| folder));
+                let folder = folder.unwrap_or_default().to_string();
+                if self.deleted_by_folder.len() < MAX_KNOWN_FOLDERS
+                    || self.deleted_by_folder.contains_key(&folder)
+                {
+                    self.deleted_by_folder.entry(folder).or_default().add(file.size_bytes);
+                }
+            }
+            if self.deleted_paths.len() < examples {
+                self.deleted_paths.push(file.path.clone());
+            }
+        }
+    }
+}

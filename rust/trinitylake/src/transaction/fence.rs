@@ -1,0 +1,136 @@
+//! What a transaction may not commit any more, because garbage collection may have deleted it (format §7).
+//!
+//! A collection is a version. Its root says before which time of the store it deletes what no version reaches. A
+//! transaction that is held against such a version has to prove that its own files are younger, or it has expired:
+//! nobody else knows of them, so they may be gone.
+//!
+//! Invariants:
+//! - Both sides compare times of the store. The clock of this machine only measures how long ago the transaction began.
+//! - What a transaction takes over from a version that is kept is no file of its own: the collection kept it.
+
+use futures::future::try_join_all;
+
+use super::Transaction;
+use super::life::Failure;
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::storage::Storage;
+use crate::version::Version;
+use crate::version::store_time::StoreTime;
+
+/// Stores date files by whole seconds, and their machines may differ a little.
+pub(crate) const STORE_CLOCK_STEP_MILLIS: u64 = 2000;
+/// Files that are asked for at once.
+const FILES_AT_ONCE: usize = 64;
+
+/// What is known of the age of a transaction's own files.
+#[derive(Debug)]
+pub(super) struct Fence {
+    /// It wrote none before, on the elapsed clock of this process.
+    began_elapsed_millis: u64,
+    /// Nor before this time of the store, if it was saved: others wrote some of them.
+    pub since_millis: Option<u64>,
+    /// They are younger than this, or nothing was collected since.
+    proven_millis: u64,
+    /// Written by others before it began; each has to prove its age by itself.
+    adopted: Vec<String>,
+}
+
+impl Fence {
+    pub(super) fn of(base: &Version, environment: &dyn Environment) -> Fence {
+        Fence {
+            began_elapsed_millis: environment.elapsed_millis(),
+            since_millis: None,
+            proven_millis: base.metadata.gc_before_millis.unwrap_or_default(),
+            adopted: Vec::new(),
+        }
+    }
+}
+
+impl Transaction {
+    /// The transaction refers to files that were written before it began, by an engine or a client: perhaps before its
+    /// base, too, unless they are `since_base`. `TransactionExpired` if one of them is so old that it may have been
+    /// collected.
+    pub async fn adopt(&mut self, paths: Vec<String>, since_base: bool) -> Result<()> {
+        if self.fence.proven_millis > 0 && !since_base {
+            self.check_ages(&paths, self.fence.proven_millis).await?;
+        }
+        self.fence.adopted.extend(paths);
+        Ok(())
+    }
+
+    /// The transaction is held against versions of which one collects what is older than `before_millis`.
+    pub(super) async fn pass_collection(&mut self, before_millis: u64) -> Result<(), Failure> {
+        if before_millis <= self.fence.proven_millis {
+            return Ok(());
+        }
+        self.prove_younger_than(before_millis).await.map_err(Failure::before_sending)?;
+        self.fence.proven_millis = before_millis;
+        Ok(())
+    }
+
+    async fn prove_younger_than(&self, before_millis: u64) -> Result<()> {
+        let since_millis = match self.fence.since_millis {
+            Some(since_millis) => since_millis,
+            None => self.began_at_store().await?,
+        };
+        if since_millis < before_millis {
+            return Err(self.collected("it began before files that nobody referred to were collected"));
+        }
+        self.check_ages(&self.fence.adopted, before_millis).await
+    }
+
+    /// A time of the store before which this transaction wrote no file.
+    pub(super) async fn began_at_store(&self) -> Result<u64> {
+        let environment = self.lakehouse.environment().as_ref();
+        let time = StoreTime::ask(self.lakehouse.storage().as_ref(), environment).await?;
+        let age_millis = environment.elapsed_millis().saturating_sub(self.fence.began_elapsed_millis);
+        Ok(time.millis_before(age_millis.saturating_add(STORE_CLOCK_STEP_MILLIS)))
+    }
+
+    /// When the first of its own files was written, at the earliest, by the store: also of those that it adopted.
+    pub(super) async fn files_since(&self) -> Result<u64> {
+        let began_millis = match self.fence.since_millis {
+            Some(since_millis) => since_millis,
+            None => self.began_at_store().await?,
+        };
+        let adopted = ages(self.lakehouse.storage().as_ref(), &self.fence.adopted).await?;
+        Ok(adopted.into_iter().map(|(_, modified)| modified.unwrap_or_default()).fold(began_millis, u64::min))
+    }
+
+    async fn check_ages(&self, paths: &[String], before_millis: u64) -> Result<()> {
+        for (path, modified_millis) in ages(self.lakehouse.storage().as_ref(), paths).await? {
+            match modified_millis {
+                Some(millis) if millis >= before_millis => {}
+                Some(_) => {
+                    return Err(self.collected(&format!(
+                        "{path} is older than what was collected since, and no version refers to it"
+                    )));
+                }
+                None => return Err(self.collected(&format!("{path} is gone"))),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn collected(&self, why: &str) -> Error {
+        Error::TransactionExpired(format!(
+            "transaction {} has expired: {why}, so its files may be gone; begin again",
+            self.info.id
+        ))
+    }
+}
+
+/// When the store says that each of the files was written; `None` for those that are not there.
+async fn ages(storage: &dyn Storage, paths: &[String]) -> Result<Vec<(String, Option<u64>)>> {
+    let mut ages = Vec::with_capacity(paths.len());
+    for some in paths.chunks(FILES_AT_ONCE) {
+        let age = async |path: &String| match storage.head(path).await {
+            Ok(file) => Ok((path.clone(), Some(file.modified_millis))),
+            Err(Error::FileNotFound { .. }) => Ok((path.clone(), None)),
+            Err(error) => Err(error),
+        };
+        ages.extend(try_join_all(some.iter().map(age)).await?);
+    }
+    Ok(ages)
+}

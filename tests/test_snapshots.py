@@ -1,0 +1,156 @@
+"""Versions with names, and letting the others go: by version, moment, age and count."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import trinitylake as tl
+from trinitylake.cli.app import app
+from trinitylake.durations import duration_text, milliseconds
+
+ROWS = pa.table({"id": [1, 2, 3]})
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path / "lake")
+
+
+@pytest.fixture
+def lake(root: str) -> tl.Lakehouse:
+    """Five versions; the table `shop.t` has three rows in version 2 and six in version 3."""
+    lake = tl.create(root, durability="none")
+    lake.create_namespace("shop")
+    lake.create_table("shop.t", ROWS).append(ROWS)
+    lake.table("shop.t").append(ROWS)
+    return lake
+
+
+def rows_of(lake: tl.Lakehouse, name: str) -> int:
+    return lake.at(snapshot=name).table("shop.t").scan().to_arrow().num_rows
+
+
+def test_a_snapshot_outlives_the_versions_around_it(lake: tl.Lakehouse, root: str) -> None:
+    taken = lake.snapshot("q3", version=3, message="end of the quarter")
+    assert (taken.name, taken.version) == ("q3", 3)
+    assert lake.log(1)[0].message == "end of the quarter"
+    lake.drop_table("shop.t")
+    lake.create_namespace("later")
+    gone = lake.expire(before=lake.version)
+    assert 3 not in gone
+    assert [number for number in gone if number in (2, 3, 4)] == [2, 4]
+    for reader in (lake, tl.open(root)):
+        assert rows_of(reader, "q3") == 3
+        assert reader.snapshots() == [taken]
+        assert reader.at(version=3).version == 3, "by its number, too"
+        with pytest.raises(tl.VersionExpired):
+            reader.at(version=2)
+    lake.drop_snapshot("q3")
+    assert lake.snapshots() == []
+    with pytest.raises(tl.ObjectNotFound, match="q3"):
+        lake.at(snapshot="q3")
+    assert 3 in lake.expire(before=lake.version), "what nobody names any more goes with the next expiry"
+
+
+def test_the_latest_version_is_what_is_named_without_a_number(lake: tl.Lakehouse) -> None:
+    before = lake.version
+    assert lake.snapshot("now").version == before
+    assert lake.snapshot("now", version=before).version == before, "the same name for the same version"
+    assert lake.version == before + 1, "which is no commit"
+    with pytest.raises(tl.ObjectAlreadyExists, match="drop it first"):
+        lake.snapshot("now")
+    with pytest.raises(tl.VersionNotFound):
+        lake.snapshot("never", version=99)
+    for name in ("", "a/b", "x" * 101, "ä", "a b"):
+        with pytest.raises(tl.InvalidName):
+            lake.snapshot(name)
+    with pytest.raises(tl.InvalidArgument, match="not several"):
+        lake.at(snapshot="now", version=1)
+    with pytest.raises(tl.ObjectNotFound):
+        lake.drop_snapshot("never")
+
+
+def test_a_name_that_came_after_the_expiry_is_taken_back(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version was named while an expiry was deleting its root: the name led to a file that was gone."""
+    commit = tl.Lakehouse.change_definition
+    other = tl.open(lake.uri)
+
+    def late(self: tl.Lakehouse, change: object, message: str, author: str) -> None:
+        monkeypatch.setattr(tl.Lakehouse, "change_definition", commit)
+        other.expire(before=other.version)
+        commit(self, change, message, author)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(tl.Lakehouse, "change_definition", late)
+    with pytest.raises(tl.VersionExpired):
+        lake.snapshot("late", version=2)
+    assert lake.snapshots() == []
+
+
+def test_versions_go_by_moment_age_and_count(lake: tl.Lakehouse) -> None:
+    """`expire(before=...)` refused a date, and text in ISO 8601."""
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    for before in (date(2000, 1, 1), "2000-01-01", "2000-01-01T00:00:00+00:00"):
+        assert lake.expire(before=before, dry_run=True) == []
+    latest = lake.version
+    for before in (tomorrow, tomorrow.date() + timedelta(days=1), tomorrow.isoformat()):
+        assert lake.expire(before=before, dry_run=True) == list(range(latest))
+    assert lake.expire(older_than="7 days", keep=1) == []
+    assert lake.expire(keep=2, dry_run=True) == list(range(latest - 1))
+    for age in ("0 s", timedelta()):
+        time.sleep(0.01)
+        assert lake.expire(older_than=age, dry_run=True) == list(range(latest - 2)), "three stay by the settings"
+    gone = lake.expire(keep=1)
+    assert gone == list(range(latest))
+    assert gone.size_bytes > 0
+    assert gone.oldest == latest
+    assert gone.kept_size_bytes > 0
+    with pytest.raises(tl.InvalidArgument, match="not both"):
+        lake.expire(before=1, keep=1)
+    for wrong in ("yesterday", 1.5, b"x"):
+        with pytest.raises(tl.InvalidArgument):
+            lake.expire(before=wrong)  # type: ignore[arg-type]
+
+
+def test_lengths_of_time_are_read_as_people_write_them() -> None:
+    for text, millis in {
+        "7 days": 604_800_000,
+        "36h": 129_600_000,
+        "1 week 2 days": 777_600_000,
+        "1.5 h": 5_400_000,
+        "90 s": 90_000,
+        "250ms": 250,
+    }.items():
+        assert milliseconds(text) == millis, text
+    for wrong in ("", "7", "days", "7 fortnights", "7 days!", 7, None, timedelta(days=-1)):
+        with pytest.raises(tl.InvalidArgument):
+            milliseconds(wrong)
+    assert [duration_text(one) for one in (0, 250, 90_000, 777_600_000)] == [
+        "0 seconds",
+        "250 milliseconds",
+        "1 minute 30 seconds",
+        "1 week 2 days",
+    ]
+
+
+def test_the_command_line_names_and_expires(lake: tl.Lakehouse, root: str) -> None:
+    def run(*arguments: str, code: int = 0) -> str:
+        result = CliRunner().invoke(app, [*arguments, "--root", root])
+        assert result.exit_code == code, result.output
+        return result.output
+
+    assert "snapshot q3 is version 3" in run("snapshot", "create", "q3", "--version", "3")
+    assert "q3" in run("snapshot", "ls")
+    assert "would expire" in run("expire", "--keep", "1", "--dry-run")
+    assert "expired; the oldest version is" in run("expire", "--before", str(lake.version))
+    assert "nothing to expire" in run("expire", "--older-than", "7 days")
+    assert rows_of(lake, "q3") == 3
+    run("snapshot", "drop", "q3")
+    assert "no snapshot" in run("snapshot", "ls")
+    run("snapshot", "drop", "q3", code=4)
+    run("expire", "--older-than", "soon", code=2)

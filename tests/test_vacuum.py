@@ -1,0 +1,224 @@
+"""Vacuum: what nothing reaches goes, what something reaches stays, and who wrote it too long ago is told so."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import trinitylake as tl
+from conformance.reachable import Reachable, files_below
+from trinitylake.cli.app import app
+
+ROWS = pa.table({"id": list(range(10)), "day": ["a", "b"] * 5})
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def lake(root: Path) -> tl.Lakehouse:
+    """Two tables, three appends to one, deletes, a view, a dropped table, a rollback."""
+    small = {"root.buffer-size-bytes": "900", "inner.buffer-size-bytes": "500"}
+    lake = tl.create(str(root), durability="none", txn_ttl_millis=1, order=4, properties=small)
+    lake.create_namespace("shop")
+    for name in ("orders", "items", "gone"):
+        lake.create_table(f"shop.{name}", ROWS, partition_spec=["day"]).append(ROWS)
+    lake.table("shop.orders").append(ROWS)
+    lake.table("shop.orders").delete("id < 3")
+    lake.create_view("shop.v", "SELECT 1")
+    lake.drop_table("shop.gone")
+    before = lake.version
+    lake.table("shop.items").overwrite(ROWS.slice(0, 2))
+    lake.rollback(before)
+    for number in range(20):
+        lake.create_namespace(f"n{number}")
+    return lake
+
+
+def age(root: Path) -> None:
+    """Everything there is was written an hour ago."""
+    hour_ago = time.time() - 3600
+    for path in root.rglob("*"):
+        if path.is_file():
+            os.utime(path, (hour_ago, hour_ago))
+
+
+def rows(reader: tl.Lakehouse, name: str) -> int:
+    return reader.table(name).scan().to_arrow().num_rows
+
+
+def test_what_is_left_is_what_an_independent_walker_finds(lake: tl.Lakehouse, root: Path) -> None:
+    lake.snapshot("early", version=4)
+    orders, items = rows(lake, "shop.orders"), rows(lake, "shop.items")
+    lake.expire(keep=3)
+    age(root)
+    reachable = Reachable(root).files
+    garbage = files_below(root) - reachable
+    assert garbage
+    looked = lake.vacuum(dry_run=True, paths=True)
+    assert set(looked.deleted_paths) == garbage
+    assert looked.version is None
+    assert files_below(root) == reachable | garbage, "a dry run deletes nothing"
+
+    done = lake.vacuum(paths=True)
+    assert set(done.deleted_paths) == garbage
+    assert done.version == lake.version
+    assert done.total_deleted == looked.total_deleted
+    assert {"data files", "table metadata", "definitions", "tree nodes"} <= set(done.deleted)
+    assert any(folder.startswith("shop/gone-") for folder in done.deleted_by_table)
+    assert not done.unknown_paths
+    assert reachable <= files_below(root)
+    assert files_below(root) == Reachable(root).files
+    for reader in (lake, tl.open(str(root))):
+        assert (rows(reader, "shop.orders"), rows(reader, "shop.items")) == (orders, items)
+        assert reader.at(snapshot="early").tables() == ["shop.items", "shop.orders"]
+        assert len(reader.at(snapshot="early").table("shop.items").scan().to_arrow()) == 0
+    age(root)
+    assert lake.vacuum().total_deleted.files == 0
+    assert lake.vacuum().version is None, "which is no version"
+
+
+def test_what_no_version_knows_goes_by_its_name_and_the_rest_stays(lake: tl.Lakehouse, root: Path) -> None:
+    """Files that others had put below the root were taken for a table: `reports/daily-20240101/`."""
+    id = uuid.uuid4()
+    orphans = [
+        f"dead/t-01234567/data/00000-0-{id}.parquet",
+        f"dead/t-01234567/metadata/{id}-m0.avro",
+        f"_queue/{0:020d}-{id}.binpb",
+        f"_probe/{id}-clock",
+        "shop/_staged#1000000001",
+        f"_txn/old/{(1 << 63) + 5:020d}.binpb",
+    ]
+    strange = [
+        "reports/daily-20240101/data/january.parquet",
+        f"reports/daily-20240101/data/part-00000-{id}-c000.snappy.parquet",
+        "readme.md",
+        "_branches/main",
+        "_txn/old/notes.txt",
+    ]
+    for path in orphans + strange:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(b"x")
+    age(root)
+    young = root / f"dead/t-01234567/data/00001-0-{id}.parquet"
+    young.write_bytes(b"x")
+    done = lake.vacuum(grace="1 minute", paths=True)
+    assert set(orphans) <= set(done.deleted_paths)
+    assert sorted(done.unknown_paths) == sorted(strange)
+    assert done.young.files == 1
+    assert young.exists()
+    assert all((root / path).exists() for path in strange)
+
+
+def test_files_of_external_and_federated_tables_stay(lake: tl.Lakehouse, root: Path) -> None:
+    """An external table below the root of the lakehouse was garbage, since no managed table named its files."""
+    orders = lake.table("shop.orders")
+    folder = Path(orders.iceberg.location().removeprefix("file://"))
+    elsewhere = root / "elsewhere" / "t-01234567"
+    shutil.copytree(folder, elsewhere)
+    metadata = next((elsewhere / "metadata").glob("*.metadata.json"))
+    metadata.write_text(metadata.read_text().replace(str(folder), str(elsewhere)))
+    lake.create_external_table("shop.theirs", f"file://{metadata}")
+    age(root)
+    before = {path for path in elsewhere.rglob("*") if path.is_file()}
+    done = lake.vacuum()
+    assert done.foreign.files + done.total_kept.files >= len(before)
+    assert before == {path for path in elsewhere.rglob("*") if path.is_file()}
+
+
+def test_a_transaction_that_began_before_a_collection_commits_or_is_told(lake: tl.Lakehouse, root: Path) -> None:
+    """A writer slept; what it had written was collected, and then it committed a table without files."""
+    slow = lake.begin()
+    slow.table("shop.orders").append(ROWS)
+    time.sleep(4.1)
+    done = lake.vacuum(grace="0 s")
+    assert done.version is not None
+    with pytest.raises(tl.TransactionExpired, match="collected"):
+        slow.commit()
+    fresh = lake.begin()
+    fresh.table("shop.orders").append(ROWS)
+    fresh.commit()
+    # One that is younger than the grace does not notice.
+    other = lake.begin()
+    other.table("shop.items").append(ROWS)
+    (root / "_queue").mkdir(exist_ok=True)
+    (root / f"_queue/{0:020d}-{uuid.uuid4()}.binpb").write_bytes(b"x")
+    age(root / "_queue")
+    assert lake.vacuum(grace="1 minute").version is not None
+    other.commit()
+    assert rows(lake, "shop.items") == 20
+
+
+def test_what_an_open_saved_transaction_wrote_stays(lake: tl.Lakehouse, root: Path) -> None:
+    lake.alter(txn_ttl_millis=60_000)
+    txn = lake.begin(id="etl")
+    txn.table("shop.orders").append(ROWS)
+    txn.save()
+    before = rows(lake, "shop.orders")
+    time.sleep(2.1)
+    lake.vacuum(grace="0 s")
+    lake.resume("etl").commit()
+    assert rows(lake, "shop.orders") == before + 10
+    assert rows(tl.open(str(root)), "shop.orders") == before + 10
+
+
+def test_a_file_that_cannot_be_read_ends_the_collection(lake: tl.Lakehouse, root: Path) -> None:
+    """What a damaged manifest named was garbage."""
+    lake.expire(keep=1)
+    metadata = Path(lake.table("shop.orders").iceberg.metadata_location.removeprefix("file://"))
+    manifest = next(metadata.parent.glob("snap-*.avro"))
+    for path in metadata.parent.glob("snap-*.avro"):
+        path.write_bytes(path.read_bytes()[:100])
+    age(root)
+    before = files_below(root)
+    with pytest.raises(tl.CorruptFile, match=r"\.avro"):
+        lake.vacuum()
+    assert files_below(root) == before
+    assert manifest.exists()
+
+
+def test_the_command_line_tells_what_goes(lake: tl.Lakehouse, root: Path) -> None:
+    lake.expire(keep=1)
+    age(root)
+    result = CliRunner().invoke(app, ["vacuum", "--root", str(root), "--dry-run"])
+    assert result.exit_code == 0, result.output
+    assert "would be deleted" in result.output
+    assert "shop/gone-" in result.output
+    result = CliRunner().invoke(app, ["vacuum", "--root", str(root), "--grace", "1 s"])
+    assert result.exit_code == 0, result.output
+    assert files_below(root) == Reachable(root).files
+
+
+def test_upkeep_goes_by_the_policy_of_the_lakehouse(lake: tl.Lakehouse, root: Path) -> None:
+    lake.alter(
+        {"upkeep.grace": "1 minute"}, maximum_version_age_millis=60_000, minimum_versions_to_keep=2, txn_ttl_millis=1
+    )
+    age(root)
+    planned = lake.upkeep(dry_run=True)
+    assert planned.policy.grace == "1 minute"
+    assert planned.expired
+    latest = lake.version
+    done = lake.upkeep()
+    assert done.expired == planned.expired == list(range(latest - 1))
+    assert done.vacuumed is not None
+    assert done.vacuumed.total_deleted.files > 0
+    assert files_below(root) == Reachable(root).files
+    lake.alter({"upkeep.vacuum": "false", "upkeep.expire": "false"})
+    off = lake.upkeep()
+    assert (off.expired, off.vacuumed) == (None, None)
+    result = CliRunner().invoke(app, ["upkeep", "--root", str(root)])
+    assert "vacuum is off" in result.output, result.output
+    for name, value in (("upkeep.grace", "soon"), ("upkeep.vacuum", "maybe"), ("upkeep.vaccum", "true")):
+        lake.alter({name: value})
+        with pytest.raises(tl.InvalidArgument, match=name):
+            lake.upkeep()
+        lake.alter(remove_properties=[name])
