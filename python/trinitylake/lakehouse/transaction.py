@@ -280,7 +280,7 @@ class Transaction(OpenTransaction):
 
     @property
     def storage(self) -> _core.Storage:
-        return self._lakehouse.storage
+        return self._core.storage
 
     def state(self) -> _core.Transaction:
         if not self.is_open:
@@ -315,7 +315,7 @@ class Transaction(OpenTransaction):
         if self._staged is None:
             from trinitylake.tables.staged_tables import StagedTables
 
-            self._staged = StagedTables(self._lakehouse, self.state)
+            self._staged = StagedTables(self._lakehouse, self.storage, self.state)
         return self._staged
 
     @contextmanager

@@ -42,9 +42,11 @@ if TYPE_CHECKING:
 class StagedTables:
     """The tables of one transaction, by namespace and name."""
 
-    def __init__(self, lakehouse: _core.Lakehouse, open_core: Callable[[], _core.Transaction]) -> None:
+    def __init__(
+        self, lakehouse: _core.Lakehouse, storage: _core.Storage, open_core: Callable[[], _core.Transaction]
+    ) -> None:
         self._lakehouse = lakehouse
-        self._storage = lakehouse.storage
+        self._storage = storage  # of the transaction: its commit waits for what is written here
         self._open_core = open_core
         self._io = LakehouseFileIO(self._storage)
         self._tables: dict[tuple[str, str], TransactionTable] = {}
@@ -246,7 +248,7 @@ class StagedTables:
                 raise InvalidArgument(f"a check has changed table {table.name}; a check only reads")
 
     def write(self) -> None:
-        """Write the metadata of every changed table, and put its definition into the transaction."""
+        """Hand over the metadata of every changed table, and put its definition into the transaction."""
         changed = self._changed()
         adopted = [path for table in changed if table.staged is not None for path in table.staged.take_adopted()]
         if adopted:

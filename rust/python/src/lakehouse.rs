@@ -163,11 +163,11 @@ impl Lakehouse {
             Some(version) => version.inner.clone(),
             None => run_quick(py, self.inner.latest())?,
         };
-        Ok(Transaction::new(self.inner.begin(base, options).map_err(to_python)?))
+        Transaction::new(py, self.inner.begin(base, options).map_err(to_python)?, &self.storage)
     }
 
     fn resume(&self, py: Python<'_>, id: &str) -> PyResult<Transaction> {
-        Ok(Transaction::new(run(py, CoreTransaction::resume(&self.inner, id))?))
+        Transaction::new(py, run(py, CoreTransaction::resume(&self.inner, id))?, &self.storage)
     }
 
     fn saved_transactions(&self, py: Python<'_>) -> PyResult<Vec<SavedTransaction>> {

@@ -14,8 +14,8 @@ use trinitylake::per_process::PerProcess;
 use trinitylake::root_uri::{RootUri, Scheme};
 use trinitylake::storage::options::{S3Settings as CoreS3Settings, iceberg_properties as properties_of};
 use trinitylake::storage::{
-    CountingStorage, Durability, FileEnd, FileInfo, KeepingStorage, Place, PutOutcome, RetryPolicy,
-    RetryingStorage, Step, Storage as CoreStorage, kept, open,
+    CountingStorage, Durability, FileEnd, FileInfo, KeepingStorage, PendingWrites, Place, PutOutcome,
+    RetryPolicy, RetryingStorage, Step, Storage as CoreStorage, checked_range, kept, open,
 };
 
 use crate::errors::to_python;
@@ -37,6 +37,8 @@ pub struct Storage {
     files: Arc<dyn CoreStorage>,
     /// The same, for the calls of Python.
     retrying: Arc<RetryingStorage>,
+    /// Of the storage of a transaction: files that are written behind, and wait for its commit.
+    pending: Option<Arc<PendingWrites>>,
 }
 
 impl Storage {
@@ -58,6 +60,25 @@ impl Storage {
             counting: self.counting.clone(),
             retrying: with_retries(&files),
             files,
+            pending: self.pending.clone(),
+        }
+    }
+
+    /// The same storage, as a transaction writes to it: files are written behind, and its commit waits for them.
+    pub fn with_pending(&self, pending: Arc<PendingWrites>) -> Self {
+        Storage { pending: Some(pending), ..self.with_other_roots(self.other_roots.clone()) }
+    }
+
+    /// What is not written yet, or still in memory.
+    fn pending_bytes(&self, path: &str) -> Option<Bytes> {
+        self.pending.as_ref()?.read(path)
+    }
+
+    async fn create(&self, path: &str, bytes: Bytes) -> Result<()> {
+        match &self.pending {
+            Some(pending) if pending.has(path) => Err(exists(path)),
+            Some(pending) => pending.put(path, bytes).await,
+            None => put_new(&self.retrying, path, bytes).await,
         }
     }
 }
@@ -90,6 +111,7 @@ impl Storage {
             retrying: with_retries(&files),
             counting,
             files,
+            pending: None,
         })
     }
 
@@ -111,7 +133,10 @@ impl Storage {
     }
 
     fn get<'py>(&self, py: Python<'py>, path: &str) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes = run(py, self.retrying.get(path))?;
+        let bytes = match self.pending_bytes(path) {
+            Some(bytes) => bytes,
+            None => run(py, self.retrying.get(path))?,
+        };
         Ok(PyBytes::new(py, &bytes))
     }
 
@@ -122,7 +147,12 @@ impl Storage {
         offset: u64,
         length: u64,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes = run(py, self.retrying.get_range(path, offset..offset.saturating_add(length)))?;
+        let range = offset..offset.saturating_add(length);
+        if let Some(bytes) = self.pending_bytes(path) {
+            let range = checked_range(path, range, bytes.len() as u64).map_err(to_python)?;
+            return Ok(PyBytes::new(py, &bytes[range.start as usize..range.end as usize]));
+        }
+        let bytes = run(py, self.retrying.get_range(path, range))?;
         Ok(PyBytes::new(py, &bytes))
     }
 
@@ -132,12 +162,16 @@ impl Storage {
         path: &str,
         max_size_bytes: u64,
     ) -> PyResult<(Bound<'py, PyBytes>, u64)> {
-        let FileEnd { bytes, size_bytes } = run(py, self.retrying.get_end(path, max_size_bytes))?;
+        let FileEnd { bytes, size_bytes } = match self.pending_bytes(path) {
+            Some(bytes) => FileEnd::of_whole(bytes, max_size_bytes),
+            None => run(py, self.retrying.get_end(path, max_size_bytes))?,
+        };
         Ok((PyBytes::new(py, &bytes), size_bytes))
     }
 
-    fn read_ahead(&self, paths: Vec<String>, max_size_bytes: u64) -> PyResult<()> {
+    fn read_ahead(&self, mut paths: Vec<String>, max_size_bytes: u64) -> PyResult<()> {
         use futures::{StreamExt, stream};
+        paths.retain(|path| self.pending_bytes(path).is_none());
         let storage = self.retrying.clone();
         // Whoever reads such a file waits for this, or finds it there. What fails here fails there again.
         runtime()?.spawn(async move {
@@ -154,41 +188,54 @@ impl Storage {
 
     /// The store as it is now, for checks of it: nothing that was read before is taken for granted.
     fn unkept(&self) -> Storage {
-        self.over(self.counting.clone())
+        Storage { pending: None, ..self.over(self.counting.clone()) }
     }
 
     fn size(&self, py: Python<'_>, path: &str) -> PyResult<u64> {
-        Ok(run(py, self.retrying.head(path))?.size_bytes)
+        match self.pending_bytes(path) {
+            Some(bytes) => Ok(bytes.len() as u64),
+            None => Ok(run(py, self.retrying.head(path))?.size_bytes),
+        }
     }
 
     fn exists(&self, py: Python<'_>, path: &str) -> PyResult<bool> {
+        if self.pending.as_ref().is_some_and(|pending| pending.has(path)) {
+            return Ok(true);
+        }
         run(py, self.retrying.exists(path))
     }
 
     fn put(&self, py: Python<'_>, path: &str, data: &[u8]) -> PyResult<()> {
         let bytes = Bytes::copy_from_slice(data);
-        run(py, put_new(&self.retrying, path, bytes))
+        run(py, self.create(path, bytes))
     }
 
     fn put_many(&self, py: Python<'_>, files: Vec<(String, Vec<u8>)>) -> PyResult<()> {
         use futures::{StreamExt, TryStreamExt, stream};
-        let storage = self.retrying.as_ref();
         run(
             py,
             stream::iter(files)
-                .map(|(path, data)| async move { put_new(storage, &path, Bytes::from(data)).await })
+                .map(|(path, data)| async move { self.create(&path, Bytes::from(data)).await })
                 .buffer_unordered(PARALLEL_REQUESTS)
                 .try_collect::<()>(),
         )
     }
 
     fn list(&self, py: Python<'_>, prefix: &str) -> PyResult<Vec<(String, u64, u64)>> {
-        let files = run(py, self.retrying.list(prefix))?;
+        let files = run(py, async {
+            if let Some(pending) = &self.pending {
+                pending.written().await?;
+            }
+            self.retrying.list(prefix).await
+        })?;
         Ok(files.into_iter().map(|file| (file.path, file.size_bytes, file.modified_millis)).collect())
     }
 
     fn delete(&self, py: Python<'_>, path: &str) -> PyResult<()> {
-        run(py, self.retrying.delete(path))
+        match &self.pending {
+            Some(pending) if pending.has(path) => run(py, pending.delete(path)),
+            Some(_) | None => run(py, self.retrying.delete(path)),
+        }
     }
 
     fn counters(&self) -> HashMap<&'static str, u64> {
@@ -207,8 +254,12 @@ fn with_retries(storage: &Arc<dyn CoreStorage>) -> Arc<RetryingStorage> {
 async fn put_new(storage: &RetryingStorage, path: &str, bytes: Bytes) -> Result<()> {
     match storage.create(path, &bytes).await? {
         PutOutcome::Created => Ok(()),
-        PutOutcome::AlreadyExists => Err(Error::ObjectAlreadyExists(format!("{path}: the file exists"))),
+        PutOutcome::AlreadyExists => Err(exists(path)),
     }
+}
+
+fn exists(path: &str) -> Error {
+    Error::ObjectAlreadyExists(format!("{path}: the file exists"))
 }
 
 /// The store as each process opens it for itself: a forked child must not use the connections of its parent, nor wait
@@ -261,6 +312,14 @@ impl CoreStorage for StorageOfProcess {
 
     async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
         self.get_storage()?.put_if_absent(path, bytes).await
+    }
+
+    async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.get_storage()?.write_ahead(path, bytes).await
+    }
+
+    async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {
+        self.get_storage()?.sync(paths, next).await
     }
 
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {

@@ -20,6 +20,7 @@ use trinitylake::transaction::{
 use crate::arrow;
 use crate::errors::to_python;
 use crate::runtime::{run, run_to_end, runtime};
+use crate::storage::Storage;
 use crate::version::{Listing, Version, listing_range, parse_kind};
 
 #[pyclass(frozen, module = "trinitylake._core")]
@@ -106,16 +107,20 @@ pub struct Transaction {
     isolation: &'static str,
     /// Beside the transaction, so that it can be asked for while a commit is under way.
     base: RwLock<Arc<trinitylake::version::Version>>,
+    /// The files of the lakehouse; what is written through this waits for the commit, or for a save.
+    storage: Py<Storage>,
 }
 
 impl Transaction {
-    pub fn new(transaction: CoreTransaction) -> Self {
-        Transaction {
+    pub fn new(py: Python<'_>, transaction: CoreTransaction, storage: &Py<Storage>) -> PyResult<Self> {
+        let storage = Py::new(py, storage.get().with_pending(transaction.pending().clone()))?;
+        Ok(Transaction {
+            storage,
             id: transaction.id().to_string(),
             isolation: transaction.isolation().word(),
             base: RwLock::new(transaction.base().clone()),
             inner: Arc::new(Mutex::new(transaction)),
-        }
+        })
     }
 
     fn current_base(&self) -> Arc<trinitylake::version::Version> {
@@ -179,6 +184,13 @@ impl Transaction {
     #[getter]
     fn base(&self) -> Version {
         Version { inner: self.current_base() }
+    }
+
+    /// The files of the lakehouse. Those that are created through it are written behind: they are there, and last, when
+    /// the transaction is committed or saved.
+    #[getter]
+    fn storage(&self, py: Python<'_>) -> Py<Storage> {
+        self.storage.clone_ref(py)
     }
 
     #[getter]

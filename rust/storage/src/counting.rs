@@ -163,6 +163,16 @@ impl Storage for CountingStorage {
         self.inner.put_if_absent(path, bytes).await
     }
 
+    async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
+        add(&self.tally.put_if_absent, 1);
+        add(&self.tally.written_bytes, bytes.len());
+        self.inner.write_ahead(path, bytes).await
+    }
+
+    async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {
+        self.inner.sync(paths, next).await
+    }
+
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
         add(&self.tally.put_hint, 1);
         add(&self.tally.written_bytes, bytes.len());

@@ -26,6 +26,8 @@ pub enum Verb {
     List,
     Delete,
     Exists,
+    /// Not a request: the moment at which files that were written ahead are made to last.
+    Sync,
 }
 
 impl Verb {
@@ -150,6 +152,7 @@ struct State {
 #[derive(Clone, Debug)]
 enum Write {
     Create(String, Bytes),
+    Ahead(String, Bytes),
     Hint(String, Bytes),
     Delete(String),
 }
@@ -320,6 +323,9 @@ impl FaultyStorage {
     async fn apply(&self, write: Write) -> Result<PutOutcome> {
         match write {
             Write::Create(path, bytes) => self.inner.put_if_absent(&path, bytes).await,
+            Write::Ahead(path, bytes) => {
+                self.inner.write_ahead(&path, bytes).await.map(|()| PutOutcome::Created)
+            }
             Write::Hint(path, bytes) => self.inner.put_hint(&path, bytes).await.map(|()| PutOutcome::Created),
             Write::Delete(path) => self.inner.delete(&path).await.map(|()| PutOutcome::Created),
         }
@@ -330,6 +336,7 @@ impl Write {
     fn torn(self, kept_bytes: usize) -> Self {
         match self {
             Write::Create(path, bytes) => Write::Create(path, torn(bytes, kept_bytes)),
+            Write::Ahead(path, bytes) => Write::Ahead(path, torn(bytes, kept_bytes)),
             Write::Hint(path, bytes) => Write::Hint(path, torn(bytes, kept_bytes)),
             Write::Delete(path) => Write::Delete(path),
         }
@@ -375,6 +382,18 @@ impl Storage for FaultyStorage {
 
     async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
         self.write(Verb::PutIfAbsent, path, Write::Create(path.to_owned(), bytes)).await
+    }
+
+    async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
+        let ahead = Write::Ahead(path.to_owned(), bytes.clone());
+        match self.write(Verb::PutIfAbsent, path, ahead).await? {
+            PutOutcome::Created => Ok(()),
+            PutOutcome::AlreadyExists => super::retry::check_own(self, path, &bytes).await,
+        }
+    }
+
+    async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {
+        self.read(Verb::Sync, "", self.inner.sync(paths, next), |done, _| done).await
     }
 
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {

@@ -209,6 +209,16 @@ impl Storage for KeepingStorage {
         Ok(outcome)
     }
 
+    async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.inner.write_ahead(path, bytes.clone()).await?;
+        self.keep(path, bytes);
+        Ok(())
+    }
+
+    async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {
+        self.inner.sync(paths, next).await
+    }
+
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
         self.inner.put_hint(path, bytes).await
     }

@@ -100,6 +100,17 @@ impl Storage for LatencyStorage {
         answer
     }
 
+    async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.send(self.latency.write, bytes.len()).await;
+        let answer = self.inner.write_ahead(path, bytes).await;
+        self.receive(self.latency.write, 0).await;
+        answer
+    }
+
+    async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {
+        self.inner.sync(paths, next).await
+    }
+
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
         self.send(self.latency.write, bytes.len()).await;
         let answer = self.inner.put_hint(path, bytes).await;

@@ -17,6 +17,7 @@ pub mod kept;
 pub mod local;
 pub mod object;
 pub mod options;
+pub mod pending;
 pub mod probe;
 mod remote;
 pub mod retry;
@@ -38,6 +39,7 @@ pub use counting::{Counters, CountingStorage};
 pub use kept::KeepingStorage;
 pub use local::LocalStorage;
 pub use object::ObjectStorage;
+pub use pending::PendingWrites;
 pub use probe::probe;
 pub use retry::{RetryPolicy, RetryingStorage};
 
@@ -66,7 +68,8 @@ pub struct FileEnd {
 }
 
 impl FileEnd {
-    fn of_whole(bytes: Bytes, max_size_bytes: u64) -> Self {
+    /// The end of a file of which all is at hand.
+    pub fn of_whole(bytes: Bytes, max_size_bytes: u64) -> Self {
         let size_bytes = bytes.len() as u64;
         let start = size_bytes.saturating_sub(max_size_bytes) as usize;
         FileEnd { bytes: bytes.slice(start..), size_bytes }
@@ -135,6 +138,15 @@ pub trait Storage: Send + Sync + Debug {
             PutOutcome::AlreadyExists => retry::check_own(self, path, &bytes).await,
         }
     }
+    /// Creates a file as [`Storage::put_unique`] does, for a file that comes later and will name it. It may be lost until
+    /// [`Storage::sync`] says that it lasts, and until then nobody but its writer may rely on it.
+    async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.put_unique(path, bytes).await
+    }
+    /// Makes files last that were written ahead, all together: what an acknowledged creation survives, they survive from
+    /// now on. `next` is what [`Storage::put_if_absent`] will create after that, so that as much of that as possible is
+    /// done at the same time. Whatever fails, nothing was created under the name of `next`.
+    async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()>;
     /// Replaces a file nobody relies on (the version hint): last write wins, not synced.
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()>;
     /// Files, sorted by path. Empty, or ending in `/`: every file below, at any depth. Anything else is
@@ -200,7 +212,7 @@ pub fn open(
 }
 
 /// The range within a file of that size, as [`Storage::get_range`] defines it.
-fn checked_range(path: &str, range: Range<u64>, size_bytes: u64) -> Result<Range<u64>> {
+pub fn checked_range(path: &str, range: Range<u64>, size_bytes: u64) -> Result<Range<u64>> {
     let Range { start, end } = range;
     if start > end || start > size_bytes {
         return Err(Error::InvalidArgument(format!(

@@ -1,9 +1,10 @@
 //! A lakehouse in a folder of the local disk.
 //!
 //! Invariants:
-//! - A file appears under its name whole or not at all: it is written under a staging name in the same
-//!   folder and *linked* to its own name, which fails if the name is taken. A file system without hard
-//!   links is refused, because a rename would replace the other writer's commit.
+//! - A file that many may want to create appears under its name whole or not at all: it is written under a staging name
+//!   in the same folder and *linked* to its own name, which fails if the name is taken. A file system without hard
+//!   links is refused, because a rename would replace the other writer's commit. A file whose name nobody else can give
+//!   is written under that name; nobody looks for it before something names it (`write_ahead`).
 //! - With [`Durability::Fsync`], what [`Storage::put_if_absent`] created survives a power loss: the file
 //!   is synced before it is linked, its folder after, and so is every folder on the way to the root the
 //!   first time that this handle writes below it (another process may have made it a moment ago).
@@ -14,6 +15,7 @@
 //!   can have (not UTF-8, control characters).
 
 mod containment;
+mod write_ahead;
 
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -26,8 +28,10 @@ use std::time::UNIX_EPOCH;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tokio::runtime::RuntimeFlavor;
 
 use containment::{Containment, KnownFolders, parent};
+use write_ahead::Ahead;
 
 use super::staging::{Staged, is_staging_name, refuses_hard_links};
 use super::{
@@ -55,33 +59,52 @@ struct Folder {
     durable: KnownFolders,
     /// Files that were created here, and whose folders could not be synced afterwards.
     unsettled: Mutex<HashSet<String>>,
-    sync: FolderSync,
+    ahead: Ahead,
+    sync: DiskSync,
 }
 
-/// Syncs the entries of a folder; tests make it fail.
+/// What is to be on disk.
+#[derive(Clone, Copy, Debug)]
+enum SyncOf<'a> {
+    File(&'a Path, &'a File),
+    /// The entries of a folder.
+    Folder(&'a Path),
+}
+
+/// Waits for the disk; tests make it fail, and write down what was asked for.
 #[derive(Clone)]
-struct FolderSync(Arc<SyncFolder>);
+struct DiskSync(Arc<Sync>);
 
-type SyncFolder = dyn Fn(&Path) -> io::Result<()> + Send + Sync;
+type Sync = dyn Fn(SyncOf<'_>) -> io::Result<()> + Send + std::marker::Sync;
 
-impl std::fmt::Debug for FolderSync {
+impl std::fmt::Debug for DiskSync {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("FolderSync").finish_non_exhaustive()
+        formatter.debug_struct("DiskSync").finish_non_exhaustive()
+    }
+}
+
+fn sync_to_disk(what: SyncOf<'_>) -> io::Result<()> {
+    match what {
+        SyncOf::File(path, file) => file
+            .sync_all()
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+        SyncOf::Folder(folder) => File::open(folder)?.sync_all(),
     }
 }
 
 impl LocalStorage {
     /// A handle on the folder, which need not exist: the first file that is written creates it.
     pub fn new(root: &RootUri, durability: Durability) -> Self {
-        Self::with_sync(root, durability, FolderSync(Arc::new(|folder| File::open(folder)?.sync_all())))
+        Self::with_sync(root, durability, DiskSync(Arc::new(sync_to_disk)))
     }
 
-    fn with_sync(root: &RootUri, durability: Durability, sync: FolderSync) -> Self {
+    fn with_sync(root: &RootUri, durability: Durability, sync: DiskSync) -> Self {
         Self(Arc::new(Folder {
             containment: Containment::new(root),
             durability,
             durable: KnownFolders::default(),
             unsettled: Mutex::default(),
+            ahead: Ahead::default(),
             sync,
         }))
     }
@@ -98,6 +121,19 @@ impl LocalStorage {
             Err(error) => {
                 Err(Error::Storage { message: format!("a file task ended: {error}"), retryable: false })
             }
+        }
+    }
+
+    /// The same on the thread of the caller, where the runtime has others for other tasks: to hand the work to
+    /// another thread and back costs a lone commit more than what it writes.
+    async fn blocking_here<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Folder) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let flavor = tokio::runtime::Handle::try_current().map(|handle| handle.runtime_flavor());
+        match flavor {
+            Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| work(&self.0)),
+            Ok(_) | Err(_) => self.blocking(work).await,
         }
     }
 }
@@ -134,7 +170,31 @@ impl Storage for LocalStorage {
             return self.0.put_if_absent(path, &bytes);
         }
         let path = path.to_owned();
-        self.blocking(move |folder| folder.put_if_absent(&path, &bytes)).await
+        self.blocking_here(move |folder| folder.put_if_absent(&path, &bytes)).await
+    }
+
+    async fn put_unique(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.write_ahead(path, bytes).await?;
+        self.sync(&[path.to_owned()], None).await
+    }
+
+    async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
+        if bytes.len() <= SMALL_FILE_SIZE_BYTES {
+            return self.0.write_ahead(path, &bytes);
+        }
+        let path = path.to_owned();
+        self.blocking_here(move |folder| folder.write_ahead(&path, &bytes)).await
+    }
+
+    async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {
+        if self.0.durability == Durability::None {
+            return Ok(());
+        }
+        let (paths, next) = (paths.to_vec(), next.map(|(path, bytes)| (path.to_owned(), bytes.clone())));
+        let work = move |folder: &Folder| {
+            folder.sync(&paths, next.as_ref().map(|(path, bytes)| (path.as_str(), bytes)))
+        };
+        self.blocking_here(work).await
     }
 
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
@@ -200,16 +260,18 @@ impl Folder {
 
     fn put_if_absent(&self, path: &str, bytes: &[u8]) -> Result<PutOutcome> {
         // As long as the file is not linked to its name, nothing was created, whatever fails.
-        let failure = |error: io::Error| match self.failure("create", path, &error) {
-            Error::Storage { message, retryable: false } => Error::StorageRefused(message),
-            error => error,
-        };
+        let failure = |error: io::Error| self.nothing_created(path, &error);
+        let staged = self.ahead.take_staged(path, bytes);
         let (file, unsynced) = self.prepare(path)?;
         if file.symlink_metadata().is_ok() {
             self.settle(path)?;
             return self.name_is_taken(path, &file);
         }
-        let (staged, unsynced) = match Staged::write(&file, bytes, self.durability) {
+        let staged = match staged {
+            Some(staged) => Ok(staged),
+            None => Staged::write(&file, bytes, self.durability),
+        };
+        let (staged, unsynced) = match staged {
             Ok(staged) => (staged, unsynced),
             // Somebody removed a folder that this handle knew: make it again.
             Err(error) if is_absent(&error) => {
@@ -272,7 +334,7 @@ impl Folder {
     /// Makes the entry of a file last, and those of the folders above it that are not known to be on disk.
     fn sync_entries(&self, path: &str, file: &Path, unsynced: &[PathBuf]) -> io::Result<()> {
         if let Some(folder) = file.parent() {
-            (self.sync.0)(folder)?;
+            (self.sync.0)(SyncOf::Folder(folder))?;
         }
         self.sync_folders(parent(path), unsynced)
     }
@@ -319,6 +381,7 @@ impl Folder {
 
     fn delete(&self, path: &str) -> Result<()> {
         check_path(path)?;
+        self.ahead.forget(path);
         let file = self.containment.full_path(path);
         match self.containment.check_folder(parent(path), "delete") {
             Err(Error::FileNotFound { .. }) => return Ok(()),
@@ -471,12 +534,18 @@ impl Folder {
         if unsynced.is_empty() {
             return Ok(());
         }
-        unsynced.iter().try_for_each(|parent| (self.sync.0)(parent))?;
+        unsynced.iter().try_for_each(|parent| (self.sync.0)(SyncOf::Folder(parent)))?;
+        self.mark_durable(folder);
+        Ok(())
+    }
+
+    /// The entries of the folder and of those above it are on disk.
+    fn mark_durable(&self, folder: &str) {
         let mut folder = folder;
-        loop {
+        while !self.durable.has(folder) {
             self.durable.add(folder);
             if folder.is_empty() {
-                return Ok(());
+                return;
             }
             folder = parent(folder);
         }

@@ -96,6 +96,10 @@ impl Storage for MemoryFiles {
         Ok(PutOutcome::Created)
     }
 
+    async fn sync(&self, _: &[String], _: Option<(&str, &Bytes)>) -> Result<()> {
+        Ok(())
+    }
+
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
         self.overwrite(path, bytes);
         Ok(())

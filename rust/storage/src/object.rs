@@ -179,6 +179,10 @@ impl Storage for ObjectStorage {
         }
     }
 
+    async fn sync(&self, _: &[String], _: Option<(&str, &Bytes)>) -> Result<()> {
+        Ok(())
+    }
+
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
         let key = self.key(path)?;
         let put = self.store.put(&key, PutPayload::from_bytes(bytes)).await;

@@ -52,7 +52,7 @@ pub async fn within<T>(deadline_millis: u64, work: impl Future<Output = T>) -> T
     DEADLINE_MILLIS.scope(deadline_millis.min(current_deadline_millis()), work).await
 }
 
-fn current_deadline_millis() -> u64 {
+pub(crate) fn current_deadline_millis() -> u64 {
     DEADLINE_MILLIS.try_with(|millis| *millis).unwrap_or(u64::MAX)
 }
 
@@ -188,6 +188,15 @@ impl Storage for RetryingStorage {
             PutOutcome::Created => Ok(()),
             PutOutcome::AlreadyExists => check_own(self, path, &bytes).await,
         }
+    }
+
+    async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
+        repeat!(self, self.inner.write_ahead(path, bytes.clone()))
+    }
+
+    /// Not repeated: what a disk could not sync once may be lost, whatever it says the next time.
+    async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {
+        self.inner.sync(paths, next).await
     }
 
     /// Best effort, as it is below: a hint that is late is worth less than the next one.

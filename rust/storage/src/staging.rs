@@ -1,6 +1,6 @@
 //! Files that are being written to a local disk, before they appear under their own name.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Durability;
 
 /// A file under a staging name, removed again when this is dropped.
+#[derive(Debug)]
 pub(super) struct Staged {
     pub(super) path: PathBuf,
+    pub(super) handle: File,
 }
 
 impl Staged {
@@ -18,19 +20,19 @@ impl Staged {
     /// file, which may be as long as the file system allows.
     pub(super) fn write(file: &Path, bytes: &[u8], durability: Durability) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let (staged, mut handle) = loop {
+        let mut staged = loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let path = file.with_file_name(format!("_staged#{}{number:09}", std::process::id()));
             match OpenOptions::new().write(true).create_new(true).open(&path) {
-                Ok(handle) => break (Self { path }, handle),
+                Ok(handle) => break Self { path, handle },
                 // Of an earlier process with the same id, or of another machine.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
         };
-        handle.write_all(bytes)?;
+        staged.handle.write_all(bytes)?;
         if durability == Durability::Fsync {
-            handle.sync_all()?;
+            staged.handle.sync_all()?;
         }
         Ok(staged)
     }

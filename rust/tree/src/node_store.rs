@@ -129,9 +129,16 @@ impl NodeStore {
 
     /// Writes new nodes in parallel and keeps them for the reads to come.
     pub async fn write(&self, nodes: Vec<(Text, Encoded)>) -> Result<()> {
+        let paths: Vec<String> = nodes.iter().map(|(path, _)| path.to_string()).collect();
+        self.write_ahead(nodes).await?;
+        self.storage.sync(&paths, None).await
+    }
+
+    /// The same for nodes below a root that comes next: whoever creates it syncs them before.
+    pub async fn write_ahead(&self, nodes: Vec<(Text, Encoded)>) -> Result<()> {
         stream::iter(nodes)
             .map(|(path, encoded)| async move {
-                self.storage.put_unique(&path, encoded.bytes).await?;
+                self.storage.write_ahead(&path, encoded.bytes).await?;
                 self.keep(path, Arc::new(encoded.node));
                 Ok(())
             })

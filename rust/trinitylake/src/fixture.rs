@@ -89,6 +89,10 @@ impl Storage for Intruder {
         self.files.put_if_absent(path, bytes).await
     }
 
+    async fn sync(&self, _: &[String], _: Option<(&str, &Bytes)>) -> Result<()> {
+        Ok(())
+    }
+
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
         self.files.put_hint(path, bytes).await
     }

@@ -42,6 +42,19 @@ enum Expired {
     Unclear,
 }
 
+/// A root that may be created: all that it refers to is to be there before.
+pub struct Prepared {
+    version: Arc<Version>,
+    bytes: Bytes,
+}
+
+impl Prepared {
+    /// Its name and its bytes, as [`Storage::sync`](trinitylake_storage::Storage::sync) takes them.
+    pub fn file(&self) -> (&str, &Bytes) {
+        (&self.version.root_path, &self.bytes)
+    }
+}
+
 /// A root that was created here.
 #[derive(Clone)]
 pub struct Created {
@@ -139,7 +152,8 @@ impl Publisher {
         what: &str,
     ) -> Result<Arc<Version>> {
         let deadline = self.versions.environment().elapsed_millis() + DOUBT_MILLIS;
-        let slot = self.claim(latest, metadata, &draft, latest.definition.clone(), deadline).await;
+        let prepared = self.prepare(latest, metadata, &draft, latest.definition.clone())?;
+        let slot = self.claim(prepared, deadline).await;
         match slot.map_err(Unpublished::into_error)? {
             Slot::Won(created) => self.confirm(created).await.map_err(Unpublished::into_error),
             Slot::Lost(_) => Err(Error::CommitConflict {
@@ -153,15 +167,14 @@ impl Publisher {
         }
     }
 
-    /// Creates the root after `previous`, if nobody else has. It counts once it is confirmed.
-    pub async fn claim(
+    /// The root after `previous`, as it will be written.
+    pub fn prepare(
         &self,
         previous: &Version,
         metadata: RootMetadata,
         draft: &Draft,
         definition: Arc<LakehouseDefinition>,
-        deadline_millis: u64,
-    ) -> Result<Slot, Unpublished> {
+    ) -> Result<Prepared> {
         self.versions.check_intact()?;
         Placement::of(self.versions.storage().root(), &definition).check_writable()?;
         let number = previous.number + 1;
@@ -170,12 +183,16 @@ impl Publisher {
         let root = Arc::new(encoded.node);
         root.index_buffer();
         let version = Version::new(number, root, metadata, definition, self.versions.nodes().clone())?;
-        let path = root_path(number);
-        let storage = self.versions.storage().as_ref();
-        match claim_file(storage, self.versions.environment().as_ref(), &path, encoded.bytes, deadline_millis)
-            .await
-        {
-            Claim::Won { sent_once } => Ok(Slot::Won(Created { version: Arc::new(version), sent_once })),
+        Ok(Prepared { version: Arc::new(version), bytes: encoded.bytes })
+    }
+
+    /// Creates the root, if nobody else has created that of its version. It counts once it is confirmed.
+    pub async fn claim(&self, root: Prepared, deadline_millis: u64) -> Result<Slot, Unpublished> {
+        let Prepared { version, bytes } = root;
+        let number = version.number;
+        let (storage, environment) = (self.versions.storage().as_ref(), self.versions.environment().as_ref());
+        match claim_file(storage, environment, &version.root_path, bytes, deadline_millis).await {
+            Claim::Won { sent_once } => Ok(Slot::Won(Created { version, sent_once })),
             Claim::Lost(root) => self.lost_to(number, root).await.map(Slot::Lost),
             Claim::Refused(error) => Err(Unpublished::Refused(error)),
             Claim::Unknown(error) => Err(Unpublished::InDoubt { error, version: number }),

@@ -303,15 +303,18 @@ async fn a_handle_works_from_many_threads_and_runtimes() {
 fn with_failing_syncs(folder: &Path, failures: usize) -> (LocalStorage, Arc<AtomicUsize>) {
     let left = Arc::new(AtomicUsize::new(failures));
     let counted = left.clone();
-    let sync = move |folder: &Path| {
+    let sync = move |what: SyncOf<'_>| {
+        if matches!(what, SyncOf::File(..)) {
+            return sync_to_disk(what);
+        }
         let is_left = |left: usize| left.checked_sub(1);
         match counted.fetch_update(Ordering::SeqCst, Ordering::SeqCst, is_left) {
             Ok(_) => Err(io::Error::from_raw_os_error(5)),
-            Err(_) => File::open(folder)?.sync_all(),
+            Err(_) => sync_to_disk(what),
         }
     };
     let root = RootUri::parse(folder.to_str().unwrap()).unwrap();
-    (LocalStorage::with_sync(&root, Durability::Fsync, FolderSync(Arc::new(sync))), left)
+    (LocalStorage::with_sync(&root, Durability::Fsync, DiskSync(Arc::new(sync))), left)
 }
 
 async fn claim_slot(storage: &LocalStorage) -> Claim {
@@ -393,4 +396,110 @@ async fn a_shorter_hint_is_never_written_over_a_longer_one() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "99");
     assert_eq!(std::io::read_to_string(first).unwrap(), "100", "the old file is as it was");
     assert_eq!(paths(&*storage).await, ["hint"]);
+}
+
+/// What a disk was asked to make last, and whether the root was to be seen by then.
+#[derive(Clone, Debug, Default)]
+struct SyncLog(Arc<std::sync::Mutex<Vec<(PathBuf, bool)>>>);
+
+impl SyncLog {
+    fn take(&self) -> Vec<(PathBuf, bool)> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+/// A disk that writes down what it is asked to make last. Where `path` is a part of the name, it fails as often as that.
+fn with_log(folder: &Path, root_file: &'static str) -> (LocalStorage, SyncLog) {
+    let (log, base) = (SyncLog::default(), folder.to_path_buf());
+    let written = log.clone();
+    let sync = move |what: SyncOf<'_>| {
+        let path = match what {
+            SyncOf::File(path, _) | SyncOf::Folder(path) => path,
+        };
+        let relative = path.strip_prefix(&base).unwrap_or(path).to_path_buf();
+        let is_seen = !root_file.is_empty() && base.join(root_file).exists();
+        written.0.lock().unwrap().push((relative, is_seen));
+        sync_to_disk(what)
+    };
+    let root = RootUri::parse(folder.to_str().unwrap()).unwrap();
+    (LocalStorage::with_sync(&root, Durability::Fsync, DiskSync(Arc::new(sync))), log)
+}
+
+/// Each file of a transaction was synced with its folder when it was written, one after the other. A root was visible
+/// while the entry of a definition in its folder, or of that folder in the one above, could still be lost.
+#[tokio::test]
+async fn everything_lasts_before_the_root_is_seen_and_each_folder_is_synced_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (storage, log) = with_log(folder.path(), "_root");
+    let files = ["a/b/c/one", "a/b/c/two", "a/b/d/three", "data/four", "five"];
+    for file in files {
+        storage.write_ahead(file, Bytes::from(file)).await.unwrap();
+        assert_eq!(fs::read_to_string(folder.path().join(file)).unwrap(), file, "under its own name at once");
+    }
+    assert!(log.take().is_empty(), "nothing is synced yet");
+    let root = Bytes::from_static(b"root");
+    storage.sync(&files.map(str::to_string), Some(("_root", &root))).await.unwrap();
+    let synced = log.take();
+    assert!(!folder.path().join("_root").exists(), "it is staged, and nobody sees it");
+    assert!(synced.iter().all(|(_, is_seen)| !is_seen));
+    let mut names: Vec<String> = synced.iter().map(|(path, _)| path.display().to_string()).collect();
+    let staged = names.iter().filter(|name| name.contains("_staged#")).count();
+    assert_eq!(staged, 1, "the root is synced beside them");
+    names.retain(|name| !name.contains("_staged#"));
+    names.sort();
+    let folders = ["", "a", "a/b", "a/b/c", "a/b/d", "data"];
+    let mut expected: Vec<&str> = files.iter().chain(&folders).copied().collect();
+    expected.sort_unstable();
+    assert_eq!(names, expected, "each file and each folder once");
+    let at = |name: &str| synced.iter().position(|(path, _)| path == Path::new(name)).unwrap();
+    assert!(files.iter().all(|file| folders.iter().all(|folder| at(file) < at(folder))), "{synced:?}");
+
+    assert_eq!(storage.put_if_absent("_root", root).await.unwrap(), PutOutcome::Created);
+    assert_eq!(log.take(), [(PathBuf::new(), true)], "its entry, when it is there; nothing is written anew");
+    assert_eq!(paths(&storage).await.len(), 6, "nothing else is left");
+}
+
+/// A file that was synced "successfully" after the disk had lost it once.
+#[tokio::test]
+async fn what_could_not_be_synced_is_never_said_to_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let (storage, left) = with_failing_syncs(folder.path(), 1);
+    storage.write_ahead("a/file", Bytes::from_static(b"x")).await.unwrap();
+    for _ in 0..2 {
+        let told = storage.sync(&["a/file".into()], None).await;
+        assert!(matches!(told, Err(Error::Storage { retryable: false, .. })), "{told:?}");
+    }
+    assert_eq!(left.load(Ordering::SeqCst), 0);
+    storage.write_ahead("a/other", Bytes::from_static(b"x")).await.unwrap();
+    storage.sync(&["a/other".into()], None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_another_handle_wrote_ahead_is_synced_with_its_folders() {
+    let folder = tempfile::tempdir().unwrap();
+    storage(&folder).write_ahead("a/b/file", Bytes::from_static(b"x")).await.unwrap();
+    let (other, log) = with_log(folder.path(), "");
+    other.sync(&["a/b/file".into()], None).await.unwrap();
+    let names: Vec<String> = log.take().iter().map(|(path, _)| path.display().to_string()).collect();
+    for expected in ["a/b/file", "a/b", "a", ""] {
+        assert!(names.iter().any(|name| name == expected), "{expected:?}: {names:?}");
+    }
+}
+
+/// Names are unique: a file that is there was written by an earlier request, or something is wrong.
+#[tokio::test]
+async fn a_file_that_is_written_ahead_twice_is_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = storage(&folder);
+    storage.write_ahead("file", Bytes::from_static(b"ours")).await.unwrap();
+    storage.write_ahead("file", Bytes::from_static(b"ours")).await.unwrap();
+    let told = storage.write_ahead("file", Bytes::from_static(b"theirs")).await;
+    assert!(matches!(told, Err(Error::CorruptFile { .. })), "{told:?}");
+    assert_eq!(storage.get("file").await.unwrap(), "ours");
+    // What was staged for a root with other bytes is not taken for it.
+    let staged = Bytes::from_static(b"a root that was lost");
+    storage.sync(&["file".into()], Some(("_root", &staged))).await.unwrap();
+    storage.put_if_absent("_root", Bytes::from_static(b"another")).await.unwrap();
+    assert_eq!(storage.get("_root").await.unwrap(), "another");
+    assert_eq!(paths(&*storage).await, ["_root", "file"]);
 }

@@ -63,6 +63,10 @@ impl Storage for FlawedStorage {
         })
     }
 
+    async fn sync(&self, _: &[String], _: Option<(&str, &Bytes)>) -> Result<()> {
+        Ok(())
+    }
+
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
         self.inner.put_hint(path, bytes).await
     }

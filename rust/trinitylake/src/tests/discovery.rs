@@ -139,6 +139,10 @@ impl Storage for LongHistory {
         panic!("nobody writes here")
     }
 
+    async fn sync(&self, _: &[String], _: Option<(&str, &Bytes)>) -> Result<()> {
+        Ok(())
+    }
+
     async fn put_hint(&self, _: &str, _: Bytes) -> Result<()> {
         panic!("nobody writes here")
     }

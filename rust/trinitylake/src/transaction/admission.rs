@@ -12,6 +12,7 @@ use crate::definition::LakehouseDefinition;
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::node::draft::{Message, Text};
+use crate::storage::PendingWrites;
 use crate::version::Version;
 use crate::version::metadata::CommittedTransaction;
 
@@ -26,6 +27,8 @@ pub(super) struct Submission {
     pub definition: Option<(String, Arc<LakehouseDefinition>)>,
     /// Definition files that are not written yet.
     pub files: Vec<(String, Bytes)>,
+    /// What its statements have written behind, if it is of this process.
+    pub pending: Option<Arc<PendingWrites>>,
     /// The version up to which conflicts were looked for.
     pub validated: u64,
     /// See `restore`: it must itself look at each version that is between.
@@ -68,6 +71,11 @@ impl Submission {
             || reads.is_some_and(|reads| reads.contains_any(keys))
             || self.gives_up.as_ref().is_some_and(|id| written.ids.contains(id))
             || written.given_up.contains(&self.info.id)
+    }
+
+    /// Does all last that it refers to? Only then may it be in the root of another, or in an intent.
+    pub(super) fn is_complete(&self) -> bool {
+        self.files.is_empty() && self.pending.as_ref().is_none_or(|pending| pending.is_settled())
     }
 
     pub(super) fn size_bytes(&self) -> usize {

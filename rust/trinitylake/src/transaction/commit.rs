@@ -10,7 +10,8 @@ use super::changes::Write;
 use super::footprint::Requirement;
 use super::group_commit::Verdict;
 use super::life::{Failure, Files, Proof};
-use super::next_root::{remove_files, write_files};
+use super::next_root::remove_files;
+use super::written_behind::make_files_durable;
 use super::{Clash, Clashes, Transaction};
 use crate::config::Coordination;
 use crate::environment::Environment;
@@ -190,7 +191,7 @@ impl Transaction {
         // A child that was forked meanwhile knows less: no root is ever created below a base.
         lakehouse.learn(self.base.clone());
         let arrival = lakehouse.commits().announce(lakehouse.environment().elapsed_millis());
-        if arrival.is_some() {
+        if arrival.is_some() || self.writes_first {
             // Written while one waits anyway.
             self.write_files().await?;
         }
@@ -226,6 +227,10 @@ impl Transaction {
             Verdict::Committed(version) => return Ok(Some(Outcome::Committed(version.number))),
             Verdict::Again { files_are_written: true } => self.changes.mark_written(),
             Verdict::Again { files_are_written: false } => {}
+            Verdict::WriteFirst => {
+                effort.attempts -= 1;
+                self.writes_first = true;
+            }
         }
         if !is_confirmed {
             self.validated = confirmed;
@@ -320,6 +325,7 @@ impl Transaction {
             messages: self.changes.messages(&self.info.id),
             definition: self.changes.definition.clone(),
             files: self.changes.unwritten_files(),
+            pending: Some(self.pending.clone()),
             validated: self.validated.number,
             rests_on_past: self.rests_on_past,
             coordination: Coordination::None,
@@ -330,7 +336,8 @@ impl Transaction {
     }
 
     pub(super) async fn write_files(&mut self) -> Result<()> {
-        write_files(self.lakehouse.storage().as_ref(), self.changes.unwritten_files()).await?;
+        let (storage, files) = (self.lakehouse.storage().as_ref(), self.changes.unwritten_files());
+        make_files_durable(storage, files, &[&self.pending]).await?;
         self.changes.mark_written();
         Ok(())
     }

@@ -72,7 +72,7 @@ pub(super) async fn line_up(lakehouse: &Lakehouse, group: &[Submission], deadlin
 async fn try_to_line_up(lakehouse: &Lakehouse, group: &[Submission], deadline_millis: u64) -> Result<Turn> {
     let (storage, environment) = (lakehouse.storage().as_ref(), lakehouse.environment().as_ref());
     let waiting: Vec<&Submission> =
-        group.iter().filter(|member| member.last_version.is_some() && member.files.is_empty()).collect();
+        group.iter().filter(|member| member.last_version.is_some() && member.is_complete()).collect();
     if waiting.is_empty() {
         return Ok(Turn::Lead(Queue::default()));
     }
@@ -309,6 +309,7 @@ fn to_submission(intended: IntendedTransaction) -> Option<Submission> {
         attempt: 0,
         definition: None,
         files: Vec::new(),
+        pending: None,
         validated: saved.validated_version,
         rests_on_past: false,
         last_version: Some(intended.last_version),

@@ -19,8 +19,8 @@ use prost::Message as _;
 use super::changes::{NewValue, Write};
 use super::fate::committed_version;
 use super::footprint::Footprint;
-use super::next_root::write_files;
 use super::records::{FIRST_RECORD_SEQUENCE, Record, recorded};
+use super::written_behind::make_files_durable;
 use super::{Isolation, Transaction};
 use crate::claim::{Claim, claim};
 use crate::definition::LakehouseDefinition;
@@ -79,8 +79,11 @@ impl Transaction {
     /// The next state of this transaction. From here on others may know of it.
     pub(super) async fn write_state(&mut self) -> Result<u64> {
         let lakehouse = self.lakehouse.clone();
-        self.write_files().await?;
-        let running_root = self.write_running_root().await?;
+        let (running_root, bytes) = self.encode_running_root().await?;
+        let mut files = self.changes.unwritten_files();
+        files.push((running_root.clone(), bytes));
+        make_files_durable(lakehouse.storage().as_ref(), files, &[&self.pending]).await?;
+        self.changes.mark_written();
         let environment = lakehouse.environment();
         let began_at_millis = match self.saved.began_at_millis {
             Some(millis) => millis,
@@ -235,7 +238,7 @@ impl Transaction {
     }
 
     /// The tree as this transaction sees it, as a root that no version has.
-    async fn write_running_root(&self) -> Result<String> {
+    async fn encode_running_root(&self) -> Result<(String, Bytes)> {
         let (nodes, environment) = (self.lakehouse.nodes(), self.lakehouse.environment());
         let mut draft = Draft::of(&self.base.root, nodes.height_of(&self.base.root).await?);
         draft.buffer.extend(self.changes.messages(&self.info.id));
@@ -246,9 +249,7 @@ impl Transaction {
         ];
         let config = &self.base.config;
         let encoded = encode(&system, &draft, config.order, config.compression)?;
-        let path = node_path(environment.uuid());
-        write_files(nodes.storage().as_ref(), vec![(path.clone(), encoded.bytes)]).await?;
-        Ok(path)
+        Ok((node_path(environment.uuid()), encoded.bytes))
     }
 
     async fn claim_sequence(&mut self, record: DistributedTransactionDef) -> Result<()> {

@@ -21,6 +21,7 @@ use super::footprint::{Footprint, Requirement};
 use super::group_commit::Verdict;
 use super::life::{Failure, Files, GivingUp, already_committed};
 use super::records::{Record, recorded};
+use super::written_behind::make_files_durable;
 use super::{Changes, CommitLimits, Coordination, Isolation, Transaction};
 use crate::definition::proto::DistributedTransactionState;
 use crate::error::{Error, Result};
@@ -54,6 +55,7 @@ impl Transaction {
             },
         }
         self.changes = Changes::default();
+        self.pending.cancel();
         Ok(self.files())
     }
 
@@ -72,6 +74,10 @@ impl Transaction {
             return Err(self.went_on_elsewhere("saved"));
         }
         let value = self.new_record(DistributedTransactionState::RolledBack);
+        if let NewValue::Staged { path, bytes, .. } = &value {
+            let record = vec![(path.clone(), bytes.clone())];
+            make_files_durable(lakehouse.storage().as_ref(), record, &[]).await?;
+        }
         let mut attempt = 0;
         loop {
             let latest = lakehouse.latest().await?;
@@ -83,7 +89,7 @@ impl Transaction {
             let submission = self.giving_up(&latest, &value, attempt)?;
             match lakehouse.commits().commit(&lakehouse, submission, None, deadline_millis).await {
                 Ok(Verdict::Committed(_)) => return Ok(Record::RolledBack),
-                Ok(Verdict::Again { .. }) => {}
+                Ok(Verdict::Again { .. } | Verdict::WriteFirst) => {}
                 Err(Failure::Certain(_, error)) => return Err(error),
                 // Whether it was done shows at the next look.
                 Err(Failure::InDoubt { error, .. }) if environment.elapsed_millis() >= deadline_millis => {
@@ -139,10 +145,6 @@ impl Transaction {
             value: value.location().map(Into::into),
             txn: id.as_str().into(),
         };
-        let files = match value {
-            NewValue::Staged { path, bytes, .. } => vec![(path.clone(), bytes.clone())],
-            NewValue::Existing(_) | NewValue::Deleted => Vec::new(),
-        };
         let mut footprint = Footprint::default();
         footprint.require(Requirement::Absent(key));
         Ok(Submission {
@@ -158,7 +160,8 @@ impl Transaction {
             footprint: Arc::new(footprint),
             messages: vec![message],
             definition: None,
-            files,
+            files: Vec::new(),
+            pending: None,
             validated: latest.number,
             coordination: Coordination::None,
             attempt,

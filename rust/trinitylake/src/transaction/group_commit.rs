@@ -7,6 +7,8 @@
 //! for them if that makes the sum of all waiting times smaller (`arrivals`).
 //!
 //! Invariants:
+//! - Whoever waits has all of its files in place. Only those of the leader may still be under way, so no member waits for
+//!   the files of another, or fails with them.
 //! - A group holds only transactions whose footprints are disjoint from everything that was written since
 //!   they were validated, by other versions and by earlier members of the group. One that is not is sent
 //!   back to validate itself again ([`Verdict::Again`]): no conflict is decided here.
@@ -43,6 +45,8 @@ pub(super) enum Verdict {
     Again {
         files_are_written: bool,
     },
+    /// Others commit at this time: it may wait for them when all of its files are there.
+    WriteFirst,
 }
 
 enum Reply {
@@ -54,6 +58,8 @@ enum Reply {
 enum Seat<'a> {
     Lead(Box<Submission>),
     Wait(Place<'a>),
+    /// Somebody leads, and nobody waits there whose files are not complete: all would wait for them, or fail with them.
+    Incomplete,
 }
 
 struct Member {
@@ -144,6 +150,7 @@ impl CommitQueue {
         }
         let submission = match seat {
             Seat::Lead(submission) => submission,
+            Seat::Incomplete => return Ok(Verdict::WriteFirst),
             Seat::Wait(mut place) => {
                 let left =
                     Duration::from_millis(deadline_millis.saturating_sub(environment.elapsed_millis()));
@@ -179,6 +186,9 @@ impl CommitQueue {
 
     fn enter(&self, submission: Submission) -> Seat<'_> {
         let mut state = self.state();
+        if state.is_led && !submission.is_complete() {
+            return Seat::Incomplete;
+        }
         if std::mem::replace(&mut state.is_led, true) {
             let (reply, answer) = oneshot::channel();
             state.members += 1;
@@ -228,6 +238,7 @@ impl CommitQueue {
         let mut is_in = admitted.into_iter();
         group.retain(|_| is_in.next() == Some(true));
 
+        let own_files = if leads_for_itself { group[0].pending.clone() } else { None };
         let usual_size_bytes = self.usual_size_bytes(&group);
         let claim = claim_for(lakehouse, &previous, &group, usual_size_bytes, deadline_millis);
         let (claimed, others_wait) = join(claim, commit_queue::are_others_waiting(lakehouse, &group)).await;
@@ -261,6 +272,11 @@ impl CommitQueue {
         };
         let verdict = match verdict {
             Ok(verdict) => tell(replies, Ok(verdict)),
+            // What the others wrote is there: they try without it.
+            Err(failure) if own_files.is_some_and(|files| files.has_failed()) => {
+                let _ = tell(replies, Ok(Verdict::Again { files_are_written: false }));
+                Err(failure)
+            }
             Err(failure) => {
                 let ran_out = lakehouse.environment().elapsed_millis() >= deadline_millis;
                 tell_failure(replies, failure, ran_out)

@@ -26,6 +26,7 @@ mod restore;
 pub mod saved_files;
 pub mod saved_list;
 mod watch;
+mod written_behind;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,6 +41,7 @@ use crate::key::{KeyRange, ObjectKind};
 use crate::lakehouse::Lakehouse;
 use crate::object_name::check_transaction_id;
 use crate::placement::Placement;
+use crate::storage::PendingWrites;
 use crate::version::Version;
 use crate::version::metadata::CommittedTransaction;
 use changes::{Changes, Write};
@@ -117,6 +119,10 @@ pub struct Transaction {
     validated: Arc<Version>,
     footprint: Arc<Footprint>,
     changes: Changes,
+    /// Files that its statements have written behind, for the layer above.
+    pending: Arc<PendingWrites>,
+    /// The next root is only tried for when all of its files are there: others commit meanwhile.
+    writes_first: bool,
     saved: Saved,
     fence: Fence,
     /// What the commit under way has tried so far; it goes on after clashes.
@@ -166,6 +172,7 @@ impl Transaction {
     ) -> Transaction {
         // A handle that slept may know less than who began here: no root is ever created below a base.
         lakehouse.learn(base.clone());
+        let pending = PendingWrites::new(lakehouse.storage().clone(), lakehouse.environment().clone());
         Transaction {
             life: Life::new(&info.id),
             fence: Fence::of(&base, lakehouse.environment().as_ref()),
@@ -176,6 +183,8 @@ impl Transaction {
             base,
             footprint: Arc::default(),
             changes: Changes::default(),
+            pending,
+            writes_first: false,
             saved: Saved { has_record: has_chosen_id, ..Saved::default() },
             effort: None,
             rests_on_past: false,
@@ -199,6 +208,12 @@ impl Transaction {
 
     pub fn base(&self) -> &Arc<Version> {
         &self.base
+    }
+
+    /// Where statements hand files over that nothing but this transaction names. They last before its root is created,
+    /// or before it is saved.
+    pub fn pending(&self) -> &Arc<PendingWrites> {
+        &self.pending
     }
 
     pub fn has_writes(&self) -> bool {

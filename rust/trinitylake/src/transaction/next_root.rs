@@ -1,24 +1,24 @@
 //! The root of the next version, for a group of transactions: the tree is advanced, what the root refers to is
-//! written, and the root is claimed.
+//! written, and, when all of that lasts, the root is claimed (docs/decisions/0033).
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use futures::future::{join, try_join};
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::future::join;
+use futures::{StreamExt, stream};
 
 use super::admission::Submission;
 use super::life::Failure;
 use super::pause_after_lost_race::pause_after_lost_race;
+use super::written_behind::make_durable;
 use crate::error::Result;
 use crate::lakehouse::Lakehouse;
 use crate::node::draft::Draft;
-use crate::storage::Storage;
 use crate::storage::retry::within;
+use crate::storage::{PendingWrites, Storage};
 use crate::tree::advance::advance;
 use crate::tree::node_store::PARALLEL_REQUESTS;
 use crate::version::Version;
-use crate::version::publisher::{Created, Slot, Unpublished};
+use crate::version::publisher::{Created, Prepared, Slot, Unpublished};
 
 pub(super) enum Claimed {
     /// The root was created, with all of the group.
@@ -52,17 +52,7 @@ pub(super) async fn claim_for(
         lakehouse.rediscover().await?;
         return Ok(Claimed::Nothing { files_are_written: true });
     }
-    let mut metadata = lakehouse
-        .publisher()
-        .next_metadata(previous, group.iter().map(|member| member.info.clone()).collect());
-    let mut definition = previous.definition.clone();
-    if let Some((path, changed)) = group.iter().find_map(|member| member.definition.as_ref()) {
-        metadata.lakehouse_definition = path.clone();
-        metadata.inline_definition = Some(changed.bytes().to_vec());
-        definition = changed.clone();
-    }
-    let claimed = lakehouse.publisher().claim(previous, metadata, &root, definition, deadline_millis).await;
-    match claimed {
+    match lakehouse.publisher().claim(root, deadline_millis).await {
         Ok(Slot::Won(created)) => Ok(Claimed::Root(created)),
         Err(refused @ Unpublished::Refused(_)) => {
             remove_files(lakehouse.storage().as_ref(), nodes).await;
@@ -76,24 +66,31 @@ pub(super) async fn claim_for(
     }
 }
 
-/// Writes what the next root refers to: the nodes below it, and definitions. Returns the root, and the nodes. Of nodes
-/// that the store refuses to take none are left; what becomes of definitions is for the transactions to say.
+/// Writes what the next root refers to, all at once, and waits for what its transactions have written behind: then all
+/// of it lasts. Returns the root, and the nodes below it. Of nodes that the store refuses to take none are left; what
+/// becomes of other files is for the transactions to say.
 async fn write_below_root(
     lakehouse: &Lakehouse,
     previous: &Version,
     group: &[Submission],
     usual_size_bytes: usize,
-) -> Result<(Draft, Vec<String>)> {
+) -> Result<(Prepared, Vec<String>)> {
     let (config, environment) = (&previous.config, lakehouse.environment().as_ref());
     let messages = group.iter().flat_map(|member| member.messages.iter().cloned()).collect();
     let advance =
         advance(lakehouse.nodes(), environment, config, &previous.root, messages, usual_size_bytes).await?;
     let nodes = lakehouse.publisher().encode_nodes(config, advance.nodes)?;
     let paths: Vec<String> = nodes.iter().map(|(path, _)| path.to_string()).collect();
+    let root = prepare_root(lakehouse, previous, group, &advance.root)?;
     let files = group.iter().flat_map(|member| member.files.iter().cloned()).collect();
+    let pending: Vec<&PendingWrites> = group.iter().filter_map(|member| member.pending.as_deref()).collect();
+    let write_nodes = async {
+        lakehouse.nodes().write_ahead(nodes).await?;
+        Ok(paths.clone())
+    };
     let storage = lakehouse.storage().as_ref();
-    match try_join(write_files(storage, files), lakehouse.nodes().write(nodes)).await {
-        Ok(_) => Ok((advance.root, paths)),
+    match make_durable(storage, files, &pending, write_nodes, Some(root.file())).await {
+        Ok(()) => Ok((root, paths)),
         Err(error) => {
             if error.is_refusal() {
                 remove_files(storage, paths).await;
@@ -103,6 +100,23 @@ async fn write_below_root(
     }
 }
 
+fn prepare_root(
+    lakehouse: &Lakehouse,
+    previous: &Version,
+    group: &[Submission],
+    root: &Draft,
+) -> Result<Prepared> {
+    let committed = group.iter().map(|member| member.info.clone()).collect();
+    let mut metadata = lakehouse.publisher().next_metadata(previous, committed);
+    let mut definition = previous.definition.clone();
+    if let Some((path, changed)) = group.iter().find_map(|member| member.definition.as_ref()) {
+        metadata.lakehouse_definition = path.clone();
+        metadata.inline_definition = Some(changed.bytes().to_vec());
+        definition = changed.clone();
+    }
+    lakehouse.publisher().prepare(previous, metadata, root, definition)
+}
+
 /// Removes files that nothing refers to, as far as the store lets it: each is asked for once.
 pub(super) async fn remove_files(storage: &dyn Storage, paths: Vec<String>) {
     let removals = stream::iter(paths).for_each_concurrent(PARALLEL_REQUESTS, |path| async move {
@@ -110,13 +124,4 @@ pub(super) async fn remove_files(storage: &dyn Storage, paths: Vec<String>) {
         let _ = storage.delete(&path).await;
     });
     within(0, removals).await;
-}
-
-/// Writes definition files in parallel.
-pub(super) async fn write_files(storage: &dyn Storage, files: Vec<(String, Bytes)>) -> Result<()> {
-    stream::iter(files)
-        .map(|(path, bytes)| async move { storage.put_unique(&path, bytes).await })
-        .buffer_unordered(PARALLEL_REQUESTS)
-        .try_collect()
-        .await
 }

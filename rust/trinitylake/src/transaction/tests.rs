@@ -16,3 +16,4 @@ mod saved_files;
 mod statements;
 mod structure;
 mod watch;
+mod written_behind;

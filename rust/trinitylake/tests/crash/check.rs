@@ -93,6 +93,10 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
             assert!(versions.is_empty(), "transaction {id} is in versions {versions:?} and in {number}");
             versions.push(number);
             explained.insert(attempt, number);
+            for file in &attempts[attempt].files {
+                let content = store.content(file);
+                assert_eq!(content.as_deref(), Some(file.as_bytes()), "version {number} names {file}");
+            }
             found_out += u64::from(attempts[attempt].answer == Answer::Unknown);
         }
         model = actual;

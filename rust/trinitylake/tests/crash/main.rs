@@ -11,6 +11,7 @@ mod store;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use rand::rngs::StdRng;
@@ -20,11 +21,15 @@ use trinitylake::key::ObjectKind::Namespace;
 use trinitylake::path::{LATEST_HINT_PATH, root_version};
 use trinitylake::storage::Storage;
 use trinitylake::storage::faulty::{Action, Fault, Operation, Trigger, Verb};
+use trinitylake::transaction::{Transaction, saved_list};
 
 use check::{Start, check};
 use process::{Process, Statement};
 use scenarios::{SCENARIOS, Scenario, settle};
-use store::Store;
+use store::{Loss, Store};
+
+/// Files that were written ahead and lost with the power, in all trials.
+static LOST: AtomicU64 = AtomicU64::new(0);
 
 /// What becomes of an operation, and of the process that asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,12 +116,21 @@ async fn trial(scenario: &Scenario, start: &Start, faults: Vec<Fault>, hint: Opt
     if let Some(hint) = hint {
         store.overwrite(LATEST_HINT_PATH, hint);
     }
+    // Whatever was promised, and whatever can be seen, outlives the power.
+    let mut generator = StdRng::seed_from_u64(fired[0].operation.index);
+    let losses = [Loss::Whole, Loss::Whole, Loss::Torn, Loss::None];
+    let lost = store.lose_power(|| losses[generator.random_range(0..losses.len())]);
+    LOST.fetch_add(lost as u64, Ordering::SeqCst);
     settle_hint(&store).await;
 
     let next = Process::new(&store, Vec::new(), 3);
     let exists = store.paths().iter().any(|path| root_version(path).is_some());
     assert!(exists || process.handles().is_empty(), "the lakehouse was there, and is gone");
     let lakehouse = if exists { next.open().await.unwrap() } else { next.create().await.unwrap() };
+    for saved in saved_list::saved(&lakehouse).await.unwrap() {
+        let resumed = Transaction::resume(&lakehouse, &saved.id).await;
+        assert!(!matches!(resumed, Err(Error::CorruptFile { .. })), "{}: {resumed:?}", saved.id);
+    }
     process.sleep();
     for handle in process.handles() {
         // A fault that is still to come may meet this request.
@@ -194,6 +208,9 @@ fn whatever_becomes_of_one_operation_nothing_is_lost_or_torn() {
         }
     }
     assert!(total >= 1500, "only {total} points were visited");
+    let lost = LOST.load(Ordering::SeqCst);
+    println!("{lost} files were lost with the power");
+    assert!(lost >= 500, "only {lost} files were under way when the power failed");
     assert!(found_out >= 50, "only {found_out} commits were in doubt and done");
 }
 

@@ -44,6 +44,8 @@ pub enum Answer {
 /// What one process wanted of one transaction. Two that resumed the same one have an entry each.
 #[derive(Clone, Debug)]
 pub struct Attempt {
+    /// What it has written behind: data that its definitions mean.
+    pub files: Vec<String>,
     /// Of a rollback or a registration, whose id the core chooses, the message.
     pub id: String,
     pub statements: Vec<Statement>,
@@ -240,8 +242,9 @@ impl Process {
 
     /// Enters what is tried now into the journal; until [`Process::told`] its outcome is open.
     pub fn try_to(&self, id: &str, statements: &[Statement]) -> usize {
-        let attempt =
-            Attempt { id: id.to_string(), statements: statements.to_vec(), answer: Answer::Unknown };
+        let files = statements.iter().filter_map(|statement| data_file(statement, id)).collect();
+        let statements = statements.to_vec();
+        let attempt = Attempt { id: id.to_string(), statements, files, answer: Answer::Unknown };
         let mut attempts = self.attempts.lock().unwrap();
         attempts.push(attempt);
         attempts.len() - 1
@@ -260,6 +263,14 @@ impl Process {
     }
 }
 
+/// Where the rows of an append to a table are, which a transaction hands over while it goes on.
+fn data_file(statement: &Statement, id: &str) -> Option<String> {
+    match statement {
+        Statement::Append(Table, (namespace, name)) => Some(format!("data/{id}/{namespace}-{name}")),
+        _ => None,
+    }
+}
+
 async fn apply(transaction: &mut Transaction, statement: &Statement, id: &str) -> Result<()> {
     match statement {
         Statement::Create(kind, (namespace, name)) => {
@@ -268,6 +279,9 @@ async fn apply(transaction: &mut Transaction, statement: &Statement, id: &str) -
         Statement::Append(kind, (namespace, name)) => {
             let missing = || Error::ObjectNotFound(format!("{namespace}.{name}"));
             let content = transaction.read(*kind, namespace, name).await?.ok_or_else(missing)?;
+            if let Some(path) = data_file(statement, id) {
+                transaction.pending().put(&path, Bytes::from(path.clone())).await?;
+            }
             transaction.replace(*kind, namespace, name, appended(&content, id)).await
         }
         Statement::Drop(kind, (namespace, name)) => transaction.drop_object(*kind, namespace, name).await,

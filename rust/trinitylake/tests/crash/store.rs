@@ -1,6 +1,7 @@
-//! Files in memory that outlive the processes of a test, and remember what was deleted.
+//! Files in memory that outlive the processes of a test, and remember what was deleted. What was written ahead and not
+//! synced yet does not outlive a power cut.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -20,6 +21,16 @@ struct Files {
     /// The first content of every path there ever was.
     ever: BTreeMap<String, Bytes>,
     written: u64,
+    /// Written ahead, and not synced.
+    unsynced: BTreeSet<String>,
+}
+
+/// What becomes of a file that is not on disk when the power fails.
+#[derive(Clone, Copy, Debug)]
+pub enum Loss {
+    Whole,
+    Torn,
+    None,
 }
 
 #[derive(Debug, Default)]
@@ -40,7 +51,31 @@ impl Store {
         let ever = self.files().ever.clone();
         let now = ever.iter().filter(|(path, _)| boundary_version(path).is_none());
         let now = now.map(|(path, bytes)| (path.clone(), (bytes.clone(), 0))).collect();
-        Arc::new(Store(Mutex::new(Files { now, ever, written: 0 })))
+        Arc::new(Store(Mutex::new(Files { now, ever, written: 0, unsynced: BTreeSet::new() })))
+    }
+
+    /// What is not on disk is lost, or some of it is there in part: the disk wrote what it liked first. `choose` says
+    /// what becomes of the next one.
+    pub fn lose_power(&self, mut choose: impl FnMut() -> Loss) -> usize {
+        let mut files = self.files();
+        let unsynced = std::mem::take(&mut files.unsynced);
+        for path in &unsynced {
+            match choose() {
+                Loss::Whole => drop(files.now.remove(path)),
+                Loss::Torn => {
+                    if let Some((bytes, _)) = files.now.get_mut(path) {
+                        *bytes = bytes.slice(..bytes.len() / 2);
+                    }
+                }
+                Loss::None => {}
+            }
+            // Nobody may have relied on it: what is looked at later is what is left.
+            match files.now.get(path).map(|(bytes, _)| bytes.clone()) {
+                Some(bytes) => drop(files.ever.insert(path.clone(), bytes)),
+                None => drop(files.ever.remove(path)),
+            }
+        }
+        unsynced.len()
     }
 
     pub fn content(&self, path: &str) -> Option<Bytes> {
@@ -115,6 +150,28 @@ impl Storage for Store {
         Ok(PutOutcome::Created)
     }
 
+    async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
+        let is_new = self.content(path).is_none();
+        self.put_unique(path, bytes).await?;
+        // Two transactions that have the same id write the same file: it lasts already.
+        if is_new {
+            self.files().unsynced.insert(path.to_string());
+        }
+        Ok(())
+    }
+
+    async fn sync(&self, paths: &[String], _: Option<(&str, &Bytes)>) -> Result<()> {
+        turn().await;
+        let mut files = self.files();
+        for path in paths {
+            if !files.now.contains_key(path) {
+                return Err(missing(path));
+            }
+            files.unsynced.remove(path);
+        }
+        Ok(())
+    }
+
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
         turn().await;
         self.overwrite(path, bytes);
@@ -129,7 +186,9 @@ impl Storage for Store {
 
     async fn delete(&self, path: &str) -> Result<()> {
         turn().await;
-        self.files().now.remove(path);
+        let mut files = self.files();
+        files.now.remove(path);
+        files.unsynced.remove(path);
         Ok(())
     }
 

@@ -68,6 +68,8 @@ pub struct Record {
     pub base: u64,
     pub statements: Vec<Statement>,
     pub reads: Vec<Read>,
+    /// What was written behind.
+    pub files: Vec<String>,
     pub answer: Result,
     pub was_resumed: bool,
     /// It was given up where others might have committed it.
@@ -142,6 +144,7 @@ async fn write(
             base: base.number,
             statements: Vec::new(),
             reads: Vec::new(),
+            files: Vec::new(),
             answer: Result::Failed,
             was_resumed: false,
             was_rolled_back: false,
@@ -215,6 +218,11 @@ async fn fill(world: &Arc<World>, transaction: &mut Transaction, record: &mut Re
                 done.map(|()| Statement::Rename(name, target))
             }
         };
+        if statement.is_ok() && world.chance(40) {
+            let path = format!("data/{}/{}", record.id, record.files.len());
+            transaction.pending().put(&path, Bytes::from(path.clone())).await?;
+            record.files.push(path);
+        }
         match statement {
             Ok(statement) => record.statements.push(statement),
             Err(Error::ObjectNotFound(_) | Error::ObjectAlreadyExists(_) | Error::NamespaceNotEmpty(_)) => {}
@@ -340,6 +348,7 @@ async fn resume(world: &Arc<World>, id: &str, handles: &[Arc<Lakehouse>]) -> (Re
             base: 0,
             statements: Vec::new(),
             reads: Vec::new(),
+            files: Vec::new(),
             answer: Result::Unknown,
             was_resumed: true,
             was_rolled_back: false,

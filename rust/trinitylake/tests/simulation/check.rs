@@ -25,6 +25,8 @@ pub struct Findings {
     /// Versions with transactions of several processes.
     pub carried_versions: u64,
     pub write_skews: u64,
+    /// Files of committed transactions that were under way while those went on.
+    pub written_behind: u64,
     /// Versions in which an expiry removed the ids of transactions.
     pub forgetting_versions: u64,
     /// In which expiry gave up saved transactions that nobody could resume.
@@ -70,6 +72,11 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
             last_rollback = number;
             continue;
         }
+        for message in version.root.messages().filter(|message| version.metadata.commits(message.txn)) {
+            let file = message.value.unwrap_or("");
+            let is_there = file.is_empty() || world.was_before(file, &version.root_path);
+            assert!(is_there, "version {number} came before {file}");
+        }
         let mut model = states.last().cloned().unwrap_or_default();
         let mut processes = BTreeSet::new();
         for transaction in &version.metadata.committed {
@@ -107,6 +114,10 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
             let is_first = versions.last().is_none_or(|before| *before < last_rollback);
             assert!(is_first, "transaction {} is in versions {versions:?} and {number}", transaction.id);
             versions.push(number);
+            for file in &record.files {
+                assert!(world.was_before(file, &version.root_path), "version {number} came before {file}");
+            }
+            findings.written_behind += record.files.len() as u64;
             assert!(record.answer != Result::Failed, "{record:?} is in version {number}, and was refused");
             let still_holds = record.reads.iter().all(|read| holds(read, &model));
             if record.isolation == Isolation::Serializable || record.is_watching {

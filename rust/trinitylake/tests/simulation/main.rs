@@ -31,6 +31,7 @@ struct Totals {
     shared_versions: u64,
     carried_versions: u64,
     write_skews: u64,
+    written_behind: u64,
     forgetting_versions: u64,
     abandoning_versions: u64,
     expired: u64,
@@ -68,6 +69,7 @@ fn run(seed: u64, totals: &mut Totals) {
         totals.shared_versions += findings.shared_versions;
         totals.carried_versions += findings.carried_versions;
         totals.write_skews += findings.write_skews;
+        totals.written_behind += findings.written_behind;
         totals.forgetting_versions += findings.forgetting_versions;
         totals.abandoning_versions += findings.abandoning_versions;
         totals.expired += world.boundary();
@@ -127,6 +129,7 @@ fn no_history_loses_or_invents_anything() {
         assert!(totals.committed > totals.transactions / 3, "most of what was tried came to nothing");
         let happened = [
             totals.conflicts,
+            totals.written_behind,
             totals.shared_versions,
             totals.carried_versions,
             totals.forgetting_versions,

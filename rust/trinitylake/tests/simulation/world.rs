@@ -37,6 +37,8 @@ pub struct World {
     files: Mutex<BTreeMap<String, (Bytes, u64)>>,
     /// The first content of every path there ever was.
     history: Mutex<BTreeMap<String, Bytes>>,
+    /// The paths that ever were, in the order in which they came to be.
+    births: Mutex<BTreeMap<String, usize>>,
     faults: Mutex<BTreeMap<&'static str, u64>>,
     is_healthy: AtomicBool,
     /// Faults among a thousand requests.
@@ -54,6 +56,7 @@ impl World {
             generator: Mutex::new(generator),
             files: Mutex::default(),
             history: Mutex::default(),
+            births: Mutex::default(),
             faults: Mutex::default(),
             is_healthy: AtomicBool::new(true),
             fault_rate,
@@ -84,6 +87,12 @@ impl World {
         self.faults.lock().unwrap().clone()
     }
 
+    /// Was a file there before another one?
+    pub fn was_before(&self, path: &str, other: &str) -> bool {
+        let births = self.births.lock().unwrap();
+        births.get(path).is_some_and(|born| births.get(other).is_some_and(|other| born < other))
+    }
+
     pub fn boundary(&self) -> u64 {
         self.files().keys().filter_map(|path| boundary_version(path)).max().unwrap_or(0)
     }
@@ -112,6 +121,9 @@ impl World {
             return PutOutcome::AlreadyExists;
         }
         self.history.lock().unwrap().entry(path.to_string()).or_insert_with(|| bytes.clone());
+        let mut births = self.births.lock().unwrap();
+        let next = births.len();
+        births.entry(path.to_string()).or_insert(next);
         files.insert(path.to_string(), (bytes, self.store_millis()));
         PutOutcome::Created
     }
@@ -227,6 +239,14 @@ impl Storage for Line {
             Some("broken disk") => Err(broken("broken disk", path)),
             Some("own creation reported as another's") => Ok(PutOutcome::AlreadyExists),
             _ => Ok(outcome),
+        }
+    }
+
+    async fn sync(&self, paths: &[String], _: Option<(&str, &Bytes)>) -> Result<()> {
+        let files = self.0.files();
+        match paths.iter().find(|path| !files.contains_key(*path)) {
+            Some(missing) => Err(Error::FileNotFound { path: missing.clone() }),
+            None => Ok(()),
         }
     }
 

@@ -1,0 +1,368 @@
+//! Files of a transaction that are written behind: each is on its way as soon as its bytes are known, and its owner waits
+//! for all of them once, before it creates what names them (docs/decisions/0033).
+//!
+//! Invariants:
+//! - [`PendingWrites::written`] answers when every file was created, or with the error of one that was not. What was
+//!   written lasts when [`Storage::sync`] has said so, for the paths that it names.
+//! - At most [`MAX_PENDING_BYTES`] are under way, or one file that is larger; and at most [`MAX_REQUESTS`] requests.
+//!   Whoever hands over more waits.
+//! - A file that was handed over can be read here until it is there.
+//! - A forked child does not have the tasks of its parent: what those had not finished it writes itself, which does no
+//!   harm as names are unique.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::channel::oneshot;
+use futures::future::{Either, Shared, select};
+use tokio::sync::Semaphore;
+
+use crate::Storage;
+use crate::retry::{current_deadline_millis, within};
+use trinitylake_base::environment::Environment;
+use trinitylake_base::error::{Error, Result};
+use trinitylake_base::per_process::PerProcess;
+
+/// Bytes of one transaction that wait for the store.
+pub const MAX_PENDING_BYTES: usize = 64 << 20;
+/// Requests of one transaction that are under way at once.
+pub const MAX_REQUESTS: usize = 32;
+/// Bytes that stay in memory for the reads of the transaction itself, when they are written.
+const MAX_KEPT_BYTES: usize = 16 << 20;
+/// A file that is larger is read from the store again.
+const MAX_KEPT_FILE_SIZE_BYTES: usize = 1 << 20;
+
+pub struct PendingWrites {
+    storage: Arc<dyn Storage>,
+    environment: Arc<dyn Environment>,
+    room: PerProcess<Room>,
+    state: Mutex<State>,
+    /// Nobody needs what has not been sent.
+    is_cancelled: Arc<AtomicBool>,
+    /// When the commit is over that waits, on the elapsed clock.
+    deadline_millis: Arc<AtomicU64>,
+}
+
+/// How much may be under way.
+struct Room {
+    bytes: Arc<Semaphore>,
+    max_bytes: usize,
+    requests: Arc<Semaphore>,
+}
+
+#[derive(Default)]
+struct State {
+    files: BTreeMap<String, File>,
+    kept_bytes: usize,
+}
+
+struct File {
+    /// As long as somebody may need them.
+    bytes: Option<Bytes>,
+    is_kept: bool,
+    is_durable: bool,
+    process: u32,
+    progress: Arc<Progress>,
+    is_over: Shared<oneshot::Receiver<()>>,
+}
+
+/// What a task tells without a lock, which a forked child might find taken.
+#[derive(Default)]
+struct Progress {
+    answer: OnceLock<Result<()>>,
+    has_failed_once: AtomicBool,
+}
+
+impl std::fmt::Debug for PendingWrites {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("PendingWrites")
+            .field("files", &self.state().files.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl PendingWrites {
+    pub fn new(storage: Arc<dyn Storage>, environment: Arc<dyn Environment>) -> Arc<PendingWrites> {
+        Self::bounded(storage, environment, MAX_PENDING_BYTES, MAX_REQUESTS)
+    }
+
+    fn bounded(
+        storage: Arc<dyn Storage>,
+        environment: Arc<dyn Environment>,
+        max_bytes: usize,
+        max_requests: usize,
+    ) -> Arc<PendingWrites> {
+        let room = move || Room {
+            bytes: Arc::new(Semaphore::new(max_bytes)),
+            max_bytes,
+            requests: Arc::new(Semaphore::new(max_requests)),
+        };
+        Arc::new(PendingWrites {
+            storage,
+            environment,
+            room: PerProcess::new(room),
+            state: Mutex::default(),
+            is_cancelled: Arc::default(),
+            deadline_millis: Arc::new(AtomicU64::new(u64::MAX)),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands a file over whose name nobody else can give. Returns when there is room for it, with an error if a file that
+    /// was handed over before could not be written.
+    pub async fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.check_alive(path)?;
+        let room = self.room.get();
+        let size = bytes.len().min(room.max_bytes) as u32;
+        let most = room.bytes.clone();
+        let permits = most.acquire_many_owned(size).await.map_err(|_| over(path))?;
+        self.check_alive(path)?;
+        let progress = Arc::new(Progress::default());
+        let (told, is_over) = oneshot::channel();
+        self.state().add(path, &bytes, progress.clone(), is_over.shared());
+        let attempts = Attempts {
+            path: path.to_string(),
+            bytes,
+            storage: self.storage.clone(),
+            environment: self.environment.clone(),
+            requests: room.requests.clone(),
+            is_cancelled: self.is_cancelled.clone(),
+            deadline_millis: self.deadline_millis.clone(),
+            progress,
+        };
+        let work = async move {
+            attempts.run().await;
+            drop((permits, told));
+        };
+        self.environment.background(Box::pin(work)).await;
+        Ok(())
+    }
+
+    fn check_alive(&self, path: &str) -> Result<()> {
+        if self.is_cancelled.load(Ordering::SeqCst) {
+            return Err(over(path));
+        }
+        self.state().sweep()
+    }
+
+    /// The bytes of a file that may not be there yet, or that are still in memory.
+    pub fn read(&self, path: &str) -> Option<Bytes> {
+        self.state().files.get(path).and_then(|file| file.bytes.clone())
+    }
+
+    /// Was the file handed over here?
+    pub fn has(&self, path: &str) -> bool {
+        self.state().files.contains_key(path)
+    }
+
+    /// Is there a file that could not be written?
+    pub fn has_failed(&self) -> bool {
+        self.state().sweep().is_err()
+    }
+
+    /// Is there nothing to wait for, and nothing to sync?
+    pub fn is_settled(&self) -> bool {
+        let state = self.state();
+        state.files.values().all(|file| file.is_durable && matches!(file.progress.answer.get(), Some(Ok(()))))
+    }
+
+    /// Waits until every file is written; then the paths of those that are still to be synced. The error is that of a file
+    /// that could not be written. Files are not tried again after the time of the caller's work is over.
+    pub async fn written(&self) -> Result<Vec<String>> {
+        let deadline_millis = current_deadline_millis();
+        self.deadline_millis.store(deadline_millis, Ordering::SeqCst);
+        let process = std::process::id();
+        loop {
+            let next = {
+                let mut state = self.state();
+                state.sweep()?;
+                let open = state.files.iter().find(|(_, file)| file.progress.answer.get().is_none());
+                open.map(|(path, file)| {
+                    (
+                        path.clone(),
+                        file.bytes.clone(),
+                        file.process,
+                        file.progress.clone(),
+                        file.is_over.clone(),
+                    )
+                })
+            };
+            let Some((path, bytes, owner, progress, is_over)) = next else { break };
+            if owner != process {
+                let answer = match bytes {
+                    Some(bytes) => self.storage.write_ahead(&path, bytes).await,
+                    None => Err(over(&path)),
+                };
+                let _ = progress.answer.set(answer);
+                continue;
+            }
+            self.wait_for(&path, &progress, is_over, deadline_millis).await?;
+        }
+        let state = self.state();
+        let unsynced = state.files.iter().filter(|(_, file)| !file.is_durable);
+        Ok(unsynced.map(|(path, _)| path.clone()).collect())
+    }
+
+    async fn wait_for(
+        &self,
+        path: &str,
+        progress: &Progress,
+        is_over: Shared<oneshot::Receiver<()>>,
+        deadline_millis: u64,
+    ) -> Result<()> {
+        let mut is_over = is_over;
+        loop {
+            let left = deadline_millis.saturating_sub(self.environment.elapsed_millis());
+            // Each file is tried once, however late it is.
+            if left == 0 && !progress.has_failed_once.load(Ordering::SeqCst) {
+                let _ = is_over.await;
+                break;
+            }
+            let alarm = self.environment.alarm(Duration::from_millis(left.min(LONGEST_ALARM_MILLIS)));
+            match select(is_over, alarm).await {
+                Either::Left(_) => break,
+                Either::Right((_, rest)) => is_over = rest,
+            }
+            if self.environment.elapsed_millis() >= deadline_millis
+                && progress.has_failed_once.load(Ordering::SeqCst)
+            {
+                let message =
+                    format!("{path}: the file could not be written in the time that the commit had");
+                return Err(Error::Storage { message, retryable: true });
+            }
+        }
+        match progress.answer.get() {
+            Some(answer) => answer.clone(),
+            None => Err(over(path)),
+        }
+    }
+
+    /// [`Storage::sync`] has said that these last.
+    pub fn synced(&self, paths: &[String]) {
+        let mut state = self.state();
+        for path in paths {
+            if let Some(file) = state.files.get_mut(path) {
+                file.is_durable = true;
+            }
+        }
+    }
+
+    /// Nobody needs these files any more: what was not sent is not sent, and nothing is taken from now on.
+    pub fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::SeqCst);
+    }
+
+    /// Deletes a file. One that is under way is waited for, or it would come to be after all.
+    pub async fn delete(&self, path: &str) -> Result<()> {
+        let file = self.state().remove(path);
+        if let Some(file) = &file
+            && file.process == std::process::id()
+            && file.progress.answer.get().is_none()
+        {
+            let _ = file.is_over.clone().await;
+        }
+        match file.as_ref().and_then(|file| file.progress.answer.get()) {
+            Some(Err(Error::TransactionClosed(_))) => Ok(()),
+            _ => self.storage.delete(path).await,
+        }
+    }
+}
+
+/// An alarm of a clock cannot be set for ever.
+const LONGEST_ALARM_MILLIS: u64 = 60_000;
+
+fn over(path: &str) -> Error {
+    Error::TransactionClosed(format!("{path} is not written: its transaction is over"))
+}
+
+impl State {
+    fn add(
+        &mut self,
+        path: &str,
+        bytes: &Bytes,
+        progress: Arc<Progress>,
+        is_over: Shared<oneshot::Receiver<()>>,
+    ) {
+        self.remove(path);
+        let is_kept =
+            bytes.len() <= MAX_KEPT_FILE_SIZE_BYTES && self.kept_bytes + bytes.len() <= MAX_KEPT_BYTES;
+        self.kept_bytes += if is_kept { bytes.len() } else { 0 };
+        let process = std::process::id();
+        let bytes = Some(bytes.clone());
+        let file = File { bytes, is_kept, is_durable: false, process, progress, is_over };
+        self.files.insert(path.to_string(), file);
+    }
+
+    fn remove(&mut self, path: &str) -> Option<File> {
+        let file = self.files.remove(path)?;
+        if file.is_kept {
+            self.kept_bytes -= file.bytes.as_ref().map_or(0, Bytes::len);
+        }
+        Some(file)
+    }
+
+    /// Lets go of what is written and too large to be kept. The error is that of the first file that was not written.
+    fn sweep(&mut self) -> Result<()> {
+        for file in self.files.values_mut() {
+            match file.progress.answer.get() {
+                Some(Ok(())) if !file.is_kept => file.bytes = None,
+                Some(Err(error)) => return Err(error.clone()),
+                Some(Ok(())) | None => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One file on its way.
+struct Attempts {
+    path: String,
+    bytes: Bytes,
+    storage: Arc<dyn Storage>,
+    environment: Arc<dyn Environment>,
+    requests: Arc<Semaphore>,
+    is_cancelled: Arc<AtomicBool>,
+    deadline_millis: Arc<AtomicU64>,
+    progress: Arc<Progress>,
+}
+
+impl Attempts {
+    async fn run(&self) {
+        let answer = self.write().await;
+        let _ = self.progress.answer.set(answer);
+    }
+
+    /// The policy of the store says how often a request is repeated, unless the commit that waits has no time left.
+    async fn write(&self) -> Result<()> {
+        let _one = self.requests.acquire().await.map_err(|_| over(&self.path))?;
+        let mut retries = self.storage.retry_policy().begin(self.environment.as_ref());
+        loop {
+            if self.is_cancelled.load(Ordering::SeqCst) {
+                return Err(over(&self.path));
+            }
+            // Sent once: what is repeated is decided here.
+            match within(0, self.storage.write_ahead(&self.path, self.bytes.clone())).await {
+                Err(error @ Error::Storage { retryable: true, .. }) => {
+                    self.progress.has_failed_once.store(true, Ordering::SeqCst);
+                    let is_late =
+                        self.environment.elapsed_millis() >= self.deadline_millis.load(Ordering::SeqCst);
+                    if is_late || !retries.pause().await {
+                        return Err(error);
+                    }
+                }
+                answer => return answer,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

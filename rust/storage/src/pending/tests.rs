@@ -1,0 +1,146 @@
+//! Files that are written behind: what is waited for, what is read meanwhile, and what a failure comes to.
+
+use std::time::Duration;
+
+use super::*;
+use crate::RetryingStorage;
+use crate::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
+use crate::latency::{Latency, LatencyStorage};
+use crate::memory_files::MemoryFiles;
+use trinitylake_base::environment::SystemEnvironment;
+
+fn bytes(size: usize) -> Bytes {
+    Bytes::from(vec![7; size])
+}
+
+/// A store whose requests take 60 ms of tokio's clock, and fail as planned.
+fn slow(faults: Vec<Fault>) -> (Arc<MemoryFiles>, Arc<FaultyStorage>, Arc<dyn Storage>) {
+    let files = MemoryFiles::shared();
+    let faulty = Arc::new(FaultyStorage::new(files.clone(), faults));
+    let slow = Arc::new(LatencyStorage::new(faulty.clone(), Latency::S3_STANDARD));
+    (files, faulty, Arc::new(RetryingStorage::new(slow, SystemEnvironment::shared())))
+}
+
+fn pending(storage: Arc<dyn Storage>) -> Arc<PendingWrites> {
+    PendingWrites::new(storage, SystemEnvironment::shared())
+}
+
+/// An append wrote its files one after the other, and waited for the store each time.
+#[tokio::test(start_paused = true)]
+async fn files_go_to_the_store_together_and_are_read_meanwhile() {
+    let (files, _, storage) = slow(Vec::new());
+    let pending = pending(storage);
+    let start = tokio::time::Instant::now();
+    for number in 0..10 {
+        pending.put(&format!("data/{number}"), bytes(number)).await.unwrap();
+    }
+    assert_eq!(start.elapsed(), Duration::ZERO, "nobody waits while there is room");
+    assert_eq!(pending.read("data/3").unwrap().len(), 3);
+    assert!(!pending.is_settled() && files.paths().is_empty());
+    let paths = pending.written().await.unwrap();
+    assert_eq!((paths.len(), files.paths().len()), (10, 10));
+    assert!(start.elapsed() < Duration::from_millis(70), "{:?}", start.elapsed());
+    assert!(!pending.is_settled(), "it is not known yet whether they last");
+    pending.synced(&paths);
+    assert!(pending.is_settled() && pending.written().await.unwrap().is_empty());
+    assert_eq!(pending.read("data/3").unwrap().len(), 3, "small ones stay");
+}
+
+/// Whoever produced faster than the store took it filled the memory.
+#[tokio::test(start_paused = true)]
+async fn who_hands_over_more_than_there_is_room_for_waits() {
+    let (_, _, storage) = slow(Vec::new());
+    let pending = PendingWrites::bounded(storage, SystemEnvironment::shared(), 100, 4);
+    let start = tokio::time::Instant::now();
+    pending.put("a", bytes(60)).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    pending.put("b", bytes(60)).await.unwrap();
+    assert!(start.elapsed() >= Duration::from_millis(60), "{:?}", start.elapsed());
+    // One that is larger than all the room there is goes when it is alone.
+    pending.put("c", bytes(1000)).await.unwrap();
+    assert!(start.elapsed() >= Duration::from_millis(120), "{:?}", start.elapsed());
+    pending.written().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_requests_are_under_way_than_allowed() {
+    let (_, faulty, storage) = slow(Vec::new());
+    let pending = PendingWrites::bounded(storage, SystemEnvironment::shared(), 1 << 20, 2);
+    let start = tokio::time::Instant::now();
+    for number in 0..6 {
+        pending.put(&format!("{number}"), bytes(1)).await.unwrap();
+    }
+    pending.written().await.unwrap();
+    assert!(start.elapsed() >= Duration::from_millis(180), "three rounds: {:?}", start.elapsed());
+    assert_eq!(faulty.log().len(), 6);
+}
+
+/// The upload of a file failed while the next statement ran, and the commit went on without it.
+#[tokio::test(start_paused = true)]
+async fn a_file_that_fails_is_what_the_barrier_tells() {
+    let denied = Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path("second"), Action::Deny);
+    let (_, _, storage) = slow(vec![denied]);
+    let pending = pending(storage);
+    pending.put("first", bytes(1)).await.unwrap();
+    pending.put("second", bytes(1)).await.unwrap();
+    for _ in 0..2 {
+        let told = pending.written().await;
+        assert!(matches!(&told, Err(Error::PermissionDenied(why)) if why.contains("second")), "{told:?}");
+    }
+    // The next statement learns of it at once.
+    assert!(matches!(pending.put("third", bytes(1)).await, Err(Error::PermissionDenied(_))));
+    assert!(pending.has_failed() && !pending.is_settled());
+    // What a statement gave up is nobody's failure.
+    pending.delete("second").await.unwrap();
+    pending.written().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_succeed_is_sent_again_until_the_commit_is_out_of_time() {
+    let lost = |nth| Fault::new(Trigger::on(Verb::PutIfAbsent, nth).path("file"), Action::FailBefore);
+    let (files, _, storage) = slow(vec![lost(0), lost(0)]);
+    let one = pending(storage);
+    one.put("file", bytes(1)).await.unwrap();
+    one.written().await.unwrap();
+    assert!(files.has("file"), "the third request did it");
+
+    let (_, faulty, storage) = slow((0..200).map(|_| lost(0)).collect());
+    let environment = SystemEnvironment::shared();
+    let other = PendingWrites::new(storage, environment.clone());
+    other.put("file", bytes(1)).await.unwrap();
+    let told = within(0, other.written()).await;
+    assert!(matches!(told, Err(Error::Storage { retryable: true, .. })), "{told:?}");
+    let sent = faulty.log().len();
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert!(sent <= 2 && faulty.log().len() <= sent + 1, "nothing is sent when nobody waits for it: {sent}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_given_up_is_not_sent_or_is_deleted_when_it_is_there() {
+    let (files, faulty, storage) = slow(Vec::new());
+    let pending = PendingWrites::bounded(storage, SystemEnvironment::shared(), 1 << 20, 1);
+    pending.put("under way", bytes(1)).await.unwrap();
+    pending.put("waiting", bytes(1)).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(40)).await;
+    pending.cancel();
+    pending.delete("under way").await.unwrap();
+    pending.delete("waiting").await.unwrap();
+    assert!(files.paths().is_empty());
+    let waiting = faulty.log().iter().filter(|operation| operation.path == "waiting").count();
+    assert_eq!(waiting, 0, "it was never sent");
+    assert!(matches!(pending.put("late", bytes(1)).await, Err(Error::TransactionClosed(_))));
+}
+
+/// A child that was forked while its parent's files were under way committed without them.
+#[tokio::test(start_paused = true)]
+async fn a_child_writes_what_its_parent_had_not_finished() {
+    let (files, _, storage) = slow(Vec::new());
+    let pending = pending(storage);
+    pending.put("file", bytes(5)).await.unwrap();
+    // As the child finds it: the task of the parent does not run there.
+    if let Some(file) = pending.state().files.get_mut("file") {
+        file.process += 1;
+    }
+    assert_eq!(pending.written().await.unwrap(), ["file"]);
+    assert!(files.has("file"));
+}

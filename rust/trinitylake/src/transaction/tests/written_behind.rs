@@ -1,0 +1,201 @@
+//! Files that statements have written behind, and the one barrier before the root that names them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::time::Instant;
+
+use crate::environment::SystemEnvironment;
+use crate::environment::testing::TestEnvironment;
+use crate::error::{Error, Result};
+use crate::fixture::{MemoryFiles, begin, commit, create, open, text};
+use crate::key::ObjectKind::Namespace;
+use crate::lakehouse::Lakehouse;
+use crate::path::root_version;
+use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
+use crate::storage::latency::{Latency, LatencyStorage};
+use crate::storage::{CountingStorage, Storage};
+use crate::transaction::{Files, Isolation, Transaction};
+
+/// What a request that writes takes.
+const WRITE: Duration = Latency::S3_STANDARD.write;
+
+struct Lake {
+    files: Arc<MemoryFiles>,
+    faulty: Arc<FaultyStorage>,
+    counting: Arc<CountingStorage>,
+    lakehouse: Arc<Lakehouse>,
+}
+
+/// A handle whose requests take their time, on tokio's paused clock, and whose tasks really run in the background.
+async fn slow_lake(faults: Vec<Fault>) -> Lake {
+    let files = MemoryFiles::shared();
+    create(files.clone(), &TestEnvironment::seeded(1)).await;
+    let faulty = Arc::new(FaultyStorage::new(files.clone(), faults));
+    let slow = Arc::new(LatencyStorage::new(faulty.clone(), Latency::S3_STANDARD));
+    let counting = Arc::new(CountingStorage::new(slow));
+    let lakehouse = Lakehouse::open(counting.clone(), SystemEnvironment::shared(), None).await.unwrap();
+    Lake { files, faulty, counting, lakehouse }
+}
+
+async fn with_data(lakehouse: &Arc<Lakehouse>, name: &str, files: usize) -> Transaction {
+    let mut transaction = begin(lakehouse, Isolation::Snapshot).await;
+    for number in 0..files {
+        transaction.pending().put(&format!("data/{name}-{number}"), text(name)).await.unwrap();
+    }
+    transaction.create(Namespace, name, "", text(name)).await.unwrap();
+    transaction
+}
+
+fn denied(path: &str) -> Fault {
+    Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path(path), Action::Deny)
+}
+
+/// An append of ten rows waited for the store nine times, and a transaction on ten tables more than forty times: each file
+/// was written when the one before was there.
+#[tokio::test(start_paused = true)]
+async fn a_transaction_waits_twice_whatever_it_holds() {
+    let lake = slow_lake(Vec::new()).await;
+    for (name, files) in [("nothing", 0), ("some", 4), ("much", 30)] {
+        let mut transaction = begin(&lake.lakehouse, Isolation::Snapshot).await;
+        let (before, start) = (lake.counting.counters(), Instant::now());
+        for number in 0..files {
+            transaction.pending().put(&format!("data/{name}-{number}"), text(name)).await.unwrap();
+        }
+        transaction.create(Namespace, name, "", text(name)).await.unwrap();
+        commit(&mut transaction).await.unwrap();
+        let rounds = start.elapsed().as_secs_f64() / WRITE.as_secs_f64();
+        assert!(rounds < 2.4, "{name}: {rounds} rounds");
+        let sent = lake.counting.counters().since(&before);
+        assert_eq!(sent.put_if_absent, files as u64 + 2, "its files, the definition and the root");
+    }
+}
+
+/// The data of a statement was sent while the next one ran, and the root after it, whether it had arrived or not.
+#[tokio::test(start_paused = true)]
+async fn no_root_is_sent_before_all_of_its_files_are_there() {
+    let late = Fault::new(
+        Trigger::on(Verb::PutIfAbsent, 0).path("data/slow-1"),
+        Action::Delay(Duration::from_secs(5)),
+    );
+    let lake = slow_lake(vec![late]).await;
+    let mut transaction = with_data(&lake.lakehouse, "slow", 3).await;
+    let start = Instant::now();
+    assert_eq!(commit(&mut transaction).await.unwrap(), 1);
+    assert!(start.elapsed() >= Duration::from_secs(5), "{:?}", start.elapsed());
+    let log = lake.faulty.log();
+    let sent = |path: &str| log.iter().position(|operation| operation.path.starts_with(path)).unwrap();
+    let root = log.iter().position(|one| one.verb == Verb::PutIfAbsent && root_version(&one.path) == Some(1));
+    let sync = log.iter().rposition(|operation| operation.verb == Verb::Sync).unwrap();
+    assert!(sent("data/slow-1") < sync && sync < root.unwrap(), "{log:?}");
+}
+
+/// Its root named a file that the store had refused.
+#[tokio::test(start_paused = true)]
+async fn a_file_that_fails_fails_its_transaction_and_nothing_is_seen() {
+    let lake = slow_lake(vec![denied("data/bad-1")]).await;
+    let mut transaction = with_data(&lake.lakehouse, "bad", 3).await;
+    let told = commit(&mut transaction).await;
+    assert!(matches!(&told, Err(Error::PermissionDenied(why)) if why.contains("data/bad-1")), "{told:?}");
+    assert!(matches!(transaction.files(), Files::Unreachable(_)));
+    assert_eq!(lake.lakehouse.latest().await.unwrap().number, 0);
+    assert!(!lake.files.paths().iter().any(|path| root_version(path) == Some(1)));
+}
+
+/// One member's file failed, and everybody who had waited with it was told so; or they waited for its upload.
+#[tokio::test(start_paused = true)]
+async fn files_of_one_are_nobody_elses_concern() {
+    for fault in [
+        denied("data/odd-0"),
+        Fault::new(
+            Trigger::on(Verb::PutIfAbsent, 0).path("data/odd-0"),
+            Action::Delay(Duration::from_secs(20)),
+        ),
+    ] {
+        let fails = fault.action == Action::Deny;
+        for first in [true, false] {
+            let lake = slow_lake(vec![fault.clone()]).await;
+            let mut transactions = Vec::new();
+            for number in 0..5 {
+                let is_odd = (number == 0) == first && (number == 4) != first;
+                let name = if is_odd { "odd".to_string() } else { format!("n{number}") };
+                transactions.push(with_data(&lake.lakehouse, &name, 2).await);
+            }
+            let start = Instant::now();
+            let answers: Vec<(Result<u64>, Duration)> =
+                join_all(transactions.into_iter().map(|mut one| async move {
+                    let answer = commit(&mut one).await;
+                    (answer, start.elapsed())
+                }))
+                .await;
+            let odd = if first { 0 } else { 4 };
+            for (number, (answer, took)) in answers.iter().enumerate() {
+                if number == odd {
+                    assert_eq!(answer.is_err(), fails, "{answer:?}");
+                } else {
+                    answer.as_ref().unwrap();
+                    // One who leads is waited for.
+                    assert!(fails || first || took.as_secs() < 20, "{number} waited {took:?}");
+                }
+            }
+        }
+    }
+}
+
+/// A saved state named definitions and files that were not there when another process went on with it.
+#[tokio::test(start_paused = true)]
+async fn a_save_waits_for_the_same() {
+    let late = Fault::new(
+        Trigger::on(Verb::PutIfAbsent, 0).path("data/saved-0"),
+        Action::Delay(Duration::from_secs(5)),
+    );
+    let lake = slow_lake(vec![late]).await;
+    let mut transaction = with_data(&lake.lakehouse, "saved", 2).await;
+    let start = Instant::now();
+    transaction.save().await.unwrap();
+    assert!(start.elapsed() >= Duration::from_secs(5), "{:?}", start.elapsed());
+    let log = lake.faulty.log();
+    let state =
+        log.iter().position(|one| one.verb == Verb::PutIfAbsent && one.path.starts_with("_txn/")).unwrap();
+    let sync = log.iter().rposition(|one| one.verb == Verb::Sync).unwrap();
+    assert!(sync < state, "{log:?}");
+
+    let lake = slow_lake(vec![denied("data/bad-0")]).await;
+    let mut transaction = with_data(&lake.lakehouse, "bad", 1).await;
+    assert!(matches!(transaction.save().await, Err(Error::PermissionDenied(_))));
+    assert!(!lake.files.paths().iter().any(|path| path.starts_with("_txn/")), "{:?}", lake.files.paths());
+}
+
+/// What was rolled back went on to be uploaded, and nobody deleted it.
+#[tokio::test(start_paused = true)]
+async fn a_rollback_stops_what_is_under_way() {
+    let lake = slow_lake(Vec::new()).await;
+    let mut transaction = with_data(&lake.lakehouse, "given-up", 40).await;
+    let pending = transaction.pending().clone();
+    tokio::time::sleep(Duration::from_millis(40)).await;
+    transaction.rollback().await.unwrap();
+    for number in 0..40 {
+        pending.delete(&format!("data/given-up-{number}")).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(!lake.files.paths().iter().any(|path| path.starts_with("data/")), "{:?}", lake.files.paths());
+    let sent = lake.faulty.log().iter().filter(|one| one.verb == Verb::PutIfAbsent).count();
+    assert!(sent < 40, "{sent} files were sent, though nobody needed them");
+    let reopened = open(lake.files.clone(), &TestEnvironment::seeded(2)).await;
+    assert_eq!(reopened.known().number, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_waits_for_files_no_longer_than_it_may() {
+    let lost = || Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path("data/"), Action::FailBefore);
+    let lake = slow_lake((0..500).map(|_| lost()).collect()).await;
+    let mut transaction = with_data(&lake.lakehouse, "late", 1).await;
+    let start = Instant::now();
+    let limits = crate::transaction::CommitLimits { timeout_millis: 0, ..Default::default() };
+    let told = transaction.commit(limits).await;
+    assert!(matches!(told, Err(Error::Storage { retryable: true, .. })), "{told:?}");
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+    let storage: &dyn Storage = lake.files.as_ref();
+    assert_eq!(storage.list("data/").await.unwrap().len(), 0);
+}

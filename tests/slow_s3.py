@@ -1,0 +1,227 @@
+"""An S3 in memory that takes its time for each request and writes down when: so that dependent rounds can be counted.
+
+It knows what the client of the core asks for, and believes every signature.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+#: What Amazon S3 takes in its own region, in seconds.
+WRITE_SECONDS, READ_SECONDS = 0.060, 0.020
+
+
+@dataclass
+class Request:
+    """One request: when it came and when it was answered, on the clock of `time.monotonic`."""
+
+    verb: str
+    key: str
+    begin: float
+    end: float = 0.0
+
+
+@dataclass
+class SlowS3:
+    """The bucket `slow`, and all requests so far."""
+
+    write_seconds: float = WRITE_SECONDS
+    read_seconds: float = READ_SECONDS
+    files: dict[str, tuple[bytes, float]] = field(default_factory=dict)
+    requests: list[Request] = field(default_factory=list)
+    denied: set[str] = field(default_factory=set)  # parts of keys that cannot be written
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    gathering: threading.Barrier | None = None
+    port: int = 0
+
+    def uri(self, name: str) -> str:
+        """The root of a lakehouse."""
+        return f"s3://slow/{name}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Storage options that lead here."""
+        return {
+            "endpoint": f"http://127.0.0.1:{self.port}",
+            "access_key_id": "key",
+            "secret_access_key": "secret-of-nobody",
+            "region": "us-east-1",
+        }
+
+    @contextmanager
+    def answering_together(self, files: int) -> Iterator[None]:
+        """Files that are not roots are answered so many at a time, when all of them have come: whoever waits for the
+        first one before it sends the next waits in vain. Raises `AssertionError` then."""
+        self.gathering = threading.Barrier(files, timeout=60)
+        try:
+            yield
+            assert not self.gathering.broken, f"files were not sent {files} at a time"
+        finally:
+            self.gathering = None
+
+    @contextmanager
+    def watched(self) -> Iterator[list[Request]]:
+        """The requests that end inside."""
+        before = len(self.requests)
+        requests: list[Request] = []
+        yield requests
+        with self.lock:
+            requests += self.requests[before:]
+
+
+def rounds(requests: list[Request], *verbs: str) -> int:
+    """How many of these requests were made one after the other: the longest chain of those that began after the one
+    before had been answered."""
+    chain, end = 0, float("-inf")
+    for one in sorted((one for one in requests if one.verb in verbs), key=lambda one: one.end):
+        if one.begin >= end:
+            chain, end = chain + 1, one.end
+    return chain
+
+
+@contextmanager
+def slow_s3(write_seconds: float = WRITE_SECONDS, read_seconds: float = READ_SECONDS) -> Iterator[SlowS3]:
+    """A server on a port of its own."""
+    s3 = SlowS3(write_seconds, read_seconds)
+    handler = type("Handler", (_Handler,), {"s3": s3})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    s3.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield s3
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    s3: SlowS3
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        with self._timed("put", self.s3.write_seconds) as key:
+            with self.s3.lock:
+                is_taken = key in self.s3.files and self.headers.get("If-None-Match") == "*"
+                is_denied = any(part in key for part in self.s3.denied)
+                if not is_taken and not is_denied:
+                    self.s3.files[key] = (body, time.time())
+            self._gather(key)
+            self._wait(self.s3.write_seconds / 2)
+        if is_denied:
+            self._answer(403, _error("AccessDenied"))
+        else:
+            self._answer(412, _error("PreconditionFailed")) if is_taken else self._answer(200, etag=key)
+
+    def do_DELETE(self) -> None:
+        with self._timed("delete", self.s3.write_seconds) as key:
+            with self.s3.lock:
+                self.s3.files.pop(key, None)
+            self._wait(self.s3.write_seconds / 2)
+        self._answer(204)
+
+    def do_HEAD(self) -> None:
+        self._read("head")
+
+    def do_GET(self) -> None:
+        query = parse_qs(urlsplit(self.path).query, keep_blank_values=True)
+        if "list-type" not in query:
+            self._read("get")
+            return
+        prefix, delimiter = query.get("prefix", [""])[0], query.get("delimiter", [""])[0]
+        after = query.get("start-after", [""])[0]
+        with self._timed("list", self.s3.read_seconds):
+            with self.s3.lock:
+                found = sorted(
+                    (key, *one) for key, one in self.s3.files.items() if key.startswith(prefix) and key > after
+                )
+            self._wait(self.s3.read_seconds / 2)
+        if delimiter:
+            found = [one for one in found if delimiter not in one[0][len(prefix) :]]
+        self._answer(200, _listing(found))
+
+    def _read(self, verb: str) -> None:
+        with self._timed(verb, self.s3.read_seconds) as key:
+            with self.s3.lock:
+                found = self.s3.files.get(key)
+            self._wait(self.s3.read_seconds / 2)
+        if found is None:
+            self._answer(404, _error("NoSuchKey"))
+            return
+        data, modified = found
+        wanted = self.headers.get("Range")
+        if wanted is None:
+            self._answer(200, data, etag=key, modified=modified)
+            return
+        first, _, last = wanted.removeprefix("bytes=").partition("-")
+        begin, end = int(first), min(int(last or len(data)), len(data) - 1)
+        content_range = f"bytes {begin}-{end}/{len(data)}"
+        self._answer(206, data[begin : end + 1], etag=key, modified=modified, content_range=content_range)
+
+    @contextmanager
+    def _timed(self, verb: str, seconds: float) -> Iterator[str]:
+        key = unquote(urlsplit(self.path).path).removeprefix("/slow").lstrip("/")
+        request = Request(verb, key, time.monotonic())
+        self._wait(seconds / 2)
+        yield key
+        request.end = time.monotonic()
+        with self.s3.lock:
+            self.s3.requests.append(request)
+
+    def _gather(self, key: str) -> None:
+        if self.s3.gathering is not None and not key.rsplit("/", 1)[-1].startswith("_"):
+            with suppress(threading.BrokenBarrierError):
+                self.s3.gathering.wait()
+
+    @staticmethod
+    def _wait(seconds: float) -> None:
+        time.sleep(seconds)
+
+    def _answer(
+        self,
+        status: int,
+        body: bytes = b"",
+        *,
+        etag: str = "",
+        modified: float | None = None,
+        content_range: str = "",
+    ) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        if etag:
+            self.send_header("ETag", f'"{abs(hash(etag)):x}"')
+        if modified is not None:
+            self.send_header("Last-Modified", formatdate(modified, usegmt=True))
+        if content_range:
+            self.send_header("Content-Range", content_range)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+def _error(code: str) -> bytes:
+    return f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
+
+
+def _listing(found: list[tuple[str, bytes, float]]) -> bytes:
+    rows = "".join(
+        f"<Contents><Key>{escape(key)}</Key><Size>{len(data)}</Size><ETag>x</ETag><LastModified>"
+        f"{time.strftime('%Y-%m-%dT%H:%M:%S.000Z', time.gmtime(modified))}</LastModified></Contents>"
+        for key, data, modified in found
+    )
+    rows = f"<KeyCount>{len(found)}</KeyCount><IsTruncated>false</IsTruncated>{rows}"
+    return f"<ListBucketResult>{rows}</ListBucketResult>".encode()

@@ -1,0 +1,141 @@
+"""Files of a transaction are written behind: how often it waits for the store, and what becomes of what fails.
+
+The store answers some requests only when others have come, so whoever sends one after the other gets no answer. Times
+are not asserted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import trinitylake as tl
+from slow_s3 import Request, SlowS3, rounds, slow_s3
+from trinitylake import _core
+from trinitylake.errors import PermissionDenied, TrinityLakeError
+
+ROWS = pa.table({"id": pa.array(range(10), pa.int64())})
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[SlowS3]:
+    with slow_s3(0.05, 0.005) as store:
+        yield store
+
+
+@pytest.fixture
+def lake(s3: SlowS3, request: pytest.FixtureRequest) -> tl.Lakehouse:
+    lake = tl.create(s3.uri(request.node.name), storage_options=s3.options)
+    lake.create_namespace("a")
+    return lake
+
+
+def puts(requests: list[Request]) -> list[str]:
+    return [one.key.rsplit("/", 1)[-1] for one in requests if one.verb == "put" and "hint" not in one.key]
+
+
+def test_an_append_waits_for_the_store_twice(s3: SlowS3, lake: tl.Lakehouse) -> None:
+    """It waited for its data file, the manifest, the manifest list, the metadata, the definition and the root, one by
+    one."""
+    table = lake.create_table("a.t", {"id": "int8"})
+    table.append(ROWS)
+    with s3.watched() as requests, s3.answering_together(5):
+        table.append(ROWS)
+    assert len(puts(requests)) == 6, puts(requests)
+    assert rounds([one for one in requests if "hint" not in one.key], "put") == 2, requests
+
+
+def test_a_transaction_on_ten_tables_waits_twice_as_well(s3: SlowS3, lake: tl.Lakehouse) -> None:
+    with lake.transaction() as txn:
+        for number in range(10):
+            txn.create_table(f"a.t{number}", {"id": "int8"})
+    with s3.watched() as requests, s3.answering_together(25), lake.transaction() as txn:
+        for number in range(10):
+            txn.table(f"a.t{number}").append(ROWS)
+    assert len(puts(requests)) == 51, "five for each table, and the root"
+
+
+def test_a_transaction_reads_its_own_writes_before_they_are_there(s3: SlowS3, lake: tl.Lakehouse) -> None:
+    lake.create_table("a.t", {"id": "int8"})
+    with s3.watched() as requests, lake.transaction() as txn:
+        table = txn.table("a.t")
+        table.append(ROWS)
+        assert table.scan().to_arrow().num_rows == 10
+        table.delete("id < 4")
+        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(4, 10))
+        table.append(ROWS)
+    assert lake.table("a.t").scan().to_arrow().num_rows == 16
+    own = {one.key for one in requests if one.verb == "put" and "/_" not in one.key}
+    read = [one.key for one in requests if one.verb in ("get", "head") and one.key in own]
+    assert not read, "what it wrote itself is not fetched"
+    definitions = [name for name in puts(requests) if name.startswith("table-") or "-table-t" in name]
+    assert len(definitions) == 1, "what a later statement replaced is not sent"
+
+
+def test_a_file_that_cannot_be_written_fails_its_transaction(s3: SlowS3, lake: tl.Lakehouse) -> None:
+    table = lake.create_table("a.t", {"id": "int8"})
+    before = lake.version
+    for part in (".parquet", "-m0.avro", "snap-", "metadata.json"):
+        s3.denied.add(part)
+        try:
+            with pytest.raises(PermissionDenied, match="denies permission"):
+                table.append(ROWS)
+        finally:
+            s3.denied.clear()
+        assert lake.version == before
+        assert lake.table("a.t").scan().to_arrow().num_rows == 0
+    table.append(ROWS)
+    assert lake.table("a.t").scan().to_arrow().num_rows == 10
+
+
+def test_a_save_waits_for_what_it_names(s3: SlowS3, lake: tl.Lakehouse) -> None:
+    """Another process resumed a transaction whose files were still on their way."""
+    lake.create_table("a.t", {"id": "int8"})
+    txn = lake.begin(id="handed-over")
+    txn.table("a.t").append(ROWS)
+    with s3.watched() as requests:
+        txn.save()
+    state = next(one for one in requests if one.verb == "put" and "/_txn/" in one.key)
+    assert all(one.end <= state.begin for one in requests if one.verb == "put" and one is not state)
+    other = tl.open(lake.uri, storage_options=s3.options).resume("handed-over")
+    other.commit()
+    assert lake.table("a.t").scan().to_arrow().num_rows == 10
+
+
+def test_a_rollback_deletes_what_was_under_way(s3: SlowS3, lake: tl.Lakehouse) -> None:
+    lake.create_table("a.t", {"id": "int8"})
+    before = set(s3.files)
+    txn = lake.begin()
+    txn.table("a.t").append(ROWS)
+    txn.rollback()
+    assert set(s3.files) == before
+    with pytest.raises(TrinityLakeError):
+        txn.storage.put("late", b"")
+    assert set(s3.files) == before
+
+
+@pytest.mark.parametrize("durability", ["fsync", "none"])
+def test_on_a_local_disk_files_have_their_names_at_once(tmp_path: Path, durability: str) -> None:
+    lake = tl.create(str(tmp_path / "lake"), durability=durability)  # type: ignore[arg-type]
+    txn = lake.begin()
+    txn.storage.put("data/x", b"content")
+    assert (tmp_path / "lake/data/x").read_bytes() == b"content"
+    assert txn.storage.get("data/x") == b"content"
+    assert (txn.storage.size("data/x"), txn.storage.get_range("data/x", 3, 2)) == (7, b"te")
+    txn.create_namespace("a")
+    txn.commit()
+    assert lake.storage.get("data/x") == b"content"
+    assert not [file for file in (tmp_path / "lake").rglob("*#*")], "nothing that was staged is left"
+
+
+def test_the_storage_of_a_transaction_travels_as_that_of_the_lakehouse(tmp_path: Path) -> None:
+    import pickle
+
+    lake = tl.create(str(tmp_path / "lake"))
+    other = pickle.loads(pickle.dumps(lake.begin().storage))
+    other.put("data/x", b"1")
+    assert isinstance(other, _core.Storage)
+    assert lake.storage.get("data/x") == b"1"
