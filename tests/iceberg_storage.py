@@ -43,6 +43,9 @@ class RemoteStorage:
             raise StorageError(f"{path}: no such file")
         return self.files[path][offset : offset + length]
 
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return [self.get_range(path, offset, length) for offset, length in ranges]
+
     def get_end(self, path: str, max_size_bytes: int) -> tuple[bytes, int]:
         self._count("get_end")
         if path not in self.files:

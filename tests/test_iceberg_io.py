@@ -5,16 +5,21 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyiceberg.schema import Schema
+from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
 from iceberg_storage import STORES, RemoteStorage, Store, make_store
-from trinitylake.errors import InvalidLocation
+from trinitylake.errors import CorruptFile, InvalidLocation
+from trinitylake.iceberg_storage import column_ranges, range_reader
 from trinitylake.iceberg_storage import file_io as io_module
-from trinitylake.iceberg_storage.file_io import LakehouseFileIO, RangeReader, canonical_uri
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
+from trinitylake.iceberg_storage.range_reader import RangeReader
 
 
 @pytest.fixture(params=STORES)
@@ -209,7 +214,7 @@ def test_the_size_of_a_file_just_written_costs_nothing() -> None:
 
 def test_a_large_parquet_file_is_read_by_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(io_module, "WHOLE_FILE_MAX_SIZE_BYTES", 1000)
-    monkeypatch.setattr(io_module, "READ_AHEAD_SIZE_BYTES", 4096)
+    monkeypatch.setattr(range_reader, "READ_AHEAD_SIZE_BYTES", 4096)
     store = RemoteStorage()
     table = pa.table({name: pa.array(range(100_000), pa.int64()) for name in "abcd"})
     sink = pa.BufferOutputStream()
@@ -219,6 +224,63 @@ def test_a_large_parquet_file_is_read_by_ranges(monkeypatch: pytest.MonkeyPatch)
         assert pq.read_table(stream, columns=["c"]) == table.select(["c"])
     assert store.requests["get_range"] < 20
     assert set(store.requests) == {"get_end", "get_range"}
+
+
+def test_a_file_that_was_replaced_by_a_shorter_one_is_not_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read by ranges may be another file by then; the rest of it was taken for the end of the file."""
+    monkeypatch.setattr(io_module, "WHOLE_FILE_MAX_SIZE_BYTES", 10)
+    store = RemoteStorage()
+    store.files["t.parquet"] = b"x" * 1000
+    with LakehouseFileIO(store).new_input("s3://bucket/lake/t.parquet").open() as stream:
+        store.files["t.parquet"] = b"y" * 100
+        with pytest.raises(CorruptFile, match="ends before its 1000 bytes"):
+            stream.read()
+
+
+def test_columns_that_are_expected_are_fetched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow reads one column after the other of a file that Python opens, a round for each."""
+    monkeypatch.setattr(io_module, "WHOLE_FILE_MAX_SIZE_BYTES", 70_000)  # Arrow asks for 64 KiB first
+    monkeypatch.setattr(column_ranges, "HOLE_MAX_SIZE_BYTES", 100)
+    numbers = pa.array(np.random.default_rng(1).integers(0, 1 << 60, 20_000))
+    pairs = pa.array([[("key", number)] for number in numbers.to_pylist()], pa.map_(pa.string(), pa.int64()))
+    arrays = [
+        numbers,
+        pa.StructArray.from_arrays([numbers, numbers], names=["x", "y"]),
+        pa.ListArray.from_arrays(pa.array(range(20_001), pa.int32()), numbers),
+        pairs,
+        numbers,
+    ]
+    schema = Schema(
+        NestedField(1, "a", LongType()),
+        NestedField(2, "s", StructType(NestedField(3, "x", LongType()), NestedField(4, "y", LongType()))),
+        NestedField(5, "l", ListType(6, LongType(), element_required=False)),
+        NestedField(7, "m", MapType(8, StringType(), 9, LongType(), value_required=False)),
+        NestedField(10, "z", LongType()),
+    )
+    table = pa.table(dict(zip("aslmz", arrays, strict=True))).cast(schema.as_arrow())
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="none", use_dictionary=False, row_group_size=10_000)
+    data = sink.getvalue().to_pybytes()
+    end = data[-70_000:]
+    store = RemoteStorage()
+    store.files["t.parquet"] = data
+    location = "s3://bucket/lake/t.parquet"
+    for ids, columns in (
+        ({1, 4, 10}, ["a", "s.y", "z"]),
+        ({6, 8, 9}, ["l", "m"]),
+        ({3, 9}, ["s.x", "m.key_value.value"]),
+    ):
+        file_io = LakehouseFileIO(store)
+        file_io.expect_columns([location], ids)
+        with file_io.new_input(location).open() as stream:
+            store.requests.clear()
+            assert pq.ParquetFile(stream, pre_buffer=True).read(columns).num_rows == 20_000
+        assert store.requests == {}, "all of it was at hand"
+    assert column_ranges.column_ranges(end, len(data), {77}) == []
+    assert column_ranges.column_ranges(end[-20:], len(data), {1}) == [], "the footer is longer"
+    assert column_ranges.column_ranges(b"nonsense" * 100, 800, {1}) == []
+    monkeypatch.setattr(column_ranges, "MAX_SIZE_BYTES", 1000)
+    assert column_ranges.column_ranges(end, len(data), {1}) == []
 
 
 STEPS = st.lists(
@@ -233,14 +295,18 @@ STEPS = st.lists(
 
 
 @settings(deadline=None)
-@given(st.binary(max_size=100), STEPS, st.integers(1, 40))
-def test_a_range_reader_reads_as_a_file_does(data: bytes, steps: list[tuple[str, int]], read_ahead: int) -> None:
+@given(st.binary(max_size=100), STEPS, st.integers(1, 40), st.integers(0, 60), st.sets(st.integers(0, 99), max_size=4))
+def test_a_range_reader_reads_as_a_file_does(
+    data: bytes, steps: list[tuple[str, int]], read_ahead: int, at_hand: int, starts: set[int]
+) -> None:
     store = RemoteStorage()
     store.files["f"] = data
-    previous = io_module.READ_AHEAD_SIZE_BYTES
-    io_module.READ_AHEAD_SIZE_BYTES = read_ahead
+    previous = range_reader.READ_AHEAD_SIZE_BYTES
+    range_reader.READ_AHEAD_SIZE_BYTES = read_ahead
     try:
-        expected, actual = io.BytesIO(data), RangeReader(store, "f", len(data))
+        end = data[max(len(data) - at_hand, 0) :]
+        parts = [(start, data[start : start + 9]) for start in starts if start < len(data)]
+        expected, actual = io.BytesIO(data), RangeReader(store, "f", len(data), end, parts)
         for step, number in steps:
             if step == "read":
                 assert actual.read(number) == expected.read(number)
@@ -251,10 +317,10 @@ def test_a_range_reader_reads_as_a_file_does(data: bytes, steps: list[tuple[str,
             elif number <= len(data):
                 assert actual.seek(-number, 2) == expected.seek(-number, 2)
             assert actual.tell() == expected.tell()
-        buffered = io.BufferedReader(RangeReader(store, "f", len(data)))
+        buffered = io.BufferedReader(RangeReader(store, "f", len(data), end, parts))
         assert buffered.read() == data
     finally:
-        io_module.READ_AHEAD_SIZE_BYTES = previous
+        range_reader.READ_AHEAD_SIZE_BYTES = previous
 
 
 def test_properties_are_kept_for_pyiceberg() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
@@ -330,6 +331,20 @@ def test_many_files_are_fetched_at_once_on_a_machine_with_few_processors(shop: S
     lake = shop.elsewhere()
     assert lake.table("n.many").scan(limit=3).to_arrow().num_rows == 3
     assert lake.table("n.many").scan().to_arrow_batch_reader().read_all().num_rows == 100
+
+
+def test_columns_of_a_large_file_wait_for_its_footer_and_not_for_each_other(shop: Shop) -> None:
+    """The size, the footer, and then a round for each column that is wanted."""
+    random = np.random.default_rng(1)
+    rows = pa.table({f"c{i}": random.random(200_000) for i in range(8)})
+    shop.lake.create_table("n.large", rows.schema).append(rows)
+    table = shop.elsewhere().table("n.large")
+    table.scan().iceberg.plan_files()
+    found = []
+    trace = shop.traced(lambda: found.append(table.scan(columns=["c1", "c6"]).to_arrow()))
+    assert [one.verb for one in trace.requests] == ["RANGE", "RANGE", "RANGE"], trace
+    assert trace.millis == 2 * READ_MILLIS, trace
+    assert found[0].sort_by("c1") == rows.select(["c1", "c6"]).sort_by("c1")
 
 
 def test_files_that_come_next_wait_for_room() -> None:

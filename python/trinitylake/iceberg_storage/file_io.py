@@ -14,23 +14,23 @@ import os
 import threading
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
-from trinitylake.errors import CorruptFile, InvalidArgument, InvalidLocation, ObjectAlreadyExists, TrinityLakeError
+from trinitylake.errors import InvalidArgument, InvalidLocation, ObjectAlreadyExists, TrinityLakeError
+from trinitylake.iceberg_storage.column_ranges import column_ranges
+from trinitylake.iceberg_storage.range_reader import RangeReader
 from trinitylake.iceberg_storage.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
 #: Files up to this size are fetched by one request; of larger ones it fetches the end, where the footer is.
 WHOLE_FILE_MAX_SIZE_BYTES = 1 << 20
 #: Larger manifests are not fetched ahead, since they would not be kept.
 METADATA_AHEAD_MAX_SIZE_BYTES = 4 << 20
-#: The least that a range request fetches.
-READ_AHEAD_SIZE_BYTES = 256 << 10
 
 #: Spellings of one and the same store.
 _SAME_STORE = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
@@ -47,6 +47,7 @@ class Storage(Protocol):
     def other_roots(self) -> Sequence[str]: ...
     def get(self, path: str) -> bytes: ...
     def get_range(self, path: str, offset: int, length: int) -> bytes: ...
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]: ...
     def get_end(self, path: str, max_size_bytes: int) -> tuple[bytes, int]: ...
     def read_ahead(self, paths: Sequence[str], max_size_bytes: int) -> None: ...
     def size(self, path: str) -> int: ...
@@ -91,6 +92,7 @@ class LakehouseFileIO(FileIO):
         #: Whether a request takes long, so that it pays to send many at once.
         self.is_remote = not self.root.startswith(("file:", "memory:"))
         self._ahead: dict[str, ReadAhead] = {}
+        self._columns: dict[str, Container[int]] = {}
         self._real_local_root = os.path.realpath(self._local_root) + "/" if self._local_root else None
         self._written: dict[str, None] = {}
         self._whole = whole
@@ -220,6 +222,22 @@ class LakehouseFileIO(FileIO):
             self._ahead.update(dict.fromkeys((path for path, _ in wanted), ahead))
             ahead.go_on()
 
+    def expect_columns(self, locations: Iterable[str], field_ids: Container[int]) -> None:
+        """Have large Parquet files fetch these columns whole and at once when they are opened next."""
+        for location in locations:
+            with suppress(InvalidLocation):
+                self._columns[self.path_of(location)] = field_ids
+
+    def read_columns(self, path: str, end: bytes, size_bytes: int) -> list[tuple[int, bytes]]:
+        """Offset and content of what was expected of a file, as far as it is not in its `end`."""
+        if (field_ids := self._columns.pop(path, None)) is None:
+            return []
+        ranges = column_ranges(end, size_bytes, field_ids)
+        if len(ranges) < 2:  # one is fetched as soon when it is asked for
+            return []
+        parts = self.storage.get_ranges(path, ranges)
+        return [(offset, part) for (offset, _), part in zip(ranges, parts, strict=True)]
+
     def opened(self, path: str) -> None:
         """A file is read now, perhaps one that was fetched ahead."""
         if (ahead := self._ahead.pop(path, None)) is not None:
@@ -341,7 +359,8 @@ class LakehouseInputFile(InputFile):
         end, self._size_bytes = self._io.read_end(self._path, WHOLE_FILE_MAX_SIZE_BYTES)
         if len(end) == self._size_bytes:
             return pa.BufferReader(end)  # type: ignore[no-any-return]
-        return RangeReader(self._io.storage, self._path, self._size_bytes, end)
+        parts = self._io.read_columns(self._path, end, self._size_bytes)
+        return RangeReader(self._io.storage, self._path, self._size_bytes, end, parts)
 
 
 class LakehouseOutputFile(OutputFile):
@@ -407,84 +426,6 @@ class WholeFileWriter(io.BytesIO):
 
     def __del__(self) -> None:
         """A stream that nobody closed is not a file: without this, BytesIO would close, and so write it."""
-
-
-class RangeReader(io.RawIOBase):
-    """A seekable stream over one object, by range requests with read-ahead. Not for two threads at once.
-
-    Args:
-        end: its last bytes, as far as they are at hand.
-    """
-
-    def __init__(self, storage: Storage, path: str, size_bytes: int, end: bytes = b"") -> None:
-        super().__init__()
-        self._storage = storage
-        self._path = path
-        self._size_bytes = size_bytes
-        self._end = end
-        self._end_start = size_bytes - len(end)
-        self._position = 0
-        self._buffer = b""
-        self._buffer_start = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def size(self) -> int:
-        """The size of the object in bytes."""
-        return self._size_bytes
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size_bytes}[whence]
-        if base + offset < 0:
-            raise ValueError(f"cannot seek to {base + offset}, before the start of the file")
-        self._position = base + offset
-        return self._position
-
-    def read(self, size: int | None = -1) -> bytes:
-        """Up to `size` bytes, all that is left without one; b"" at the end."""
-        left = max(self._size_bytes - self._position, 0)
-        wanted = left if size is None or size < 0 else min(size, left)
-        if wanted == 0:
-            return b""
-        data = self._before_end(min(wanted, max(self._end_start - self._position, 0)))
-        if len(data) < wanted:
-            start = self._position + len(data) - self._end_start
-            rest = self._end[start : start + wanted - len(data)]
-            data = data + rest if data else rest
-        self._position += len(data)
-        return data
-
-    def _before_end(self, wanted: int) -> bytes:
-        """That many bytes from here, none of which are in the end that is at hand."""
-        if wanted == 0:
-            return b""
-        start = self._position - self._buffer_start
-        if start < 0 or start + wanted > len(self._buffer):
-            length = min(max(wanted, READ_AHEAD_SIZE_BYTES), self._end_start - self._position)
-            self._buffer = self._storage.get_range(self._path, self._position, length)
-            self._buffer_start = self._position
-            start = 0
-            if len(self._buffer) < wanted:
-                raise CorruptFile(
-                    f"{self._path}: the file ends before its {self._size_bytes} bytes: somebody replaced it",
-                    path=self._path,
-                )
-        return self._buffer[start : start + wanted]
-
-    def readall(self) -> bytes:
-        return self.read()
-
-    def readinto(self, target: Any) -> int:
-        data = self.read(len(target))
-        target[: len(data)] = data
-        return len(data)
 
 
 def canonical_uri(location: str) -> str:

@@ -24,7 +24,14 @@ from trinitylake.arguments import (
     whole_number,
 )
 from trinitylake.durations import Duration, milliseconds
-from trinitylake.errors import InvalidArgument, NotALakehouse, ObjectAlreadyExists, VersionExpired, VersionNotFound
+from trinitylake.errors import (
+    InvalidArgument,
+    NotALakehouse,
+    ObjectAlreadyExists,
+    TrinityLakeError,
+    VersionExpired,
+    VersionNotFound,
+)
 from trinitylake.lakehouse import snapshots
 from trinitylake.lakehouse.bulk.statements import BulkStatements
 from trinitylake.lakehouse.history import (
@@ -608,9 +615,10 @@ class Lakehouse(BulkStatements, Undo, Statements):
             try:
                 return statement(transaction)
             except Exception as error:
-                if self.core.latest().number == base.number:
-                    raise
-                raise OutOfDate from error
+                with suppress(TrinityLakeError):  # what came first says more than a look that fails as well
+                    if self.core.latest().number != base.number:
+                        raise OutOfDate from error
+                raise
 
     def _version_at(self, time: datetime) -> _core.Version:
         millis = millis_of(time)

@@ -156,6 +156,31 @@ impl Storage {
         Ok(PyBytes::new(py, &bytes))
     }
 
+    fn get_ranges<'py>(
+        &self,
+        py: Python<'py>,
+        path: &str,
+        ranges: Vec<(u64, u64)>,
+    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        use futures::{StreamExt, TryStreamExt, stream};
+        if self.pending_bytes(path).is_some() {
+            return ranges
+                .into_iter()
+                .map(|(offset, length)| self.get_range(py, path, offset, length))
+                .collect();
+        }
+        let storage = self.retrying.as_ref();
+        let ranges = stream::iter(ranges);
+        let fetched: Vec<Bytes> = run(
+            py,
+            ranges
+                .map(|(offset, length)| storage.get_range(path, offset..offset.saturating_add(length)))
+                .buffered(PARALLEL_REQUESTS)
+                .try_collect(),
+        )?;
+        Ok(fetched.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
+    }
+
     fn get_end<'py>(
         &self,
         py: Python<'py>,

@@ -12,7 +12,7 @@ from pyiceberg.table import ALWAYS_TRUE, DataScan, FileScanTask, Table
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists
-from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.file_io import WHOLE_FILE_MAX_SIZE_BYTES, LakehouseFileIO
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +28,7 @@ class ReadAheadScan(DataScan):
         self.read_manifests_ahead()
         tasks = list(super().plan_files())
         if self._reads_rows:
-            read_data_ahead(self.io, tasks)
+            read_data_ahead(self.io, tasks, self._columns())
         return tasks
 
     def to_arrow(self, dictionary_columns: tuple[str, ...] = ()) -> pa.Table:
@@ -44,6 +44,13 @@ class ReadAheadScan(DataScan):
         scan = copy(self)
         scan._reads_rows = self.limit is None  # with a limit most of them may not be read
         return scan
+
+    def _columns(self) -> frozenset[int]:
+        """The columns of which every row is wanted: with a filter, bounds may rule out parts of a file."""
+        if self.row_filter != ALWAYS_TRUE:
+            return frozenset()
+        wanted = self.projection()
+        return frozenset(id for id in wanted.field_ids if wanted.find_type(id).is_primitive)
 
     def update(self, **overrides: Any) -> Self:
         """A copy with some fields changed."""
@@ -92,10 +99,16 @@ class ReadAheadTable(Table):
         )
 
 
-def read_data_ahead(io: object, tasks: Iterable[FileScanTask]) -> None:
-    """Begin to fetch the files of some tasks, with those that tell of deleted rows, which are read first."""
+def read_data_ahead(io: object, tasks: Iterable[FileScanTask], columns: frozenset[int] = frozenset()) -> None:
+    """Begin to fetch the files of some tasks, with those that tell of deleted rows, which are read first.
+
+    Of large files `columns` are fetched at once when one is opened.
+    """
     if isinstance(io, LakehouseFileIO) and io.is_remote:
         tasks = list(tasks)
         deletes = {file.file_path: file for task in tasks for file in task.delete_files}
         files = [*deletes.values(), *(task.file for task in tasks)]
         io.read_ahead([(file.file_path, file.file_size_in_bytes) for file in files])
+        if columns:
+            large = (task.file for task in tasks if task.file.file_size_in_bytes > WHOLE_FILE_MAX_SIZE_BYTES)
+            io.expect_columns((file.file_path for file in large), columns)

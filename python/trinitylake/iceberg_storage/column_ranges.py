@@ -1,0 +1,75 @@
+"""Where the columns of a Parquet file lie, so that those of a large file can be fetched at once.
+
+Arrow reads what it needs of a file that Python opens one range after the other, and each is a round to a remote store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+
+import pyarrow as pa
+
+#: Two columns with less between them are fetched as one: to wait for another answer would take longer.
+HOLE_MAX_SIZE_BYTES = 1 << 20
+#: Of one file, compressed. Of more than this Arrow fetches each part when it gets there.
+MAX_SIZE_BYTES = 32 << 20
+_FIELD_ID = b"PARQUET:field_id"
+
+
+def column_ranges(end: bytes, size_bytes: int, field_ids: Container[int]) -> list[tuple[int, int]]:
+    """Offset and length of what columns take up in a file, as far as it lies before its end that is at hand.
+
+    Args:
+        end: the last bytes of the file.
+        size_bytes: of the whole file.
+        field_ids: of the columns that are not made of others.
+
+    Returns: ascending ranges; none if there are no such columns, or too many, or the footer is not in `end`.
+    """
+    import pyarrow.parquet as pq  # half of what Arrow takes to load
+
+    try:
+        metadata = pq.read_metadata(pa.BufferReader(end))
+        leaves = list(_leaves(metadata.schema.to_arrow_schema()))
+    except (pa.ArrowException, OSError):  # whoever reads the file is told what is wrong with it
+        return []
+    if len(leaves) != metadata.num_columns:
+        return []
+    ranges: list[tuple[int, int]] = []
+    wanted = [number for number, field in enumerate(leaves) if _id(field) in field_ids]
+    for row_group in range(metadata.num_row_groups):
+        for number in wanted:
+            column = metadata.row_group(row_group).column(number)
+            start = min(column.data_page_offset, column.dictionary_page_offset or column.data_page_offset)
+            ranges.append((start, start + column.total_compressed_size))
+    joined: list[tuple[int, int]] = []
+    end_start = size_bytes - len(end)
+    for start, stop in sorted(ranges):
+        if not 0 <= start < min(stop, end_start):
+            continue
+        stop = min(stop, end_start)
+        if joined and start - joined[-1][1] <= HOLE_MAX_SIZE_BYTES:
+            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
+        else:
+            joined.append((start, stop))
+    lengths = [(start, stop - start) for start, stop in joined]
+    return lengths if sum(length for _, length in lengths) <= MAX_SIZE_BYTES else []
+
+
+def _leaves(fields: pa.Schema | pa.StructType) -> Iterator[pa.Field]:
+    """The columns that are not made of others, in the order that Parquet has them in."""
+    for field in fields:
+        type = field.type
+        if pa.types.is_map(type):
+            yield from _leaves(pa.struct([type.key_field, type.item_field]))
+        elif pa.types.is_list(type) or pa.types.is_large_list(type) or pa.types.is_fixed_size_list(type):
+            yield from _leaves(pa.struct([type.value_field]))
+        elif pa.types.is_struct(type):
+            yield from _leaves(type)
+        else:
+            yield field
+
+
+def _id(field: pa.Field) -> int | None:
+    text = (field.metadata or {}).get(_FIELD_ID)
+    return None if text is None else int(text)
