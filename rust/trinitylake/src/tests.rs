@@ -1,5 +1,6 @@
 //! Handles, versions over time, and what crashes leave behind.
 
+mod collection;
 mod crash;
 mod discovery;
 mod expiry;

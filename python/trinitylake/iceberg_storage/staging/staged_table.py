@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog.noop import NoopCatalog
@@ -27,7 +28,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, AssertCreate, TableRequire
 from pyiceberg.typedef import Identifier
 
 from trinitylake.definitions.schema import SchemaLike, to_iceberg_schema
-from trinitylake.errors import InvalidArgument
+from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, read_entries
@@ -345,11 +346,18 @@ class StagedTable:
         paths: list[str] = []
         for snapshot in snapshots:
             paths.append(self.io.path_of(snapshot.manifest_list))
-            for manifest in manifest_lists.read(self.io, snapshot.manifest_list):
-                if manifest.added_snapshot_id == snapshot.snapshot_id:
-                    paths.append(self.io.path_of(manifest.manifest_path))
-                    added = (one for one in read_entries(self.io, manifest) if one.status == ManifestEntryStatus.ADDED)
-                    paths += [self.io.path_of(one.data_file.file_path) for one in added]
+            # What cannot be read shows when it is needed; then nobody can say either which files it added.
+            with suppress(TrinityLakeError, OSError, ValueError, KeyError, EOFError):
+                paths += self._added_by(snapshot)
+        return paths
+
+    def _added_by(self, snapshot: Snapshot) -> list[str]:
+        paths: list[str] = []
+        for manifest in manifest_lists.read(self.io, snapshot.manifest_list):
+            if manifest.added_snapshot_id == snapshot.snapshot_id:
+                paths.append(self.io.path_of(manifest.manifest_path))
+                added = (one for one in read_entries(self.io, manifest) if one.status == ManifestEntryStatus.ADDED)
+                paths += [self.io.path_of(one.data_file.file_path) for one in added]
         return paths
 
     def _set_metadata(self, metadata: TableMetadata) -> None:

@@ -1,0 +1,315 @@
+//! Garbage collection, step by step; what it does among others is for the simulation.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::collection::contents::{Contents, FileForm, Form, Link};
+use crate::collection::{Options, Report, silently, vacuum};
+use crate::definition::{LakehouseDefinition, proto};
+use crate::environment::Environment;
+use crate::environment::testing::TestEnvironment;
+use crate::error::{Error, Result};
+use crate::expiry::expire;
+use crate::fixture::{
+    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, open, text,
+};
+use crate::key::ObjectKind;
+use crate::lakehouse::Lakehouse;
+use crate::storage::Storage;
+use crate::transaction::{Isolation, Transaction, TransactionOptions};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A table's definition is the path of its data file.
+#[derive(Debug)]
+struct Paths;
+
+impl Contents for Paths {
+    fn of_table(&self, bytes: Bytes, _: &str) -> Result<Vec<Link>> {
+        let path = String::from_utf8(bytes.to_vec()).unwrap();
+        Ok(vec![Link::File { path, form: FileForm::Iceberg(Form::Content) }])
+    }
+
+    fn of_file(&self, _: FileForm, _: &Bytes, _: &str) -> Result<Vec<Link>> {
+        Ok(Vec::new())
+    }
+}
+
+fn data(number: u64) -> String {
+    format!("n/t-01234567/data/00000-{}.parquet", uuid::Uuid::from_u128(number.into()))
+}
+
+async fn write(lakehouse: &Arc<Lakehouse>, number: u64) -> String {
+    lakehouse.storage().put_unique(&data(number), text("rows")).await.unwrap();
+    data(number)
+}
+
+async fn collect_after(lakehouse: &Arc<Lakehouse>, grace: Duration) -> Result<Report> {
+    let options = Options { grace_millis: Some(grace.as_millis() as u64), ..Options::default() };
+    vacuum(lakehouse, &Paths, options, &silently()).await
+}
+
+fn setting() -> (Arc<MemoryFiles>, Arc<TestEnvironment>) {
+    let environment = TestEnvironment::seeded(1);
+    (MemoryFiles::dated(environment.clone()), environment)
+}
+
+/// A namespace and a table with a data file, both an hour old.
+async fn lake(files: &Arc<MemoryFiles>, environment: &Arc<TestEnvironment>) -> Arc<Lakehouse> {
+    let lakehouse = create(files.clone(), environment).await;
+    add_namespace(&lakehouse, "n").await.unwrap();
+    let path = write(&lakehouse, 0).await;
+    add_table(&lakehouse, "n", &path[..1]).await.unwrap();
+    let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
+    transaction.replace(ObjectKind::Table, "n", "n", Bytes::from(path)).await.unwrap();
+    commit(&mut transaction).await.unwrap();
+    expire(&lakehouse, Some(lakehouse.known().number), false).await.unwrap();
+    environment.advance(HOUR);
+    lakehouse
+}
+
+#[tokio::test]
+async fn what_is_reached_stays_and_what_is_young_stays() {
+    let (files, environment) = setting();
+    let lakehouse = lake(&files, &environment).await;
+    write(&lakehouse, 1).await;
+    environment.advance(HOUR / 2);
+    write(&lakehouse, 2).await;
+    let report = collect_after(&lakehouse, HOUR / 4).await.unwrap();
+    assert!(files.has(&data(0)) && !files.has(&data(1)) && files.has(&data(2)), "{report:?}");
+    let version = open(files.clone(), &environment).await.known();
+    assert_eq!(Some(version.number), report.version);
+    assert_eq!(version.metadata.gc_before_millis, Some(report.before_millis));
+    assert_whole(&version).await;
+    add_namespace(&lakehouse, "later").await.unwrap();
+    let later = lakehouse.latest().await.unwrap();
+    assert_eq!(later.metadata.gc_before_millis, Some(report.before_millis), "later versions say it, too");
+    assert_eq!(
+        collect_after(&lakehouse, HOUR / 4).await.unwrap().version,
+        None,
+        "nothing to do is no version"
+    );
+}
+
+/// A writer slept between writing its files and its commit; they were collected, and then it committed them.
+#[tokio::test]
+async fn who_wrote_before_a_collection_does_not_commit_after_it() {
+    let (files, environment) = setting();
+    let lakehouse = lake(&files, &environment).await;
+    let other = open(files.clone(), &environment).await;
+    let mut slow = begin(&other, Isolation::Snapshot).await;
+    let path = write(&other, 1).await;
+    slow.create(ObjectKind::Table, "n", "slow", path.into()).await.unwrap();
+    environment.advance(HOUR);
+    let mut quick = begin(&other, Isolation::Snapshot).await;
+    let path = write(&other, 2).await;
+    quick.create(ObjectKind::Table, "n", "quick", path.into()).await.unwrap();
+    environment.advance(HOUR / 2);
+    collect_after(&lakehouse, HOUR).await.unwrap();
+    assert!(!files.has(&data(1)) && files.has(&data(2)));
+    let error = commit(&mut slow).await.unwrap_err();
+    assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
+    commit(&mut quick).await.unwrap();
+}
+
+/// The clock of the writer's machine is three days ahead, or behind.
+#[tokio::test]
+async fn clocks_of_writers_decide_nothing() {
+    for days in [-3i64, 3] {
+        let (files, environment) = setting();
+        let lakehouse = lake(&files, &environment).await;
+        let wrong = TestEnvironment::seeded(2);
+        wrong.set_now_millis(environment.now_millis().saturating_add_signed(days * 24 * 3_600_000));
+        let other = open(files.clone(), &wrong).await;
+        let mut slow = begin(&other, Isolation::Snapshot).await;
+        let path = write(&other, 1).await;
+        slow.create(ObjectKind::Table, "n", "slow", path.into()).await.unwrap();
+        environment.advance(HOUR);
+        wrong.advance(HOUR);
+        collect_after(&lakehouse, HOUR / 2).await.unwrap();
+        let error = commit(&mut slow).await.unwrap_err();
+        assert!(matches!(error, Error::TransactionExpired(_)), "{days}: {error}");
+    }
+}
+
+/// What an engine wrote before it asked for a commit may be older than the transaction that commits it.
+#[tokio::test]
+async fn files_that_were_there_before_prove_their_own_age() {
+    let (files, environment) = setting();
+    let lakehouse = lake(&files, &environment).await;
+    let path = write(&lakehouse, 1).await;
+    environment.advance(HOUR);
+    let mut begun_before = begin(&lakehouse, Isolation::Snapshot).await;
+    begun_before.adopt(vec![path.clone()], false).await.unwrap();
+    begun_before.create(ObjectKind::Table, "n", "x", path.clone().into()).await.unwrap();
+    collect_after(&lakehouse, HOUR / 2).await.unwrap();
+    let error = commit(&mut begun_before).await.unwrap_err();
+    assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
+    let mut begun_after = begin(&lakehouse, Isolation::Snapshot).await;
+    let error = begun_after.adopt(vec![path.clone()], false).await.unwrap_err();
+    assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
+    let young = write(&lakehouse, 2).await;
+    begun_after.adopt(vec![young.clone()], false).await.unwrap();
+    begun_after.create(ObjectKind::Table, "n", "x", young.into()).await.unwrap();
+    commit(&mut begun_after).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_open_saved_transaction_is_never_affected() {
+    let (files, environment) = setting();
+    let lakehouse = lake(&files, &environment).await;
+    let options = TransactionOptions { id: Some("etl".into()), ..TransactionOptions::default() };
+    let mut transaction = lakehouse.begin(lakehouse.latest().await.unwrap(), options).unwrap();
+    let path = write(&lakehouse, 1).await;
+    transaction.create(ObjectKind::Table, "n", "x", path.into()).await.unwrap();
+    environment.advance(HOUR);
+    transaction.save().await.unwrap();
+    write(&lakehouse, 2).await;
+    environment.advance(HOUR);
+    collect_after(&lakehouse, Duration::ZERO).await.unwrap();
+    assert!(files.has(&data(1)));
+    let mut resumed = Transaction::resume(&lakehouse, "etl").await.unwrap();
+    environment.advance(HOUR);
+    collect_after(&lakehouse, Duration::ZERO).await.unwrap();
+    commit(&mut resumed).await.unwrap();
+    assert!(files.has(&data(1)));
+}
+
+/// A saved transaction that came too late for the collection counted from the moment when it was resumed.
+#[tokio::test]
+async fn a_transaction_that_was_saved_too_late_is_told_so() {
+    let (files, environment) = setting();
+    let lakehouse = lake(&files, &environment).await;
+    let other = open(files.clone(), &environment).await;
+    let options = TransactionOptions { id: Some("etl".into()), ..TransactionOptions::default() };
+    let mut transaction = other.begin(other.latest().await.unwrap(), options).unwrap();
+    let path = write(&other, 1).await;
+    transaction.create(ObjectKind::Table, "n", "x", path.into()).await.unwrap();
+    environment.advance(HOUR);
+    collect_after(&lakehouse, Duration::ZERO).await.unwrap();
+    assert!(!files.has(&data(1)));
+    transaction.save().await.unwrap();
+    let error = Transaction::resume(&lakehouse, "etl").await.unwrap_err();
+    assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
+}
+
+/// A handle remembered a version that had expired, went back to it, and its files were gone.
+#[tokio::test]
+async fn nobody_goes_back_to_what_was_collected() {
+    let (files, environment) = setting();
+    let lakehouse = lake(&files, &environment).await;
+    let kept = lakehouse.known().number;
+    add_namespace(&lakehouse, "later").await.unwrap();
+    let other = open(files.clone(), &environment).await;
+    other.version(kept).await.unwrap();
+    expire(&lakehouse, Some(kept + 1), false).await.unwrap();
+    environment.advance(HOUR);
+    collect_after(&lakehouse, Duration::ZERO).await.unwrap();
+    let error = other.rollback(kept, "", "").await.unwrap_err();
+    assert!(matches!(error, Error::VersionExpired(_)), "{error}");
+}
+
+/// The clock was set back while files were being deleted: what was written a moment ago looked old.
+#[tokio::test]
+async fn a_clock_that_is_set_back_ends_the_collection() {
+    let (files, environment) = setting();
+    let lakehouse = lake(&files, &environment).await;
+    write(&lakehouse, 1).await;
+    environment.advance(HOUR);
+    let options = Options { grace_millis: Some(0), ..Options::default() };
+    let meddled = SetsBack { environment: environment.clone() };
+    let error = vacuum(&lakehouse, &meddled, options, &silently()).await.unwrap_err();
+    assert!(matches!(error, Error::StorageRefused(_)), "{error}");
+    assert!(files.has(&data(1)));
+}
+
+/// Sets the clock back while the mark reads the table.
+#[derive(Debug)]
+struct SetsBack {
+    environment: Arc<TestEnvironment>,
+}
+
+impl Contents for SetsBack {
+    fn of_table(&self, bytes: Bytes, path: &str) -> Result<Vec<Link>> {
+        self.environment.advance(HOUR);
+        self.environment.set_now_millis(self.environment.now_millis() - 2 * 3_600_000);
+        Paths.of_table(bytes, path)
+    }
+
+    fn of_file(&self, form: FileForm, bytes: &Bytes, path: &str) -> Result<Vec<Link>> {
+        Paths.of_file(form, bytes, path)
+    }
+}
+
+#[tokio::test]
+async fn what_is_reached_and_missing_ends_the_collection() {
+    let (files, environment) = setting();
+    let lakehouse = lake(&files, &environment).await;
+    write(&lakehouse, 1).await;
+    environment.advance(HOUR);
+    let version = lakehouse.latest().await.unwrap();
+    let location = version.locate(ObjectKind::Table, "n", "n").await.unwrap().unwrap();
+    files.delete(&location).await.unwrap();
+    let error = collect_after(&lakehouse, Duration::ZERO).await.unwrap_err();
+    assert!(matches!(error, Error::CorruptFile { .. }), "{error}");
+    assert!(files.has(&data(1)), "nothing is deleted on half a mark");
+}
+
+/// A collection looked, others committed, and what they had committed was garbage to it.
+#[tokio::test]
+async fn what_is_committed_while_it_looks_is_looked_at() {
+    let (files, environment) = setting();
+    let lakehouse = lake(&files, &environment).await;
+    let other = open(files.clone(), &environment).await;
+    let mut transaction = begin(&other, Isolation::Snapshot).await;
+    let path = write(&other, 1).await;
+    transaction.create(ObjectKind::Table, "n", "x", path.into()).await.unwrap();
+    environment.advance(HOUR);
+    let meddling = Commits(std::sync::Mutex::new(Some(transaction)));
+    let options = Options { grace_millis: Some(0), ..Options::default() };
+    write(&lakehouse, 2).await;
+    environment.advance(HOUR);
+    vacuum(&lakehouse, &meddling, options, &silently()).await.unwrap();
+    assert!(files.has(&data(1)) && !files.has(&data(2)));
+}
+
+/// Commits a transaction while the mark reads the first table.
+#[derive(Debug)]
+struct Commits(std::sync::Mutex<Option<Transaction>>);
+
+impl Contents for Commits {
+    fn of_table(&self, bytes: Bytes, path: &str) -> Result<Vec<Link>> {
+        if let Some(mut transaction) = self.0.lock().unwrap().take() {
+            futures::executor::block_on(commit(&mut transaction)).unwrap();
+        }
+        Paths.of_table(bytes, path)
+    }
+
+    fn of_file(&self, form: FileForm, bytes: &Bytes, path: &str) -> Result<Vec<Link>> {
+        Paths.of_file(form, bytes, path)
+    }
+}
+
+#[tokio::test]
+async fn a_version_with_a_name_keeps_what_it_reaches() {
+    let (files, environment) = setting();
+    let lakehouse = lake(&files, &environment).await;
+    let named = lakehouse.latest().await.unwrap();
+    let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
+    use prost::Message as _;
+    let mut definition = proto::LakehouseDef::decode(named.definition.bytes().clone()).unwrap();
+    definition.exported_snapshots.insert("q3".into(), named.root_path.clone());
+    let definition = LakehouseDefinition::encode(definition);
+    transaction.set_lakehouse_definition(definition.bytes().clone()).unwrap();
+    transaction.drop_object(ObjectKind::Table, "n", "n").await.unwrap();
+    commit(&mut transaction).await.unwrap();
+    add_namespace(&lakehouse, "later").await.unwrap();
+    expire(&lakehouse, Some(lakehouse.known().number), false).await.unwrap();
+    environment.advance(HOUR);
+    collect_after(&lakehouse, Duration::ZERO).await.unwrap();
+    assert!(files.has(&data(0)));
+    let fresh = open(files.clone(), &environment).await;
+    assert_whole(fresh.snapshot("q3").await.unwrap().as_ref()).await;
+}
