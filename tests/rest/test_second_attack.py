@@ -126,11 +126,13 @@ def test_a_token_that_is_not_quite_right_does_not_count(client: Client, kind: st
     assert client("GET", "/v1/namespaces", token=TOKENS[kind]()).code == 401
 
 
-@pytest.mark.parametrize(
-    "right", [{}, {"aud": ["other", "lake"]}, {"exp": int(time.time()) - 5}, {"sub": "ana maria|1@example"}], ids=str
-)
+@pytest.mark.parametrize("right", [{}, {"aud": ["other", "lake"]}, {"sub": "ana maria|1@example"}], ids=str)
 def test_a_right_token_counts(client: Client, right: dict[str, Any]) -> None:
     assert client("GET", "/v1/namespaces", token=signed(**right)).code == 200
+
+
+def test_a_token_counts_a_moment_longer_for_clocks_that_differ(client: Client) -> None:
+    assert client("GET", "/v1/namespaces", token=signed(exp=int(time.time()) - 5)).code == 200
 
 
 @pytest.mark.parametrize("document", [b"[" * 100_000, b"{}", b'{"keys": []}', b'{"keys": [1]}', b"[]", b'{"keys": 1}'])
