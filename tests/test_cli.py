@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pyarrow as pa
 import pytest
+from rich.cells import cell_len
 from typer.testing import CliRunner, Result
 
 import trinitylake as tl
@@ -224,3 +226,21 @@ def test_the_demo_fails_if_an_answer_is_wrong(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(demo_data.ROWS, "planes", 1)
     result = run("demo", "--root", str(tmp_path / "demo"), code=1)
     assert "every published row is there" in result.stderr
+
+
+def test_a_tree_is_drawn_within_eighty_columns_and_as_svg(tmp_path: Path) -> None:
+    """Names of node files alone took 60 columns, so lines broke in the middle of them."""
+    root = str(tmp_path / "lake")
+    lake = tl.create(root, order=3, durability="none", properties={"root.buffer-size-bytes": "600"})
+    for number in range(12):
+        lake.create_namespace(f"{'long name ' * 8}{number:02} ü")
+    done = CliRunner().invoke(app, ["tree", "--root", root, "--max-children", "3"])
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()
+    assert len(lines) > 10
+    assert max(cell_len(line.rstrip()) for line in lines) <= 80
+    assert sum("leaf" in line for line in lines) > 3
+    assert "namespace long" in done.stdout
+    picture = tmp_path / "tree.svg"
+    assert CliRunner().invoke(app, ["tree", "--root", root, "--svg", str(picture)]).exit_code == 0
+    assert ElementTree.parse(picture).getroot().tag.endswith("svg")

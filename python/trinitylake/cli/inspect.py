@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich import filesize
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
 from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
 from trinitylake.cli.output import emit, pairs
+from trinitylake.core import root_version
+
+#: Columns that a drawing of a tree takes at most.
+TREE_WIDTH = 80
+_KINDS = {"B===": "namespace", "C===": "table", "D===": "view", "E===": "id"}
 
 
 @command
@@ -27,44 +36,74 @@ def tree(
     root: Root,
     version: Annotated[int | None, typer.Option("--version", help="A version; the latest without it.")] = None,
     max_children: Annotated[int, typer.Option(min=1, help="Children to draw below one node.")] = 8,
+    svg: Annotated[Path | None, typer.Option("--svg", help="Draw into this SVG file instead.")] = None,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
     """Draw the tree of node files: keys in each node, and messages that wait in its buffer."""
-    nodes = open_lakehouse(root, options).at(version=version).nodes().to_pylist()
-    emit(nodes, tree_picture(nodes, max_children), as_json)
+    view = open_lakehouse(root, options).at(version=version)
+    nodes = view.nodes().to_pylist()
+    picture = tree_picture(nodes, max_children)
+    if svg is None:
+        emit(nodes, picture, as_json)
+        return
+    drawing = Console(record=True, width=TREE_WIDTH, file=io.StringIO(), highlight=False)
+    drawing.print(picture)
+    svg.write_text(drawing.export_svg(title=f"version {view.version}"), encoding="utf-8")
+    emit({"svg": str(svg)}, Text(f"{svg} shows version {view.version}"), as_json)
 
 
 def tree_picture(nodes: list[dict[str, Any]], max_children: int) -> Tree:
-    """The nodes of a tree, the root first, as a drawing."""
+    """The nodes of a tree, the root first, as a drawing of at most `TREE_WIDTH` columns."""
     children: dict[str, list[dict[str, Any]]] = {}
     for node in nodes[1:]:
         children.setdefault(node["parent"], []).append(node)
-    picture = Tree(_label(nodes[0]))
-    pending = [(nodes[0], picture)]
+    picture = Tree(_label(nodes[0], 0))
+    pending = [(nodes[0], picture, 1)]
     while pending:
-        node, branch = pending.pop()
+        node, branch, depth = pending.pop()
         below = children.get(node["path"], [])
-        pending += [(child, branch.add(_label(child))) for child in below[:max_children]]
+        pending += [(child, branch.add(_label(child, depth)), depth + 1) for child in below[:max_children]]
         if len(below) > max_children:
             branch.add(Text(f"… {len(below) - max_children} more", "dim"))
     return picture
 
 
-def _label(node: dict[str, Any]) -> Text:
+def _label(node: dict[str, Any], depth: int) -> Text:
     kind = "root" if node["parent"] is None else "leaf" if node["height"] == 0 else "node"
     label = Text.assemble(
         (f"{kind} ", "bold"),
-        (node["path"].rpartition("/")[2], "cyan"),
-        f"  height {node['height']}, {node['n_keys']} keys, ",
-        (f"{node['n_messages']} messages", "yellow" if node["n_messages"] else ""),
+        (_short_name(node["path"]), "cyan"),
+        f"  {_counted(node['n_keys'], 'key')}",
+        (f", {_counted(node['n_messages'], 'message')}", "yellow") if node["n_messages"] else "",
         (f", {filesize.decimal(node['size_bytes'])}", "dim"),
+        no_wrap=True,
+        overflow="ellipsis",
     )
     if node["first_key"] is not None:
-        label.append(f"\n{_key(node['first_key'])} … {_key(node['last_key'])}", "dim")
+        # The lines to its left take four columns for each level.
+        width = (TREE_WIDTH - 4 * depth - len(" … ")) // 2
+        keys = [set_cell_size(key, width).rstrip() if cell_len(key) > width else key for key in _ends(node)]
+        label.append(f"\n{keys[0]} … {keys[1]}", "dim")
     return label
+
+
+def _short_name(path: str) -> str:
+    """What tells a node from others: the start of its id, or the number of the version of a root."""
+    version = root_version(path)
+    if version is not None:
+        return f"of version {version}"
+    return path.rpartition("node-")[2][:8]
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _ends(node: dict[str, Any]) -> tuple[str, str]:
+    return _key(node["first_key"]), _key(node["last_key"])
 
 
 def _key(key: str) -> str:
     """A key without its padding."""
-    return f"{key[:4]} {'.'.join(key[4:].split())}"
+    return f"{_KINDS.get(key[:4], key[:4])} {'.'.join(key[4:].split())}"
