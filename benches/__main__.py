@@ -26,6 +26,7 @@ from benches.python import (
     bench_rest,
     bench_rounds,
     bench_rows,
+    bench_safekeeping,
     bench_spark,
     bench_uncoordinated,
 )
@@ -39,6 +40,7 @@ BENCHMARKS: dict[str, Callable[[Bench], None]] = {
     **bench_bulk.BENCHMARKS,
     **bench_bulk_spark.BENCHMARKS,
     **bench_rows.BENCHMARKS,
+    **bench_safekeeping.BENCHMARKS,
     **bench_hot_table.BENCHMARKS,
     **bench_merge.BENCHMARKS,
     **bench_uncoordinated.BENCHMARKS,

@@ -25,7 +25,18 @@ ARCHITECTURE = ROOT / "docs" / "architecture.md"
 #: Pages whose Python blocks run from top to bottom with nothing but the package.
 RUNNABLE = [README, FORMAT] + [
     ROOT / "docs" / f"{name}.md"
-    for name in ("quickstart", "transactions", "merging", "undo", "upkeep", "moving", "operations", "format-versions")
+    for name in (
+        "quickstart",
+        "transactions",
+        "merging",
+        "undo",
+        "upkeep",
+        "export",
+        "fsck",
+        "moving",
+        "operations",
+        "format-versions",
+    )
 ]
 #: Pages whose Python blocks need something to work on: here, and in tests/spark.
 PREPARED = [ROOT / "docs" / f"{name}.md" for name in ("pyiceberg", "rest", "spark")]

@@ -141,6 +141,14 @@ def test_what_an_expired_version_had_does_not_come_back(shop: tl.Lakehouse) -> N
     assert not shop.exists("shop.t")
 
 
+def test_what_a_snapshot_keeps_comes_back_after_its_version_has_expired(shop: tl.Lakehouse) -> None:
+    shop.snapshot("opening", version=2)
+    shop.drop_table("shop.t")
+    shop.expire(before=shop.version)
+    assert shop.restore("shop.t", snapshot="opening").names == ("shop.t",)
+    assert _rows(shop) == 3
+
+
 def test_others_that_commit_meanwhile_keep_what_they_did(shop: tl.Lakehouse) -> None:
     shop.drop_table("shop.t")
     names = [f"n{number}" for number in range(8)]

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from trinitylake import rest as rest
     from trinitylake import spark as spark
     from trinitylake.definitions import Column, Schema, list_of, map_of, struct_of
+    from trinitylake.lakehouse.restored_lakehouse import restore
     from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.lakehouse.view import View
     from trinitylake.lakehouse.view_at import ViewAt
@@ -92,6 +93,7 @@ __all__ = [
     "list_of",
     "map_of",
     "open",
+    "restore",
     "struct_of",
 ]
 
@@ -108,6 +110,7 @@ _LAZY = {
     "ViewAt": "trinitylake.lakehouse.view_at",
     "list_of": "trinitylake.definitions",
     "map_of": "trinitylake.definitions",
+    "restore": "trinitylake.lakehouse.restored_lakehouse",
     "struct_of": "trinitylake.definitions",
 }
 _LAZY_MODULES = ("core", "iceberg", "rest", "spark")

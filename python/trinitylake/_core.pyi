@@ -331,13 +331,76 @@ class LeafWriter:
     # The same columns: rows of leaves that begin before these rows or end after them, by number, without a path.
     def finish(self) -> Any: ...
 
+@final
+class Finding:
+    """What is wrong with one file. Kinds: missing, damaged, misplaced, broken, hint, unreferenced."""
+
+    kind: str
+    path: str
+    message: str
+    versions: list[int]
+    affected: list[str]
+
+@final
+class Fsck:
+    """A check of one version, a range of them or all, part by part."""
+
+    def __new__(
+        cls, storage: Storage, scope: str, first: int = 0, last: int = 0, wants_tables: bool = False
+    ) -> Self: ...
+    # Findings, and definitions of tables as (namespace, name, location, bytes); None at the end.
+    def next(self) -> tuple[list[Finding], list[tuple[str, str, str, bytes]]] | None: ...
+    # Versions that are checked, versions in all, nodes and definitions that were read.
+    def counts(self) -> tuple[int, int, int, int]: ...
+    @property
+    def newest_intact(self) -> int | None: ...
+
+# The version that was made, what was saved, and what could not be.
+def repair(storage: Storage, dry_run: bool = False, author: str = "") -> tuple[int | None, list[str], list[str]]: ...
+
+# Copies files to the same paths: how many were copied, their bytes, how many were there already.
+def copy_files(
+    source: Storage,
+    target: Storage,
+    files: Sequence[tuple[str, int | None]],
+    is_resumed: bool,
+    is_same_store: bool,
+) -> tuple[int, int, int]: ...
+
+# Node files below the root of a version that the tree of an older one, perhaps in another store, does not have.
+def new_node_paths(newer: Version, older: Version | None = None) -> list[str]: ...
+
+# Publishes the next version at another place, or the first one: the tree of `source`, or one of `objects` (keys and
+# locations, ascending), or the latest one there with `changes` (key, location or None). CommitConflict if others came
+# first.
+def publish_tree(
+    storage: Storage,
+    definition: bytes,
+    target: Lakehouse | None = None,
+    source: Version | None = None,
+    objects: tuple[Any, Any] | None = None,
+    changes: Sequence[tuple[str, str | None]] | None = None,
+    properties: Sequence[tuple[str, str]] = ...,
+    message: str = "",
+    author: str = "",
+    after: int | None = None,
+) -> int: ...
+
+# Publishes a version at another place under its own number. CommitConflict if there is another one.
+def publish_version(storage: Storage, source: Version, definition: bytes) -> None: ...
+def publish_boundary(storage: Storage, version: int) -> None: ...
+
 # Waits for hints that are still being written, for the end of a process.
 def finish_background_tasks(timeout_seconds: float) -> None: ...
 def optimize_paths(paths: Any) -> Any: ...
 def optimize_path(path: str) -> str: ...
 def root_path(version: int) -> str: ...
 def root_version(path: str) -> int | None: ...
-def definition_path(kind: Kind, namespace: str, name: str, max_size_bytes: int = 200) -> str: ...  # fresh, optimized
+
+# Fresh, optimized; with the bytes that the file will hold, a name that tells whether it holds them (format §3).
+def definition_path(
+    kind: Kind, namespace: str, name: str, max_size_bytes: int = 200, data: bytes | None = None
+) -> str: ...
 def encode_keys(kind: Kind, namespaces: Any, names: Any | None, sizes: tuple[int, int, int]) -> Any: ...
 def decode_keys(keys: Any, sizes: tuple[int, int, int]) -> Any: ...  # record batch (kind, namespace, name)
 

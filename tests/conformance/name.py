@@ -10,14 +10,16 @@ import mmh3
 
 from conformance.node import require
 
+#: Definitions have UUIDs of version 8, which tell of the content; older ones of version 4.
+UUID8 = r"[0-9a-f]{8}-[0-9a-f]{4}-[48][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 UUID4 = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 SPREAD = r"[01]{4}/[01]{4}/[01]{4}/[01]{8}-"
 #: Every kind of file that the tree and its versions may leave, by its whole path.
 FILES = {
     "root": re.compile(r"_[01]{32,63}\.arrow"),
     "node": re.compile(rf"{SPREAD}node-{UUID4}\.arrow"),
-    "definition": re.compile(rf"{SPREAD}(namespace|table|view)-.*-{UUID4}\.binpb", re.S),
-    "lakehouse definition": re.compile(rf"_lakehouse_def_{UUID4}\.binpb"),
+    "definition": re.compile(rf"{SPREAD}(namespace|table|view)-.*-{UUID8}\.binpb", re.S),
+    "lakehouse definition": re.compile(rf"_lakehouse_def_{UUID8}\.binpb"),
     "hint": re.compile(r"_latest_hint\.txt"),
     "boundary": re.compile(r"_expired/[0-9]{20}"),
     "transaction": re.compile(r"_txn/[A-Za-z0-9._-]{1,100}/[0-9]{20}\.binpb"),
@@ -75,7 +77,7 @@ def check_spread(path: str, *originals: str) -> None:
 def original_definition_path(name: ObjectName, path: str) -> str:
     """What the definition file of an object would be called before optimization, given the file's own UUID."""
     file_id = path[-len(".binpb") - 36 : -len(".binpb")]
-    require(uuid.UUID(file_id).version == 4, f"{file_id} is a version 4 UUID")
+    require(uuid.UUID(file_id).version in (4, 8), f"{file_id} is a UUID of version 8, or of 4 in older files")
     identifier = name.namespace if name.kind == "namespace" else f"{name.name}-{name.namespace}"
     return f"{name.kind}-{identifier}-{file_id}.binpb"
 

@@ -15,6 +15,9 @@ from trinitylake.errors import (
     VersionNotFound,
 )
 
+#: For damage that was looked for and found, as for a damaged file that something else met.
+CORRUPT = 5
+
 
 def exit_code(error: TrinityLakeError) -> int:
     """The process exit code for an error."""
@@ -26,6 +29,6 @@ def exit_code(error: TrinityLakeError) -> int:
         case ObjectNotFound() | VersionNotFound() | VersionExpired() | NotALakehouse():
             return 4
         case CorruptFile():
-            return 5
+            return CORRUPT
         case _:
             return 1

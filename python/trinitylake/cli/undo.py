@@ -39,6 +39,7 @@ def undrop(
     timestamp: Annotated[
         str | None, typer.Option("--timestamp", help="A time in ISO 8601 (local without a zone).")
     ] = None,
+    snapshot: Annotated[str | None, typer.Option("--snapshot", help="The name of a snapshot, instead.")] = None,
     to: Annotated[
         str | None, typer.Option("--to", help="Another name; a copy if the object is still there under its own.")
     ] = None,
@@ -49,7 +50,9 @@ def undrop(
 ) -> None:
     """Bring one object back as an earlier version has it, whether it was dropped or changed since."""
     lake = open_lakehouse(root, options)
-    done = lake.restore(identifier, version=version, timestamp=timestamp, to=to, message=message, author=author)
+    done = lake.restore(
+        identifier, version=version, timestamp=timestamp, snapshot=snapshot, to=to, message=message, author=author
+    )
     if done.names:
         text = Text(f"version {done.version} has as of version {done.as_of}: {', '.join(done.names)}")
     else:

@@ -10,13 +10,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trinitylake.cli.command import Json, Options, Root, command, storage_options
+from trinitylake.cli.exit_codes import CORRUPT
 from trinitylake.cli.output import emit, grid
 from trinitylake.cli.progress import progress
 from trinitylake.lakehouse.verification import Verification
 from trinitylake.lakehouse.verification import verify as verified
-
-#: As for a file that is damaged (`exit_codes.py`).
-_CORRUPT = 5
 
 
 @command
@@ -39,7 +37,7 @@ def verify(
         )
     emit(asdict(found), _picture(found, files), as_json)
     if found.problems:
-        raise typer.Exit(_CORRUPT)
+        raise typer.Exit(CORRUPT)
 
 
 def _picture(found: Verification, files: bool) -> RenderableType:

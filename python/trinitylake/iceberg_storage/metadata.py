@@ -91,15 +91,17 @@ class MetadataCache:
 cache = MetadataCache()
 
 
-def read_metadata(io: FileIO, uri: str, path: str = "") -> TableMetadata:
+def read_metadata(io: FileIO, uri: str, path: str = "", *, is_cached: bool = True) -> TableMetadata:
     """The metadata in a file, parsed once, which lets engines delete no files. Treat it as immutable.
+
+    With `is_cached` False the file itself is read, and nothing is kept of it.
 
     Raises:
         CorruptFile: if it is not Iceberg table metadata; `path` names it.
         FileNotFoundError: if there is no such file.
     """
     file = io.new_input(uri)  # refuses what lies outside, whether it is in memory or not
-    if (metadata := cache.get(uri)) is not None:
+    if is_cached and (metadata := cache.get(uri)) is not None:
         return metadata
     try:
         with file.open() as stream:
@@ -113,7 +115,8 @@ def read_metadata(io: FileIO, uri: str, path: str = "") -> TableMetadata:
     metadata = sized(indexed(encoder.intern(collected_by_lakehouse(metadata))), len(data))
     if isinstance(metadata, IndexedMetadataV3) and metadata.next_row_id is None:
         raise CorruptFile(f"{path or uri}: not Iceberg table metadata: next-row-id is missing", path=path or uri)
-    cache.put(uri, metadata)
+    if is_cached:
+        cache.put(uri, metadata)
     return metadata
 
 

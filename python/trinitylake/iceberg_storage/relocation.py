@@ -40,8 +40,8 @@ from trinitylake.iceberg_storage.puffin import with_data_files
 from trinitylake.iceberg_storage.write_rules import LOCATION_PROPERTIES
 
 #: Ids of fields that hold a URI, or depend on a file that is written anew (Iceberg's specification).
-_MANIFEST_PATH, _MANIFEST_LENGTH = 500, 501
-_DATA_FILE, _FILE_PATH, _FILE_FORMAT, _FILE_SIZE_BYTES = 2, 100, 101, 104
+MANIFEST_PATH, MANIFEST_LENGTH = 500, 501
+DATA_FILE, FILE_PATH, _FILE_FORMAT, FILE_SIZE_BYTES = 2, 100, 101, 104
 _LOWER_BOUNDS, _UPPER_BOUNDS, _CONTENT, _REFERENCED_DATA_FILE = 125, 128, 134, 143
 #: The column of position delete files that names a data file.
 _DELETED_FILE_PATH, _DELETED_FILE_PATH_ID = "file_path", 2147483546
@@ -124,38 +124,37 @@ class TableRelocation:
 
     def _manifest_list(self, uri: str, snapshot_id: int) -> str:
         def relocate(row: Record, at: dict[int, int]) -> None:
-            row[at[_MANIFEST_PATH]], size_bytes = self._manifest(row[at[_MANIFEST_PATH]])
+            row[at[MANIFEST_PATH]], size_bytes = self._manifest(row[at[MANIFEST_PATH]])
             if size_bytes is not None:
-                row[at[_MANIFEST_LENGTH]] = size_bytes
+                row[at[MANIFEST_LENGTH]] = size_bytes
 
         return self._avro(uri, relocate, f"snap-{snapshot_id}-0-{uuid.uuid4()}.avro")[0]
 
     def _manifest(self, uri: str) -> tuple[str, int | None]:
         """The new URI of a manifest, and its size unless that is as it was."""
         if uri not in self._moved:
-
-            def relocate(entry: Record, at: dict[int, int]) -> None:
-                self._data_file(entry[at[_DATA_FILE]], at)
-
-            new_uri, size_bytes = self._avro(uri, relocate, f"{uuid.uuid4()}-m0.avro")
+            new_uri, size_bytes = self._avro(uri, self._entry, f"{uuid.uuid4()}-m0.avro")
             if size_bytes is None:
                 return new_uri, None
             self._moved[uri] = new_uri, size_bytes
         return self._moved[uri]
 
+    def _entry(self, entry: Record, at: dict[int, int]) -> None:
+        self._data_file(entry[at[DATA_FILE]], at)
+
     def _data_file(self, file: Record, at: dict[int, int]) -> None:
-        uri = file[at[_FILE_PATH]]
-        file[at[_FILE_PATH]] = self._here(uri)
+        uri = file[at[FILE_PATH]]
+        file[at[FILE_PATH]] = self._here(uri)
         if _REFERENCED_DATA_FILE in at and file[at[_REFERENCED_DATA_FILE]] is not None:
             file[at[_REFERENCED_DATA_FILE]] = self._here(file[at[_REFERENCED_DATA_FILE]])
         if _CONTENT not in at or file[at[_CONTENT]] != DataFileContent.POSITION_DELETES.value:
             return
         if str(file[at[_FILE_FORMAT]]).upper() == "PUFFIN":
-            file[at[_FILE_PATH]], file[at[_FILE_SIZE_BYTES]] = self._deletion_vectors(uri, file[at[_FILE_SIZE_BYTES]])
+            file[at[FILE_PATH]], file[at[FILE_SIZE_BYTES]] = self._deletion_vectors(uri, file[at[FILE_SIZE_BYTES]])
             return
         if str(file[at[_FILE_FORMAT]]).upper() != "PARQUET":
             raise InvalidArgument(f"{uri}: position deletes as {file[at[_FILE_FORMAT]]} files cannot be relocated")
-        file[at[_FILE_PATH]], file[at[_FILE_SIZE_BYTES]] = self._position_deletes(uri, file[at[_FILE_SIZE_BYTES]])
+        file[at[FILE_PATH]], file[at[FILE_SIZE_BYTES]] = self._position_deletes(uri, file[at[FILE_SIZE_BYTES]])
         if uri in self._bounds:
             for field, bound in zip((_LOWER_BOUNDS, _UPPER_BOUNDS), self._bounds[uri], strict=True):
                 if file[at[field]]:
@@ -175,7 +174,7 @@ class TableRelocation:
                 return self._moved[uri]
             path = self._beside(uri, f"{uuid.uuid4()}-deletes.puffin")
             self._store(path, here)
-            self._moved[uri] = self._io.uri_of(path), len(here)
+            self._moved[uri] = self._uri_of(path), len(here)
         return self._moved[uri]
 
     def _position_deletes(self, uri: str, size_bytes: int) -> tuple[str, int]:
@@ -198,7 +197,7 @@ class TableRelocation:
                 writer.write_table(rows)
             path = self._beside(uri, f"{uuid.uuid4()}-deletes.parquet")
             self._store(path, buffer.getvalue())
-            self._moved[uri] = self._io.uri_of(path), buffer.tell()
+            self._moved[uri] = self._uri_of(path), buffer.tell()
             self._bounds[uri] = min(here.values()).encode(), max(here.values()).encode()
         return self._moved[uri]
 
@@ -206,25 +205,36 @@ class TableRelocation:
         self, uri: str, relocate: Callable[[Record, dict[int, int]], None], new_name: str
     ) -> tuple[str, int | None]:
         """Rewrite the rows of an Avro file, under its own schema; its URI, and the size if a new one was needed."""
+        data = self._rewritten(uri, relocate)
+        if data is None:
+            return self._here(uri), None
+        path = self._beside(uri, new_name)
+        self._store(path, data)
+        return self._uri_of(path), len(data)
+
+    def _rewritten(self, uri: str, relocate: Callable[[Record, dict[int, int]], None]) -> bytes | None:
+        """The bytes of an Avro file with its rows changed, under its own schema; None if that changes nothing."""
         with AvroFile[Record](self._io.new_input(uri)) as file:
             rows = list(file)
-            header, schema = dict(file.header.meta), file.schema
-        at = _positions(schema)
+            header, schema, sync = dict(file.header.meta), file.schema, file.header.sync
+        at = positions(schema)
         before = [copy_of(row) for row in rows]
         for row in rows:
             relocate(row, at)
-        if rows == before and self._here(uri) == uri:
-            return uri, None
         if rows == before:
-            return self._here(uri), None
+            return None
         output = _Memory()
         layout = AvroLayout(schema, header.pop(SCHEMA_KEY), construct_writer(schema))
-        with PreparedOutput[Record](output, layout, header) as writer:
+        prepared = PreparedOutput[Record](output, layout, header)
+        prepared.sync_bytes = sync  # so that the same file is written each time
+        with prepared as writer:
             for row in rows:
                 writer.write_block([row])
-        path = self._beside(uri, new_name)
-        self._store(path, output.data)
-        return self._io.uri_of(path), len(output.data)
+        return output.data
+
+    def _uri_of(self, path: str) -> str:
+        """The URI of a file that was stored."""
+        return self._io.uri_of(path)
 
     def _beside(self, uri: str, name: str) -> str:
         folder, _, _ = self._io.path_of(uri).rpartition("/")
@@ -236,11 +246,11 @@ class TableRelocation:
             self._io.put(path, data, overwrite=False)
 
 
-def _positions(schema: Schema) -> dict[int, int]:
+def positions(schema: Schema) -> dict[int, int]:
     """Where the fields are in their struct, by id, of the schema and of the data file in it."""
     at = {field.field_id: position for position, field in enumerate(schema.fields)}
-    if _DATA_FILE in at:
-        data_file: Any = schema.find_type(_DATA_FILE)
+    if DATA_FILE in at:
+        data_file: Any = schema.find_type(DATA_FILE)
         at |= {field.field_id: position for position, field in enumerate(data_file.fields)}
     return at
 

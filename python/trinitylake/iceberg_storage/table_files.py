@@ -1,17 +1,19 @@
-"""Checks that every file of a managed table exists: manifest lists, manifests, data files and statistics."""
+"""Checks that the files of managed tables are there, with their sizes: manifests, data files and statistics."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from pyiceberg.manifest import ManifestFile
+from pyiceberg.manifest import ManifestFile, read_manifest_list
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from trinitylake.errors import InvalidLocation, TrinityLakeError
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.metadata import read_metadata
 
 
 class Found(NamedTuple):
@@ -19,6 +21,23 @@ class Found(NamedTuple):
 
     path: str
     problem: str
+    is_missing: bool = False
+
+
+class KnownManifests:
+    """Manifests and manifest lists that were read already, by fingerprints of their locations. Safe to share."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+        self._lock = threading.Lock()
+
+    def add(self, location: str) -> bool:
+        """Whether it was not known."""
+        with self._lock:
+            fingerprint = hash(location)
+            is_new = fingerprint not in self._seen
+            self._seen.add(fingerprint)
+            return is_new
 
 
 class TableFiles:
@@ -27,44 +46,52 @@ class TableFiles:
     Args:
         io: the file access of the lakehouse.
         metadata: of the table.
+        known: manifests that need not be read again.
     """
 
-    def __init__(self, io: LakehouseFileIO, metadata: TableMetadata) -> None:
+    def __init__(self, io: LakehouseFileIO, metadata: TableMetadata, known: KnownManifests | None = None) -> None:
         self._io = io
         self._metadata = metadata
+        self._known = known or KnownManifests()
         self._folder = io.path_of(metadata.location.rstrip("/")) + "/"
-        self._present = {path for path, _, _ in io.storage.list(self._folder)}
+        self._present = {path: size_bytes for path, size_bytes, _ in io.storage.list(self._folder)}
         self._seen: set[str] = set()
 
     def found(self) -> Iterator[Found]:
-        """Each file once, and whether it is there.
+        """Each file once, and whether it is there with the size that is recorded, if one is.
 
-        Manifest lists and manifests are read; of data files only the names are looked up, by one listing of the folder
-        of the table and one request for each file outside of it.
+        Manifest lists and manifests are read; of data files only names and sizes are looked up, by one listing of the
+        folder of the table and one request for each file outside of it.
         """
         for snapshot in self._metadata.snapshots:
-            yield from self._with_content(snapshot.manifest_list, partial(self._manifests, snapshot))
-        for statistics in self._metadata.statistics:
-            yield from self._looked_up(statistics.statistics_path)
+            yield from self._with_content(snapshot.manifest_list, None, partial(self._manifests, snapshot))
+        for statistics in [*self._metadata.statistics, *self._metadata.partition_statistics]:
+            yield from self._looked_up(statistics.statistics_path, statistics.file_size_in_bytes)
 
     def _manifests(self, snapshot: Snapshot) -> Iterator[Found]:
-        for manifest in snapshot.manifests(self._io):
-            yield from self._with_content(manifest.manifest_path, partial(self._entries, manifest))
+        # Not from PyIceberg's memory: what is on the storage now is what is checked.
+        for manifest in read_manifest_list(self._io.new_input(snapshot.manifest_list)):
+            entries = partial(self._entries, manifest)
+            yield from self._with_content(manifest.manifest_path, manifest.manifest_length, entries)
 
     def _entries(self, manifest: ManifestFile) -> Iterator[Found]:
         for entry in manifest.fetch_manifest_entry(self._io):
-            yield from self._looked_up(entry.data_file.file_path)
+            yield from self._looked_up(entry.data_file.file_path, entry.data_file.file_size_in_bytes)
 
-    def _with_content(self, location: str, content: Callable[[], Iterator[Found]]) -> Iterator[Found]:
-        for found in self._looked_up(location):
+    def _with_content(
+        self, location: str, size_bytes: int | None, content: Callable[[], Iterator[Found]]
+    ) -> Iterator[Found]:
+        if not self._known.add(location):
+            return
+        for found in self._looked_up(location, size_bytes):
             yield found
             if not found.problem:
                 try:
                     yield from content()
-                except (TrinityLakeError, OSError, ValueError, KeyError, EOFError) as error:
+                except (TrinityLakeError, OSError, ValueError, KeyError, EOFError, TypeError, IndexError) as error:
                     yield Found(found.path, f"it cannot be read: {error}")
 
-    def _looked_up(self, location: str) -> Iterator[Found]:
+    def _looked_up(self, location: str, size_bytes: int | None) -> Iterator[Found]:
         if location in self._seen:
             return
         self._seen.add(location)
@@ -73,5 +100,48 @@ class TableFiles:
         except InvalidLocation as error:
             yield Found(location, str(error))
             return
-        is_there = path in self._present if path.startswith(self._folder) else self._io.storage.exists(path)
-        yield Found(path, "" if is_there else "it is missing")
+        there = self._present.get(path) if path.startswith(self._folder) else self._size(path)
+        if there is None:
+            yield Found(path, "it is missing", is_missing=True)
+        elif size_bytes is not None and there != size_bytes:
+            yield Found(path, f"it has {there} bytes, and {size_bytes} are recorded")
+        else:
+            yield Found(path, "")
+
+    def _size(self, path: str) -> int | None:
+        storage = self._io.storage
+        return storage.size(path) if storage.exists(path) else None
+
+
+class NamedFiles:
+    """The files of many tables, and of many definitions of one. Safe to share between threads.
+
+    Attributes:
+        looked_for: how many files were looked for.
+    """
+
+    def __init__(self, io: LakehouseFileIO) -> None:
+        self._io = io
+        self._known = KnownManifests()
+        self._lock = threading.Lock()
+        self.looked_for = 0
+
+    def problems(self, metadata_path: str) -> Iterator[tuple[str, str, str]]:
+        """What is wrong with the files that a metadata file names, or with itself: kind, path, message."""
+        self._count()
+        try:
+            metadata = read_metadata(self._io, self._io.uri_of(metadata_path), metadata_path, is_cached=False)
+        except TrinityLakeError as error:
+            yield "damaged", metadata_path, str(error)
+            return
+        except FileNotFoundError:
+            yield "missing", metadata_path, "it is missing"
+            return
+        for found in TableFiles(self._io, metadata, self._known).found():
+            self._count()
+            if found.problem:
+                yield "missing" if found.is_missing else "damaged", found.path, found.problem
+
+    def _count(self) -> None:
+        with self._lock:
+            self.looked_for += 1

@@ -50,6 +50,7 @@ from trinitylake.lakehouse.history import (
 )
 from trinitylake.lakehouse.own_folders import require_no_own_folder
 from trinitylake.lakehouse.retries import OutOfDate, again_after_lost_races
+from trinitylake.lakehouse.safekeeping import Safekeeping
 from trinitylake.lakehouse.settings import (
     FormatSettings,
     Isolation,
@@ -170,7 +171,7 @@ def open(
     return lake if version is None else lake.at(version=version)
 
 
-class Lakehouse(BulkStatements, Undo, Statements):
+class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
     """An open lakehouse, from `create` or `open`. Safe to share between threads.
 
     Reading methods answer from the latest version, looked up with one request at each call; `at(...)` keeps one

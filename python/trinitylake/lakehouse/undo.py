@@ -32,7 +32,9 @@ class Undo(ABC):
         """The files of the lakehouse."""
 
     @abstractmethod
-    def at(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> ViewAt:
+    def at(
+        self, *, version: int | None = None, timestamp: datetime | str | None = None, snapshot: str | None = None
+    ) -> ViewAt:
         """One version, frozen."""
 
     @abstractmethod
@@ -46,6 +48,7 @@ class Undo(ABC):
         *,
         version: int | None = None,
         timestamp: datetime | str | None = None,
+        snapshot: str | None = None,
         to: Identifier | None = None,
         message: str = "",
         author: str = "",
@@ -61,7 +64,8 @@ class Undo(ABC):
         Args:
             identifier: the table, view or namespace, as it was called then.
             version: the version that has it as it should be; or
-            timestamp: the moment, as for `at`.
+            timestamp: the moment, as for `at`; or
+            snapshot: the name of a snapshot.
             to: another name. If the object is still there under its own, this makes a copy of it, with an id of its
                 own. For a namespace, all that was in it comes below the new name.
             message: for the log.
@@ -75,7 +79,7 @@ class Undo(ABC):
         """
         from trinitylake.lakehouse.restoring import restore
 
-        past = self.at(version=version, timestamp=timestamp)
+        past = self.at(version=version, timestamp=timestamp, snapshot=snapshot)
         return restore(self, past, identifier, to=to, message=message, author=author)
 
     @checked

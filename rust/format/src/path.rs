@@ -6,6 +6,7 @@
 use std::fmt::Write;
 
 use uuid::Uuid;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::key::ObjectKind;
 
@@ -13,6 +14,8 @@ pub const LATEST_HINT_PATH: &str = "_latest_hint.txt";
 pub const EXPIRED_PREFIX: &str = "_expired/";
 pub const TRANSACTION_PREFIX: &str = "_txn/";
 pub const INTENT_PREFIX: &str = "_queue/";
+/// Sequence numbers from here on are records of transactions that were never saved: nothing to resume.
+pub const FIRST_RECORD_SEQUENCE: u64 = 1 << 63;
 pub const LAKEHOUSE_DEFINITION_PREFIX: &str = "_lakehouse_def_";
 
 /// `aaaa/bbbb/cccc/dddddddd-`, which [`optimize`] puts in front of a path.
@@ -26,6 +29,9 @@ const ROOT_SUFFIX: &str = ".arrow";
 const ROOT_SUFFIX_000: &str = ".ipc";
 const DEFINITION_SUFFIX: &str = ".binpb";
 const UUID_SIZE_BYTES: usize = 36;
+/// The version of UUIDs whose bits are for whoever makes them (RFC 9562), and the variant of all of them.
+const CONTENT_ID_VERSION: u64 = 8;
+const UUID_VARIANT: u64 = 0b10;
 
 /// Spreads files over 2^20 prefixes: the 20 low bits of MurmurHash3 x86 32 (seed 0) of the path, in
 /// groups of 4, 4, 4 and 8 digits, then the path with its slashes made dashes.
@@ -159,6 +165,20 @@ pub fn definition_path(
     optimize(&format!("{}-{identifier}-{id}{DEFINITION_SUFFIX}", kind.word()))
 }
 
+/// An id for the name of a definition file with this content: 58 random bits, and 62 of the XXH3 of the content (a UUID
+/// of version 8). So whoever finds the file can tell whether it holds what it was written with (format §3).
+pub fn content_id(random: Uuid, content: &[u8]) -> Uuid {
+    let (high, _) = random.as_u64_pair();
+    let high = (high & !0xF000) | CONTENT_ID_VERSION << 12;
+    Uuid::from_u64_pair(high, UUID_VARIANT << 62 | xxh3_64(content) >> 2)
+}
+
+/// Does an id in a name say that the file holds this content? `None` for ids that say nothing of it.
+pub fn names_content(id: Uuid, content: &[u8]) -> Option<bool> {
+    let (high, low) = id.as_u64_pair();
+    (high >> 12 & 0xF == CONTENT_ID_VERSION).then(|| low & (u64::MAX >> 2) == xxh3_64(content) >> 2)
+}
+
 /// The inverse of [`definition_path`], as far as there is one: names may have been cut, and may hold dashes.
 pub fn definition_id(path: &str) -> Option<(ObjectKind, Uuid)> {
     let name = after_prefix(path)?.strip_suffix(DEFINITION_SUFFIX)?;
@@ -210,6 +230,11 @@ pub fn transaction_path(id: &str, sequence: u64) -> String {
 pub fn transaction_file(path: &str) -> Option<(&str, u64)> {
     let (id, file) = path.strip_prefix(TRANSACTION_PREFIX)?.split_once('/')?;
     Some((id, twenty_digits(file.strip_suffix(DEFINITION_SUFFIX)?)?))
+}
+
+/// A state that can be resumed, and not the record of a transaction that was never saved.
+pub fn is_saved_state(path: &str) -> bool {
+    transaction_file(path).is_some_and(|(_, sequence)| sequence < FIRST_RECORD_SEQUENCE)
 }
 
 /// The file of transactions that wait to be put into a root. Names sort by time.

@@ -35,6 +35,10 @@ pub struct Lakehouse {
 }
 
 impl Lakehouse {
+    pub fn core(&self) -> &Arc<CoreLakehouse> {
+        &self.inner
+    }
+
     /// Its storage knows the roots that the lakehouse had before.
     fn new(py: Python<'_>, inner: Arc<CoreLakehouse>, storage: &Py<Storage>) -> PyResult<Lakehouse> {
         let storage = Py::new(py, storage.get().with_other_roots(inner.placement().other_roots()))?;

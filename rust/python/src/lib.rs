@@ -4,12 +4,14 @@ mod arrow;
 mod bulk;
 mod collection;
 mod errors;
+mod fsck;
 mod lakehouse;
 mod names;
 mod node_file;
 mod runtime;
 mod storage;
 mod transaction;
+mod tree_copy;
 mod version;
 
 use pyo3::prelude::*;
@@ -28,6 +30,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<transaction::SavedTransaction>()?;
     module.add_class::<node_file::NodeFile>()?;
     module.add_function(wrap_pyfunction!(runtime::finish_background_tasks, module)?)?;
+    fsck::add_to(module)?;
+    tree_copy::add_functions(module)?;
     names::add_functions(module)?;
     bulk::add_functions(module)?;
     node_file::add_functions(module)

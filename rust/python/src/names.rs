@@ -42,9 +42,16 @@ fn root_version(path: &str) -> Option<u64> {
 }
 
 #[pyfunction]
-#[pyo3(signature = (kind, namespace, name, max_size_bytes=200))]
-fn definition_path(kind: &str, namespace: &str, name: &str, max_size_bytes: usize) -> PyResult<String> {
+#[pyo3(signature = (kind, namespace, name, max_size_bytes=200, data=None))]
+fn definition_path(
+    kind: &str,
+    namespace: &str,
+    name: &str,
+    max_size_bytes: usize,
+    data: Option<&[u8]>,
+) -> PyResult<String> {
     let id = SystemEnvironment::shared().uuid();
+    let id = data.map_or(id, |data| path::content_id(id, data));
     Ok(path::definition_path(parse_kind(kind)?, namespace, name, id, max_size_bytes))
 }
 

@@ -363,6 +363,10 @@ impl CoreStorage for StorageOfProcess {
         self.get_storage()?.walk(place).await
     }
 
+    async fn copy_within(&self, source_root: &str, path: &str) -> Result<bool> {
+        self.get_storage()?.copy_within(source_root, path).await
+    }
+
     async fn delete(&self, path: &str) -> Result<()> {
         self.get_storage()?.delete(path).await
     }

@@ -19,6 +19,7 @@ pub struct Counters {
     pub head: u64,
     pub put_if_absent: u64,
     pub put_hint: u64,
+    pub copy: u64,
     pub list: u64,
     pub delete: u64,
     pub exists: u64,
@@ -34,6 +35,7 @@ impl Counters {
             + self.head
             + self.put_if_absent
             + self.put_hint
+            + self.copy
             + self.list
             + self.delete
             + self.exists
@@ -47,6 +49,7 @@ impl Counters {
             head: self.head - earlier.head,
             put_if_absent: self.put_if_absent - earlier.put_if_absent,
             put_hint: self.put_hint - earlier.put_hint,
+            copy: self.copy - earlier.copy,
             list: self.list - earlier.list,
             delete: self.delete - earlier.delete,
             exists: self.exists - earlier.exists,
@@ -56,13 +59,14 @@ impl Counters {
     }
 
     /// Names and values, in a fixed order.
-    pub fn entries(&self) -> [(&'static str, u64); 10] {
+    pub fn entries(&self) -> [(&'static str, u64); 11] {
         [
             ("get", self.get),
             ("get_range", self.get_range),
             ("head", self.head),
             ("put_if_absent", self.put_if_absent),
             ("put_hint", self.put_hint),
+            ("copy", self.copy),
             ("list", self.list),
             ("delete", self.delete),
             ("exists", self.exists),
@@ -79,6 +83,7 @@ struct Tally {
     head: AtomicU64,
     put_if_absent: AtomicU64,
     put_hint: AtomicU64,
+    copy: AtomicU64,
     list: AtomicU64,
     delete: AtomicU64,
     exists: AtomicU64,
@@ -111,6 +116,7 @@ impl CountingStorage {
             head: read(&self.tally.head),
             put_if_absent: read(&self.tally.put_if_absent),
             put_hint: read(&self.tally.put_hint),
+            copy: read(&self.tally.copy),
             list: read(&self.tally.list),
             delete: read(&self.tally.delete),
             exists: read(&self.tally.exists),
@@ -192,6 +198,11 @@ impl Storage for CountingStorage {
     async fn walk(&self, place: &Place) -> Result<Step> {
         add(&self.tally.list, 1);
         self.inner.walk(place).await
+    }
+
+    async fn copy_within(&self, source_root: &str, path: &str) -> Result<bool> {
+        add(&self.tally.copy, 1);
+        self.inner.copy_within(source_root, path).await
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

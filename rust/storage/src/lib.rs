@@ -11,6 +11,7 @@ pub mod latency;
 pub mod memory_files;
 
 pub mod claim;
+pub mod copy;
 pub mod counting;
 mod failure;
 pub mod kept;
@@ -167,6 +168,13 @@ pub trait Storage: Send + Sync + Debug {
     /// that never ended left behind ([`is_unfinished`]), which no list shows.
     async fn walk(&self, place: &Place) -> Result<Step> {
         Ok(Step { files: self.list(&place.folder).await?, places: Vec::new() })
+    }
+
+    /// Has the store copy a file from below another root of the same store, to the same path; false where it cannot, or
+    /// not without its bytes passing through here. What was there is replaced, so only files go here whose names
+    /// nobody else can give.
+    async fn copy_within(&self, _source_root: &str, _path: &str) -> Result<bool> {
+        Ok(false)
     }
     /// Removes the file; one that is absent already is fine.
     async fn delete(&self, path: &str) -> Result<()>;

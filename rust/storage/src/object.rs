@@ -261,6 +261,17 @@ impl Storage for ObjectStorage {
         Ok(Step { places: places.into_iter().collect(), files })
     }
 
+    async fn copy_within(&self, source_root: &str, path: &str) -> Result<bool> {
+        let source = RootUri::parse_literally(source_root)?;
+        if source.scheme() != self.root.scheme() || source.bucket() != self.root.bucket() {
+            return Ok(false);
+        }
+        check_path(path)?;
+        let from = parse_key(&format!("{}{path}", source.prefix()))?;
+        // A store that does not copy, or may not: the bytes take the other way, and what is wrong shows there.
+        Ok(self.store.copy(&from, &self.key(path)?).await.is_ok())
+    }
+
     async fn delete(&self, path: &str) -> Result<()> {
         let key = self.key(path)?;
         match self.store.delete(&key).await {

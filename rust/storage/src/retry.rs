@@ -216,6 +216,10 @@ impl Storage for RetryingStorage {
         repeat!(self, self.inner.walk(place))
     }
 
+    async fn copy_within(&self, source_root: &str, path: &str) -> Result<bool> {
+        repeat!(self, self.inner.copy_within(source_root, path))
+    }
+
     async fn delete(&self, path: &str) -> Result<()> {
         repeat!(self, self.inner.delete(path))
     }

@@ -15,9 +15,8 @@ use crate::split_and_merge::min_keys;
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::config::TreeConfig;
-use trinitylake_format::node::CREATED_AT_MILLIS;
 use trinitylake_format::node::codec::encode;
-use trinitylake_format::node::draft::{Draft, Row, Text};
+use trinitylake_format::node::draft::{Draft, Row, Text, node_system_rows};
 use trinitylake_format::path;
 use trinitylake_storage::Storage;
 
@@ -89,7 +88,7 @@ impl NodeWriter<'_> {
         let now = self.environment.now_millis().to_string();
         stream::iter(drafts.map(|draft| {
             let path: Text = path::node_path(self.environment.uuid()).into();
-            let system = [(CREATED_AT_MILLIS, now.clone())];
+            let system = node_system_rows(&path, now.clone());
             let encoded = encode(&system, &draft, self.config.order, self.config.compression);
             async move {
                 self.storage.put_unique(&path, encoded?.bytes).await?;

@@ -25,9 +25,17 @@ pub struct Difference {
 
 /// Differences by key.
 pub async fn diff(nodes: &NodeStore, before: &Arc<Node>, after: &Arc<Node>) -> Result<Vec<Difference>> {
+    diff_between((nodes, before), (nodes, after)).await
+}
+
+/// [`diff`] of two trees that may lie in two stores. A file of the same path is the same in both.
+pub async fn diff_between(
+    (old_nodes, before): (&NodeStore, &Arc<Node>),
+    (new_nodes, after): (&NodeStore, &Arc<Node>),
+) -> Result<Vec<Difference>> {
     let mut candidates = BTreeSet::new();
-    let mut left = Frontier::below(before, nodes.height_of(before).await?, &mut candidates);
-    let mut right = Frontier::below(after, nodes.height_of(after).await?, &mut candidates);
+    let mut left = Frontier::below(before, old_nodes.height_of(before).await?, &mut candidates);
+    let mut right = Frontier::below(after, new_nodes.height_of(after).await?, &mut candidates);
     while !left.paths.is_empty() || !right.paths.is_empty() {
         let (descend_left, descend_right) = match left.height.cmp(&right.height) {
             std::cmp::Ordering::Greater => (true, false),
@@ -38,21 +46,61 @@ pub async fn diff(nodes: &NodeStore, before: &Arc<Node>, after: &Arc<Node>) -> R
             }
         };
         if descend_left {
-            left.descend(nodes, &mut candidates).await?;
+            left.descend(old_nodes, &mut candidates).await?;
         }
         if descend_right {
-            right.descend(nodes, &mut candidates).await?;
+            right.descend(new_nodes, &mut candidates).await?;
         }
     }
     let keys = StringArray::from_iter_values(&candidates);
-    let old = get_many(nodes, before, &keys).await?;
-    let new = get_many(nodes, after, &keys).await?;
+    let old = get_many(old_nodes, before, &keys).await?;
+    let new = get_many(new_nodes, after, &keys).await?;
     let differences = candidates.into_iter().zip(old.into_iter().zip(new)).filter_map(|(key, (old, new))| {
         let before = old.map(|location| location.as_str().to_string());
         let after = new.map(|location| location.as_str().to_string());
         (before != after).then_some(Difference { key, before, after })
     });
     Ok(differences.collect())
+}
+
+/// The files below a root that the tree of another one does not have; all of them if there is no other. Leaves are not
+/// read, unless they have to be told from those of a higher tree.
+pub async fn new_nodes(
+    old: Option<(&NodeStore, &Arc<Node>)>,
+    (new_nodes, after): (&NodeStore, &Arc<Node>),
+) -> Result<Vec<String>> {
+    let mut ignored = BTreeSet::new();
+    let mut right = Frontier::below(after, new_nodes.height_of(after).await?, &mut ignored);
+    let mut left = match old {
+        Some((nodes, before)) => Frontier::below(before, nodes.height_of(before).await?, &mut ignored),
+        None => Frontier { paths: Vec::new(), height: 0 },
+    };
+    let mut found = Vec::new();
+    while !right.paths.is_empty() {
+        if let Some((nodes, _)) = old
+            && !left.paths.is_empty()
+            && left.height > right.height
+        {
+            left.descend(nodes, &mut ignored).await?;
+        } else {
+            if left.height == right.height {
+                cancel_common(&mut left.paths, &mut right.paths);
+            }
+            found.extend(right.paths.iter().cloned());
+            if right.height == 0 {
+                break;
+            }
+            right.descend(new_nodes, &mut ignored).await?;
+            if let Some((nodes, _)) = old
+                && !left.paths.is_empty()
+                && left.height > right.height
+            {
+                left.descend(nodes, &mut ignored).await?;
+            }
+        }
+        ignored.clear();
+    }
+    Ok(found)
 }
 
 /// Nodes of one height that are still to be read.

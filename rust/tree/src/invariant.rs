@@ -47,6 +47,36 @@ pub async fn walk(nodes: &NodeStore, root: &Arc<Node>, root_path: &str) -> Resul
     Ok(walk.shape)
 }
 
+/// Which rules a node breaks where it hangs: at this height of a tree whose key tables have `order` rows, between two
+/// keys. `None` is no bound.
+pub fn rules_broken(
+    node: &Node,
+    height: u32,
+    order: usize,
+    (above, below): (Option<&str>, Option<&str>),
+) -> Vec<String> {
+    let mut problems = Vec::new();
+    if node.height().is_some_and(|own| own != height) {
+        problems.push(format!(
+            "its height is {}, its parent expects {height}",
+            node.height().unwrap_or_default()
+        ));
+    }
+    if node.is_leaf() != (height == 0) || height > MAX_HEIGHT {
+        problems.push(format!("a leaf at height {height}, or none at height 0"));
+    }
+    if node.order() != order {
+        problems.push(format!("its key table has {} rows, the root's {order}", node.order()));
+    }
+    let inside = |key: &str| above.is_none_or(|above| key > above) && below.is_none_or(|below| key < below);
+    for key in (0..node.n_keys()).map(|i| node.key(i)).chain(node.messages().map(|message| message.key)) {
+        if !inside(key) {
+            problems.push(format!("key {:?} lies outside of the node's range", key.trim_end()));
+        }
+    }
+    problems
+}
+
 struct Walk<'a> {
     nodes: &'a NodeStore,
     order: usize,
@@ -69,25 +99,10 @@ impl Walk<'_> {
                 self.shape.problems.push(format!("{path}: has two parents"));
                 return Ok(());
             }
+            let broken = rules_broken(&node, height, self.order, (above.as_deref(), below.as_deref()));
+            self.shape.problems.extend(broken.into_iter().map(|problem| format!("{path}: {problem}")));
             if node.is_leaf() != (height == 0) || height > MAX_HEIGHT {
-                self.shape.problems.push(format!("{path}: a leaf at height {height}, or none at height 0"));
                 return Ok(());
-            }
-            if node.order() != self.order {
-                let problem =
-                    format!("{path}: its key table has {} rows, the root's {}", node.order(), self.order);
-                self.shape.problems.push(problem);
-            }
-            let inside = |key: &str| {
-                above.as_deref().is_none_or(|above| key > above)
-                    && below.as_deref().is_none_or(|below| key < below)
-            };
-            for key in (0..node.n_keys()).map(|i| node.key(i)).chain(node.messages().map(|m| m.key)) {
-                if !inside(key) {
-                    let problem =
-                        format!("{path}: key {:?} lies outside of the node's range", key.trim_end());
-                    self.shape.problems.push(problem);
-                }
             }
             self.shape.nodes.push(NodeShape {
                 path: path.clone(),

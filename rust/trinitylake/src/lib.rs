@@ -10,8 +10,11 @@
 pub mod bulk_registration;
 pub mod collection;
 pub mod expiry;
+pub mod fsck;
+mod messages_on_top;
 mod rollback;
 pub mod transaction;
+pub mod tree_copy;
 
 pub use transaction::lakehouse;
 pub use trinitylake_base::{environment, error, per_process, root_uri};

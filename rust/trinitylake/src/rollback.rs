@@ -6,17 +6,13 @@ use futures::future::try_join;
 
 use crate::error::Result;
 use crate::lakehouse::Lakehouse;
-use crate::node::codec::encode;
+use crate::messages_on_top::with_messages;
 use crate::node::draft::{Draft, Message, Text};
 use crate::transaction::records::records;
-use crate::tree::advance::advance;
 use crate::version::Version;
 use crate::version::metadata::{
     CommittedTransaction, LastRollback, OPERATION_PROPERTY, OPERATION_ROLLBACK, ROLLBACK_TARGET_PROPERTY,
 };
-
-/// Changed records that one node takes before they may sink.
-const RECORDS_AT_ONCE: usize = 1000;
 
 impl Lakehouse {
     /// Makes the tree of version `number` the latest again, as a new version. Whoever commits meanwhile
@@ -60,16 +56,7 @@ impl Lakehouse {
         let mut messages: Vec<Message> = new.map(|(key, location)| message(key, Some(location))).collect();
         messages.extend(gone.map(|key| message(key, None)));
 
-        let config = &latest.config;
-        let mut root = target.root.clone();
-        let mut draft = Draft::of(&root, self.nodes().height_of(&root).await?);
-        for some in messages.chunks(RECORDS_AT_ONCE) {
-            let advance =
-                advance(self.nodes(), self.environment().as_ref(), config, &root, some.to_vec(), 0).await?;
-            self.nodes().write(self.publisher().encode_nodes(config, advance.nodes)?).await?;
-            draft = advance.root;
-            root = Arc::new(encode(&[], &draft, config.order, config.compression)?.node);
-        }
-        Ok(draft)
+        let (nodes, environment, root) = (self.nodes(), self.environment().as_ref(), target.root.clone());
+        with_messages(nodes, environment, self.publisher(), &latest.config, root, messages).await
     }
 }

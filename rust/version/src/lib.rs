@@ -24,13 +24,14 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 
 use metadata::RootMetadata;
+pub use opening::newest_intact;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::config::TreeConfig;
 use trinitylake_format::definition::LakehouseDefinition;
 use trinitylake_format::key::{KeyRange, ObjectKind};
 use trinitylake_format::node::Node;
 use trinitylake_format::path::root_path;
-use trinitylake_tree::diff::{Difference, diff};
+use trinitylake_tree::diff::{Difference, diff_between};
 use trinitylake_tree::invariant::{Shape, walk};
 use trinitylake_tree::node_store::NodeStore;
 use trinitylake_tree::scan::Scan;
@@ -114,7 +115,8 @@ impl Version {
 
     /// Differences from this version to `newer`, by key.
     pub async fn diff(&self, newer: &Version) -> Result<Vec<Difference>> {
-        self.unless_expired(diff(&self.nodes, &self.root, &newer.root).await).await
+        let (old, new) = ((self.nodes.as_ref(), &self.root), (newer.nodes.as_ref(), &newer.root));
+        self.unless_expired(diff_between(old, new).await).await
     }
 
     /// All nodes of the tree.

@@ -9,7 +9,7 @@ use trinitylake_format::node::{CREATED_AT_MILLIS, Node};
 
 const LAKEHOUSE_DEF: &str = "lakehouse_def";
 /// Ours: the definition itself, hexadecimal, so that opening a lakehouse does not wait for one more file.
-const LAKEHOUSE_DEF_INLINE: &str = "lakehouse_def_inline";
+pub const LAKEHOUSE_DEF_INLINE: &str = "lakehouse_def_inline";
 const PREVIOUS_ROOT: &str = "previous_root";
 const ROLLBACK_FROM_ROOT: &str = "rollback_from_root";
 /// Ours: so that whether a version was undone can be told without reading all that follow.
@@ -27,6 +27,10 @@ const INLINE_DEFINITION_MAX_SIZE_BYTES: usize = 2048;
 pub const OPERATION_PROPERTY: &str = "trinitylake.operation";
 pub const OPERATION_REGISTER: &str = "register";
 pub const OPERATION_ROLLBACK: &str = "rollback";
+/// The version is one of another lakehouse, with what differs there.
+pub const OPERATION_EXPORT: &str = "export";
+/// The version was made of what was left after damage.
+pub const OPERATION_REPAIR: &str = "repair";
 /// Transaction property of a rollback: the version whose tree it brought back.
 pub const ROLLBACK_TARGET_PROPERTY: &str = "trinitylake.rollback-target";
 

@@ -16,7 +16,7 @@ use trinitylake_format::config::TreeConfig;
 use trinitylake_format::definition::LakehouseDefinition;
 use trinitylake_format::node::codec::encode;
 use trinitylake_format::node::draft::Draft;
-use trinitylake_format::path::{lakehouse_definition_path, root_path, root_path_000};
+use trinitylake_format::path::{content_id, lakehouse_definition_path, root_path, root_path_000};
 use trinitylake_storage::claim::{Claim, claim};
 use trinitylake_storage::probe::probe;
 use trinitylake_storage::{RetryingStorage, Storage};
@@ -41,7 +41,7 @@ impl Versions {
             return Err(exists());
         }
         probe(storage.as_ref(), &environment.uuid().to_string()).await?;
-        let definition_path = lakehouse_definition_path(environment.uuid());
+        let definition_path = lakehouse_definition_path(content_id(environment.uuid(), definition.bytes()));
         storage.put_unique(&definition_path, definition.bytes().clone()).await?;
         let metadata = RootMetadata {
             version: 0,
@@ -108,7 +108,7 @@ fn with_retries(storage: Arc<dyn Storage>, environment: &Arc<dyn Environment>) -
 }
 
 /// The newest version below `number` that can be read.
-async fn newest_intact(nodes: &Arc<NodeStore>, number: u64) -> Result<Option<Version>> {
+pub async fn newest_intact(nodes: &Arc<NodeStore>, number: u64) -> Result<Option<Version>> {
     let oldest = boundary(nodes.storage().as_ref()).await?;
     for number in (oldest..number).rev() {
         let root = match nodes.storage().get(&root_path(number)).await {

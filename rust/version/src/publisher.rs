@@ -14,8 +14,8 @@ use super::versions::{Versions, version_of};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::config::TreeConfig;
 use trinitylake_format::definition::LakehouseDefinition;
-use trinitylake_format::node::CREATED_AT_MILLIS;
 use trinitylake_format::node::codec::{Encoded, decode, encode};
+use trinitylake_format::node::draft::node_system_rows;
 use trinitylake_format::node::draft::{Draft, Text};
 use trinitylake_format::path::root_path;
 use trinitylake_format::placement::Placement;
@@ -137,7 +137,7 @@ impl Publisher {
     ) -> Result<Vec<(Text, Encoded)>> {
         let now = self.versions.environment().now_millis().to_string();
         let encode = |(path, draft): (Text, Draft)| {
-            let system = [(CREATED_AT_MILLIS, now.clone())];
+            let system = node_system_rows(&path, now.clone());
             Ok((path, encode(&system, &draft, config.order, config.compression)?))
         };
         nodes.into_iter().map(encode).collect()

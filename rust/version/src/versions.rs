@@ -98,6 +98,15 @@ impl Versions {
         Versions { nodes, environment, seen }
     }
 
+    /// A handle on a version that nothing was asked about: for repairs, where what is newer cannot be read.
+    pub fn standing_at(
+        nodes: Arc<NodeStore>,
+        environment: Arc<dyn Environment>,
+        version: Version,
+    ) -> Versions {
+        Versions::new(nodes, environment, version, None)
+    }
+
     pub fn storage(&self) -> &Arc<dyn Storage> {
         self.nodes.storage()
     }
@@ -190,6 +199,8 @@ impl Versions {
                 version
             }
             Err(Error::FileNotFound { .. }) => known,
+            // A repair went on after a root that is damaged.
+            Err(Error::CorruptFile { .. }) if is_another => known,
             Err(error) => return Err(error),
         };
         let latest =

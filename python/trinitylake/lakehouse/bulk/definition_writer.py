@@ -99,7 +99,7 @@ class DefinitionWriter:
                 located.append(row.location or "")
                 continue
             kind = cast("_core.Kind", row.kind)
-            path = _core.definition_path(kind, row.namespace, row.name, self.path_max_size_bytes)
+            path = _core.definition_path(kind, row.namespace, row.name, self.path_max_size_bytes, prepared)
             files.append((path, prepared))
             located.append(path)
         self.storage.put_many(files)

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use super::{MessageRef, Node};
+use super::{CREATED_AT_MILLIS, MessageRef, NODE_ID, Node};
+use crate::path::node_id;
 
 pub type Text = Arc<str>;
 
@@ -14,6 +15,13 @@ pub type Text = Arc<str>;
 pub struct Row {
     pub key: Text,
     pub value: Text,
+}
+
+/// System rows of a node that is no root: when it was written, and the id in its name (format §4).
+pub fn node_system_rows(path: &str, created_at_millis: String) -> Vec<(&'static str, String)> {
+    let mut rows = vec![(CREATED_AT_MILLIS, created_at_millis)];
+    rows.extend(node_id(path).map(|id| (NODE_ID, id.to_string())));
+    rows
 }
 
 /// A change on its way down the tree; `value` is `None` for a delete.

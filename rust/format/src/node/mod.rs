@@ -28,6 +28,8 @@ pub const N_KEYS: &str = "n_keys";
 /// System key: the height of the node above the leaves, which have 0. Nodes of other writers may lack it.
 pub const HEIGHT: &str = "height";
 pub const CREATED_AT_MILLIS: &str = "created_at_millis";
+/// Ours: the id in the name of a node that is no root, so that one under another name is noticed.
+pub const NODE_ID: &str = "node_id";
 
 /// What the buffers of four columns (offsets, texts, validity) take in memory besides their content.
 const BUFFERS_OVERHEAD_SIZE_BYTES: usize = 12 * 128;

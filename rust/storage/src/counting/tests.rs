@@ -13,6 +13,7 @@ async fn every_verb_is_counted_once() {
     storage.get_range("file", 1..3).await.unwrap();
     storage.head("file").await.unwrap();
     storage.exists("file").await.unwrap();
+    storage.copy_within("memory://elsewhere/", "file").await.unwrap();
     storage.list("").await.unwrap();
     storage.delete("file").await.unwrap();
     let all = Counters {
@@ -21,6 +22,7 @@ async fn every_verb_is_counted_once() {
         head: 1,
         put_if_absent: 2,
         put_hint: 1,
+        copy: 1,
         list: 1,
         delete: 1,
         exists: 1,
@@ -28,7 +30,7 @@ async fn every_verb_is_counted_once() {
         written_bytes: 9,
     };
     assert_eq!(storage.counters(), all);
-    assert_eq!(all.requests(), 10);
+    assert_eq!(all.requests(), 11);
     assert_eq!(all.since(&before), Counters { put_if_absent: 0, put_hint: 0, written_bytes: 0, ..all });
-    assert_eq!(all.entries().iter().map(|(_, value)| value).sum::<u64>(), 26);
+    assert_eq!(all.entries().iter().map(|(_, value)| value).sum::<u64>(), 27);
 }

@@ -8,7 +8,9 @@ use crate::environment::Environment;
 use crate::environment::testing::{START_MILLIS, TestEnvironment};
 use crate::error::Error;
 use crate::expiry::expire;
-use crate::fixture::{MemoryFiles, add_namespace, assert_whole, begin, commit, create, names, open, text};
+use crate::fixture::{
+    Intruder, MemoryFiles, add_namespace, assert_whole, begin, commit, create, names, open, text,
+};
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
 use crate::path::{LATEST_HINT_PATH, boundary_path, root_path, root_version};
@@ -198,7 +200,25 @@ async fn mode_4_stalled_writer_that_creates_an_expired_root_is_void() {
 async fn mode_4_rollback_by_a_stalled_handle_is_void() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let awake = create(files.clone(), &environment).await;
-    // Its clock stands still: it believes that it has just looked.
+    // It stalls right before it creates the root.
+    let intruder = Intruder::new(&files);
+    let asleep = open(intruder.clone(), &TestEnvironment::seeded(2)).await;
+    asleep.latest().await.unwrap();
+    intruder.add(move || async move {
+        grow(&awake, 9).await;
+        expire(&awake, Some(8), false).await.unwrap();
+    });
+    let error = asleep.rollback(0, "", "").await.unwrap_err();
+    assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
+    assert_eq!(roots(&files), [8, 9]);
+}
+
+/// The handle remembers a version that has expired since. What only that one reached may have been collected, so a
+/// rollback to it is refused, and nothing is sent.
+#[tokio::test]
+async fn a_rollback_to_a_version_that_has_expired_is_refused() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let awake = create(files.clone(), &environment).await;
     let asleep = open(files.clone(), &TestEnvironment::seeded(2)).await;
     asleep.latest().await.unwrap();
     grow(&awake, 9).await;

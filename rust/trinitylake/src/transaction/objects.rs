@@ -10,7 +10,7 @@ use super::footprint::Requirement;
 use crate::definition::LakehouseDefinition;
 use crate::error::{Error, Result};
 use crate::key::{ObjectKind, ObjectName};
-use crate::path::{definition_path, lakehouse_definition_path};
+use crate::path::{content_id, definition_path, lakehouse_definition_path};
 
 impl Transaction {
     pub async fn create(
@@ -70,8 +70,7 @@ impl Transaction {
     pub fn set_lakehouse_definition(&mut self, bytes: Bytes) -> Result<()> {
         self.check_open()?;
         self.check_writable()?;
-        let path = lakehouse_definition_path(self.lakehouse.environment().uuid());
-        let definition = LakehouseDefinition::decode(bytes, &path)?;
+        let definition = LakehouseDefinition::decode(bytes, "(lakehouse definition)")?;
         crate::config::TreeConfig::of(&definition)?;
         let fixed = self.base.definition.fixed_settings();
         for ((setting, old), (_, new)) in fixed.into_iter().zip(definition.fixed_settings()) {
@@ -88,7 +87,7 @@ impl Transaction {
             Some(root) if !has_same_place => definition.placed_at(root, current.former_root_uris())?,
             _ => definition,
         };
-        self.change_definition(path, definition);
+        self.change_definition(definition);
         Ok(())
     }
 
@@ -100,18 +99,20 @@ impl Transaction {
         let Some(definition) = self.placement().relocate(self.definition(), former)? else {
             return Ok(false);
         };
-        self.change_definition(lakehouse_definition_path(self.lakehouse.environment().uuid()), definition);
+        self.change_definition(definition);
         Ok(true)
     }
 
-    fn change_definition(&mut self, path: String, definition: LakehouseDefinition) {
+    fn change_definition(&mut self, definition: LakehouseDefinition) {
+        let id = content_id(self.lakehouse.environment().uuid(), definition.bytes());
+        let path = lakehouse_definition_path(id);
         self.changes.definition = Some((path, Arc::new(definition)));
         self.changes.is_definition_written = false;
         self.saved.is_changed = true;
     }
 
     pub(super) fn stage(&self, kind: ObjectKind, namespace: &str, name: &str, bytes: Bytes) -> NewValue {
-        let id = self.lakehouse.environment().uuid();
+        let id = content_id(self.lakehouse.environment().uuid(), &bytes);
         let path = definition_path(kind, namespace, name, id, self.base.config.file_path_max_size_bytes);
         NewValue::Staged { path, bytes, written: false }
     }

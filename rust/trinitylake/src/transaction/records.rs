@@ -26,12 +26,10 @@ use crate::definition::proto::{DistributedTransactionDef, DistributedTransaction
 use crate::error::{Error, Result};
 use crate::key::{KeyRange, ObjectKind};
 use crate::lakehouse::Lakehouse;
-use crate::path::{root_version, transaction_file, transaction_path};
+pub(super) use crate::path::FIRST_RECORD_SEQUENCE;
+use crate::path::{is_saved_state, root_version, transaction_path};
 use crate::tree::search::get_many;
 use crate::version::Version;
-
-/// Sequence numbers from here on are records of commits that were never saved: nothing to resume.
-pub(super) const FIRST_RECORD_SEQUENCE: u64 = 1 << 63;
 
 /// Property of a record with which expiry gave a transaction up.
 pub(super) const ABANDONED_PROPERTY: &str = "trinitylake.abandoned";
@@ -93,10 +91,6 @@ pub(crate) async fn recorded(version: &Version, id: &str) -> Result<Option<Recor
             Record::Committed { location, base: root_version(&record.beginning_root) }
         }
     }))
-}
-
-fn is_saved_state(location: &str) -> bool {
-    transaction_file(location).is_some_and(|(_, sequence)| sequence < FIRST_RECORD_SEQUENCE)
 }
 
 /// The records in a version: locations by key.

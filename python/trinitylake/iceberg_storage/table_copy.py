@@ -1,0 +1,161 @@
+"""Copies one managed table to another root, so that any Iceberg engine reads it there.
+
+Each file gets the path that it has here. Those that name other files get other bytes: metadata, manifest lists,
+manifests, position deletes, with the URIs of the new root. So the definition of the table and the tree above it need
+not change. Data files, equality deletes and statistics name none and are copied as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
+
+from trinitylake import _core
+from trinitylake.errors import CommitConflict, InvalidLocation, ObjectAlreadyExists
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
+from trinitylake.iceberg_storage.kept_snapshots import without
+from trinitylake.iceberg_storage.metadata import encoder, read_metadata
+from trinitylake.iceberg_storage.metadata_compression import file_bytes
+from trinitylake.iceberg_storage.relocation import (
+    DATA_FILE,
+    FILE_PATH,
+    FILE_SIZE_BYTES,
+    MANIFEST_LENGTH,
+    MANIFEST_PATH,
+    TableRelocation,
+    positions,
+)
+
+_STATUS = 0
+
+
+class TableCopy(TableRelocation):
+    """Copies the metadata of one table; what has to be copied as it is, is collected.
+
+    Args:
+        io: the file access of the lakehouse.
+        target: where the table goes.
+        keeps_history: copy all snapshots of the metadata, and not only those that branches and tags name.
+        present: manifests that are at the target already: their lengths there, by path.
+
+    Attributes:
+        new_files: data files, deletes and statistics that are not at the target: path and size in bytes.
+        old_files: those that may be there.
+        bytes: of the files that were written.
+    """
+
+    def __init__(
+        self,
+        io: LakehouseFileIO,
+        target: _core.Storage,
+        *,
+        keeps_history: bool,
+        present: Mapping[str, int] | None = None,
+    ) -> None:
+        super().__init__(io)
+        self._target = target
+        self._present_root = canonical_uri(target.root)
+        self._keeps_history = keeps_history
+        self._present = present or {}
+        self._stored: set[str] = set()
+        self.new_files: dict[str, int] = {}
+        self.old_files: dict[str, int] = {}
+        self.bytes = 0
+
+    def run(self, metadata_path: str) -> str:
+        """Write the metadata to the same path at the target. Raises as `TableRelocation.run` does."""
+        metadata = read_metadata(self._io, self._io.uri_of(metadata_path), metadata_path, is_cached=False)
+        wanted = metadata if self._keeps_history else current(metadata)
+        copied = self._relocated(wanted) or wanted
+        for statistics in [*wanted.statistics, *wanted.partition_statistics]:
+            self._take(statistics.statistics_path, statistics.file_size_in_bytes, is_new=False)
+        self._store(metadata_path, file_bytes(encoder.encode(copied), metadata_path))
+        return metadata_path
+
+    def _here(self, uri: str) -> str:
+        try:
+            return self._target.root + self._io.path_of(uri.rstrip("/"))
+        except InvalidLocation:
+            return uri
+
+    def _uri_of(self, path: str) -> str:
+        return self._target.root + path
+
+    def _beside(self, uri: str, name: str) -> str:
+        return self._io.path_of(uri)
+
+    def _manifest(self, uri: str) -> tuple[str, int | None]:
+        path = self._io.path_of(uri)
+        if path in self._present:
+            return self._here(uri), self._present[path]
+        return super()._manifest(uri)
+
+    def _avro(
+        self, uri: str, relocate: Callable[[Record, dict[int, int]], None], new_name: str
+    ) -> tuple[str, int | None]:
+        data = self._rewritten(uri, relocate)
+        path = self._io.path_of(uri)
+        if data is None:
+            data = self._io.read(path)
+        self._store(path, data)
+        return self._uri_of(path), len(data)
+
+    def _entry(self, entry: Record, at: dict[int, int]) -> None:
+        file = entry[at[DATA_FILE]]
+        uri, size_bytes = file[at[FILE_PATH]], file[at[FILE_SIZE_BYTES]]
+        if entry[at[_STATUS]] == ManifestEntryStatus.DELETED.value:
+            file[at[FILE_PATH]] = self._here(uri)
+            return
+        super()._entry(entry, at)
+        self._take(uri, size_bytes, is_new=entry[at[_STATUS]] == ManifestEntryStatus.ADDED.value)
+
+    def _take(self, uri: str, size_bytes: int, *, is_new: bool) -> None:
+        try:
+            path = self._io.path_of(uri)
+        except InvalidLocation:
+            return
+        if path not in self._stored:
+            (self.new_files if is_new else self.old_files)[path] = size_bytes
+
+    def _store(self, path: str, data: bytes) -> None:
+        self._stored.add(path)
+        if put_same(self._target, path, data):
+            self.files += 1
+            self.bytes += len(data)
+
+
+def put_same(storage: _core.Storage, path: str, data: bytes) -> bool:
+    """Create a file, or find it there with the same bytes; whether it was created.
+
+    Raises `CommitConflict` where another file has the name.
+    """
+    try:
+        storage.put(path, data)
+    except ObjectAlreadyExists:
+        if storage.get(path) != data:
+            raise CommitConflict(f"{storage.root}{path}: another file has this name at the target") from None
+        return False
+    return True
+
+
+def current(metadata: TableMetadata) -> TableMetadata:
+    """The metadata with the snapshots alone that are current, or that a branch or a tag names, and without a log."""
+    named = {ref.snapshot_id for ref in metadata.refs.values()} | {metadata.current_snapshot_id}
+    others = {one.snapshot_id for one in metadata.snapshots if one.snapshot_id not in named}
+    return without(metadata, others).model_copy(update={"metadata_log": []})
+
+
+def present_manifests(io: LakehouseFileIO, metadata_path: str) -> dict[str, int]:
+    """The manifests of the current snapshots of a table that was copied before: their lengths, by path."""
+    metadata = read_metadata(io, io.uri_of(metadata_path), metadata_path, is_cached=False)
+    found: dict[str, int] = {}
+    for snapshot in metadata.snapshots:
+        with AvroFile[Record](io.new_input(snapshot.manifest_list)) as file:
+            at = positions(file.schema)
+            for row in file:
+                found[io.path_of(row[at[MANIFEST_PATH]])] = row[at[MANIFEST_LENGTH]]
+    return found

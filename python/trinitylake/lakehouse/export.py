@@ -1,0 +1,479 @@
+"""Copies of a lakehouse at another root: backups, mirrors, parts of it.
+
+An export is a lakehouse of its own. The tree is copied as it is, file by file under the same names, and so are
+definitions; what Iceberg's files say of places is written anew (`iceberg_storage/table_copy.py`). Its versions:
+
+- *minimal*: each export is one more version there, whatever its number here: the tree of one version, and of each table
+  the snapshots that are current or named by a branch or tag.
+- *full*: each version that is kept here is there under the same number, with all snapshots.
+
+Files are copied first. Then the next root is created, if it is absent, so an export that is interrupted changes
+nothing, and of two at once one wins. Since equal paths are equal subtrees, a second export finds what changed by
+comparing the two trees, and lists nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from trinitylake import _core
+from trinitylake.definitions import (
+    MANAGED,
+    LakehouseDef,
+    parse_definition,
+    parse_lakehouse_def,
+    parse_table_def,
+    serialize,
+)
+from trinitylake.errors import (
+    CommitConflict,
+    CorruptFile,
+    InvalidArgument,
+    InvalidLocation,
+    LakehouseMoved,
+    NotALakehouse,
+    ObjectNotFound,
+)
+from trinitylake.names import Identifier, full_name, namespace_name, split
+
+if TYPE_CHECKING:
+    from trinitylake.lakehouse.reader import Kind
+
+Item = TypeVar("Item")
+Mode: TypeAlias = Literal["minimal", "full"]
+#: Called with how many objects are done, and how many there are as far as that is known.
+OnProgress: TypeAlias = Callable[[int, int], object]
+
+#: Properties of the lakehouse definition at the target: where it comes from, how, and which part.
+FROM_PROPERTY = "trinitylake.exported-from"
+MODE_PROPERTY = "trinitylake.exported-mode"
+PART_PROPERTY = "trinitylake.exported-part"
+#: Property of the transaction that is an export: the version that it is here.
+VERSION_PROPERTY = "trinitylake.exported-version"
+
+#: Tables that are copied at a time.
+_PARALLEL_TABLES = 8
+#: Objects whose definitions are in memory at a time.
+_BATCH_OBJECTS = 1000
+_RECORDS = "E==="
+
+
+@dataclass(frozen=True)
+class Export:
+    """What an export did.
+
+    Attributes:
+        root: where the copy lies.
+        version: its latest version, by the number that it has there.
+        source_version: the version of this lakehouse that it is.
+        files: how many files were written there.
+        size_bytes: of these files.
+        present: files that were there already.
+        requests: that were sent to the storage there.
+    """
+
+    root: str
+    version: int
+    source_version: int
+    files: int
+    size_bytes: int
+    present: int
+    requests: int
+
+
+class Part(NamedTuple):
+    """Which objects go along; all if nothing is named."""
+
+    namespaces: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+
+    @property
+    def is_all(self) -> bool:
+        return not self.namespaces and not self.tables
+
+    def has(self, kind: str, namespace: str, name: str) -> bool:
+        """Whether an object is in it: all in or below the namespaces, the tables and views, and their namespaces."""
+        if self.is_all or any(namespace == one or namespace.startswith(one + ".") for one in self.namespaces):
+            return True
+        if kind == "namespace":
+            return any(table.rpartition(".")[0] == namespace for table in self.tables)
+        return full_name(namespace, name) in self.tables
+
+    def text(self) -> str:
+        """As it is recorded; "" for all."""
+        return "" if self.is_all else json.dumps({"namespaces": self.namespaces, "tables": self.tables})
+
+
+def part_of(namespaces: Iterable[Identifier], tables: Iterable[Identifier], state: _core.Version) -> Part:
+    """The part that these names mean. Raises `ObjectNotFound` for one that is not there."""
+    part = Part(
+        tuple(sorted({namespace_name(one) for one in namespaces})),
+        tuple(sorted({full_name(*split(one)) for one in tables})),
+    )
+    for namespace in part.namespaces:
+        if not state.exists("namespace", namespace):
+            raise ObjectNotFound(f"version {state.number} has no namespace {namespace}")
+    for table in part.tables:
+        if not state.exists("table", *split(table)) and not state.exists("view", *split(table)):
+            raise ObjectNotFound(f"version {state.number} has no table or view {table}")
+    return part
+
+
+def export(
+    source: _core.Lakehouse,
+    target: _core.Storage,
+    state: _core.Version,
+    *,
+    mode: Mode = "minimal",
+    part: Part = Part(),  # noqa: B008 (a tuple)
+    message: str = "",
+    author: str = "",
+    progress: OnProgress | None = None,
+) -> Export:
+    """See `Lakehouse.export`. `state` is the version that is exported."""
+    _check_apart(source.storage, target)
+    if mode not in ("minimal", "full"):
+        raise InvalidArgument(f'mode must be "minimal" or "full", got {mode!r}')
+    if mode == "full" and not part.is_all:
+        raise InvalidArgument("a part of a lakehouse is exported without its history: leave mode out")
+    there = opened_at(target)
+    if there is not None:
+        _check_is_mirror(source, there, mode, part)
+    copy = _Copy(source, target, there, mode, progress)
+    if mode == "full":
+        version = copy.history(state.number)
+    else:
+        note = message or f"export of version {state.number}"
+        version = copy.one(state, part, note, author)
+    requests = sum(count for verb, count in target.counters().items() if not verb.endswith("_bytes"))
+    return Export(target.root, version, state.number, copy.files, copy.size_bytes, copy.present, requests)
+
+
+class _Object(NamedTuple):
+    kind: Kind
+    location: str
+
+
+class _Copy:
+    """Files on their way from here to there.
+
+    Attributes:
+        files, size_bytes, present: what was written, and what was there.
+    """
+
+    def __init__(
+        self,
+        source: _core.Lakehouse,
+        target: _core.Storage,
+        there: _core.Lakehouse | None,
+        mode: Mode,
+        progress: OnProgress | None,
+    ) -> None:
+        from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+
+        self._source = source
+        self._target = target
+        self._there = there
+        self._mode = mode
+        self._progress = progress
+        self._io = LakehouseFileIO(source.storage)
+        self._io_there = LakehouseFileIO(target)
+        # Files without a version are what an export left that was interrupted.
+        self._is_resumed = there is None and _has_files(target)
+        self._is_same_store = _options(source.storage) == _options(target)
+        self.files = self.size_bytes = self.present = 0
+
+    # Versions
+
+    def one(self, state: _core.Version, part: Part, message: str, author: str) -> int:
+        """The version as one more there."""
+        older = None if self._there is None else self._there.latest()
+        definition = self._definition(state, part)
+        properties = [(FROM_PROPERTY, self._source.storage.root), (VERSION_PROPERTY, str(state.number))]
+        keywords: dict[str, Any] = {"properties": properties, "message": message, "author": author}
+        keywords["after"] = None if older is None else older.number
+        if part.is_all:
+            if older is not None and self._is_same(state, older, definition):
+                return older.number
+            self._copy_tree(state, older)
+            return _core.publish_tree(self._target, definition, self._there, state, **keywords)
+        return self._copy_part(state, older, part, definition, keywords)
+
+    def history(self, last: int) -> int:
+        """All versions up to this one, each under its number."""
+        first = self._source.oldest()
+        older = None
+        if self._there is not None:
+            older = self._there.latest()
+            if older.number >= first:
+                # Raises `CommitConflict` if the one there is not the one here.
+                here = self._source.version(older.number)
+                _core.publish_version(self._target, here, self._definition(here, Part()))
+                first = older.number + 1
+        for number in range(first, last + 1):
+            state = self._source.version(number)
+            before = older if older is not None and older.number == number - 1 else None
+            self._copy_tree(state, before, is_resumed=number == first and self._is_resumed)
+            is_gap = before is None and number > 0
+            if is_gap and older is None:
+                _core.publish_boundary(self._target, number)
+            _core.publish_version(self._target, state, self._definition(state, Part()))
+            if is_gap and older is not None:
+                _core.publish_boundary(self._target, number)
+            older = state
+        return max(last, older.number) if older is not None else last
+
+    def _is_same(self, state: _core.Version, older: _core.Version, definition: bytes) -> bool:
+        if _exported_version(older) != state.number:
+            return False
+        return older.definition == definition
+
+    def _definition(self, state: _core.Version, part: Part) -> bytes:
+        """The lakehouse definition there: it lies there, and was here before."""
+        definition = parse_lakehouse_def(state.definition)
+        former = [*definition.former_root_uris, definition.root_uri, self._source.storage.root]
+        del definition.former_root_uris[:]
+        definition.former_root_uris.extend(dict.fromkeys(root for root in former if root and root != self._target.root))
+        definition.root_uri = self._target.root
+        definition.properties[FROM_PROPERTY] = self._source.storage.root
+        definition.properties[MODE_PROPERTY] = self._mode
+        definition.properties.pop(PART_PROPERTY, None)
+        if not part.is_all:
+            definition.properties[PART_PROPERTY] = part.text()
+        self._keep_snapshots(definition, state)
+        return serialize(definition)
+
+    def _keep_snapshots(self, definition: LakehouseDef, state: _core.Version) -> None:
+        """Named snapshots go along as far as their versions do."""
+        for name, path in list(definition.exported_snapshots.items()):
+            number = _core.root_version(path)
+            if self._mode == "minimal" or number is None or not self._source.oldest() <= number <= state.number:
+                del definition.exported_snapshots[name]
+
+    # Trees
+
+    def _copy_tree(self, state: _core.Version, older: _core.Version | None, *, is_resumed: bool | None = None) -> None:
+        """What a version names and an older one that is there does not."""
+        resumes = self._is_resumed if is_resumed is None else is_resumed
+        nodes = [(path, None) for path in _core.new_node_paths(state, older)]
+        self._add(_core.copy_files(self._source.storage, self._target, nodes, resumes, self._is_same_store))
+        done = 0
+        total = 0
+        for some in _batches(self._changed(state, older)):
+            total += len(some)
+            self._copy_objects(some)
+            done += len(some)
+            if self._progress is not None:
+                self._progress(done, total)
+        self._copy_records(state, older)
+
+    def _changed(self, state: _core.Version, older: _core.Version | None) -> Iterator[tuple[_Object, str | None]]:
+        """Objects that are new or changed, and the location of the definition before."""
+        if older is None:
+            sizes = _sizes(state)
+            for batch in pa.RecordBatchReader.from_stream(state.scan()):
+                keys = _core.decode_keys(batch.column(0), sizes)
+                kinds = keys.column(0).to_pylist()
+                for kind, location in zip(kinds, batch.column(1).to_pylist(), strict=True):
+                    if kind in ("namespace", "table", "view"):
+                        yield _Object(kind, location), None
+            return
+        for row in older.diff(state).to_pylist():
+            if row["after"] is not None:
+                yield _Object(row["kind"], row["after"]), row["before"]
+
+    def _copy_records(self, state: _core.Version, older: _core.Version | None) -> None:
+        """Records of transaction ids, which are to stay used there."""
+        wanted = _locations(state, _RECORDS)
+        known = set() if older is None else _locations(older, _RECORDS)
+        for path in sorted(wanted - known):
+            if self._source.storage.exists(path):  # one that an expiry has removed still says "committed"
+                self._put(path, self._source.storage.get(path))
+
+    def _copy_part(
+        self,
+        state: _core.Version,
+        older: _core.Version | None,
+        part: Part,
+        definition: bytes,
+        keywords: dict[str, Any],
+    ) -> int:
+        wanted = dict(_part_rows(state, part))
+        known = {} if older is None else dict(_part_rows(older, Part()))
+        changes = {key: row for key, row in wanted.items() if known.get(key) != row}
+        removed = [key for key in known if key not in wanted]
+        if older is not None and not changes and not removed and older.definition == definition:
+            return older.number
+        some: list[tuple[_Object, str | None]] = []
+        for key, row in changes.items():
+            some.append((row, known[key].location if key in known else None))
+        for batch in _batches(some):
+            self._copy_objects(batch)
+        if older is None:
+            keys = sorted(wanted, key=str.encode)
+            objects = pa.array(keys, pa.string()), pa.array([wanted[key].location for key in keys], pa.string())
+            return _core.publish_tree(self._target, definition, None, None, objects, **keywords)
+        moved: list[tuple[str, str | None]] = [(key, row.location) for key, row in changes.items()]
+        moved += [(key, None) for key in removed]
+        return _core.publish_tree(self._target, definition, self._there, None, None, moved, **keywords)
+
+    # Objects
+
+    def _copy_objects(self, objects: Sequence[tuple[_Object, str | None]]) -> None:
+        with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
+            definitions = list(pool.map(lambda one: self._read(one[0]), objects))
+            tables = [
+                (location, data, before)
+                for ((kind, location), before), data in zip(objects, definitions, strict=True)
+                if kind == "table"
+            ]
+            for done in pool.map(lambda table: self._copy_table(*table), tables):
+                self._add(done)
+            paths = [one.location for one, _ in objects]
+            for is_new, data in pool.map(lambda file: self._put_new(*file), zip(paths, definitions, strict=True)):
+                self._add((1, data, 0) if is_new else (0, 0, 1))
+
+    def _read(self, one: _Object) -> bytes:
+        data = self._source.storage.get(one.location)
+        parse_definition(one.kind, data, one.location)
+        return data
+
+    def _put_new(self, path: str, data: bytes) -> tuple[bool, int]:
+        from trinitylake.iceberg_storage.table_copy import put_same
+
+        return put_same(self._target, path, data), len(data)
+
+    def _put(self, path: str, data: bytes) -> None:
+        is_new, size_bytes = self._put_new(path, data)
+        self._add((1, size_bytes, 0) if is_new else (0, 0, 1))
+
+    def _copy_table(self, location: str, data: bytes, before: str | None) -> tuple[int, int, int]:
+        """The files of a managed table; tables elsewhere stay there."""
+        from trinitylake.iceberg_storage.table_copy import TableCopy, present_manifests
+        from trinitylake.tables.table_definition import metadata_path
+
+        definition = parse_table_def(data, location)
+        if definition.table_type != MANAGED:
+            return 0, 0, 0
+        path = metadata_path(definition, location)
+        present: dict[str, int] = {}
+        if before is not None and self._target.exists(before):
+            old = parse_table_def(self._target.get(before), before)
+            if old.table_type == MANAGED:
+                old_path = metadata_path(old, before)
+                if old_path == path:
+                    return 0, 0, 1
+                present = present_manifests(self._io_there, old_path)
+        table = TableCopy(self._io, self._target, keeps_history=self._mode == "full", present=present)
+        try:
+            table.run(path)
+        except FileNotFoundError as error:
+            raise CorruptFile(f"{path}: a file of the table is missing: {error}", path=path) from error
+        new = _core.copy_files(
+            self._source.storage, self._target, list(table.new_files.items()), self._is_resumed, self._is_same_store
+        )
+        old_files = _core.copy_files(
+            self._source.storage, self._target, list(table.old_files.items()), True, self._is_same_store
+        )
+        return table.files + new[0] + old_files[0], table.bytes + new[1] + old_files[1], new[2] + old_files[2]
+
+    def _add(self, done: tuple[int, int, int]) -> None:
+        self.files += done[0]
+        self.size_bytes += done[1]
+        self.present += done[2]
+
+
+def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    rest = iter(items)
+    while batch := list(islice(rest, _BATCH_OBJECTS)):
+        yield batch
+
+
+def _part_rows(state: _core.Version, part: Part) -> Iterator[tuple[str, _Object]]:
+    """Keys and definitions of the objects in a part."""
+    sizes = _sizes(state)
+    for batch in pa.RecordBatchReader.from_stream(state.scan()):
+        names = _core.decode_keys(batch.column(0), sizes).to_pylist()
+        rows = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), names, strict=True)
+        for key, location, name in rows:
+            kind = name["kind"]
+            if kind in ("namespace", "table", "view") and part.has(kind, name["namespace"], name["name"] or ""):
+                yield key, _Object(kind, location)
+
+
+def _locations(state: _core.Version, prefix: str) -> set[str]:
+    batches = pa.RecordBatchReader.from_stream(state.scan(prefix))
+    return {location for batch in batches for location in batch.column(1).to_pylist()}
+
+
+def _sizes(state: _core.Version) -> tuple[int, int, int]:
+    definition = parse_lakehouse_def(state.definition)
+    return (
+        definition.namespace_name_max_size_bytes or 100,
+        definition.table_name_max_size_bytes or 100,
+        definition.view_name_max_size_bytes or 100,
+    )
+
+
+def opened_at(target: _core.Storage) -> _core.Lakehouse | None:
+    """The lakehouse there, if there is one."""
+    try:
+        return _core.Lakehouse.open(target)
+    except NotALakehouse:
+        return None
+
+
+def _has_files(storage: _core.Storage) -> bool:
+    return any(storage.list(f"{bits:04b}/") for bits in range(16))
+
+
+def _options(storage: _core.Storage) -> tuple[Mapping[str, str], str]:
+    """What has to be equal for two storages to be one store."""
+    root, options, *_ = storage.__getnewargs__()
+    return dict(options or {}), root.partition("://")[0]
+
+
+def _check_apart(source: _core.Storage, target: _core.Storage) -> None:
+    """Neither may lie in the other: what is copied would be copied again, or be taken for a part of the source."""
+    from trinitylake.iceberg_storage.file_io import canonical_uri
+
+    here, there = canonical_uri(source.root), canonical_uri(target.root)
+    if here.startswith(there) or there.startswith(here):
+        raise InvalidLocation(f"{target.root} and {source.root} lie in each other: export to a place apart")
+
+
+def _check_is_mirror(source: _core.Lakehouse, there: _core.Lakehouse, mode: Mode, part: Part) -> None:
+    """Raises where the lakehouse at the target is not an export of this one, of the same kind and part."""
+    latest = there.latest()
+    definition = parse_lakehouse_def(latest.definition)
+    root = there.storage.root
+    origin = definition.properties.get(FROM_PROPERTY)
+    known = {source.storage.root, *source.storage.other_roots}
+    if origin is None or origin not in known:
+        raise InvalidArgument(f"{root} holds a lakehouse that is no export of this one: choose another place")
+    if not there.is_placed:
+        raise LakehouseMoved(f"{root} holds an export that was moved there: export to a new place, or relocate it")
+    if definition.properties.get(MODE_PROPERTY) != mode:
+        before = definition.properties.get(MODE_PROPERTY)
+        raise InvalidArgument(f"{root} holds a {before} export: export with mode={before!r}, or to another place")
+    if definition.properties.get(PART_PROPERTY, "") != part.text():
+        raise InvalidArgument(f"{root} holds an export of other namespaces or tables: choose another place")
+    if mode == "minimal" and _exported_version(latest) is None:
+        raise CommitConflict(
+            f"{root} was written to since it was exported, as version {latest.number}: export to another place"
+        )
+
+
+def _exported_version(version: _core.Version) -> int | None:
+    """Which version of the source a version of an export is."""
+    for transaction in version.info.transactions:
+        if VERSION_PROPERTY in transaction.properties:
+            return int(transaction.properties[VERSION_PROPERTY])
+    return None

@@ -1,0 +1,192 @@
+"""Checking a lakehouse against the rules of its format, and mending its newest version.
+
+The core reads roots, trees, definitions and the small files beside them, each once over all versions, and hands out the
+definitions of tables; whether the files of these tables are there, with their sizes, is looked at here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from trinitylake import _core
+from trinitylake.definitions import MANAGED, parse_table_def
+from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.names import full_name
+
+if TYPE_CHECKING:
+    from trinitylake.iceberg_storage.table_files import NamedFiles
+
+FindingKind: TypeAlias = Literal["missing", "damaged", "misplaced", "broken", "hint", "unreferenced"]
+#: Versions to check: the latest, one, a range with both ends, or all.
+Versions: TypeAlias = int | tuple[int, int] | Literal["all"] | None
+#: Called with how many versions are checked, how many there are, and how many files were read.
+OnProgress: TypeAlias = Callable[[int, int, int], object]
+
+#: Tables whose files are looked for at a time.
+_PARALLEL_TABLES = 16
+#: Kinds that harm nobody: the lakehouse is whole all the same.
+_HARMLESS = ("unreferenced",)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong with one file.
+
+    Attributes:
+        kind: "missing": it is named and not there; "damaged": it cannot be read, or does not hold what was written;
+            "misplaced": it is whole, and belongs elsewhere; "broken": files contradict each other; "hint": the hint
+            names no version; "unreferenced": no version that is kept reaches it, which harms nobody.
+        path: of the file, below the root.
+        message: in words.
+        versions: those that are harmed, ascending, among those that were checked.
+        affected: objects that are harmed, or the range of their names.
+    """
+
+    kind: FindingKind
+    path: str
+    message: str
+    versions: tuple[int, ...] = ()
+    affected: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What `fsck(repair=True)` did, or would do.
+
+    Attributes:
+        version: the newest version that it made; None if it made none.
+        saved: what is as it was, in words.
+        lost: what could not be saved, or is older than it was.
+    """
+
+    version: int | None
+    saved: tuple[str, ...]
+    lost: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FsckReport:
+    """What was checked, and what is wrong.
+
+    Attributes:
+        versions, nodes, definitions: how many were read.
+        files: how many files of tables were looked for, if that was asked for.
+        findings: by path.
+        repair: what was mended before the check, if that was asked for.
+    """
+
+    versions: int
+    nodes: int
+    definitions: int
+    files: int
+    findings: tuple[Finding, ...] = ()
+    repair: Repair | None = field(default=None)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is wrong; files that nothing refers to do not count."""
+        return all(finding.kind in _HARMLESS for finding in self.findings)
+
+
+def fsck(
+    storage: _core.Storage,
+    *,
+    version: Versions = None,
+    data: bool = False,
+    repair: bool = False,
+    dry_run: bool = False,
+    author: str = "",
+    progress: OnProgress | None = None,
+) -> FsckReport:
+    """See `Lakehouse.fsck`."""
+    mended = None
+    if repair or dry_run:
+        made, saved, lost = _core.repair(storage, not repair or dry_run, author)
+        mended = Repair(made, tuple(saved), tuple(lost))
+    scope, first, last = _scope(version)
+    check = _core.Fsck(storage, scope, first, last, data)
+    findings: list[Finding] = []
+    files = _TableCheck(storage) if data else None
+    with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
+        while (step := check.next()) is not None:
+            found, tables = step
+            findings += [
+                Finding(_kind(one.kind), one.path, one.message, tuple(one.versions), tuple(one.affected))
+                for one in found
+            ]
+            if files is not None:
+                for some in pool.map(files.check, tables):
+                    findings += some
+            if progress is not None:
+                versions, total, nodes, definitions = check.counts()
+                progress(versions, total, nodes + definitions + (files.looked_for if files is not None else 0))
+    versions, _, nodes, definitions = check.counts()
+    findings.sort(key=lambda finding: (finding.path, finding.message))
+    return FsckReport(
+        versions, nodes, definitions, files.looked_for if files is not None else 0, tuple(findings), mended
+    )
+
+
+class _TableCheck:
+    """Looks for the files of managed tables; manifests that several definitions share are read once.
+
+    Attributes:
+        looked_for: how many files were looked for.
+    """
+
+    def __init__(self, storage: _core.Storage) -> None:
+        from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+        from trinitylake.iceberg_storage.table_files import NamedFiles
+
+        self._storage = storage
+        self._named: NamedFiles = NamedFiles(LakehouseFileIO(storage))
+        self.looked_for = 0
+
+    def check(self, table: tuple[str, str, str, bytes]) -> list[Finding]:
+        from trinitylake.tables.table_definition import metadata_path
+
+        namespace, name, location, data = table
+        try:
+            definition = parse_table_def(data, location)
+            if definition.table_type != MANAGED:
+                return []
+            path = metadata_path(definition, location)
+        except TrinityLakeError as error:
+            return [Finding("damaged", location, str(error), affected=(full_name(namespace, name),))]
+        found = list(self._named.problems(path))
+        self.looked_for = self._named.looked_for
+        affected = (f"table {full_name(namespace, name)}",)
+        return [Finding(_kind(kind), where, message, affected=affected) for kind, where, message in found]
+
+
+def _kind(kind: str) -> FindingKind:
+    for known in _KINDS:
+        if kind == known:
+            return known
+    raise InvalidArgument(f"unknown kind of a finding: {kind!r}")
+
+
+_KINDS: tuple[FindingKind, ...] = ("missing", "damaged", "misplaced", "broken", "hint", "unreferenced")
+
+
+def _scope(version: object) -> tuple[str, int, int]:
+    match version:
+        case None:
+            return "latest", 0, 0
+        case "all":
+            return "all", 0, 0
+        case bool():
+            pass
+        case int(one) if one >= 0:
+            return "range", one, one
+        case (int(first), int(last)) if 0 <= first <= last:
+            return "range", first, last
+    raise InvalidArgument(f'expected a version, a range such as (3, 7), or "all", got {version!r}')
+
+
+def objects_harmed(findings: Iterable[Finding]) -> Iterator[str]:
+    """Names of objects that some finding harms, each once."""
+    yield from dict.fromkeys(name for finding in findings for name in finding.affected)

@@ -1,0 +1,83 @@
+"""A lakehouse made of a backup."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from trinitylake import _core
+from trinitylake.arguments import checked
+from trinitylake.definitions import parse_lakehouse_def, serialize
+from trinitylake.errors import ObjectAlreadyExists
+from trinitylake.lakehouse.export import FROM_PROPERTY, MODE_PROPERTY, PART_PROPERTY, export, opened_at, part_of
+from trinitylake.lakehouse.lakehouse import Lakehouse
+from trinitylake.lakehouse.lakehouse import open as open_lakehouse
+
+if TYPE_CHECKING:
+    from trinitylake.lakehouse.export import Mode, OnProgress
+    from trinitylake.lakehouse.lakehouse import Durability
+
+
+@checked
+def restore(
+    source: str | PathLike[str],
+    target: str | PathLike[str],
+    *,
+    version: int | None = None,
+    timestamp: datetime | str | None = None,
+    mode: Mode = "full",
+    source_storage_options: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    durability: Durability | None = None,
+    author: str = "",
+    progress: OnProgress | None = None,
+) -> Lakehouse:
+    """Make a lakehouse at `target` out of a backup, or of any other lakehouse, and open it.
+
+    What is copied, and how, is as in `Lakehouse.export`; then one more version says that it is no export any more. The
+    backup stays as it is. If it breaks off, run it again: it goes on where it stopped.
+
+    Args:
+        source: the backup.
+        target: where the lakehouse shall be; nothing may be there.
+        version: of the backup; its latest if not given.
+        timestamp: or the moment, as for `Lakehouse.at`.
+        mode: "full" brings all versions of the backup, under their numbers, "minimal" only the one.
+        source_storage_options: for the backup.
+        storage_options: for the target.
+        durability: of the target, as for `create`.
+        author: for the log.
+        progress: is called from time to time, with how many objects are copied, and how many are known of.
+
+    Raises:
+        ObjectAlreadyExists: there is a lakehouse at `target`.
+        and as `Lakehouse.export` does.
+    """
+    lake = open_lakehouse(source, storage_options=source_storage_options)
+    storage = _core.Storage(str(target), storage_options, durability)
+    there = opened_at(storage)
+    if there is not None:
+        properties = parse_lakehouse_def(there.latest().definition).properties
+        if properties.get(FROM_PROPERTY) != lake.uri:
+            raise ObjectAlreadyExists(f"{storage.root}: a lakehouse exists there already")
+    state = lake.at(version=version, timestamp=timestamp).state()
+    export(
+        lake.core,
+        storage,
+        state,
+        mode=mode,
+        part=part_of((), (), state),
+        message=f"restored from {lake.uri}",
+        author=author,
+        progress=progress,
+    )
+    core = _core.Lakehouse.open(storage)
+    transaction = core.begin(message=f"restored from {lake.uri}", author=author)
+    definition = parse_lakehouse_def(transaction.base.definition)
+    for name in (FROM_PROPERTY, MODE_PROPERTY, PART_PROPERTY):
+        definition.properties.pop(name, None)
+    transaction.set_lakehouse_definition(serialize(definition))
+    transaction.commit()
+    return Lakehouse(_core.Lakehouse.open(storage))

@@ -1,0 +1,132 @@
+//! Definition files: that they are there, can be decoded, and are those that their names were given for (format §§3, 6).
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use prost::Message as _;
+
+use super::{Finding, FoundTable, Fsck, Kind};
+use crate::definition::proto::{DistributedTransactionDef, NamespaceDef, TableDef, ViewDef};
+use crate::error::{Error, Result};
+use crate::key::ObjectKind;
+use crate::path::{definition_id, is_saved_state, names_content, transaction_file};
+use crate::tree::node_store::PARALLEL_REQUESTS;
+
+/// A definition with which something is wrong, if any version shows it.
+#[derive(Clone, Debug)]
+pub(super) struct Suspect {
+    pub key: String,
+    pub finding: Finding,
+}
+
+impl Fsck {
+    /// Reads the definitions that nodes name; returns those of tables, if they are wanted.
+    pub(super) async fn check_definitions(
+        &mut self,
+        named: Vec<(String, String)>,
+    ) -> Result<Vec<FoundTable>> {
+        let mut wanted = Vec::new();
+        for (key, location) in named {
+            // Keys of another form were written for other readers.
+            if let Some(name) = self.name_of(&key) {
+                wanted.push((key, location, name));
+            }
+        }
+        let storage = self.storage.clone();
+        let mut read = stream::iter(wanted)
+            .map(|(key, location, name)| {
+                let storage = storage.clone();
+                async move {
+                    let bytes = storage.get(&location).await;
+                    (key, location, name, bytes)
+                }
+            })
+            .buffered(PARALLEL_REQUESTS);
+        let mut tables = Vec::new();
+        while let Some((key, location, (kind, namespace, name), bytes)) = read.next().await {
+            let finding = match bytes {
+                Ok(bytes) => {
+                    self.counts.definitions += 1;
+                    match what_is_wrong(kind, &name, &location, &bytes) {
+                        Some((found, message)) => Finding::new(found, &location, message),
+                        None => {
+                            if self.wants_tables && kind == ObjectKind::Table {
+                                tables.push(FoundTable { namespace, name, location, definition: bytes });
+                            }
+                            continue;
+                        }
+                    }
+                }
+                // An expiry is about to remove the key, and has removed the saved state that it names.
+                Err(Error::FileNotFound { .. })
+                    if kind == ObjectKind::TransactionRecord && is_saved_state(&location) =>
+                {
+                    continue;
+                }
+                Err(
+                    error @ (Error::FileNotFound { .. }
+                    | Error::CorruptFile { .. }
+                    | Error::InvalidLocation(_)),
+                ) => Finding::of(&error, &location),
+                Err(error) => return Err(error),
+            };
+            self.suspects.push(Suspect { key, finding });
+        }
+        Ok(tables)
+    }
+}
+
+/// What is wrong with the definition of an object, if anything is.
+pub(crate) fn what_is_wrong(
+    kind: ObjectKind,
+    name: &str,
+    location: &str,
+    bytes: &Bytes,
+) -> Option<(Kind, String)> {
+    if let Some((named, id)) = definition_id(location) {
+        if names_content(id, bytes) == Some(false) {
+            let message = "it does not hold what its name was given for: it is damaged, or another file";
+            return Some((Kind::Damaged, message.into()));
+        }
+        if named != kind {
+            let message =
+                format!("the definition of a {} stands where a {} is expected", named.word(), kind.word());
+            return Some((Kind::Misplaced, message));
+        }
+    }
+    what_cannot_be_decoded(kind, name, location, bytes)
+}
+
+/// As [`what_is_wrong`], without what the name of the file tells of its content.
+pub(crate) fn what_cannot_be_decoded(
+    kind: ObjectKind,
+    name: &str,
+    location: &str,
+    bytes: &Bytes,
+) -> Option<(Kind, String)> {
+    let decoded = match kind {
+        ObjectKind::Namespace => NamespaceDef::decode(bytes.clone()).map(|definition| definition.id),
+        ObjectKind::Table => TableDef::decode(bytes.clone()).map(|definition| definition.id),
+        ObjectKind::View => ViewDef::decode(bytes.clone()).map(|definition| definition.id),
+        ObjectKind::TransactionRecord => {
+            return match DistributedTransactionDef::decode(bytes.clone()) {
+                Err(error) => Some((Kind::Damaged, format!("not the record of a transaction: {error}"))),
+                Ok(record)
+                    if record.id != name || transaction_file(location).is_none_or(|(id, _)| id != name) =>
+                {
+                    Some((
+                        Kind::Misplaced,
+                        format!("it is the record of transaction {:?}, not of {name}", record.id),
+                    ))
+                }
+                Ok(_) => None,
+            };
+        }
+    };
+    match decoded {
+        Err(error) => Some((Kind::Damaged, format!("not the definition of a {}: {error}", kind.word()))),
+        Ok(id) if uuid::Uuid::try_parse(&id).is_err() => {
+            Some((Kind::Damaged, format!("its id {id:?} is not a UUID")))
+        }
+        Ok(_) => None,
+    }
+}

@@ -1,0 +1,441 @@
+//! Mending the newest version: by making another one, out of what is left.
+//!
+//! - A newest root that is damaged or lost: the newest one that can be read is the content of the versions that follow
+//!   it. The numbers of lost versions are taken by roots that say so, since a gap would hide what comes after it; a
+//!   damaged root file stays, and the version after it goes on.
+//! - A node that cannot be read: the newest version that does not have the node yet shows the same range of keys as it
+//!   was right before the node was written, and what was changed in the version that wrote it still waits above it.
+//!   So the rows are known exactly, and are put back as messages on top of an empty node. If that version is not kept
+//!   or cannot be read either, the node is left as it is.
+//! - A definition that cannot be read: the newest older one of the same object that can be read takes its place.
+//!
+//! Nothing is deleted or overwritten but the hint. A second run finds nothing to do.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
+use super::definitions::{what_cannot_be_decoded, what_is_wrong};
+use super::places::{Place, child_at, leads_to};
+use super::{Finding, Fsck, Kind, Scope};
+use crate::definition::LakehouseDefinition;
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::key::{KeyRange, ObjectKind};
+use crate::messages_on_top::with_messages;
+use crate::node::Node;
+use crate::node::codec::encode;
+use crate::node::draft::{Draft, Message, Text};
+use crate::path::{LATEST_HINT_PATH, content_id, lakehouse_definition_path, node_path, root_path};
+use crate::storage::Storage;
+use crate::tree::node_store::NodeStore;
+use crate::tree::scan::Scan;
+use crate::tree::search::{DecidedBy, decide, get};
+use crate::version::metadata::{
+    CommittedTransaction, LastRollback, OPERATION_PROPERTY, OPERATION_REPAIR, ROLLBACK_TARGET_PROPERTY,
+};
+use crate::version::publisher::Publisher;
+use crate::version::versions::Versions;
+use crate::version::{Version, discovery};
+
+/// More lost versions than that are rather a damaged hint, and nobody can tell.
+const LOST_VERSIONS_MAX: u64 = 1000;
+
+/// What was mended, or would be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repair {
+    /// The newest version that was made.
+    pub version: Option<u64>,
+    /// What is as it was, in words.
+    pub saved: Vec<String>,
+    /// What could not be saved, or is older than it was.
+    pub lost: Vec<String>,
+}
+
+impl Repair {
+    /// Was there anything to do, or anything that could not be done?
+    pub fn is_empty(&self) -> bool {
+        *self == Repair::default()
+    }
+}
+
+struct Mender {
+    storage: Arc<dyn Storage>,
+    environment: Arc<dyn Environment>,
+    nodes: Arc<NodeStore>,
+    fsck: Fsck,
+    intact: Arc<Version>,
+    is_dry: bool,
+    report: Repair,
+}
+
+/// Mends what [`Fsck`] finds wrong with the newest version. `storage` repeats requests.
+pub async fn repair(
+    storage: Arc<dyn Storage>,
+    environment: Arc<dyn Environment>,
+    is_dry: bool,
+    author: &str,
+) -> Result<Repair> {
+    let mut fsck = Fsck::begin(storage.clone(), Scope::Latest, false).await?;
+    let Some(intact) = fsck.survey.intact.clone() else {
+        let lost = vec!["no version can be read: restore the root files from a copy".to_string()];
+        return Ok(Repair { lost, ..Repair::default() });
+    };
+    fsck.numbers = vec![intact.number];
+    let mut findings = Vec::new();
+    while !fsck.waiting.is_empty() || !fsck.numbers.is_empty() {
+        findings.extend(fsck.next().await?.into_iter().flat_map(|step| step.findings));
+    }
+    let nodes = Arc::new(NodeStore::new(storage.clone(), super::CACHE_SIZE_BYTES));
+    let mender = Mender { storage, environment, nodes, fsck, intact, is_dry, report: Repair::default() };
+    mender.run(findings, author).await
+}
+
+impl Mender {
+    async fn run(mut self, findings: Vec<Finding>, author: &str) -> Result<Repair> {
+        let survey = &self.fsck.survey;
+        let (intact, newest, highest) = (self.intact.number, survey.newest(), survey.highest());
+        let lost: Vec<u64> = (intact + 1..=newest).take(LOST_VERSIONS_MAX as usize + 1).collect();
+        if lost.len() as u64 > LOST_VERSIONS_MAX {
+            self.report.lost.push(format!(
+                "{LATEST_HINT_PATH} names version {newest}, and the newest that can be read is {intact}: if the hint is \
+                 wrong, stop all who write, and delete it"
+            ));
+            return Ok(self.report);
+        }
+        let mut numbers: Vec<u64> = lost.iter().copied().filter(|number| !survey.has(*number)).collect();
+        let has_bad_hint = survey.hint.is_none_or(|hint| hint < highest.min(intact));
+        for number in &lost {
+            let what = if survey.has(*number) { "damaged" } else { "missing" };
+            self.report.lost.push(format!(
+                "version {number}: its root is {what}, and what it changed is not known; the lakehouse goes on from \
+                 version {intact}"
+            ));
+        }
+        for finding in findings.iter().filter(|finding| finding.kind == Kind::Broken) {
+            self.report.lost.push(format!("{}: {}", finding.path, finding.message));
+        }
+        let id = self.environment.uuid().to_string();
+        let definition = self.definition(&findings).await?;
+        let mended = self.mended_tree(&id).await?;
+        if numbers.last() != Some(&newest) && (newest > intact || mended.is_some() || definition.is_some()) {
+            numbers.push(newest + 1);
+        }
+        if self.is_dry {
+            return Ok(self.report);
+        }
+        if numbers.is_empty() {
+            if has_bad_hint {
+                discovery::write_hint(self.storage.as_ref(), intact).await;
+                self.report.saved.push(format!("{LATEST_HINT_PATH} names version {intact}"));
+            }
+            return Ok(self.report);
+        }
+        let draft = match mended {
+            Some(draft) => draft,
+            None => Draft::of(&self.intact.root, self.nodes.height_of(&self.intact.root).await?),
+        };
+        let mut created_at_millis = 0;
+        for number in numbers {
+            created_at_millis =
+                self.publish(number, created_at_millis, &draft, definition.clone(), &id, author).await?;
+            self.report.version = Some(number);
+        }
+        Ok(self.report)
+    }
+
+    /// Makes version `number`, with that tree, after whatever is in the slot before; returns when that was, by its
+    /// `created_at_millis`, which is after `after_millis`.
+    async fn publish(
+        &self,
+        number: u64,
+        after_millis: u64,
+        draft: &Draft,
+        definition: Option<(String, LakehouseDefinition)>,
+        id: &str,
+        author: &str,
+    ) -> Result<u64> {
+        let target = self.intact.number;
+        let mut properties = vec![(OPERATION_PROPERTY.to_string(), OPERATION_REPAIR.to_string())];
+        let goes_back = number > target + 1 || self.fsck.survey.newest() > target;
+        if goes_back {
+            properties.push((ROLLBACK_TARGET_PROPERTY.to_string(), target.to_string()));
+        }
+        let transaction = CommittedTransaction {
+            // One for each version: a transaction is in one only.
+            id: if goes_back { self.environment.uuid().to_string() } else { id.to_string() },
+            isolation: "serializable".into(),
+            message: "repair".into(),
+            author: author.into(),
+            began_at_version: target,
+            properties: properties.into_iter().collect(),
+        };
+        let previous = Version::new(
+            number - 1,
+            self.intact.root.clone(),
+            self.intact.metadata.clone(),
+            self.intact.definition.clone(),
+            self.nodes.clone(),
+        )?;
+        let versions =
+            Arc::new(Versions::standing_at(self.nodes.clone(), self.environment.clone(), previous));
+        let publisher = Publisher::new(versions.clone());
+        let previous = versions.known();
+        let mut metadata = publisher.next_metadata(&previous, vec![transaction]);
+        // Time does not run backwards from one to the next.
+        metadata.created_at_millis = metadata.created_at_millis.max(after_millis + 1);
+        let created_at_millis = metadata.created_at_millis;
+        if goes_back {
+            metadata.rollback_from_root = Some(root_path(number - 1));
+            metadata.last_rollback = LastRollback::Version(number);
+        }
+        if let Some((path, definition)) = definition {
+            metadata.inline_definition = Some(definition.bytes().to_vec());
+            metadata.lakehouse_definition = path;
+        }
+        publisher.publish_alone(&previous, metadata, draft.clone(), "the repair").await?;
+        Ok(created_at_millis)
+    }
+
+    /// The lakehouse definition, if the file of it cannot be read and another one is needed.
+    async fn definition(&mut self, findings: &[Finding]) -> Result<Option<(String, LakehouseDefinition)>> {
+        let path = self.intact.metadata.lakehouse_definition.clone();
+        let Some(finding) = findings.iter().find(|finding| finding.path == path) else { return Ok(None) };
+        let definition = self.intact.definition.as_ref().clone();
+        self.report.saved.push(format!("{path}: the lakehouse definition, from the root that repeats it"));
+        self.report.lost.retain(|lost| !lost.starts_with(&path));
+        if finding.kind == Kind::Missing {
+            if !self.is_dry {
+                self.storage.put_unique(&path, definition.bytes().clone()).await?;
+            }
+            return Ok(None);
+        }
+        let id = content_id(self.environment.uuid(), definition.bytes());
+        let path = lakehouse_definition_path(id);
+        if !self.is_dry {
+            self.storage.put_unique(&path, definition.bytes().clone()).await?;
+        }
+        Ok(Some((path, definition)))
+    }
+
+    /// The tree of the newest version that can be read, without what is damaged in it; `None` if nothing is.
+    async fn mended_tree(&mut self, id: &str) -> Result<Option<Draft>> {
+        let mut places = Vec::new();
+        let mut rows: Vec<(String, String)> = Vec::new();
+        for bad in std::mem::take(&mut self.fsck.bad_nodes) {
+            let range = bad.place.range(self.fsck.names);
+            match self.rows_before(&bad.place).await? {
+                Some((version, found)) => {
+                    self.report.saved.push(format!(
+                        "{}: {range}, {} objects as of version {version}, and what was changed since",
+                        bad.place.path,
+                        found.len()
+                    ));
+                    rows.extend(found);
+                    places.push(bad.place);
+                }
+                None => self.report.lost.push(format!(
+                    "{}: {range}, because no version that is kept can be read that shows it",
+                    bad.place.path
+                )),
+            }
+        }
+        let suspects = std::mem::take(&mut self.fsck.suspects);
+        let bad: HashSet<String> = suspects.iter().map(|suspect| suspect.finding.path.clone()).collect();
+        let mut older = Vec::new();
+        for suspect in suspects {
+            let shown = get(&self.nodes, &self.intact.root, &suspect.key).await;
+            if !matches!(shown, Ok(Some(location)) if location == suspect.finding.path) {
+                continue;
+            }
+            let name = self
+                .fsck
+                .names
+                .decode(&suspect.key)
+                .map_or_else(|| suspect.key.clone(), |name| name.to_string());
+            if self.can_be_decoded(&suspect.key, &suspect.finding.path).await? {
+                self.report.lost.push(format!(
+                    "{name}: {} can be read and is not what was written; it is left as it is",
+                    suspect.finding.path
+                ));
+                continue;
+            }
+            match self.older_definition(&suspect.key, &bad).await? {
+                Some((version, location)) => {
+                    self.report.lost.push(format!(
+                        "{name}: is as version {version} has it; what was changed since is lost"
+                    ));
+                    older.push((suspect.key, location));
+                }
+                None => self
+                    .report
+                    .lost
+                    .push(format!("{name}: {} {}", suspect.finding.path, suspect.finding.message)),
+            }
+        }
+        if places.is_empty() && older.is_empty() {
+            return Ok(None);
+        }
+        if self.is_dry {
+            return Ok(Some(Draft::default()));
+        }
+        let txn: Text = id.into();
+        let (config, environment) = (self.intact.config, self.environment.clone());
+        let mut new = Vec::new();
+        let height = self.nodes.height_of(&self.intact.root).await?;
+        let root = self.grafted(self.intact.root.clone(), height, &places, &mut new).await?;
+        let publisher = Publisher::new(Arc::new(Versions::standing_at(
+            self.nodes.clone(),
+            environment.clone(),
+            Version::new(
+                self.intact.number,
+                self.intact.root.clone(),
+                self.intact.metadata.clone(),
+                self.intact.definition.clone(),
+                self.nodes.clone(),
+            )?,
+        )));
+        self.nodes.write(publisher.encode_nodes(&config, new)?).await?;
+        let root = Arc::new(encode(&[], &root, config.order, config.compression)?.node);
+        let mut messages = Vec::new();
+        for (key, location) in rows {
+            let decision = decide(&self.nodes, &root, "(root)", &key).await?;
+            // What a message above says is newer.
+            if decision.location.is_none() && matches!(decision.by, DecidedBy::Node(_)) {
+                messages.push(Message { key: key.into(), value: Some(location.into()), txn: txn.clone() });
+            }
+        }
+        messages.extend(older.into_iter().map(|(key, location)| Message {
+            key: key.into(),
+            value: Some(location.into()),
+            txn: txn.clone(),
+        }));
+        with_messages(&self.nodes, environment.as_ref(), &publisher, &config, root, messages).await.map(Some)
+    }
+
+    /// What a range of keys held right before the node was written that hangs there: from the newest version without it.
+    async fn rows_before(&self, place: &Place) -> Result<Option<(u64, Vec<(String, String)>)>> {
+        let mut number = self.intact.number;
+        while number > self.fsck.survey.boundary {
+            number -= 1;
+            let root = match self.nodes.load(&self.fsck.survey.root_file(number), None).await {
+                Ok(root) => root,
+                Err(Error::FileNotFound { .. } | Error::CorruptFile { .. }) => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            if leads_to(&self.nodes, &root, place).await {
+                continue;
+            }
+            let start = place.above.as_ref().map_or_else(String::new, |above| format!("{above}\0"));
+            let range = KeyRange { start, end: place.below.as_ref().map(|below| below.to_string()) };
+            let mut scan = Scan::new(self.nodes.clone(), root, range, None, true);
+            let mut rows = Vec::new();
+            loop {
+                match scan.next_batch().await {
+                    Ok(Some(batch)) => {
+                        let locations = batch.locations.iter().flatten();
+                        let pairs = batch.keys.iter().zip(locations);
+                        rows.extend(pairs.filter_map(|(key, at)| Some((key?.to_string(), at?.to_string()))));
+                    }
+                    Ok(None) => return Ok(Some((number, rows))),
+                    Err(Error::CorruptFile { .. }) => return Ok(None),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    async fn can_be_decoded(&self, key: &str, location: &str) -> Result<bool> {
+        let Some((kind, _, name)) = self.fsck.name_of(key) else { return Ok(false) };
+        match self.storage.get(location).await {
+            Ok(bytes) => Ok(what_cannot_be_decoded(kind, &name, location, &bytes).is_none()),
+            Err(Error::FileNotFound { .. } | Error::CorruptFile { .. } | Error::InvalidLocation(_)) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The newest definition of a key in an older version that can be read.
+    async fn older_definition(&self, key: &str, bad: &HashSet<String>) -> Result<Option<(u64, String)>> {
+        let Some((kind, _, name)) = self.fsck.name_of(key) else { return Ok(None) };
+        if kind == ObjectKind::TransactionRecord {
+            return Ok(None);
+        }
+        let mut number = self.intact.number;
+        while number > self.fsck.survey.boundary {
+            number -= 1;
+            let Ok(root) = self.nodes.load(&self.fsck.survey.root_file(number), None).await else { continue };
+            let Ok(Some(location)) = get(&self.nodes, &root, key).await else { continue };
+            if bad.contains(&location) {
+                continue;
+            }
+            if let Ok(bytes) = self.storage.get(&location).await
+                && what_is_wrong(kind, &name, &location, &bytes).is_none()
+            {
+                return Ok(Some((number, location)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A node with empty subtrees at these places; new nodes on the way there go into `new`.
+    fn grafted<'a>(
+        &'a self,
+        node: Arc<Node>,
+        height: u32,
+        places: &'a [Place],
+        new: &'a mut Vec<(Text, Draft)>,
+    ) -> BoxFuture<'a, Result<Draft>> {
+        Box::pin(async move {
+            let mut draft = Draft::of(&node, height);
+            if height == 0 {
+                return Ok(draft);
+            }
+            for i in 0..draft.children.len() {
+                let path = node.child(i).to_string();
+                let within: Vec<Place> = places
+                    .iter()
+                    .filter(|place| place.height < height && child_at(&node, place) == i)
+                    .cloned()
+                    .collect();
+                if within.is_empty() {
+                    continue;
+                }
+                let child = if within.iter().any(|place| place.path == path) {
+                    self.empty_subtree(height - 1, new)
+                } else {
+                    let below = self.nodes.load(&path, Some(height - 1)).await?;
+                    // A place lies below this child only if the way there leads through it.
+                    self.grafted_below(below, height - 1, within, new).await?
+                };
+                let path: Text = node_path(self.environment.uuid()).into();
+                new.push((path.clone(), child));
+                draft.children[i] = path;
+            }
+            Ok(draft)
+        })
+    }
+
+    async fn grafted_below(
+        &self,
+        node: Arc<Node>,
+        height: u32,
+        places: Vec<Place>,
+        new: &mut Vec<(Text, Draft)>,
+    ) -> Result<Draft> {
+        self.grafted(node, height, &places, new).await
+    }
+
+    fn empty_subtree(&self, height: u32, new: &mut Vec<(Text, Draft)>) -> Draft {
+        let mut draft = Draft::default();
+        for level in 1..=height {
+            let path: Text = node_path(self.environment.uuid()).into();
+            new.push((path.clone(), draft));
+            draft = Draft { height: level, children: vec![path], ..Draft::default() };
+        }
+        draft
+    }
+}

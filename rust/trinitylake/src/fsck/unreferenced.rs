@@ -1,0 +1,129 @@
+//! Files that no version which is kept refers to: what writers left that died, and what waits for garbage collection.
+
+use prost::Message as _;
+
+use super::{Finding, Fsck, Kind, fingerprint};
+use crate::definition::proto::{DistributedTransactionDef, Footprint};
+use crate::error::{Error, Result};
+use crate::path::{
+    INTENT_PREFIX, TRANSACTION_PREFIX, definition_id, intent_file, lakehouse_definition_id, names_content,
+    node_id, transaction_file,
+};
+
+/// What stands at the start of the root's own file names.
+const TOP: &str = "_";
+
+/// Folders to look through, the last one first: saved transactions, which refer to files too, then the folders of
+/// hashed names, a sixteenth of them at a time, then the root itself.
+pub(super) fn folders() -> Vec<String> {
+    let hashed = (0..16).map(|bits| format!("{bits:04b}/"));
+    [TOP.to_string()]
+        .into_iter()
+        .chain(hashed)
+        .chain([INTENT_PREFIX.to_string(), TRANSACTION_PREFIX.to_string()])
+        .collect()
+}
+
+impl Fsck {
+    pub(super) async fn look_for_unreferenced(&mut self, folder: &str) -> Result<()> {
+        for file in self.storage.list(folder).await? {
+            let path = file.path.as_str();
+            if folder == TRANSACTION_PREFIX {
+                self.take_saved(path).await?;
+                continue;
+            }
+            let is_unreferenced = match folder {
+                TOP => lakehouse_definition_id(path).is_some() && !self.lakehouse_definitions.contains(path),
+                INTENT_PREFIX => intent_file(path).is_none(),
+                _ if node_id(path).is_some() => !self.seen.contains_key(&fingerprint(path)),
+                _ if definition_id(path).is_some() => !self.locations.contains(&fingerprint(path)),
+                _ => true,
+            };
+            if is_unreferenced {
+                let message = "no version that is kept refers to it";
+                self.findings.push(Finding::new(Kind::Unreferenced, path, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// A saved state refers to definitions that no version has yet.
+    async fn take_saved(&mut self, path: &str) -> Result<()> {
+        let Some((id, _)) = transaction_file(path) else {
+            self.findings.push(Finding::new(
+                Kind::Unreferenced,
+                path,
+                "its name is not that of a saved transaction",
+            ));
+            return Ok(());
+        };
+        let bytes = match self.storage.get(path).await {
+            Err(Error::FileNotFound { .. }) => return Ok(()),
+            bytes => bytes?,
+        };
+        let saved = match DistributedTransactionDef::decode(bytes) {
+            Ok(saved) if saved.id == id => saved,
+            Ok(saved) => {
+                let message = format!("it is the state of transaction {:?}, not of {id}", saved.id);
+                self.findings.push(Finding::new(Kind::Misplaced, path, message));
+                return Ok(());
+            }
+            Err(error) => {
+                let message = format!("not the state of a transaction: {error}");
+                self.findings.push(Finding::new(Kind::Damaged, path, message));
+                return Ok(());
+            }
+        };
+        let footprint = Footprint::decode(saved.footprint.as_slice()).unwrap_or_default();
+        let own = footprint.writes.into_iter().filter(|write| write.is_own_definition);
+        for location in own.filter_map(|write| write.location).chain(footprint.lakehouse_definition) {
+            if !self.locations.insert(fingerprint(&location)) {
+                continue;
+            }
+            self.lakehouse_definitions.insert(location.clone());
+            let problem = match self.storage.get(&location).await {
+                Ok(bytes) => {
+                    let id = definition_id(&location)
+                        .map(|(_, id)| id)
+                        .or_else(|| lakehouse_definition_id(&location));
+                    let is_whole = id.and_then(|id| names_content(id, &bytes)) != Some(false);
+                    (!is_whole)
+                        .then(|| Finding::new(Kind::Damaged, &location, "it does not hold what was written"))
+                }
+                Err(error @ Error::FileNotFound { .. }) => Some(Finding::of(&error, &location)),
+                Err(error) => return Err(error),
+            };
+            if let Some(mut finding) = problem {
+                finding.affected = vec![format!("saved transaction {id}")];
+                self.findings.push(finding);
+            }
+        }
+        self.take_running_root(&saved.running_root, id).await
+    }
+
+    /// The nodes that only the running root of a saved transaction names.
+    async fn take_running_root(&mut self, path: &str, id: &str) -> Result<()> {
+        let mut waiting = vec![path.to_string()];
+        while let Some(path) = waiting.pop() {
+            if path.is_empty() || self.seen.contains_key(&fingerprint(&path)) && node_id(&path).is_some() {
+                continue;
+            }
+            self.remember_node(&path);
+            let node = match self.nodes.load(&path, None).await {
+                Ok(node) => node,
+                Err(error @ (Error::FileNotFound { .. } | Error::CorruptFile { .. })) => {
+                    let mut finding = Finding::of(&error, &path);
+                    finding.affected = vec![format!("saved transaction {id}")];
+                    self.findings.push(finding);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if !node.is_leaf() {
+                let children = (0..=node.n_keys()).map(|i| node.child(i).to_string());
+                waiting.extend(children.filter(|child| !self.seen.contains_key(&fingerprint(child))));
+            }
+        }
+        Ok(())
+    }
+}

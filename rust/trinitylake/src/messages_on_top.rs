@@ -1,0 +1,35 @@
+//! Many changes on top of a tree, for versions that no transaction makes: rollbacks, repairs, exports of a part.
+
+use std::sync::Arc;
+
+use crate::config::TreeConfig;
+use crate::environment::Environment;
+use crate::error::Result;
+use crate::node::Node;
+use crate::node::codec::encode;
+use crate::node::draft::{Draft, Message};
+use crate::tree::advance::advance;
+use crate::tree::node_store::NodeStore;
+use crate::version::publisher::Publisher;
+
+/// Messages that one node takes before they may sink.
+const MESSAGES_AT_ONCE: usize = 1000;
+
+/// The root with these messages, not yet encoded; new nodes below it are written.
+pub(crate) async fn with_messages(
+    nodes: &NodeStore,
+    environment: &dyn Environment,
+    publisher: &Publisher,
+    config: &TreeConfig,
+    mut root: Arc<Node>,
+    messages: Vec<Message>,
+) -> Result<Draft> {
+    let mut draft = Draft::of(&root, nodes.height_of(&root).await?);
+    for some in messages.chunks(MESSAGES_AT_ONCE) {
+        let advance = advance(nodes, environment, config, &root, some.to_vec(), 0).await?;
+        nodes.write(publisher.encode_nodes(config, advance.nodes)?).await?;
+        draft = advance.root;
+        root = Arc::new(encode(&[], &draft, config.order, config.compression)?.node);
+    }
+    Ok(draft)
+}

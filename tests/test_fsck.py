@@ -1,0 +1,291 @@
+"""Every file of a small lakehouse is damaged in turn: fsck finds it, and repair never makes anything worse."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import trinitylake as tl
+from trinitylake import _core, core
+from trinitylake.cli.app import app
+from trinitylake.iceberg_storage.metadata import cache
+from trinitylake.lakehouse.fsck import FsckReport, fsck
+from trinitylake.lakehouse.reader import Reader
+
+ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
+#: Files of tables, whose bytes carry no checksum: that they are there, with their size, is what is looked at.
+TABLE_FILES = ("shop/",)
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tree of several levels, tables with some history, a saved transaction and a chosen id."""
+    root = tmp_path_factory.mktemp("pristine") / "lake"
+    lake = tl.create(root, order=4, durability="none", properties={"root.buffer-size-bytes": "600"})
+    with lake.transaction(id="first") as txn:
+        txn.create_namespace("shop", {"owner": "ops"})
+        txn.create_table("shop.t", ROWS).append(ROWS)
+    for number in range(12):
+        lake.create_namespace(f"n{number:02}", {"number": str(number)})
+    lake.table("shop.t").append(ROWS)
+    lake.create_view("shop.v", "SELECT 1")
+    lake.rollback(lake.version)
+    lake.alter_namespace("n03", {"number": "three"})
+    lake.drop_namespace("n05")
+    saved = lake.begin(id="saved")
+    saved.create_namespace("later")
+    saved.save()
+    _core.finish_background_tasks(5.0)
+    return root
+
+
+def _files(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def copied(pristine: Path, tmp_path: Path) -> Iterator[Callable[[], Path]]:
+    """A fresh copy of the lakehouse, at the place that it records, each time."""
+    backup = tmp_path / "backup"
+    shutil.copytree(pristine, backup)
+
+    def fresh() -> Path:
+        shutil.rmtree(pristine)
+        shutil.copytree(backup, pristine)
+        cache.clear()
+        return pristine
+
+    yield fresh
+    fresh()
+
+
+def _checked(root: Path) -> FsckReport:
+    cache.clear()
+    return fsck(_core.Storage(str(root), None, "none"), version="all", data=True)
+
+
+def _contents(reader: Reader) -> dict[str, str]:
+    """What can be read, object by object."""
+    contents = {}
+    for kind, names in (("namespace", reader.namespaces()), ("table", reader.tables()), ("view", reader.views())):
+        for name in names:
+            try:
+                if kind == "namespace":
+                    contents[name] = str(reader.namespace(name).properties)
+                elif kind == "table":
+                    contents[name] = str(reader.table(name).scan().to_arrow().sort_by("id").to_pydict())
+                else:
+                    contents[name] = reader.view(name).sql
+            except (tl.TrinityLakeError, OSError):
+                contents[name] = "unreadable"
+    return contents
+
+
+def _versions(root: Path) -> dict[int, dict[str, str]]:
+    """What can be read of each version."""
+    cache.clear()
+    found = {}
+    try:
+        lake = tl.open(root, durability="none")
+    except (tl.CorruptFile, tl.NotALakehouse):
+        return {}
+    for version in range(64):
+        try:
+            found[version] = _contents(lake.at(version=version))
+        except (tl.CorruptFile, tl.VersionNotFound, tl.VersionExpired):
+            continue
+    return found
+
+
+def test_a_whole_lakehouse_is_sound(copied: Callable[[], Path]) -> None:
+    root = copied()
+    report = _checked(root)
+    assert (report.is_sound, report.findings) == (True, ())
+    lake = tl.open(root, durability="none")
+    assert report.versions == lake.version + 1
+    trees = [lake.at(version=version).nodes().column("path").to_pylist() for version in range(report.versions)]
+    assert report.nodes == len({path for tree in trees for path in tree}), "each is read once"
+    assert report.files > 5
+    assert lake.fsck().versions == 1
+    assert lake.fsck((2, 4)).versions == 3
+    assert lake.fsck(3).versions == 1
+    for missing in (99, (3, 99)):
+        with pytest.raises(tl.VersionNotFound):
+            lake.fsck(missing)
+    for nonsense in ("some", (4, 2), -1, True, 1.5):
+        with pytest.raises(tl.InvalidArgument):
+            lake.fsck(nonsense)  # type: ignore[arg-type]
+
+
+def _deleted(path: Path) -> None:
+    path.unlink()
+
+
+def _truncated(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+def _flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize("damage", [_deleted, _truncated, _flipped])
+def test_each_damaged_file_is_found_and_repair_makes_nothing_worse(
+    copied: Callable[[], Path], damage: Callable[[Path], None]
+) -> None:
+    names = _files(copied())
+    whole = _versions(copied())
+    seen = set()
+    for name in names:
+        if name.startswith(("_txn/", "_expired")) or (damage is _flipped and name.startswith(TABLE_FILES)):
+            continue
+        root = copied()
+        if not (root / name).stat().st_size:
+            continue
+        damage(root / name)
+        if damage is not _deleted and name == "_latest_hint.txt":
+            (root / name).write_bytes(b"\x93")  # another number would be an old hint, which is none to tell
+        report = _checked(root)
+        told = {finding.path for finding in report.findings}
+        assert not report.is_sound, (name, damage)
+        assert name in told, (name, told)
+        before = _versions(root)
+        dry = fsck(_core.Storage(str(root), None, "none"), repair=True, dry_run=True)
+        assert dry.repair is not None
+        files = _files(root)
+        mended = fsck(_core.Storage(str(root), None, "none"), repair=True)
+        assert set(files) <= set(_files(root)), "nothing is deleted"
+        after = _versions(root)
+        for version, contents in before.items():
+            assert {key: after[version].get(key) for key in contents} == contents, (name, version)
+        latest = max(after, default=None)
+        if latest is not None and max(before, default=None) == max(whole):
+            last = before[max(before)]
+            readable = {key: value for key, value in last.items() if value != "unreadable"}
+            assert readable.items() <= after[latest].items(), name
+        assert mended.repair is not None
+        if not mended.repair.lost and mended.repair.saved:
+            assert after[max(after)] == whole[max(whole)], name
+            seen.add(name.partition("-")[2][:4] or name)
+        again = fsck(_core.Storage(str(root), None, "none"), repair=True)
+        assert again.repair is not None
+        assert again.repair.version is None, (name, again.repair)
+    assert seen, "some files were saved whole"
+
+
+def test_swapped_files_are_found(copied: Callable[[], Path]) -> None:
+    """A definition with the bytes of another one can be decoded: only its name tells that it is not the one."""
+    names = [name for name in _files(copied()) if not name.startswith(("_txn/", "_latest", *TABLE_FILES))]
+    for one, other in zip(names, names[1:] + names[:1], strict=True):
+        root = copied()
+        first, second = (root / one).read_bytes(), (root / other).read_bytes()
+        if first == second:
+            continue
+        (root / one).write_bytes(second)
+        (root / other).write_bytes(first)
+        report = _checked(root)
+        assert not report.is_sound, (one, other)
+        assert {one, other} & {finding.path for finding in report.findings}
+
+
+def test_a_lost_leaf_is_rebuilt_from_the_version_before_it(copied: Callable[[], Path]) -> None:
+    root = copied()
+    whole = _versions(root)
+    lake = tl.open(root, durability="none")
+    latest = max(whole)
+    nodes = lake.at().nodes().to_pylist()
+    saved = 0
+    for node in nodes[1:]:
+        root = copied()
+        (root / node["path"]).unlink()
+        lake = tl.open(root, durability="none")
+        report = lake.fsck(repair=True, author="keeper")
+        assert report.repair is not None
+        if report.repair.lost:
+            continue
+        saved += 1
+        assert report.is_sound
+        assert report.repair.version == latest + 1 == lake.version
+        assert _contents(tl.open(root, durability="none").at()) == whole[latest]
+        assert lake.log(1)[0].author == "keeper"
+        lake.create_namespace("goes_on")
+        assert lake.fsck().is_sound
+    assert saved > 2
+
+
+@pytest.mark.parametrize("damage", [_deleted, _truncated])
+def test_the_newest_version_lost_is_told_and_the_lakehouse_goes_on(
+    copied: Callable[[], Path], damage: Callable[[Path], None]
+) -> None:
+    root = copied()
+    whole = _versions(root)
+    newest = max(whole)
+    open_before = tl.open(root, durability="none")
+    damage(root / core.root_path(newest))
+    with pytest.warns(RuntimeWarning) if damage is _deleted else pytest.raises(tl.CorruptFile):
+        tl.open(root, durability="none").create_namespace("refused") if damage is not _deleted else tl.open(root)
+    storage = _core.Storage(str(root), None, "none")
+    report = fsck(storage, repair=True)
+    assert report.repair is not None
+    assert report.is_sound
+    assert any(f"version {newest}:" in line for line in report.repair.lost)
+    lake = tl.open(root, durability="none")
+    assert _contents(lake.at()) == whole[newest - 1]
+    assert lake.version == (newest if damage is _deleted else newest + 1)
+    assert lake.log(1)[0].rollback_from == lake.version - 1
+    lake.create_namespace("goes_on")
+    assert open_before.exists("goes_on") or damage is _deleted
+    assert fsck(storage, repair=True).repair == type(report.repair)(None, (), ())
+
+
+def test_a_definition_that_is_lost_goes_back_to_the_one_before(copied: Callable[[], Path]) -> None:
+    root = copied()
+    lake = tl.open(root, durability="none")
+    path = lake.state().locate("namespace", "n03")
+    assert path is not None
+    (root / path).unlink()
+    report = tl.open(root, durability="none").fsck(repair=True)
+    assert report.repair is not None
+    assert report.repair.lost[0].startswith("namespace n03: is as version")
+    assert tl.open(root).namespace("n03").properties == {"number": "3"}
+    assert report.is_sound
+
+
+def test_what_nothing_refers_to_harms_nobody(copied: Callable[[], Path]) -> None:
+    root = copied()
+    storage = _core.Storage(str(root), None, "none")
+    storage.put(_core.optimize_path("node-6fcb514b-b878-4c9d-95b7-8dc3a7ce6fd8.arrow"), b"litter")
+    storage.put("_lakehouse_def_6fcb514b-b878-4c9d-95b7-8dc3a7ce6fd8.binpb", b"")
+    tl.open(root, durability="none").expire(before=3)
+    report = _checked(root)
+    assert report.is_sound
+    assert {finding.kind for finding in report.findings} == {"unreferenced"}
+    assert len(report.findings) >= 2
+
+
+def test_the_command_ends_with_five(copied: Callable[[], Path]) -> None:
+    root = copied()
+    run = CliRunner().invoke
+    fine = run(app, ["fsck", "--root", str(root), "--version", "all", "--data", "--json"])
+    assert (fine.exit_code, json.loads(fine.stdout)["findings"]) == (0, [])
+    node = next(root.rglob("*-node-*"))
+    node.write_bytes(b"ARROW1")
+    found = run(app, ["fsck", "--root", str(root), "--version", "all"])
+    assert found.exit_code == 5
+    assert node.name in found.stdout
+    lake = tl.open(root)
+    (root / core.root_path(lake.version)).write_bytes(b"")
+    assert run(app, ["fsck", "--root", str(root)]).exit_code == 5
+    told = run(app, ["fsck", "--root", str(root), "--repair", "--dry-run"])
+    assert "goes on from version" in told.stdout
+    assert run(app, ["fsck", "--root", str(root), "--repair"]).exit_code == 0
+    assert run(app, ["fsck", "--root", str(root), "--version", "x"]).exit_code == 2
