@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
+use prost::Message as _;
+use trinitylake::collection::contents::{Contents, FileForm, Form, Link};
+use trinitylake::collection::{Options, silently, vacuum};
 use trinitylake::definition::{LakehouseDefinition, proto};
 use trinitylake::error::{Error, Result as CoreResult};
 use trinitylake::expiry::expire;
@@ -116,8 +119,9 @@ pub async fn play(world: &Arc<World>) -> Vec<Record> {
         let handle = handles[world.below(handles.len() as u64) as usize].clone();
         write(world, handle, &handles, &records)
     });
+    let collectors = (0..world.below(3)).map(|_| collect(world));
     let others = async {
-        futures::join!(disturb(world, &handles[0]), watch(world), watch(world));
+        futures::join!(disturb(world, &handles[0]), watch(world), watch(world), join_all(collectors));
     };
     futures::join!(join_all(writers), others);
     records.into_inner().unwrap()
@@ -152,7 +156,15 @@ async fn write(
         if record.is_watching {
             transaction.watch_anew().unwrap();
         }
-        if fill(world, &mut transaction, &mut record).await.is_ok() && !record.statements.is_empty() {
+        // Its data is written first, as long as it pleases.
+        let data = handle.storage().put_unique(&data_path(&record.id), Bytes::from(record.id.clone())).await;
+        if world.chance(10) {
+            tokio::time::sleep(Duration::from_millis(world.below(4000))).await;
+        }
+        if data.is_ok()
+            && fill(world, &mut transaction, &mut record).await.is_ok()
+            && !record.statements.is_empty()
+        {
             transaction.end_watch();
             if world.chance(10) && transaction.save().await.is_ok() {
                 record.was_resumed = true;
@@ -374,9 +386,80 @@ async fn disturb(world: &Arc<World>, handle: &Arc<Lakehouse>) {
         // Whether these succeed is for the checks to find out.
         if world.chance(40) {
             let _ = handle.rollback(latest.number.saturating_sub(world.below(4)), "back", "").await;
+        } else if world.chance(30) {
+            let _ = name_version(world, handle, latest.number.saturating_sub(world.below(6))).await;
         } else {
             let _ = expire(handle, Some(latest.number.saturating_sub(world.below(12))), false).await;
         }
+    }
+}
+
+/// Gives a version a name, or takes one back, as the layer above does it.
+async fn name_version(world: &Arc<World>, handle: &Arc<Lakehouse>, number: u64) -> CoreResult<()> {
+    let target = handle.version(number).await?;
+    change_names(handle, |names| {
+        if world.chance(40) {
+            names.clear();
+        }
+        names.insert("named".into(), target.root_path.clone());
+    })
+    .await?;
+    if handle.oldest_version().await? > number {
+        change_names(handle, |names| names.clear()).await?;
+    }
+    Ok(())
+}
+
+async fn change_names(
+    handle: &Arc<Lakehouse>,
+    change: impl FnOnce(&mut std::collections::BTreeMap<String, String>),
+) -> CoreResult<()> {
+    let base = handle.latest().await?;
+    let options = TransactionOptions { message: NAME_MESSAGE.into(), ..TransactionOptions::default() };
+    let mut transaction = handle.begin(base.clone(), options)?;
+    let mut definition = proto::LakehouseDef::decode(base.definition.bytes().clone()).unwrap();
+    change(&mut definition.exported_snapshots);
+    transaction.set_lakehouse_definition(definition.encode_to_vec().into())?;
+    transaction.commit(CommitLimits::default()).await.map(drop)
+}
+
+/// Deletes what nothing reaches, with a grace that is far too short for comfort, and dies now and then.
+async fn collect(world: &Arc<World>) {
+    for _ in 0..1 + world.below(6) {
+        tokio::time::sleep(Duration::from_millis(world.below(1500))).await;
+        let Ok(handle) = open(world).await else { continue };
+        let options = Options { grace_millis: Some(world.below(3000)), ..Options::default() };
+        let nobody = silently();
+        let collection = vacuum(&handle, &Lines, options, &nobody);
+        let lifetime = if world.chance(40) { world.below(2000) } else { 600_000 };
+        match tokio::time::timeout(Duration::from_millis(lifetime), collection).await {
+            Ok(Ok(report)) => world.collected(report.total_deleted().files),
+            Ok(Err(Error::CorruptFile { path, message })) => panic!("{path}: {message}"),
+            Ok(Err(_)) | Err(_) => {}
+        }
+    }
+}
+
+/// Message of versions that name others.
+pub const NAME_MESSAGE: &str = "name a version";
+
+/// The data file of a transaction, where a table that nobody knows any more might have it.
+pub fn data_path(id: &str) -> String {
+    format!("n/t-{}/data/{id}.parquet", &id[..8])
+}
+
+/// Tables whose definitions are lists of transactions: each has a data file.
+#[derive(Debug)]
+pub struct Lines;
+
+impl Contents for Lines {
+    fn of_table(&self, bytes: Bytes, _: &str) -> CoreResult<Vec<Link>> {
+        let link = |id: String| Link::File { path: data_path(&id), form: FileForm::Iceberg(Form::Content) };
+        Ok(lines(&bytes).into_iter().map(link).collect())
+    }
+
+    fn of_file(&self, _: FileForm, _: &Bytes, path: &str) -> CoreResult<Vec<Link>> {
+        panic!("{path} names nothing")
     }
 }
 

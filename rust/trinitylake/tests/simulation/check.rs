@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use trinitylake::collection::COLLECT_MESSAGE;
 use trinitylake::key::KeyRange;
 use trinitylake::key::ObjectKind::{self, Table};
 use trinitylake::lakehouse::Lakehouse;
@@ -13,7 +14,8 @@ use trinitylake::transaction::saved_files::ABANDON_MESSAGE;
 use trinitylake::transaction::{CommitLimits, Isolation, Outcome, TransactionOptions};
 use trinitylake::version::Version;
 
-use crate::actors::{self, Name, Read, Record, Result, Statement, lines};
+use crate::actors::{self, NAME_MESSAGE, Name, Read, Record, Result, Statement, lines};
+use crate::garbage;
 use crate::world::{Line, Process, World};
 
 type Objects = BTreeMap<(String, Name), Vec<String>>;
@@ -29,6 +31,8 @@ pub struct Findings {
     pub written_behind: u64,
     /// Versions in which an expiry removed the ids of transactions.
     pub forgetting_versions: u64,
+    /// In which garbage was collected.
+    pub collecting_versions: u64,
     /// In which expiry gave up saved transactions that nobody could resume.
     pub abandoning_versions: u64,
 }
@@ -85,6 +89,10 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
                     !committed_in.contains_key(id),
                     "{id} is given up in version {number}, and committed"
                 );
+                continue;
+            }
+            if [COLLECT_MESSAGE, NAME_MESSAGE].contains(&transaction.message.as_str()) {
+                findings.collecting_versions += u64::from(transaction.message == COLLECT_MESSAGE);
                 continue;
             }
             if transaction.message == FORGET_MESSAGE {
@@ -178,7 +186,9 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
             assert!(tip.get(&key).await.unwrap().is_some(), "{record:?} could be committed again");
         }
     }
+    garbage::nothing_was_lost(world, &archive, &tip);
     goes_on(&living).await;
+    garbage::nothing_is_left(world, &living).await;
     findings
 }
 

@@ -11,6 +11,7 @@
 mod actors;
 mod check;
 mod fairness;
+mod garbage;
 mod world;
 
 use std::collections::BTreeMap;
@@ -34,6 +35,8 @@ struct Totals {
     written_behind: u64,
     forgetting_versions: u64,
     abandoning_versions: u64,
+    collecting_versions: u64,
+    collected_files: u64,
     expired: u64,
     resumed: u64,
     looked_again: u64,
@@ -52,6 +55,7 @@ fn run(seed: u64, totals: &mut Totals) {
         let world = World::new(seed);
         let records: Vec<Record> = actors::play(&world).await;
         world.heal();
+        let boundary = world.boundary();
         let findings = check::check(&world, &records).await;
         totals.transactions += records.len() as u64;
         for record in &records {
@@ -72,7 +76,9 @@ fn run(seed: u64, totals: &mut Totals) {
         totals.written_behind += findings.written_behind;
         totals.forgetting_versions += findings.forgetting_versions;
         totals.abandoning_versions += findings.abandoning_versions;
-        totals.expired += world.boundary();
+        totals.collecting_versions += findings.collecting_versions;
+        totals.collected_files += world.collections().1;
+        totals.expired += boundary;
         for (fault, count) in world.faults() {
             *totals.faults.entry(fault).or_default() += count;
         }
@@ -103,7 +109,7 @@ fn no_history_loses_or_invents_anything() {
     }
     println!(
         "{seeds} seeds: {} transactions, {} committed, {} refused, {} unknown, {} resumed elsewhere, {} given up; {} versions, {} of them \
-         shared, {} across processes, {} to forget ids, {} expired; {} write \
+         shared, {} across processes, {} to forget ids, {} to collect, {} files collected, {} expired; {} write \
          skews under SNAPSHOT, {} times looked again at what was watched; faults {:?}",
         totals.transactions,
         totals.committed,
@@ -115,6 +121,8 @@ fn no_history_loses_or_invents_anything() {
         totals.shared_versions,
         totals.carried_versions,
         totals.forgetting_versions,
+        totals.collecting_versions,
+        totals.collected_files,
         totals.expired,
         totals.write_skews,
         totals.looked_again,
@@ -134,6 +142,8 @@ fn no_history_loses_or_invents_anything() {
             totals.carried_versions,
             totals.forgetting_versions,
             totals.abandoning_versions,
+            totals.collecting_versions,
+            totals.collected_files,
             totals.expired,
             totals.resumed,
             totals.looked_again,

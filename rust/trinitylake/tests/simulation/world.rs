@@ -30,6 +30,14 @@ pub const FAULTS: [&str; 8] = [
 const START_MILLIS: u64 = 1_700_000_000_000;
 const DAY_MILLIS: u64 = 24 * 3600 * 1000;
 
+/// A file that went, and which versions were kept at that moment.
+#[derive(Clone, Debug)]
+pub struct Deletion {
+    pub path: String,
+    pub oldest: u64,
+    pub latest: u64,
+}
+
 #[derive(Debug)]
 pub struct World {
     generator: Mutex<StdRng>,
@@ -39,6 +47,9 @@ pub struct World {
     history: Mutex<BTreeMap<String, Bytes>>,
     /// The paths that ever were, in the order in which they came to be.
     births: Mutex<BTreeMap<String, usize>>,
+    /// What was deleted, in order.
+    deletions: Mutex<Vec<Deletion>>,
+    collections: Mutex<(u64, u64)>,
     faults: Mutex<BTreeMap<&'static str, u64>>,
     is_healthy: AtomicBool,
     /// Faults among a thousand requests.
@@ -57,6 +68,8 @@ impl World {
             files: Mutex::default(),
             history: Mutex::default(),
             births: Mutex::default(),
+            deletions: Mutex::default(),
+            collections: Mutex::default(),
             faults: Mutex::default(),
             is_healthy: AtomicBool::new(true),
             fault_rate,
@@ -100,6 +113,32 @@ impl World {
     /// Root files that are there.
     pub fn roots(&self) -> BTreeSet<u64> {
         self.files().keys().filter_map(|path| root_version(path)).collect()
+    }
+
+    /// Remembers that a collection went through, and deleted so many files.
+    pub fn collected(&self, files: u64) {
+        let mut faults = self.collections.lock().unwrap();
+        faults.0 += 1;
+        faults.1 += files;
+    }
+
+    /// Collections that went through, and the files that they deleted.
+    pub fn collections(&self) -> (u64, u64) {
+        *self.collections.lock().unwrap()
+    }
+
+    pub fn deletions(&self) -> Vec<Deletion> {
+        self.deletions.lock().unwrap().clone()
+    }
+
+    /// Everything that is there.
+    pub fn paths(&self) -> BTreeSet<String> {
+        self.files().keys().cloned().collect()
+    }
+
+    /// A file, without a request.
+    pub fn content(&self, path: &str) -> Option<Bytes> {
+        self.files().get(path).map(|(bytes, _)| bytes.clone())
     }
 
     fn files(&self) -> MutexGuard<'_, BTreeMap<String, (Bytes, u64)>> {
@@ -277,7 +316,12 @@ impl Storage for Line {
         if self.0.fault(&[0]).is_some() {
             return Err(lost("request lost", path));
         }
-        self.0.files().remove(path);
+        let mut files = self.0.files();
+        if files.remove(path).is_some() {
+            let oldest = files.keys().filter_map(|path| boundary_version(path)).max().unwrap_or(0);
+            let latest = files.keys().filter_map(|path| root_version(path)).max().unwrap_or(0);
+            self.0.deletions.lock().unwrap().push(Deletion { path: path.to_string(), oldest, latest });
+        }
         Ok(())
     }
 

@@ -1,0 +1,126 @@
+//! What garbage collection did: nothing that a kept version reached was ever deleted, and in the end nothing else is
+//! left. What a version reaches is found here anew, from the nodes alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use trinitylake::collection::{Options, silently, vacuum};
+use trinitylake::expiry::expire;
+use trinitylake::lakehouse::Lakehouse;
+use trinitylake::node::codec::decode;
+use trinitylake::path::{root_path, root_version, transaction_file};
+use trinitylake::version::Version;
+use trinitylake::version::metadata::RootMetadata;
+
+use crate::actors::{Lines, data_path, lines};
+use crate::world::World;
+
+/// Late requests have come by then, and transactions that nobody resumes are too old.
+const AGES: Duration = Duration::from_secs(3 * 24 * 3600);
+
+/// All that a version reaches, but for records of transactions, which have rules of their own. `archive` holds every
+/// file that ever was.
+fn reached(
+    archive: &World,
+    version: u64,
+    known: &mut BTreeMap<String, BTreeSet<String>>,
+) -> BTreeSet<String> {
+    let path = root_path(version);
+    let node = decode(archive.content(&path).unwrap(), &path, None).unwrap();
+    let metadata = RootMetadata::of(&node, version, &path).unwrap();
+    let mut found = below(archive, &path, known);
+    found.insert(path);
+    found.insert(metadata.lakehouse_definition);
+    found
+}
+
+fn below(archive: &World, path: &str, known: &mut BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
+    if let Some(found) = known.get(path) {
+        return found.clone();
+    }
+    let node = decode(archive.content(path).unwrap(), path, None).unwrap();
+    let mut newest: BTreeMap<String, Option<String>> = BTreeMap::new();
+    for row in 0..node.n_keys() {
+        newest.insert(node.key(row).to_string(), Some(node.value(row).to_string()));
+    }
+    for message in node.messages() {
+        newest.insert(message.key.to_string(), message.value.map(str::to_string));
+    }
+    let mut found = BTreeSet::new();
+    for (key, location) in newest {
+        let Some(location) = location else { continue };
+        if key.starts_with("C===") {
+            found.extend(lines(&archive.content(&location).unwrap()).iter().map(|id| data_path(id)));
+        }
+        if !key.starts_with("E===") {
+            found.insert(location);
+        }
+    }
+    if !node.is_leaf() {
+        for child in 0..=node.n_keys() {
+            found.insert(node.child(child).to_string());
+            found.extend(below(archive, node.child(child), known));
+        }
+    }
+    known.insert(path.to_string(), found.clone());
+    found
+}
+
+/// No file went that a version reached which was kept at that moment, and all that is kept now is there.
+pub fn nothing_was_lost(world: &World, archive: &World, latest: &Version) {
+    let mut known = BTreeMap::new();
+    let all: Vec<BTreeSet<String>> =
+        (0..=latest.number).map(|version| reached(archive, version, &mut known)).collect();
+    for deletion in world.deletions() {
+        // A root above all others is one that came too late.
+        for version in deletion.oldest..=deletion.latest.min(latest.number) {
+            assert!(
+                !all[version as usize].contains(&deletion.path),
+                "{} was deleted, and version {version} reaches it: kept were {}..={}",
+                deletion.path,
+                deletion.oldest,
+                deletion.latest
+            );
+        }
+    }
+    let there = world.paths();
+    let named = latest.definition.exported_snapshots().values().filter_map(|root| root_version(root));
+    for version in (world.boundary()..=latest.number).chain(named) {
+        let missing: Vec<&String> = all[version as usize].difference(&there).collect();
+        assert!(missing.is_empty(), "version {version} is kept, and lacks {missing:?}");
+    }
+}
+
+/// After all is over, and collected, nothing is there that nobody reaches.
+pub async fn nothing_is_left(world: &Arc<World>, lakehouse: &Arc<Lakehouse>) {
+    let latest = lakehouse.latest().await.unwrap();
+    tokio::time::sleep(AGES).await;
+    for _ in 0..2 {
+        let latest = lakehouse.latest().await.unwrap();
+        expire(lakehouse, Some(latest.number), false).await.unwrap();
+        let options = Options { grace_millis: Some(0), ..Options::default() };
+        vacuum(lakehouse, &Lines, options, &silently()).await.unwrap();
+        tokio::time::sleep(AGES).await;
+    }
+    let options = Options { grace_millis: Some(0), ..Options::default() };
+    let latest_again = lakehouse.latest().await.unwrap();
+    assert!(latest_again.number >= latest.number);
+    vacuum(lakehouse, &Lines, options, &silently()).await.unwrap();
+    let latest = lakehouse.latest().await.unwrap();
+    let mut known = BTreeMap::new();
+    let mut wanted = BTreeSet::new();
+    let named = latest.definition.exported_snapshots().values().filter_map(|root| root_version(root));
+    for version in (world.boundary()..=latest.number).chain(named) {
+        wanted.extend(reached(world, version, &mut known));
+    }
+    let is_litter = |path: &&String| {
+        let is_system = path.starts_with("_expired/") || path.as_str() == "_latest_hint.txt";
+        // Files of transactions with names that no table's writer gives, which are nobody's garbage.
+        let is_unknown = path.starts_with("data/");
+        !is_system && !is_unknown && transaction_file(path).is_none() && !wanted.contains(*path)
+    };
+    let there = world.paths();
+    let left: Vec<&String> = there.iter().filter(is_litter).collect();
+    assert!(left.is_empty(), "nobody reaches {left:?}");
+}
