@@ -27,7 +27,7 @@ from trinitylake.cli.app import app
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import AvroLayout, PreparedOutput
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.puffin import with_data_files
-from trinitylake.iceberg_storage.relocation import _Memory, _positions
+from trinitylake.iceberg_storage.relocation import _Memory, positions
 
 ROWS = pa.table({"id": pa.array(range(6), pa.int64()), "part": pa.array([0, 1, 2] * 2, pa.int64())})
 
@@ -260,7 +260,7 @@ def with_position_deletes(lake: tl.Lakehouse) -> None:
     lists, list_schema, list_header = _rows(snapshot.manifest_list)
     like = next(row for row in lists if data_uri in data_files(row[0]))
     entries, schema, header = _rows(like[0])
-    at = _positions(schema)
+    at = positions(schema)
     entry = next(one for one in entries if one[at[2]][at[100]] == data_uri)
     file = entry[at[2]]
     file[at[134]], file[at[100]], file[at[103]] = 1, deletes_uri, 1
@@ -272,7 +272,7 @@ def with_position_deletes(lake: tl.Lakehouse) -> None:
             file[at[counts]] = None
     manifest_uri = f"{table.location}/metadata/{uuid.uuid4()}-m0.avro"
     size = write_avro(manifest_uri, [entry], schema, {**header, "content": "deletes"})
-    at = _positions(list_schema)
+    at = positions(list_schema)
     row = Record(*like._data)
     row[at[500]], row[at[501]], row[at[517]] = manifest_uri, size, 1
     write_avro(snapshot.manifest_list, [*lists, row], list_schema, list_header)
@@ -280,7 +280,7 @@ def with_position_deletes(lake: tl.Lakehouse) -> None:
 
 def data_files(manifest_uri: str) -> set[str]:
     rows, schema, _ = _rows(manifest_uri)
-    at = _positions(schema)
+    at = positions(schema)
     return {row[at[2]][at[100]] for row in rows}
 
 
