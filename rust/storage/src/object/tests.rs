@@ -195,3 +195,20 @@ async fn no_message_holds_a_secret() {
         }
     }
 }
+
+/// Azure refuses a range that counts from the end, so every data file there would have been an error.
+#[tokio::test]
+async fn the_end_of_a_file_on_azure_is_read_without_a_range_from_the_end() {
+    let root = RootUri::parse("abfss://container@account.dfs.core.windows.net/lake").unwrap();
+    let store = Arc::new(InMemory::new());
+    let storage = ObjectStorage::remote(&root, store, RetryPolicy::default(), Secrets::default());
+    storage.put_if_absent("file", Bytes::from_static(b"0123456789")).await.unwrap();
+    storage.put_if_absent("empty", Bytes::new()).await.unwrap();
+    for (max_size_bytes, expected) in [(3, "789"), (7, "3456789"), (10, "0123456789"), (11, "0123456789")] {
+        let end = storage.get_end("file", max_size_bytes).await.unwrap();
+        assert_eq!((end.bytes.as_ref(), end.size_bytes), (expected.as_bytes(), 10));
+    }
+    let end = storage.get_end("empty", 5).await.unwrap();
+    assert_eq!((end.bytes.len(), end.size_bytes), (0, 0));
+    assert!(matches!(storage.get_end("absent", 5).await, Err(Error::FileNotFound { .. })));
+}
