@@ -474,6 +474,26 @@ async fn what_could_not_be_synced_is_never_said_to_last() {
     storage.sync(&["a/other".into()], None).await.unwrap();
 }
 
+/// Two transactions that chose the same id write the same file. The disk lost what the first one wrote, and the second
+/// one found it there and was told that it lasts: nothing had been written since, so nothing was synced.
+#[tokio::test]
+async fn what_could_not_be_synced_is_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (storage, left) = with_failing_syncs(folder.path(), 1);
+    let inode = || folder.path().join("a/file").metadata().unwrap().ino();
+    storage.write_ahead("a/file", Bytes::from_static(b"x")).await.unwrap();
+    let first = inode();
+    storage.write_ahead("a/file", Bytes::from_static(b"x")).await.unwrap();
+    assert_eq!(inode(), first, "what nobody has lost stays as it is");
+    storage.sync(&["a/file".into()], None).await.unwrap_err();
+    assert_eq!(left.load(Ordering::SeqCst), 0);
+    storage.write_ahead("a/file", Bytes::from_static(b"x")).await.unwrap();
+    assert_ne!(inode(), first, "it is another file, which the system has not forgotten");
+    storage.sync(&["a/file".into()], None).await.unwrap();
+    assert_eq!(storage.get("a/file").await.unwrap(), "x");
+    assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 1, "nothing else was left");
+}
+
 #[tokio::test]
 async fn a_file_that_another_handle_wrote_ahead_is_synced_with_its_folders() {
     let folder = tempfile::tempdir().unwrap();

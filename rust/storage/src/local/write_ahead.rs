@@ -5,7 +5,7 @@
 //! - What [`Folder::sync`] was told of lasts when it says so: the bytes, the entry of the file in its folder, and those of
 //!   all folders above it that are not known to be on disk.
 //! - What could not be synced once is never said to last: a system may forget what it could not write, and say "done" the
-//!   next time it is asked.
+//!   next time it is asked. If it is handed over again, it is written again.
 //! - The file that is created next is written and synced under its staging name beside the others. It is linked to its own
 //!   name by [`Folder::put_if_absent`] alone.
 
@@ -78,6 +78,10 @@ impl Ahead {
         Some(written)
     }
 
+    fn has_lost(&self, path: &str) -> bool {
+        self.state().lost.contains(path)
+    }
+
     /// The file that was staged for this name, if it holds these bytes.
     pub(super) fn take_staged(&self, path: &str, bytes: &[u8]) -> Option<Staged> {
         let (staged_bytes, staged) = self.state().staged.remove(path)?;
@@ -120,7 +124,10 @@ impl Folder {
                 }
                 handle
             }
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => self.own_file(path, bytes)?,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let own = self.own_file(path, bytes)?;
+                if self.ahead.has_lost(path) { self.replace(path, &file, bytes)? } else { own }
+            }
             Err(error) => return Err(self.nothing_created(path, &error)),
         };
         if self.durability == Durability::Fsync {
@@ -145,12 +152,23 @@ impl Folder {
         File::open(&file).map_err(failure)
     }
 
+    /// What the system may have forgotten is written once more, as another file with another entry in its folder. Whoever
+    /// reads meanwhile sees the same bytes.
+    fn replace(&self, path: &str, file: &Path, bytes: &[u8]) -> Result<File> {
+        let replaced = || {
+            let staged = Staged::write(file, bytes, Durability::None)?;
+            fs::rename(&staged.path, file)?;
+            staged.handle.try_clone()
+        };
+        replaced().map_err(|error| self.nothing_created(path, &error))
+    }
+
     /// Makes files last that were written ahead, and stages `next` beside them.
     pub(super) fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {
         if self.durability == Durability::None {
             return Ok(());
         }
-        if let Some(lost) = paths.iter().find(|path| self.ahead.state().lost.contains(*path)) {
+        if let Some(lost) = paths.iter().find(|path| self.ahead.has_lost(path)) {
             return Err(self.is_lost(lost, &io::Error::from(ErrorKind::Other)));
         }
         let staged = match next {
