@@ -106,7 +106,8 @@ def export_again(bench: Bench) -> None:
     here = sum(after[verb] - before[verb] for verb in after if not verb.endswith("_bytes"))
     requests.append(float(here + done.requests))
     sizes.append(float(done.size_bytes))
-    bench.figure(None, f"second export after 10 changes among {tables:,} objects", requests, "requests", at_most(100))
+    what = f"second export after 10 changes among {tables:,} objects"
+    bench.figure(None, f"{what}: requests", requests, "count", at_most(100))
     bench.figure(None, "the same: bytes written", sizes, "bytes")
 
 
