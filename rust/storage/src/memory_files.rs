@@ -96,8 +96,13 @@ impl Storage for MemoryFiles {
         Ok(PutOutcome::Created)
     }
 
-    async fn sync(&self, _: &[String], _: Option<(&str, &Bytes)>) -> Result<()> {
-        Ok(())
+    /// As a disk does it: what is gone cannot be synced.
+    async fn sync(&self, paths: &[String], _: Option<(&str, &Bytes)>) -> Result<()> {
+        let files = self.files();
+        match paths.iter().find(|path| !files.contains_key(*path)) {
+            Some(missing) => Err(Error::FileNotFound { path: missing.clone() }),
+            None => Ok(()),
+        }
     }
 
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {

@@ -89,8 +89,8 @@ impl Storage for Intruder {
         self.files.put_if_absent(path, bytes).await
     }
 
-    async fn sync(&self, _: &[String], _: Option<(&str, &Bytes)>) -> Result<()> {
-        Ok(())
+    async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {
+        self.files.sync(paths, next).await
     }
 
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {

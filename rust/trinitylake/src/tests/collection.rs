@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::join;
 
 use crate::collection::contents::{Contents, FileForm, Form, Link};
 use crate::collection::{Options, Report, silently, vacuum};
@@ -112,6 +113,35 @@ async fn who_wrote_before_a_collection_does_not_commit_after_it() {
     let error = commit(&mut slow).await.unwrap_err();
     assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
     commit(&mut quick).await.unwrap();
+}
+
+/// A disk could not sync a file that had been collected, and the whole group was told that a file is missing: also a
+/// transaction whose own files were all there.
+#[tokio::test]
+async fn whose_files_were_collected_has_expired_and_nobody_else() {
+    for slow_is_first in [true, false] {
+        let (files, environment) = setting();
+        let lakehouse = lake(&files, &environment).await;
+        let other = open(files.clone(), &environment).await;
+        let mut slow = begin(&other, Isolation::Snapshot).await;
+        slow.pending().put(&data(1), text("rows")).await.unwrap();
+        slow.create(ObjectKind::Table, "n", "slow", data(1).into()).await.unwrap();
+        environment.advance(HOUR);
+        let mut quick = begin(&other, Isolation::Snapshot).await;
+        quick.pending().put(&data(2), text("rows")).await.unwrap();
+        quick.create(ObjectKind::Table, "n", "quick", data(2).into()).await.unwrap();
+        environment.advance(HOUR / 2);
+        collect_after(&lakehouse, HOUR).await.unwrap();
+        assert!(!files.has(&data(1)) && files.has(&data(2)));
+        let (slow, quick) = if slow_is_first {
+            join(commit(&mut slow), commit(&mut quick)).await
+        } else {
+            let (quick, slow) = join(commit(&mut quick), commit(&mut slow)).await;
+            (slow, quick)
+        };
+        assert!(matches!(slow, Err(Error::TransactionExpired(_))), "{slow_is_first}: {slow:?}");
+        quick.unwrap();
+    }
 }
 
 /// The clock of the writer's machine is three days ahead, or behind.

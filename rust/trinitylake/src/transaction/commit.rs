@@ -191,9 +191,16 @@ impl Transaction {
         // A child that was forked meanwhile knows less: no root is ever created below a base.
         lakehouse.learn(self.base.clone());
         let arrival = lakehouse.commits().announce(lakehouse.environment().elapsed_millis());
+        let mut missing = None;
         if arrival.is_some() || self.writes_first {
             // Written while one waits anyway.
-            self.write_files().await?;
+            missing = self.write_files().await.err();
+            match &missing {
+                // If garbage collection took it, the newest version says so.
+                Some(Error::FileNotFound { .. }) => drop(lakehouse.latest().await?),
+                Some(error) => return Err(error.clone().into()),
+                None => {}
+            }
         }
         // What was created here a moment ago may turn out to be void: good enough to go on from, and no
         // reason to give up.
@@ -219,7 +226,7 @@ impl Transaction {
                 }
                 return Ok(Some(Outcome::Clashes(clashes)));
             }
-            CaughtUp::Unharmed => {}
+            CaughtUp::Unharmed => missing.map_or(Ok(()), Err)?,
         }
         effort.attempts += 1;
         let submission = self.submit(limits.coordination, effort.attempts)?;

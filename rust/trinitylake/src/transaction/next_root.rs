@@ -10,7 +10,7 @@ use super::admission::Submission;
 use super::life::Failure;
 use super::pause_after_lost_race::pause_after_lost_race;
 use super::written_behind::make_durable;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::node::draft::Draft;
 use crate::storage::retry::within;
@@ -45,7 +45,14 @@ pub(super) async fn claim_for(
         lakehouse.is_kept(previous.number),
     )
     .await;
-    let (root, nodes) = written?;
+    let (root, nodes) = match written {
+        // Garbage collection took a file that nobody refers to. It made a version before, so this slot is taken, and
+        // whoever is too old learns it there.
+        Err(Error::FileNotFound { .. }) if lakehouse.latest().await?.number > previous.number => {
+            return Ok(Claimed::Nothing { files_are_written: false });
+        }
+        written => written?,
+    };
     // Writing may have taken longer than what was seen of the boundary is good for.
     if !(is_kept? && lakehouse.is_kept(previous.number).await?) {
         remove_files(lakehouse.storage().as_ref(), nodes).await;
