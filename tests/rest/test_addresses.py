@@ -77,7 +77,7 @@ def test_a_version_with_a_name_is_found_by_it(server: RestServer, http_client: C
         definition.exported_snapshots["lost"] = root_path(99)
         txn.state().set_lakehouse_definition(definition.SerializeToString())
     assert (rows(server, "@snapshot/q3"), rows(server, "@latest")) == (3, 4)
-    assert http_client("GET", "/v1/config?warehouse=@snapshot/q3").body["overrides"] == {"prefix": "version~1"}
+    assert http_client("GET", "/v1/config?warehouse=@snapshot/q3").body["overrides"] == {"prefix": "snapshot~q3"}
     for name in ("q4", "lost", "", "q3/", "../q3"):
         assert http_client("GET", f"/v1/config?warehouse=@snapshot/{name}").code == 404, name
     with pytest.raises(NotImplementedError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import tracemalloc
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -230,7 +231,7 @@ def test_the_cache_of_metadata_counts_bytes(shop: tl.Lakehouse) -> None:
     one = read_metadata(table.io, table.metadata_location)
     cache = MetadataCache(max_size_bytes=MEGABYTE)
     for number in range(100):
-        cache.put(f"file:///{number}", sized(one.model_copy(), 100_000))
+        cache.put(f"file:///{number:05}-{uuid.uuid4()}.metadata.json", sized(one.model_copy(), 100_000))
     assert len(cache._entries) == 10
     assert cache._size_bytes == 10 * 100_000
 

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
-from trinitylake import core
+from trinitylake import _core
 from trinitylake.errors import InvalidName, ObjectAlreadyExists, ObjectNotFound, VersionExpired
 from trinitylake.lakehouse.history import time_of
 
 if TYPE_CHECKING:
-    from trinitylake import _core
     from trinitylake.definitions import LakehouseDef
 
 #: What stands in addresses (`@snapshot/<name>`) and paths.
@@ -57,7 +56,7 @@ def checked_name(name: str) -> str:
 def take(lake: Snapshots, name: str, version: int | None, message: str, author: str) -> Snapshot:
     """See `Lakehouse.snapshot`."""
     target = lake.core.latest() if version is None else lake.core.version(version)
-    root = core.root_path(target.number)
+    root = _core.root_path(target.number)
     is_new = True
 
     def name_it(definition: LakehouseDef) -> None:
@@ -65,7 +64,7 @@ def take(lake: Snapshots, name: str, version: int | None, message: str, author: 
         named = definition.exported_snapshots.get(checked_name(name))
         if named is not None and named != root:
             raise ObjectAlreadyExists(
-                f"there is a snapshot {name!r} of version {core.root_version(named)}; drop it first"
+                f"there is a snapshot {name!r} of version {_core.root_version(named)}; drop it first"
             )
         is_new = named is None
         definition.exported_snapshots[name] = root
