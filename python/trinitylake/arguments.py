@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from trinitylake.errors import InvalidArgument, InvalidLocation, VersionNotFound
 from trinitylake.properties import OWN_PROPERTY_PREFIX
@@ -135,6 +135,29 @@ def seconds(value: Any, what: str) -> float:
     return float(value)
 
 
+def callback(value: Any, what: str) -> Callable[..., Any]:
+    """Something that is called. Raises `InvalidArgument`."""
+    if not callable(value):
+        raise InvalidArgument(f"{what} must be a function, got {_shown(value)}")
+    return cast(Callable[..., Any], value)
+
+
+def durability(value: Any, what: str) -> Literal["fsync", "none"]:
+    """What survives a power loss. Raises `InvalidArgument`."""
+    if value not in ("fsync", "none"):
+        raise InvalidArgument(f"{what} must be 'fsync' or 'none', got {_shown(value)}")
+    return cast(Literal["fsync", "none"], value)
+
+
+def several(values: Any, what: str) -> tuple[Any, ...]:
+    """One name or several, read once and checked where they are used. Raises `InvalidArgument`."""
+    if isinstance(values, str):
+        return (values,)
+    if isinstance(values, Mapping) or not isinstance(values, Iterable):
+        raise InvalidArgument(f"{what} must be names, got {_shown(values)}")
+    return tuple(values)
+
+
 def mapping(values: Any, what: str) -> Mapping[Any, Any]:
     """A mapping whose values are checked where they are used. Raises `InvalidArgument`."""
     if not isinstance(values, Mapping):
@@ -180,6 +203,7 @@ _RULES: dict[str, Rule] = {
     "default_namespace": text,
     "dialect": text,
     "dry_run": flag,
+    "durability": durability,
     "exist_ok": flag,
     "former": locations,
     "id": text,
@@ -189,14 +213,21 @@ _RULES: dict[str, Rule] = {
     "metadata_location": metadata_uri,
     "missing_ok": flag,
     "name": text,
+    "namespaces": several,
+    "progress": callback,
     "properties": user_properties,
     "remove_properties": user_names,
+    "repair": flag,
     "rewrite": flag,
     "since": version_number,
     "snapshot_id": functools.partial(whole_number, minimum=-math.inf, maximum=math.inf),
+    "source": location,
+    "source_storage_options": text_mapping,
     "sql": query,
     "storage_options": text_mapping,
     "table_name": text,
+    "tables": several,
+    "target": location,
     "timeout_seconds": seconds,
     "transaction_id": text,
     "until": version_number,

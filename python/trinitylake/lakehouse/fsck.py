@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from trinitylake import _core
+from trinitylake.arguments import MAX_VERSION
 from trinitylake.definitions import MANAGED, parse_table_def
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.names import full_name
@@ -180,9 +181,9 @@ def _scope(version: object) -> tuple[str, int, int]:
             return "all", 0, 0
         case bool():
             pass
-        case int(one) if one >= 0:
+        case int(one) if 0 <= one <= MAX_VERSION:
             return "range", one, one
-        case (int(first), int(last)) if 0 <= first <= last:
+        case (int(first), int(last)) if 0 <= first <= last <= MAX_VERSION:
             return "range", first, last
     raise InvalidArgument(f'expected a version, a range such as (3, 7), or "all", got {version!r}')
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import date, datetime
 from os import PathLike
-from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, cast, get_args, overload
+from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, cast, overload
 
 from trinitylake import _core
 from trinitylake.arguments import (
@@ -107,7 +107,7 @@ def create(
     from trinitylake.definitions import serialize
 
     definition = serialize(new_lakehouse_def(name, properties, settings))
-    storage = _core.Storage(str(uri), storage_options, _durability(durability))
+    storage = _core.Storage(str(uri), storage_options, durability)
     require_no_own_folder(storage.root, storage_options)
     try:
         return Lakehouse(_core.Lakehouse.create(storage, definition))
@@ -161,7 +161,7 @@ def open(
         NotALakehouse: there is none at `uri`.
         UnsupportedVersion: it was written by a newer major version of the format.
     """
-    storage = _core.Storage(str(uri), storage_options, _durability(durability))
+    storage = _core.Storage(str(uri), storage_options, durability)
     try:
         lake = Lakehouse(_core.Lakehouse.open(storage, cache_size_bytes))
     except NotALakehouse as error:
@@ -637,12 +637,3 @@ class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
 
     def __repr__(self) -> str:
         return f"Lakehouse({self.uri!r})"
-
-
-def _durability(value: object) -> Durability | None:
-    for durability in get_args(Durability):
-        if value == durability:
-            return cast(Durability, durability)
-    if value is not None:
-        raise InvalidArgument(f"durability must be 'fsync' or 'none', got {value!r}")
-    return None
