@@ -147,6 +147,8 @@ def calls(function: Callable[..., Any]) -> Iterator[tuple[tuple[Any, ...], dict[
     required = [one for one in parameters if one.default is one.empty and one.kind != one.VAR_POSITIONAL]
     good = {one.name: GOOD.get(one.name, "x") for one in required}
     for parameter, value in itertools.product(parameters, ODD):
+        if parameter.name == "progress" and callable(value):  # is called, and raises what it raises
+            continue
         if parameter.kind == parameter.VAR_POSITIONAL:
             yield (*good.values(), value), {}
         else:

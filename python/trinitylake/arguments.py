@@ -123,6 +123,18 @@ def moment(value: Any, what: str) -> datetime:
         raise InvalidArgument(f"{what} must be a datetime, a date or ISO 8601 text, got {_shown(value)}") from error
 
 
+def versions(value: Any, what: str) -> int | tuple[int, int] | Literal["all"]:
+    """One version, the first and the last of some, or "all". Raises `InvalidArgument`."""
+    match value:
+        case "all":
+            return "all"
+        case (int(first), int(last)) if 0 <= first <= last <= MAX_VERSION:
+            return first, last
+        case int(one) if 0 <= one <= MAX_VERSION and not isinstance(one, bool):
+            return one
+    raise InvalidArgument(f'{what} must be a number, a range such as (3, 7), or "all", got {_shown(value)}')
+
+
 def version_or_moment(value: Any, what: str) -> int | datetime:
     """The number of a version, or a time as `moment` takes it. Raises as `version_number` and `moment` do."""
     return moment(value, what) if isinstance(value, date | str) else version_number(value, what)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from trinitylake import _core
-from trinitylake.arguments import MAX_VERSION
+from trinitylake.arguments import versions
 from trinitylake.definitions import MANAGED, parse_table_def
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.names import full_name
@@ -173,19 +173,16 @@ def _kind(kind: str) -> FindingKind:
 _KINDS: tuple[FindingKind, ...] = ("missing", "damaged", "misplaced", "broken", "hint", "unreferenced")
 
 
-def _scope(version: object) -> tuple[str, int, int]:
-    match version:
+def _scope(version: Versions) -> tuple[str, int, int]:
+    match None if version is None else versions(version, "version"):
         case None:
             return "latest", 0, 0
         case "all":
             return "all", 0, 0
-        case bool():
-            pass
-        case int(one) if 0 <= one <= MAX_VERSION:
-            return "range", one, one
-        case (int(first), int(last)) if 0 <= first <= last <= MAX_VERSION:
+        case (first, last):
             return "range", first, last
-    raise InvalidArgument(f'expected a version, a range such as (3, 7), or "all", got {version!r}')
+        case one:
+            return "range", one, one
 
 
 def objects_harmed(findings: Iterable[Finding]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Literal
 
 from trinitylake import _core
-from trinitylake.arguments import checked, checked_as, flag
+from trinitylake.arguments import checked, checked_as, flag, versions
 from trinitylake.names import Identifier
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Safekeeping(ABC):
     ) -> ViewAt:
         """One version, frozen."""
 
-    @checked_as(data=flag)
+    @checked_as(version=versions, data=flag)
     def fsck(
         self,
         version: Versions = None,
