@@ -157,9 +157,10 @@ def calls(function: Callable[..., Any]) -> Iterator[tuple[tuple[Any, ...], dict[
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("kind", "name"), list(methods()))
-def test_odd_values_are_refused_in_words(kind: str, name: str) -> None:
+def test_odd_values_are_refused_in_words(kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`OverflowError: can't convert negative int to unsigned`, `TypeError: 'str' object cannot be interpreted as an
     integer` and the like came from versions -1 and "1", and from most other arguments of a wrong type."""
+    monkeypatch.chdir(tmp_path)
     complaints = []
     holder = HOLDERS[kind](new_lake())
     for args, kwargs in calls(getattr(holder, name)):
