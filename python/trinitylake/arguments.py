@@ -1,7 +1,7 @@
 """Checks of the arguments of public functions: a wrong one is refused before anything is done, with its name.
 
 A parameter name means the same in every function, so there is one rule for each name (`_RULES`), which the decorator
-`checked` applies. The rules for names of objects are in `names.py`, those for rows in `tables/input_rows.py`.
+`checked` applies. The rules for names of objects are in `qualified_names.py`, those for rows in `tables/input_rows.py`.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ from trinitylake.errors import (
     NotALakehouse,
     ObjectNotFound,
 )
-from trinitylake.names import Identifier, full_name, namespace_name, split
+from trinitylake.qualified_names import Identifier, full_name, namespace_name, split
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.reader import Kind

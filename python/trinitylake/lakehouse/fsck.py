@@ -15,7 +15,7 @@ from trinitylake import _core
 from trinitylake.arguments import versions
 from trinitylake.definitions import MANAGED, parse_table_def
 from trinitylake.errors import InvalidArgument, TrinityLakeError
-from trinitylake.names import full_name
+from trinitylake.qualified_names import full_name
 
 if TYPE_CHECKING:
     from trinitylake.iceberg_storage.table_files import NamedFiles

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
 
 from trinitylake.errors import VersionExpired
-from trinitylake.names import full_name
+from trinitylake.qualified_names import full_name
 
 if TYPE_CHECKING:
     from trinitylake import _core

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from trinitylake.definitions import object_id
 from trinitylake.errors import InvalidName, ObjectNotFound
 from trinitylake.lakehouse.history import CommittedTransaction, log_entry
-from trinitylake.names import Identifier, full_name, namespace_name, split
+from trinitylake.qualified_names import Identifier, full_name, namespace_name, split
 
 if TYPE_CHECKING:
     from trinitylake import _core

@@ -1,6 +1,6 @@
 """Reading the catalog: the same methods on the lakehouse (latest), on `at(...)` (frozen) and in a transaction.
 
-Identifiers are strings such as `"nyc.flights"` or tuples (`names.py`). Names come back full and sorted
+Identifiers are strings such as `"nyc.flights"` or tuples (`qualified_names.py`). Names come back full and sorted
 bytewise. A name that no key can hold raises `InvalidName` everywhere (format §4).
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 from trinitylake.errors import CorruptFile, ObjectNotFound
 from trinitylake.lakehouse.namespace import Namespace
 from trinitylake.lakehouse.view import View
-from trinitylake.names import Identifier, check_text, full_name, namespace_name, split
+from trinitylake.qualified_names import Identifier, check_text, full_name, namespace_name, split
 
 if TYPE_CHECKING:
     from trinitylake import _core

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from trinitylake import _core
 from trinitylake.errors import CorruptFile
-from trinitylake.names import full_name
+from trinitylake.qualified_names import full_name
 
 if TYPE_CHECKING:
     from trinitylake.definitions import TableDef

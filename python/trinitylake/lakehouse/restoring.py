@@ -25,7 +25,7 @@ from trinitylake.definitions import (
 )
 from trinitylake.errors import ObjectAlreadyExists, ObjectNotFound
 from trinitylake.lakehouse.retries import again_after_lost_races
-from trinitylake.names import Identifier, full_name, namespace_name, split
+from trinitylake.qualified_names import Identifier, full_name, namespace_name, split
 
 if TYPE_CHECKING:
     from trinitylake import _core

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from trinitylake import _core
 from trinitylake.arguments import checked, checked_as, flag, versions
-from trinitylake.names import Identifier
+from trinitylake.qualified_names import Identifier
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.export import Export, Mode

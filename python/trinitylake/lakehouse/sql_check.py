@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from trinitylake.errors import InvalidArgument, ObjectNotFound
-from trinitylake.names import full_name
+from trinitylake.qualified_names import full_name
 from trinitylake.tables.sql_sandbox import quoted, sandbox
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from trinitylake.lakehouse.namespace import Namespace
 from trinitylake.lakehouse.reader import Reader
 from trinitylake.lakehouse.settings import Settings, apply_settings
 from trinitylake.lakehouse.view import View
-from trinitylake.names import Identifier, full_name, namespace_name, split
 from trinitylake.properties import OWN_PROPERTY_PREFIX, change_properties
+from trinitylake.qualified_names import Identifier, full_name, namespace_name, split
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from trinitylake.arguments import checked
-from trinitylake.names import Identifier
+from trinitylake.qualified_names import Identifier
 
 if TYPE_CHECKING:
     from trinitylake import _core

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from trinitylake.arguments import checked
 from trinitylake.errors import ObjectNotFound
-from trinitylake.names import full_name
 from trinitylake.properties import OWN_PROPERTY_PREFIX
+from trinitylake.qualified_names import full_name
 
 if TYPE_CHECKING:
     from trinitylake.definitions import Schema, ViewDef

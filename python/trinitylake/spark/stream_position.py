@@ -11,7 +11,7 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from trinitylake.errors import InvalidArgument, ObjectNotFound, VersionExpired
-from trinitylake.names import split
+from trinitylake.qualified_names import split
 from trinitylake.spark.options import Options
 
 if TYPE_CHECKING:

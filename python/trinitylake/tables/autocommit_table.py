@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from trinitylake import _core
     from trinitylake.definitions import TableDef
-    from trinitylake.names import Identifier
+    from trinitylake.qualified_names import Identifier
     from trinitylake.tables.table import Table
 
 Result = TypeVar("Result")

@@ -25,8 +25,8 @@ from trinitylake.definitions import (
 from trinitylake.errors import CommitConflict, CorruptFile, InvalidArgument, TrinityLakeError, Winner
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
-from trinitylake.names import full_name
 from trinitylake.properties import change_properties
+from trinitylake.qualified_names import full_name
 from trinitylake.tables.partitioning_and_sorting import partition_spec, sort_order
 from trinitylake.tables.table_definition import describe, with_primary_key
 from trinitylake.tables.table_turns import turns

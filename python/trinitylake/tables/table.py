@@ -17,7 +17,7 @@ from trinitylake.arguments import checked, checked_as, table_properties, texts, 
 from trinitylake.definitions import Schema, from_iceberg
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
-from trinitylake.names import full_name
+from trinitylake.qualified_names import full_name
 from trinitylake.tables import input_rows as rows
 from trinitylake.tables.filters import parse_filter
 from trinitylake.tables.maintenance import Maintenance

@@ -19,7 +19,7 @@ pub mod tree_copy;
 pub use transaction::lakehouse;
 pub use trinitylake_base::{environment, error, per_process, root_uri};
 pub use trinitylake_format::{
-    batch, config, definition, key, managed_table_folder, node, object_name, path, placement, sort_text,
+    batch, config, definition, key, managed_table_folder, moved_lakehouse, node, object_name, path, sort_text,
 };
 pub use trinitylake_storage as storage;
 pub use trinitylake_storage::claim;

@@ -6,7 +6,7 @@ mod discovery;
 mod expiry;
 mod layers;
 mod lost_roots;
+mod moved_lakehouse;
 mod opening;
-mod placement;
 mod refresh;
 mod rollback;

@@ -14,11 +14,11 @@ use super::versions::{Versions, version_of};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::config::TreeConfig;
 use trinitylake_format::definition::LakehouseDefinition;
+use trinitylake_format::moved_lakehouse::Placement;
 use trinitylake_format::node::codec::{Encoded, decode, encode};
 use trinitylake_format::node::draft::node_system_rows;
 use trinitylake_format::node::draft::{Draft, Text};
 use trinitylake_format::path::root_path;
-use trinitylake_format::placement::Placement;
 use trinitylake_storage::claim::{Claim, claim as claim_file};
 
 /// How long a commit whose outcome is in doubt asks before it gives up.

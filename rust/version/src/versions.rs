@@ -14,10 +14,10 @@ use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
 use trinitylake_format::definition::LakehouseDefinition;
+use trinitylake_format::moved_lakehouse::Placement;
 use trinitylake_format::node::Node;
 use trinitylake_format::node::codec::decode;
 use trinitylake_format::path::{LATEST_HINT_PATH, root_path, root_path_000, root_version};
-use trinitylake_format::placement::Placement;
 use trinitylake_storage::{FileInfo, Storage};
 use trinitylake_tree::node_store::NodeStore;
 

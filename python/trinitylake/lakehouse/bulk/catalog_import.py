@@ -26,7 +26,7 @@ from trinitylake.errors import (
 from trinitylake.lakehouse.bulk.definition_writer import READ_THREADS, ObjectRow
 from trinitylake.lakehouse.bulk.registration import Progress, register
 from trinitylake.lakehouse.bulk.target import BulkTarget, RegistrationOptions
-from trinitylake.names import Identifier, namespace_name
+from trinitylake.qualified_names import Identifier, namespace_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from trinitylake import _core
 from trinitylake.core import KeySizes
 from trinitylake.definitions import PARSERS, new_namespace_def, serialize
 from trinitylake.errors import InvalidArgument, RefusedObject, StorageError, TrinityLakeError
-from trinitylake.names import full_name
+from trinitylake.qualified_names import full_name
 
 #: Files that are read at the same time.
 READ_THREADS = 16

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from trinitylake.lakehouse.bulk.target import BulkTarget, RegistrationOptions
-from trinitylake.names import Identifier
+from trinitylake.qualified_names import Identifier
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

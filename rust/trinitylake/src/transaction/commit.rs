@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::admission::Submission;
 use super::changes::Write;
 use super::footprint::Requirement;
 use super::group_commit::Verdict;
 use super::life::{Failure, Files, Proof};
 use super::next_root::remove_files;
+use super::shared_root::Submission;
 use super::written_behind::make_files_durable;
 use super::{Clash, Clashes, Transaction};
 use crate::config::Coordination;

@@ -23,8 +23,8 @@ use futures::future::join_all;
 use prost::Message as _;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::admission::Submission;
 use super::footprint::Footprint;
+use super::shared_root::Submission;
 use super::{Coordination, Isolation};
 use crate::definition::proto::{self, CommitIntent, IntendedTransaction};
 use crate::error::{Error, Result};

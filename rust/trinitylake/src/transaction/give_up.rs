@@ -12,7 +12,6 @@
 
 use std::sync::Arc;
 
-use super::admission::Submission;
 use super::changes::NewValue;
 use super::commit::VERSIONS_AT_ONCE;
 use super::distributed::newest_sequence;
@@ -21,6 +20,7 @@ use super::footprint::{Footprint, Requirement};
 use super::group_commit::Verdict;
 use super::life::{Failure, Files, GivingUp, already_committed};
 use super::records::{Record, recorded};
+use super::shared_root::Submission;
 use super::written_behind::make_files_durable;
 use super::{Changes, CommitLimits, Coordination, Isolation, Transaction};
 use crate::definition::proto::DistributedTransactionState;

@@ -28,11 +28,11 @@ use std::time::Duration;
 use futures::channel::oneshot;
 use futures::future::{Either, join, select};
 
-use super::admission::{Submission, admit};
 use super::arrivals::{Arrival, Arrivals};
 use super::commit_queue::{self, Turn};
 use super::life::Failure;
 use super::next_root::{Claimed, claim_for};
+use super::shared_root::{Submission, admit};
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::version::Version;

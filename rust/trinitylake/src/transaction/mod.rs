@@ -4,7 +4,6 @@
 //! decided in `conflict`. Definition files are staged in memory until then. What its owner knows of it at
 //! any time, and which steps that allows, is in `life`.
 
-mod admission;
 mod arrivals;
 mod changes;
 mod commit;
@@ -25,6 +24,7 @@ pub mod records;
 mod restore;
 pub mod saved_files;
 pub mod saved_list;
+mod shared_root;
 mod watch;
 mod written_behind;
 
@@ -39,8 +39,8 @@ use crate::definition::proto::IsolationLevel;
 use crate::error::{Error, Result};
 use crate::key::{KeyRange, ObjectKind};
 use crate::lakehouse::Lakehouse;
+use crate::moved_lakehouse::Placement;
 use crate::object_name::check_transaction_id;
-use crate::placement::Placement;
 use crate::storage::PendingWrites;
 use crate::version::Version;
 use crate::version::metadata::CommittedTransaction;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use futures::future::join;
 use futures::{StreamExt, stream};
 
-use super::admission::Submission;
 use super::life::Failure;
 use super::pause_after_lost_race::pause_after_lost_race;
+use super::shared_root::Submission;
 use super::written_behind::make_durable;
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;

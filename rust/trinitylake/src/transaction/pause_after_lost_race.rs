@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::admission::Submission;
+use super::shared_root::Submission;
 use crate::lakehouse::Lakehouse;
 use crate::version::Version;
 

@@ -37,7 +37,7 @@ impl Queue {
         written & (1 << work.key) != 0 || watched.is_some_and(|key| written & (1 << key) != 0)
     }
 
-    /// `admission::admit`: in order, each held against what was written since it was validated and against
+    /// `shared_root::admit`: in order, each held against what was written since it was validated and against
     /// those before it.
     fn admit(&self, state: &State, previous: u8, group: Vec<Intent>) -> Vec<Intent> {
         let mut admitted: Vec<Intent> = Vec::new();

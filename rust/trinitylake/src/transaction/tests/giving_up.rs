@@ -254,7 +254,7 @@ async fn no_root_holds_a_transaction_and_its_rollback() {
     let latest = lakehouse.latest().await.unwrap();
     let (rollback, own) = (transaction.giving_up_submission(&latest), transaction.submission());
     let admitted =
-        async |group: &[_]| crate::transaction::admission::admit(&lakehouse, &latest, group).await.unwrap();
+        async |group: &[_]| crate::transaction::shared_root::admit(&lakehouse, &latest, group).await.unwrap();
     assert_eq!(admitted(&[own.clone(), rollback.clone()]).await, [true, false]);
     assert_eq!(admitted(&[rollback, own]).await, [true, false]);
 }

@@ -14,8 +14,8 @@ use crate::lakehouse::Lakehouse;
 use crate::path::{INTENT_PREFIX, intent_path};
 use crate::storage::Storage;
 use crate::storage::latency::{Latency, LatencyStorage};
-use crate::transaction::admission::Submission;
 use crate::transaction::commit_queue::{Turn, are_others_waiting, line_up};
+use crate::transaction::shared_root::Submission;
 use crate::transaction::{CommitLimits, Coordination, Isolation, Outcome, Transaction};
 
 fn in_queue() -> CommitLimits {
