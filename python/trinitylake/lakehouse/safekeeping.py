@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from os import PathLike
@@ -10,34 +9,17 @@ from typing import TYPE_CHECKING, Literal
 
 from trinitylake import _core
 from trinitylake.arguments import checked, checked_as, flag, versions
+from trinitylake.lakehouse.lakehouse_part import LakehousePart
 from trinitylake.qualified_names import Identifier
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.export import Export, Mode
     from trinitylake.lakehouse.export import OnProgress as OnExportProgress
     from trinitylake.lakehouse.fsck import FsckReport, OnProgress, Versions
-    from trinitylake.lakehouse.view_at import ViewAt
 
 
-class Safekeeping(ABC):
-    """Consistency checks, repairs and exports.
-
-    Attributes:
-        core: the handle of the core.
-    """
-
-    core: _core.Lakehouse
-
-    @property
-    @abstractmethod
-    def storage(self) -> _core.Storage:
-        """The files of the lakehouse."""
-
-    @abstractmethod
-    def at(
-        self, *, version: int | None = None, timestamp: datetime | str | None = None, snapshot: str | None = None
-    ) -> ViewAt:
-        """One version, frozen."""
+class Safekeeping(LakehousePart):
+    """Consistency checks, repairs and exports."""
 
     @checked_as(version=versions, data=flag)
     def fsck(

@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from trinitylake.arguments import checked
+from trinitylake.lakehouse.lakehouse_part import LakehousePart
 from trinitylake.qualified_names import Identifier
 
 if TYPE_CHECKING:
-    from trinitylake import _core
     from trinitylake.lakehouse.object_history import ObjectChange
     from trinitylake.lakehouse.restoring import Restored
-    from trinitylake.lakehouse.transaction import Transaction
-    from trinitylake.lakehouse.view_at import ViewAt
 
 
-class Undo(ABC):
-    """History of one object, and its restoration.
-
-    Attributes:
-        core: the handle of the core.
-    """
-
-    core: _core.Lakehouse
-
-    @property
-    @abstractmethod
-    def storage(self) -> _core.Storage:
-        """The files of the lakehouse."""
-
-    @abstractmethod
-    def at(
-        self, *, version: int | None = None, timestamp: datetime | str | None = None, snapshot: str | None = None
-    ) -> ViewAt:
-        """One version, frozen."""
-
-    @abstractmethod
-    def begin(self, *, message: str = "", author: str = "") -> Transaction:
-        """A transaction on the latest version."""
+class Undo(LakehousePart):
+    """History of one object, and its restoration."""
 
     @checked
     def restore(

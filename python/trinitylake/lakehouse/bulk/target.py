@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from trinitylake.lakehouse.lakehouse_part import LakehousePart
+
 if TYPE_CHECKING:
-    from trinitylake import _core
     from trinitylake.definitions import LakehouseDef
 
 
-class BulkTarget(ABC):
-    """A lakehouse that objects are registered in.
-
-    Attributes:
-        core: the handle of the core.
-    """
-
-    core: _core.Lakehouse
-
-    @property
-    @abstractmethod
-    def storage(self) -> _core.Storage:
-        """The files of the lakehouse."""
+class BulkTarget(LakehousePart):
+    """A lakehouse that objects are registered in."""
 
     @property
     @abstractmethod

@@ -1,0 +1,37 @@
+"""What each group of a lakehouse's methods needs of the lakehouse that it belongs to."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trinitylake import _core
+    from trinitylake.lakehouse.transaction import Transaction
+    from trinitylake.lakehouse.view_at import ViewAt
+
+
+class LakehousePart(ABC):
+    """A group of methods of `Lakehouse`, in a file of its own.
+
+    Attributes:
+        core: the handle of the core.
+    """
+
+    core: _core.Lakehouse
+
+    @property
+    @abstractmethod
+    def storage(self) -> _core.Storage:
+        """The files of the lakehouse."""
+
+    @abstractmethod
+    def at(
+        self, *, version: int | None = None, timestamp: datetime | str | None = None, snapshot: str | None = None
+    ) -> ViewAt:
+        """One version, frozen."""
+
+    @abstractmethod
+    def begin(self, *, message: str = "", author: str = "") -> Transaction:
+        """A transaction on the latest version."""
