@@ -1,0 +1,137 @@
+"""HTML for notebooks: the one rule for escaping, tables, a frame with its colours, and what stands for an error.
+
+Whatever is not `Markup` is text that somebody else chose, and is escaped. `Markup` comes from this module alone. The
+result is plain HTML: no script, nothing that is loaded from elsewhere, no handler of an event.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, TypeVar
+
+Owner = TypeVar("Owner")
+
+#: A text that is longer is cut, and says so: a notebook keeps what it shows.
+TEXT_MAX_LENGTH = 500
+#: What cannot be seen, or changes how what follows is read: control characters, signs that turn the direction of text
+#: round, separators of lines, and halves of surrogate pairs, which UTF-8 cannot hold.
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_KEPT = frozenset("\n\t")
+#: Elements without content.
+_VOID = frozenset({"br", "circle", "line", "path", "rect"})
+
+#: JupyterLab and VS Code have variables for their themes; where there are none, the system's choice counts. The frame
+#: has a background of its own, so that no other one can meet its text.
+_STYLE = """\
+.trinitylake{--tl-l:#fff;--tl-i:#1f2328;--tl-q:#59636e;--tl-b:#d1d9e0;--tl-a:#0a58ca;--tl-r:#b42318;--tl-g:#1a7f37}
+@media (prefers-color-scheme:dark){.trinitylake{--tl-l:#0d1117;--tl-i:#e6edf3;--tl-q:#9da7b1;--tl-b:#3d444d;\
+--tl-a:#79b8ff;--tl-r:#ff9a8f;--tl-g:#57d364}}
+[data-jp-theme-light="true"] .trinitylake{--tl-q:#59636e;--tl-a:#0a58ca;--tl-r:#b42318;--tl-g:#1a7f37}
+[data-jp-theme-light="false"] .trinitylake,.vscode-dark .trinitylake,html[theme=dark] .trinitylake\
+{--tl-q:#9da7b1;--tl-a:#79b8ff;--tl-r:#ff9a8f;--tl-g:#57d364}
+.trinitylake{background:var(--jp-layout-color0,var(--vscode-editor-background,var(--tl-l)));\
+color:var(--jp-content-font-color1,var(--vscode-editor-foreground,var(--tl-i)));\
+font:13px/1.45 system-ui,sans-serif;padding:.4em .6em;overflow-x:auto}
+.trinitylake table{border-collapse:collapse;margin:.3em 0;color:inherit;background:none}
+.trinitylake caption{text-align:left;font-weight:600;padding:.2em 0}
+.trinitylake th,.trinitylake td{text-align:left;padding:.15em .7em .15em 0;vertical-align:top;\
+border-bottom:1px solid var(--jp-border-color2,var(--vscode-panel-border,var(--tl-b)));overflow-wrap:anywhere;\
+background:none;max-width:40em}
+.trinitylake .number{text-align:right;font-variant-numeric:tabular-nums}
+.trinitylake .quiet{color:var(--tl-q)}
+.trinitylake .problem{color:var(--tl-r)}
+.trinitylake .title{font-weight:600}"""
+
+
+class Markup(str):
+    """HTML that this module has made, and so is not escaped again."""
+
+    __slots__ = ()
+
+
+def escaped(value: object) -> Markup:
+    """Any text as HTML that shows it and does nothing else, at most `TEXT_MAX_LENGTH` characters of it.
+
+    Characters that cannot be seen, or turn the direction of what follows, are written as in Python: `\\x1b`, `\\u202e`.
+    """
+    if isinstance(value, Markup):
+        return value
+    given = str(value)
+    rest = len(given) - TEXT_MAX_LENGTH
+    text = given if rest <= 0 else f"{given[:TEXT_MAX_LENGTH]}… (+{rest:,} characters)"
+    return Markup(html.escape("".join(map(_visible, text)), quote=True))
+
+
+def element(tag: str, *children: object, **attributes: object) -> Markup:
+    """An element; `class_` stands for `class`, `_` in other names for `-`. Children and values are escaped."""
+    written = "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{escaped(value)}"' for name, value in attributes.items() if value != ""
+    )
+    if tag in _VOID:
+        return Markup(f"<{tag}{written}/>")
+    return Markup(f"<{tag}{written}>{joined(children)}</{tag}>")
+
+
+def joined(parts: Iterable[object]) -> Markup:
+    """Parts one behind the other, each escaped."""
+    return Markup("".join(map(escaped, parts)))
+
+
+def table(
+    headers: Sequence[object], rows: Iterable[Sequence[object]], *, caption: object = "", numbers: Collection[int] = ()
+) -> Markup:
+    """A table whose headers screen readers say with each cell; the columns at `numbers` are set to the right."""
+
+    def line(tag: str, cells: Sequence[object], **attributes: object) -> Markup:
+        kinds = ("number" if place in numbers else "" for place in range(len(cells)))
+        inner = (element(tag, cell, class_=kind, **attributes) for cell, kind in zip(cells, kinds, strict=True))
+        return element("tr", *inner)
+
+    head = element("thead", line("th", headers, scope="col"))
+    body = element("tbody", *(line("td", row) for row in rows))
+    return element("table", *([element("caption", caption)] if caption != "" else []), head, body)
+
+
+def pairs(rows: Iterable[tuple[object, object]], *, caption: object = "") -> Markup:
+    """A table of names and values, whose names are headers of their rows."""
+    lines = (element("tr", element("th", name, scope="row"), element("td", value)) for name, value in rows)
+    return element("table", *([element("caption", caption)] if caption != "" else []), element("tbody", *lines))
+
+
+def framed(*parts: object) -> str:
+    """What `_repr_html_` returns: parts in the frame that brings the colours."""
+    return str(element("div", Markup(f"<style>{_STYLE}</style>"), *parts, class_="trinitylake"))
+
+
+def shown(draw: Callable[[Owner], str]) -> Callable[[Owner], str]:
+    """`_repr_html_` of a class, which never raises: what goes wrong while it draws is what it shows."""
+
+    @functools.wraps(draw)
+    def run(self: Owner) -> str:
+        try:
+            return draw(self)
+        except Exception as error:
+            return framed(
+                element("div", type(self).__name__, class_="title"),
+                element("div", f"{type(error).__name__}: {_words_of(error)}", class_="problem"),
+            )
+
+    return run
+
+
+def _words_of(error: Any) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "its message cannot be shown"
+
+
+def _visible(character: str) -> str:
+    if character.isascii() and character.isprintable():
+        return character
+    if character in _KEPT or unicodedata.category(character) not in _UNSEEN:
+        return character
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
