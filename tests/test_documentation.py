@@ -28,6 +28,7 @@ RUNNABLE = [README, FORMAT] + [
     for name in (
         "quickstart",
         "transactions",
+        "processes",
         "merging",
         "undo",
         "upkeep",

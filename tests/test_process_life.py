@@ -486,13 +486,6 @@ def test_what_a_lakehouse_tells_can_be_pickled(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(lost)).winners == lost.winners
 
 
-def test_a_handle_refuses_to_be_pickled_instead_of_losing_its_credentials(tmp_path: Path) -> None:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    for handle in (lake, lake.at(), lake.begin()):
-        with pytest.raises(TypeError, match="cannot pickle"):
-            pickle.dumps(handle)
-
-
 def test_the_storage_opens_anew_in_the_task_it_is_sent_to(tmp_path: Path) -> None:
     """With what it was opened with: tasks that write parts of a tree have nothing else."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")

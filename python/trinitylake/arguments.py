@@ -226,6 +226,7 @@ _RULES: dict[str, Rule] = {
     "missing_ok": flag,
     "name": text,
     "namespaces": several,
+    "pickle_secrets": flag,
     "progress": callback,
     "properties": user_properties,
     "remove_properties": user_names,

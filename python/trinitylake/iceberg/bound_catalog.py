@@ -10,7 +10,7 @@ from abc import ABC
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from trinitylake.errors import InvalidArgument, InvalidName
 from trinitylake.iceberg.configuration import bind, configured, storage_options
@@ -18,6 +18,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.catalog import ExtendedCatal
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.lakehouse.view_at import ViewAt
+from trinitylake.reopening import Travelling, arrived, refuse_transaction, travelling
 
 if TYPE_CHECKING:
     from trinitylake import _core
@@ -60,8 +61,22 @@ class BoundCatalog(ExtendedCatalog, ABC):
             version = self.properties.get("version")
             timestamp = self.properties.get("timestamp")
             transaction = self.properties.get("transaction")
+        self._given = lakehouse
         self._source = bind(name, self.properties, lakehouse, version, timestamp, transaction, storage_options)
         self._storage_options = storage_options
+
+    def __reduce__(self) -> tuple[Callable[..., BoundCatalog], tuple[Any, ...]]:
+        """The catalog is made again where it arrives; what PyIceberg's configuration says of it is looked up there.
+
+        Secrets are treated as in pickles of a lakehouse. Raises `InvalidArgument` for a catalog of a transaction.
+        """
+        if isinstance(self._source, Transaction):
+            refuse_transaction(self._source.id)
+        configuration = configured(self.name, {})
+        own = {name: value for name, value in self.properties.items() if configuration.get(name) != value}
+        version = self._source.version if isinstance(self._source, ViewAt) else None
+        given = (self._given, version, travelling(own), travelling(self._storage_options or {}))
+        return _reopened, (type(self), self.name, self._source.storage.root, *given)
 
     @property
     def source(self) -> Source:
@@ -100,6 +115,24 @@ class BoundCatalog(ExtendedCatalog, ABC):
             f"catalog {self.name!r} is read-only, because it shows version {self._source.version} of the lakehouse: "
             "write through a catalog of the latest version, or of a transaction"
         )
+
+
+def _reopened(
+    kind: type[BoundCatalog],
+    name: str,
+    root: str,
+    lakehouse: Lakehouse | None,
+    version: int | None,
+    properties: Mapping[str, Travelling],
+    storage_options: Mapping[str, Travelling],
+) -> BoundCatalog:
+    """A catalog that has arrived by pickle. Raises as its class does, and for a secret that is not here."""
+    own = arrived(properties)
+    for choice in ("version", "timestamp"):  # the number of the version has been found
+        own.pop(choice, None)
+    if lakehouse is None:
+        own["root"] = root
+    return kind(name, lakehouse=lakehouse, version=version, storage_options=arrived(storage_options) or None, **own)
 
 
 @contextmanager

@@ -7,24 +7,29 @@ configuration or from the environment; never from the metadata file, which is no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from pyiceberg.catalog.noop import NoopCatalog
-from pyiceberg.io import SCHEMA_TO_FILE_IO, load_file_io
+from pyiceberg.io import SCHEMA_TO_FILE_IO, FileIO, load_file_io
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.table.maintenance import MaintenanceTable
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from trinitylake.definitions.files import METADATA_LOCATION
 from trinitylake.definitions.trinitylake_pb2 import TableDef
 from trinitylake.errors import InvalidArgument, InvalidLocation, PermissionDenied, StorageError
 from trinitylake.iceberg_storage.metadata import read_metadata
+from trinitylake.iceberg_storage.pickled_io import PickledIO, pickled, unpickled
 
 
 class ExternalTable(StaticTable):
     """A PyIceberg table that reads one metadata file and refuses every write with `InvalidArgument`."""
+
+    def __reduce__(self) -> tuple[Callable[..., ExternalTable], tuple[Any, ...]]:
+        return _arrived, (self.name(), self.metadata, self.metadata_location, pickled(self.io))
 
     def refresh(self) -> Table:
         """Itself: an external table stands still until its definition is changed."""
@@ -101,6 +106,10 @@ def load_external(
     except OSError as error:
         raise StorageError(f"{uri!r} cannot be read: {error}", retryable=True) from error
     return ExternalTable(identifier, metadata, uri, io, ExternalCatalog("external"))
+
+
+def _arrived(identifier: tuple[str, ...], metadata: TableMetadata, uri: str, io: FileIO | PickledIO) -> ExternalTable:
+    return ExternalTable(identifier, metadata, uri, unpickled(io), ExternalCatalog("external"))
 
 
 def _refusal(uri: str) -> str:

@@ -25,7 +25,7 @@ from trinitylake.iceberg_storage.range_reader import RangeReader
 from trinitylake.iceberg_storage.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 #: Files up to this size are fetched by one request; of larger ones it fetches the end, where the footer is.
 WHOLE_FILE_MAX_SIZE_BYTES = 1 << 20
@@ -98,6 +98,10 @@ class LakehouseFileIO(FileIO):
         self._whole = whole
         self._is_discarded = False
         self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Callable[..., LakehouseFileIO], tuple[Storage, dict[str, str]]]:
+        """The same access elsewhere, with a record of written files of its own."""
+        return LakehouseFileIO, (self.storage, dict(self.properties))
 
     def scoped(self) -> LakehouseFileIO:
         """The same access with a record of written files of its own."""

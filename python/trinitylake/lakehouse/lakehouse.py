@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import date, datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, cast, overload
+from weakref import WeakValueDictionary
 
 from trinitylake import _core
 from trinitylake.arguments import (
@@ -65,6 +66,7 @@ from trinitylake.lakehouse.undo import Undo
 from trinitylake.lakehouse.upkeep import Upkeep, upkeep
 from trinitylake.lakehouse.vacuum import EXAMPLES, Progress, Vacuumed, vacuumed
 from trinitylake.lakehouse.view_at import ViewAt
+from trinitylake.reopening import allow_secrets
 
 if TYPE_CHECKING:
     from trinitylake.definitions import LakehouseDef
@@ -85,6 +87,7 @@ def create(
     exist_ok: bool = False,
     storage_options: Mapping[str, str] | None = None,
     durability: Durability | None = None,
+    pickle_secrets: bool = False,
     **settings: Unpack[FormatSettings],
 ) -> Lakehouse:
     """Create a lakehouse: its version 0, without any object.
@@ -97,6 +100,8 @@ def create(
         exist_ok: open the lakehouse, as it is, if there is one.
         storage_options: credentials, region, endpoint and the like, for the storage. Never written anywhere.
         durability: on local disk "fsync" (the default) survives a power loss, "none" only a crash of the process.
+        pickle_secrets: let pickles of the handle, and of what is opened through it, hold the secrets among the storage
+            options. Otherwise a pickle names the environment variable that has a secret, and is refused without one.
         **settings: `order`, `node_file_max_size_bytes` and the others of `FormatSettings` (`lakehouse/settings.py`).
 
     Raises:
@@ -107,6 +112,8 @@ def create(
     from trinitylake.definitions import serialize
 
     definition = serialize(new_lakehouse_def(name, properties, settings))
+    if pickle_secrets:
+        allow_secrets(storage_options)
     storage = _core.Storage(str(uri), storage_options, durability)
     require_no_own_folder(storage.root, storage_options)
     try:
@@ -125,6 +132,7 @@ def open(
     storage_options: Mapping[str, str] | None = None,
     durability: Durability | None = None,
     cache_size_bytes: int | None = None,
+    pickle_secrets: bool = False,
 ) -> Lakehouse: ...
 @overload
 def open(
@@ -134,6 +142,7 @@ def open(
     storage_options: Mapping[str, str] | None = None,
     durability: Durability | None = None,
     cache_size_bytes: int | None = None,
+    pickle_secrets: bool = False,
 ) -> ViewAt: ...
 @checked
 def open(
@@ -143,6 +152,7 @@ def open(
     storage_options: Mapping[str, str] | None = None,
     durability: Durability | None = None,
     cache_size_bytes: int | None = None,
+    pickle_secrets: bool = False,
 ) -> Lakehouse | ViewAt:
     """Open a lakehouse, or one version of it, which stays as it is.
 
@@ -156,14 +166,17 @@ def open(
         storage_options: as for `create`.
         durability: as for `create`.
         cache_size_bytes: memory for decoded tree nodes.
+        pickle_secrets: as for `create`.
 
     Raises:
         NotALakehouse: there is none at `uri`.
         UnsupportedVersion: it was written by a newer major version of the format.
     """
+    if pickle_secrets:
+        allow_secrets(storage_options)
     storage = _core.Storage(str(uri), storage_options, durability)
     try:
-        lake = Lakehouse(_core.Lakehouse.open(storage, cache_size_bytes))
+        lake = Lakehouse(_core.Lakehouse.open(storage, cache_size_bytes), cache_size_bytes)
     except NotALakehouse as error:
         raise NotALakehouse(f"{storage.root}: {error}") from None
     if version is None and lake.core.loss is not None:
@@ -174,6 +187,9 @@ def open(
 class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
     """An open lakehouse, from `create` or `open`. Safe to share between threads.
 
+    A pickle of it opens it again, by root and options. Handles of one lakehouse that arrive in a process while another
+    one of them is in use are the same, so that their commits can share versions.
+
     Reading methods answer from the latest version, looked up with one request at each call; `at(...)` keeps one
     version still. Statements called here, and writes to tables opened here, are each a transaction of their own,
     started again on the newer version if another writer was faster.
@@ -182,8 +198,9 @@ class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
         core: the handle of the core, for catalogs, servers and engines.
     """
 
-    def __init__(self, core: _core.Lakehouse) -> None:
+    def __init__(self, core: _core.Lakehouse, cache_size_bytes: int | None = None) -> None:
         self.core = core
+        self._cache_size_bytes = cache_size_bytes
         self._storage = core.storage
         self._isolation_of: tuple[bytes, Isolation] = (b"", "snapshot")
 
@@ -635,5 +652,27 @@ class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
             self._isolation_of = definition, default_isolation(parse_lakehouse_def(definition))
         return self._isolation_of[1]
 
+    def __reduce__(self) -> tuple[Callable[..., Lakehouse], tuple[_core.Storage, int | None]]:
+        return reopened_lakehouse, (self.storage, self._cache_size_bytes)
+
     def __repr__(self) -> str:
         return f"Lakehouse({self.uri!r})"
+
+
+#: Handles that have arrived by pickle and are in use.
+_ARRIVED: WeakValueDictionary[object, Lakehouse] = WeakValueDictionary()
+
+
+def reopened_lakehouse(storage: _core.Storage, cache_size_bytes: int | None = None) -> Lakehouse:
+    """The handle for a storage that has arrived by pickle. Raises `NotALakehouse`."""
+    root, options, durability, other_roots = storage.__getnewargs__()
+    opened_by = (root, frozenset((options or {}).items()), durability, tuple(other_roots), cache_size_bytes)
+    if (arrived := _ARRIVED.get(opened_by)) is not None:
+        return arrived
+    try:
+        core = _core.Lakehouse.open(storage, cache_size_bytes)
+    except NotALakehouse as error:
+        hint = ": what is in memory is in one process" if root.startswith("memory:") else ""
+        raise NotALakehouse(f"{root}: {error}{hint}") from None
+    lake = _ARRIVED[opened_by] = Lakehouse(core, cache_size_bytes)
+    return lake

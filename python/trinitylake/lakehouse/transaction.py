@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
 from trinitylake.arguments import checked
 from trinitylake.errors import (
@@ -24,6 +24,7 @@ from trinitylake.errors import (
 from trinitylake.lakehouse.checks import Check, Checks
 from trinitylake.lakehouse.commit_threads import run_blocking
 from trinitylake.lakehouse.statements import OpenTransaction
+from trinitylake.reopening import refuse_transaction
 
 if TYPE_CHECKING:
     from trinitylake import _core
@@ -51,7 +52,8 @@ _LOST_FOR_EVERYBODY = (CheckFailed, TransactionExpired, ObjectNotFound, ObjectAl
 class Transaction(OpenTransaction):
     """A transaction, from `lake.transaction()` or `lake.begin()`. Not for two threads at once.
 
-    As a context manager it commits when the block ends and rolls back when an exception leaves it.
+    As a context manager it commits when the block ends and rolls back when an exception leaves it. It cannot be
+    pickled: `save` hands it over to another process.
     """
 
     def __init__(self, lakehouse: _core.Lakehouse, core: _core.Transaction, allowed_checks: Iterable[str] = ()) -> None:
@@ -273,6 +275,9 @@ class Transaction(OpenTransaction):
                 self.rollback()
         elif self.is_open:
             self.commit()
+
+    def __reduce__(self) -> NoReturn:
+        refuse_transaction(self.id)
 
     def __repr__(self) -> str:
         state = f"version={self._version}" if self._version is not None else self._status.value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trinitylake.arguments import checked
@@ -79,5 +80,16 @@ class View:
         given = self._definition.properties.items()
         return {name: value for name, value in given if not name.startswith(OWN_PROPERTY_PREFIX)}
 
+    def __reduce__(self) -> tuple[Callable[..., View], tuple[str, str, bytes]]:
+        from trinitylake.definitions import serialize
+
+        return _from_bytes, (self._namespace, self._name, serialize(self._definition))
+
     def __repr__(self) -> str:
         return f"View({self.name!r}, {self.sql!r}, dialect={self.dialect!r})"
+
+
+def _from_bytes(namespace: str, name: str, definition: bytes) -> View:
+    from trinitylake.definitions import parse_view_def
+
+    return View(namespace, name, parse_view_def(definition))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from trinitylake import _core
 from trinitylake.lakehouse.history import LogEntry, log_entry, time_of
 from trinitylake.lakehouse.reader import Reader
 
 if TYPE_CHECKING:
-    from trinitylake import _core
     from trinitylake.lakehouse.stats import Stats
     from trinitylake.tables.table import Table
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 class ViewAt(Reader):
     """One version of a lakehouse, from `lake.at(...)`; later commits do not change what it answers.
 
-    Safe to share between threads. Tables of it can be read, not written. A federated table is the exception to
-    the freeze: it answers as the other catalog does now (format §9).
+    Safe to share between threads; a pickle of it opens the same version again. Tables of it can be read, not written.
+    A federated table is the exception to the freeze: it answers as the other catalog does now (format §9).
     """
 
     __slots__ = ("_storage", "_version")
@@ -74,5 +75,13 @@ class ViewAt(Reader):
 
         return FrozenTable(self.storage, namespace, name, definition, self.version)
 
+    def __reduce__(self) -> tuple[Callable[..., ViewAt], tuple[_core.Storage, int]]:
+        return _reopened, (self._storage, self.version)
+
     def __repr__(self) -> str:
         return f"ViewAt(version={self.version}, created_at={self.created_at.isoformat(timespec='milliseconds')})"
+
+
+def _reopened(storage: _core.Storage, version: int) -> ViewAt:
+    """A view that has arrived by pickle. Raises `NotALakehouse` and `VersionExpired`."""
+    return ViewAt(storage, _core.Lakehouse.open(storage).version(version))

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from trinitylake import _core
 from trinitylake.errors import InvalidArgument, InvalidName
+from trinitylake.reopening import StorageForTasks
 from trinitylake.spark.sorted_runs import Batches, objects_of
 
 PARTS = "number long, path string, text string, location string, error_kind string, error string"
@@ -22,7 +23,7 @@ class LeafTask:
     """Writes the leaves within one part. What is wrong with the rows is a row of the result, so that no task is
     tried again in vain; what is wrong with the storage fails the task."""
 
-    storage: _core.Storage = field(repr=False)
+    storage: StorageForTasks = field(repr=False)
     definition: bytes = field(repr=False)
     rows: int
     first_rows: Mapping[int, int]
@@ -33,7 +34,7 @@ class LeafTask:
         context = TaskContext.get()
         assert context is not None
         partition = context.partitionId()
-        writer = _core.LeafWriter(self.storage, self.definition, self.rows, self.first_rows.get(partition, 0))
+        writer = _core.LeafWriter(self.storage.storage, self.definition, self.rows, self.first_rows.get(partition, 0))
         try:
             for objects in objects_of(batches):
                 yield _as_parts(writer.write(objects))

@@ -36,6 +36,7 @@ from trinitylake.lakehouse.bulk.registration import (
     needs_definitions,
 )
 from trinitylake.lakehouse.bulk.target import BulkTarget, Registration, RegistrationOptions
+from trinitylake.reopening import StorageForTasks
 from trinitylake.spark.leaf_tasks import PARTS, KeyTask, LeafTask
 from trinitylake.spark.runtime import require_driver
 from trinitylake.spark.sorted_runs import (
@@ -89,7 +90,7 @@ def register(
         if options.dry_run:
             _check_parts(rows.select("rows").mapInArrow(KeyTask(sizes), PARTS).toArrow())
             return Registration(None, *counts.kinds)
-        task = LeafTask(lake.storage, base.definition, counts.rows, counts.first_rows)
+        task = LeafTask(StorageForTasks(lake.storage), base.definition, counts.rows, counts.first_rows)
         parts = rows.select("rows").mapInArrow(task, PARTS).toArrow()
         _check_parts(parts)
         parts = parts.select(["number", "path", "text", "location"]).set_column(
@@ -274,10 +275,10 @@ def _existing(
     ranges: list[tuple[str | None, str | None]],
 ) -> DataFrame:
     """The objects of a version, read by the executors."""
-    storage = lake.storage
+    carried = StorageForTasks(lake.storage)
 
     def scanned(batches: Batches) -> Iterator[pa.RecordBatch]:
-        version = _core.Lakehouse.open(storage).version(number)
+        version = _core.Lakehouse.open(carried.storage).version(number)
         for batch in batches:
             for one in batch.to_pylist():
                 for found in pa.RecordBatchReader.from_stream(version.scan(start=one["start"], end=one["end"])):

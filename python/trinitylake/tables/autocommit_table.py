@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from trinitylake.definitions import parse_table_def
+from trinitylake.definitions import parse_table_def, serialize
 from trinitylake.errors import CommitConflict
 from trinitylake.tables.frozen_table import FrozenTable
 
@@ -84,6 +84,9 @@ class AutocommitTable(FrozenTable):
         """Read the latest version from now on. Raises `ObjectNotFound` if the table is gone."""
         latest = self._lakehouse.read_definition("table", self._namespace, self._name)
         self._show(parse_table_def(latest))
+
+    def __reduce__(self) -> tuple[Callable[..., FrozenTable], tuple[Any, ...]]:
+        return AutocommitTable, (self._lakehouse, self._namespace, self._name, serialize(self._definition))
 
     _repeats_writes = True
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.table import Table as IcebergTable
 
-from trinitylake.definitions import EXTERNAL, from_proto, parse_table_def
+from trinitylake.definitions import EXTERNAL, from_proto, parse_table_def, serialize
 from trinitylake.errors import CorruptFile, InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadTable
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class FrozenTable(Table):
-    """A read-only table; its Iceberg metadata is read when it is first needed."""
+    """A read-only table; its Iceberg metadata is read when it is first needed, and again after it was pickled."""
 
     def __init__(self, storage: _core.Storage, namespace: str, name: str, definition: bytes, version: int) -> None:
         super().__init__(namespace, name, parse_table_def(definition))
@@ -60,6 +61,9 @@ class FrozenTable(Table):
             raise CorruptFile(f"{path}: the metadata file of table {self.name} is missing", path=path) from error
         identifier = (*self._namespace.split("."), self._name)
         return ReadOnlyIcebergTable(identifier, metadata, uri, io, ReadOnlyCatalog("read-only"))
+
+    def __reduce__(self) -> tuple[Callable[..., FrozenTable], tuple[Any, ...]]:
+        return FrozenTable, (self._storage, self._namespace, self._name, serialize(self._definition), self._version)
 
     def writing(self) -> AbstractContextManager[IcebergTable]:
         raise InvalidArgument(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,25 @@ from trinitylake.arguments import checked
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
+from trinitylake.iceberg_storage.pickled_io import PickledIO, pickled, unpickled
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
     from pandas import DataFrame as PandasFrame
     from polars import DataFrame as PolarsFrame
+    from pyiceberg.io import FileIO
+
+#: What a scan of PyIceberg is made of, beside its file access and its catalog.
+_PARTS = (
+    "table_metadata",
+    "row_filter",
+    "selected_fields",
+    "case_sensitive",
+    "snapshot_id",
+    "options",
+    "limit",
+    "table_identifier",
+)
 
 
 class Scan:
@@ -96,8 +110,19 @@ class Scan:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_arrow_batch_reader().__arrow_c_stream__(requested_schema)
 
+    def __reduce__(self) -> tuple[Callable[..., Scan], tuple[Any, ...]]:
+        """The same state of the table elsewhere. Raises `InvalidArgument` in an open transaction."""
+        parts = {name: getattr(self._scan, name) for name in _PARTS}
+        return _arrived, (self._subject, type(self._scan), pickled(self._scan.io), parts)
+
     def __repr__(self) -> str:
         parts = [repr(self._scan.row_filter)] if self._scan.row_filter != AlwaysTrue() else []
         parts += [f"columns={list(self._scan.selected_fields)}"] if self._scan.selected_fields != ("*",) else []
         parts += [f"limit={self._scan.limit}"] if self._scan.limit is not None else []
         return f"Scan({', '.join(parts)})"
+
+
+def _arrived(
+    subject: Callable[[], str], kind: type[DataScan], io: FileIO | PickledIO, parts: Mapping[str, Any]
+) -> Scan:
+    return Scan(kind(io=unpickled(io), **parts), subject)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from trinitylake.definitions import (
     METADATA_LOCATION,
@@ -16,6 +16,7 @@ from trinitylake.definitions import (
 )
 from trinitylake.errors import InvalidArgument, ObjectNotFound
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
+from trinitylake.reopening import refuse_staged_table
 from trinitylake.tables.table import Table
 from trinitylake.tables.table_definition import describe, metadata_path
 
@@ -54,6 +55,9 @@ class TransactionTable(Table):
         self.staged = staged
         self.uses = 0
         self._described = _shape(staged.metadata) if staged is not None else None
+
+    def __reduce__(self) -> NoReturn:
+        refuse_staged_table(self.name)
 
     def _shown_version(self) -> int:
         return self._open_core().base.number

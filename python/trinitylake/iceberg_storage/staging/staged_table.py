@@ -14,7 +14,7 @@ import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationError, ValidationException
@@ -55,6 +55,7 @@ from trinitylake.iceberg_storage.staging.rebase import Rebase, StagedCommit
 from trinitylake.iceberg_storage.staging.requirements import check_requirements
 from trinitylake.iceberg_storage.staging.saved_commits import commits_from_json, commits_to_json
 from trinitylake.iceberg_storage.write_rules import check_properties, check_update, with_gc_disabled
+from trinitylake.reopening import refuse_staged_table
 
 if TYPE_CHECKING:
     from trinitylake.iceberg_storage.file_io import Storage
@@ -92,6 +93,9 @@ class StagedTable:
         self._lock = threading.RLock()
         location = self._metadata_uri() if base_metadata_path is None else io.uri_of(base_metadata_path)
         self.table = StagedIcebergTable(identifier, metadata, location, io, StagingCatalog(self))
+
+    def __reduce__(self) -> NoReturn:
+        refuse_staged_table(".".join(self.identifier))
 
     @classmethod
     def create(

@@ -14,6 +14,7 @@ from trinitylake.core import KeySizes
 from trinitylake.definitions import PARSERS, new_namespace_def, serialize
 from trinitylake.errors import InvalidArgument, RefusedObject, StorageError, TrinityLakeError
 from trinitylake.qualified_names import full_name
+from trinitylake.reopening import StorageForTasks
 
 #: Files that are read at the same time.
 READ_THREADS = 16
@@ -67,16 +68,21 @@ class DefinitionWriter:
     """Makes and writes definitions. Can be pickled, with the options of its storage, for tasks.
 
     Attributes:
-        storage: of the lakehouse.
+        carried: the storage of the lakehouse.
         sizes: of the parts of keys.
         path_max_size_bytes: the longest path of a definition file.
         file_io_properties: settings of PyIceberg's file access, for metadata outside of the lakehouse.
     """
 
-    storage: _core.Storage = field(repr=False)
+    carried: StorageForTasks = field(repr=False)
     sizes: KeySizes
     path_max_size_bytes: int
     file_io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def storage(self) -> _core.Storage:
+        """The storage of the lakehouse."""
+        return self.carried.storage
 
     def check(self, rows: list[ObjectRow]) -> list[str | RefusedObject]:
         """As `locate`, without writing: "" is the location of what would be written. Raises `StorageError`."""

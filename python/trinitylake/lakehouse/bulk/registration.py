@@ -18,6 +18,7 @@ from trinitylake.lakehouse.bulk.definition_writer import BATCH_OBJECTS, OBJECT_K
 from trinitylake.lakehouse.bulk.engines import engine_of
 from trinitylake.lakehouse.bulk.target import BulkTarget, Registration, RegistrationOptions
 from trinitylake.lakehouse.retries import again_after_lost_races
+from trinitylake.reopening import StorageForTasks
 from trinitylake.tables.input_rows import read_all
 
 if TYPE_CHECKING:
@@ -58,7 +59,10 @@ def register(
 def definition_writer(lake: BulkTarget, file_io_properties: Mapping[str, str]) -> DefinitionWriter:
     """A writer of definitions for a lakehouse."""
     return DefinitionWriter(
-        lake.storage, key_sizes(lake), lake.definition.file_path_max_size_bytes, dict(file_io_properties)
+        StorageForTasks(lake.storage),
+        key_sizes(lake),
+        lake.definition.file_path_max_size_bytes,
+        dict(file_io_properties),
     )
 
 

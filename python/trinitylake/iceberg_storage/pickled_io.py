@@ -1,0 +1,30 @@
+"""File access of PyIceberg's own kinds in pickles: its settings are credentials, so they are treated as such."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyiceberg.io import FileIO
+
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.reopening import Travelling, arrived, travelling
+
+
+@dataclass(frozen=True)
+class PickledIO:
+    """What stands in a pickle for file access outside of a lakehouse."""
+
+    kind: type[FileIO]
+    properties: dict[str, Travelling]
+
+
+def pickled(io: FileIO) -> FileIO | PickledIO:
+    """What to put into a pickle. Raises `InvalidArgument` for a secret that must not be there (`reopening.py`)."""
+    if isinstance(io, LakehouseFileIO):
+        return io
+    return PickledIO(type(io), travelling({name: str(value) for name, value in io.properties.items()}))
+
+
+def unpickled(io: FileIO | PickledIO) -> FileIO:
+    """The file access, where the pickle arrives."""
+    return io.kind(arrived(io.properties)) if isinstance(io, PickledIO) else io
