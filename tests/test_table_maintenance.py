@@ -248,6 +248,7 @@ def test_snapshots_expire_by_number_and_age(lake: tl.Lakehouse) -> None:
         iceberg.manage_snapshots().create_tag(all_ids[1], "kept").commit()
     assert table.maintenance.expire_snapshots() == []
     assert table.maintenance.expire_snapshots(older_than=timedelta(days=1)) == []
+    assert table.maintenance.expire_snapshots(older_than="1 h") == []
     assert table.maintenance.expire_snapshots(keep=4) == [all_ids[0]]
     assert table.maintenance.expire_snapshots(older_than=datetime.now(UTC)) == all_ids[2:5]
     assert [one.snapshot_id for one in table.snapshots()] == [all_ids[1], all_ids[5]]

@@ -286,6 +286,11 @@ class Lakehouse:
     ) -> Collection: ...
     # The version that `exported_snapshots` of the latest one names so; ObjectNotFound
     def snapshot(self, name: str) -> Version: ...
+    # The tree of the latest version built anew, if that is worth it or forced: the new version, and nodes, messages and
+    # bytes of the tree before and after. Dry, or not worth it, no version, and what the nodes would be.
+    def compact(
+        self, force: bool = False, dry_run: bool = False, message: str = "", author: str = ""
+    ) -> tuple[int | None, tuple[int, int, int], tuple[int, int, int]]: ...
     # One commit that adds many objects whose definition files exist already, or replaces them too.
     # Arrow stream (kind, namespace, name, location). Dry, it raises what it would raise, and commits nothing: None.
     # `since` is a version that was seen before the definitions were written: TransactionExpired if garbage was

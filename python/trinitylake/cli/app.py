@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trinitylake.cli import (
     catalog,
+    compact,
     demo,
     expire,
     export,
@@ -25,6 +26,7 @@ from trinitylake.cli.command import app
 __all__ = [
     "app",
     "catalog",
+    "compact",
     "demo",
     "expire",
     "export",

@@ -62,6 +62,7 @@ from trinitylake.lakehouse.settings import (
 from trinitylake.lakehouse.snapshots import Snapshot
 from trinitylake.lakehouse.statements import Statements
 from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.lakehouse.tree_compaction import TreeCompaction, compact_tree
 from trinitylake.lakehouse.undo import Undo
 from trinitylake.lakehouse.upkeep import Upkeep, upkeep
 from trinitylake.lakehouse.vacuum import EXAMPLES, Progress, Vacuumed, vacuumed
@@ -479,6 +480,21 @@ class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
                     transaction.state().set_lakehouse_definition(after)
 
         again_after_lost_races(attempt)
+
+    @checked_as(force=flag)
+    def compact(
+        self, *, force: bool = False, dry_run: bool = False, message: str = "", author: str = ""
+    ) -> TreeCompaction:
+        """Build the tree of the latest version anew: full leaves, empty buffers, fewer files for who opens it cold.
+
+        It is a version that changes nothing, and what others commit meanwhile is kept. Nothing is done if there is too
+        little to gain (no node, or less than a fifth of them while few changes wait in buffers), unless `force`; with
+        `dry_run` nothing is in any case, and the result says how many nodes there would be. The tree alone is meant:
+        data files of tables are put together by `table.maintenance.compact`. Old nodes are for `vacuum`.
+
+        Raises `CommitConflict` if others rolled back, or registered objects, again and again.
+        """
+        return compact_tree(self.core, force, dry_run, message, author)
 
     @checked
     def relocate(

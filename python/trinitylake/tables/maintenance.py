@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from trinitylake.arguments import checked_as, texts, whole_number
+from trinitylake.durations import Duration, milliseconds
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.kept_snapshots import kept, kept_of
@@ -108,7 +109,7 @@ class Maintenance:
         return self._write(operation)
 
     @checked_as(keep=_AT_LEAST_ONE)
-    def expire_snapshots(self, *, keep: int | None = None, older_than: datetime | timedelta | None = None) -> list[int]:
+    def expire_snapshots(self, *, keep: int | None = None, older_than: datetime | Duration | None = None) -> list[int]:
         """Take snapshots out of the table's own metadata; returns their ids.
 
         What branches and tags point to always stays. Without arguments those go that the properties of the table no
@@ -116,22 +117,20 @@ class Maintenance:
 
         Args:
             keep: so many of the newest snapshots of each branch stay, whatever their age.
-            older_than: only snapshots from before that moment go, or that are older than that.
+            older_than: only snapshots from before that moment go, or that are older than that, such as "7 days".
 
         Raises `InvalidArgument` for a number below 1 or a time without a zone.
         """
-        if older_than is not None and not isinstance(older_than, datetime | timedelta):
-            raise InvalidArgument(f"older_than must be a datetime or a timedelta, got {older_than!r}")
         if isinstance(older_than, datetime) and older_than.tzinfo is None:
             raise InvalidArgument(f"older_than needs a time zone, got {older_than!r}")
+        age = None if older_than is None or isinstance(older_than, datetime) else milliseconds(older_than, "older_than")
 
         def operation(iceberg: IcebergTable) -> list[int]:
             metadata = iceberg.metadata
             staying = kept(metadata) if keep is None and older_than is None else kept_of(metadata, keep or 1)
             if older_than is not None:
-                now = datetime.now().astimezone()
-                moment = older_than if isinstance(older_than, datetime) else now - older_than
-                limit = int(moment.timestamp() * 1000)
+                moment = older_than if isinstance(older_than, datetime) else datetime.now().astimezone()
+                limit = int(moment.timestamp() * 1000) - (age or 0)
                 staying |= {one.snapshot_id for one in metadata.snapshots if one.timestamp_ms >= limit}
             going = [one.snapshot_id for one in metadata.snapshots if one.snapshot_id not in staying]
             if going:

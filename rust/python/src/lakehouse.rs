@@ -18,6 +18,7 @@ use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
 use trinitylake::transaction::fate::{Fate, fate};
 use trinitylake::transaction::saved_list;
 use trinitylake::transaction::{Isolation, Transaction as CoreTransaction, TransactionOptions};
+use trinitylake::tree_compaction::{TreeSize, compact};
 
 use crate::arrow;
 use crate::bulk::parts_of;
@@ -27,6 +28,9 @@ use crate::runtime::{run, run_quick, run_to_end};
 use crate::storage::Storage;
 use crate::transaction::{SavedTransaction, Transaction};
 use crate::version::{Version, VersionInfo, parse_kind};
+
+/// Nodes, messages and bytes of a tree.
+type TreeSizes = (usize, usize, usize);
 
 #[pyclass(frozen, module = "trinitylake._core")]
 pub struct Lakehouse {
@@ -280,6 +284,20 @@ impl Lakehouse {
         }
         let registered = register_since(&self.inner, &since, (keys, locations), replace, message, author);
         Ok(Some(run_to_end(py, registered)?.number))
+    }
+
+    #[pyo3(signature = (force=false, dry_run=false, message="", author=""))]
+    fn compact(
+        &self,
+        py: Python<'_>,
+        force: bool,
+        dry_run: bool,
+        message: &str,
+        author: &str,
+    ) -> PyResult<(Option<u64>, TreeSizes, TreeSizes)> {
+        let done = run_to_end(py, compact(&self.inner, force, dry_run, message, author))?;
+        let sizes = |size: TreeSize| (size.nodes, size.messages, size.size_bytes);
+        Ok((done.version.map(|version| version.number), sizes(done.before), sizes(done.after)))
     }
 
     #[pyo3(signature = (base, n_rows, parts, message="", author=""))]

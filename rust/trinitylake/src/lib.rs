@@ -14,6 +14,7 @@ pub mod fsck;
 mod messages_on_top;
 mod rollback;
 pub mod transaction;
+pub mod tree_compaction;
 pub mod tree_copy;
 
 pub use transaction::lakehouse;

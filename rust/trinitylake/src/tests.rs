@@ -10,3 +10,4 @@ mod moved_lakehouse;
 mod opening;
 mod refresh;
 mod rollback;
+mod tree_compaction;

@@ -1,0 +1,184 @@
+//! Compaction of the tree: the same objects in full leaves and empty buffers, as a version that changes nothing.
+//!
+//! The new tree is built from a scan, leaf by leaf, with less than a leaf in memory. What others commit meanwhile
+//! is put on top of it, from the messages in their roots (rule 10), so that it need not be built again.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::key::KeyRange;
+use crate::lakehouse::Lakehouse;
+use crate::node::codec::encode;
+use crate::node::draft::{Draft, Message, Row};
+use crate::tree::advance::advance;
+use crate::tree::bulk::{Level, NodeWriter};
+use crate::tree::leaf_writer::{LeafWriter, assemble};
+use crate::version::Version;
+use crate::version::metadata::CommittedTransaction;
+
+/// How often the tree is carried over what others committed before it is given up.
+const MAX_ATTEMPTS: usize = 50;
+/// A tree that would lose less than so many in a hundred of its nodes, and has no more messages than a tenth of its
+/// keys, is left alone.
+const SPARE_NODES_PER_CENT: usize = 20;
+
+/// How large a tree is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TreeSize {
+    pub nodes: usize,
+    pub messages: usize,
+    /// Of all nodes before compression.
+    pub size_bytes: usize,
+}
+
+/// What a compaction did.
+#[derive(Debug)]
+pub struct Compacted {
+    /// `None` if there was too little to gain, or it was not to be done.
+    pub version: Option<Arc<Version>>,
+    pub before: TreeSize,
+    /// Of the new tree; what it would be, without its bytes, if there is none.
+    pub after: TreeSize,
+}
+
+/// Builds the tree of the latest version anew if that is worth it, or in any case if `force`. Dry, it only tells.
+/// `CommitConflict` if others kept committing what cannot be put on top: rollbacks and registrations.
+pub async fn compact(
+    lakehouse: &Lakehouse,
+    force: bool,
+    dry_run: bool,
+    message: &str,
+    author: &str,
+) -> Result<Compacted> {
+    let latest = lakehouse.latest().await?;
+    let before = size(&latest).await?;
+    let rows = count(&latest).await?;
+    let planned = planned_nodes(rows, latest.config.order);
+    let spare = before.nodes.saturating_sub(planned);
+    // A small order can make a tree that is built at once the larger one, since it leaves room for inserts.
+    let is_worth_it =
+        spare > 0 && (spare * 100 >= before.nodes * SPARE_NODES_PER_CENT || before.messages * 10 > rows);
+    if dry_run || !(force || is_worth_it) {
+        let after = TreeSize { nodes: planned, ..TreeSize::default() };
+        return Ok(Compacted { version: None, before, after });
+    }
+    let root = built(lakehouse, &latest, rows).await?;
+    let version = published(lakehouse, latest, root, message, author).await?;
+    let after = size(&version).await?;
+    Ok(Compacted { version: Some(version), before, after })
+}
+
+async fn size(version: &Version) -> Result<TreeSize> {
+    let shape = version.shape().await?;
+    Ok(TreeSize {
+        nodes: shape.nodes.len(),
+        messages: shape.nodes.iter().map(|node| node.n_messages).sum(),
+        size_bytes: shape.nodes.iter().map(|node| node.size_bytes).sum(),
+    })
+}
+
+async fn count(version: &Version) -> Result<usize> {
+    let mut scan = version.scan(KeyRange::all(), None, false);
+    let mut rows = 0;
+    while let Some(batch) = scan.next_batch().await? {
+        rows += arrow_array::Array::len(&batch.keys);
+    }
+    Ok(rows)
+}
+
+/// Nodes of a tree that is built at once.
+fn planned_nodes(mut rows: usize, order: usize) -> usize {
+    let mut nodes = 0;
+    loop {
+        let level = Level::new(rows, order);
+        nodes += level.nodes;
+        if level.nodes == 1 {
+            return nodes;
+        }
+        rows = level.nodes - 1;
+    }
+}
+
+/// The root of a new tree with the objects of `base`, whose other nodes are written.
+async fn built(lakehouse: &Lakehouse, base: &Version, rows: usize) -> Result<Draft> {
+    let environment = lakehouse.environment();
+    let writer = NodeWriter {
+        storage: lakehouse.storage().as_ref(),
+        environment: environment.as_ref(),
+        config: &base.config,
+    };
+    let mut leaves = Vec::new();
+    let mut leaf_writer = LeafWriter::new(rows, base.config.order, 0);
+    let mut scan = base.scan(KeyRange::all(), None, true);
+    while let Some(batch) = scan.next_batch().await? {
+        let Some(locations) = batch.locations else { continue };
+        let objects = batch.keys.iter().flatten().zip(locations.iter().flatten());
+        let some = objects.map(|(key, location)| Row { key: key.into(), value: location.into() }).collect();
+        leaves.extend(leaf_writer.push(&writer, some).await?);
+    }
+    assemble(lakehouse.nodes(), &writer, rows, leaves, leaf_writer.finish()).await
+}
+
+/// Publishes a tree with the objects of `base`, on whatever version is the latest by then.
+async fn published(
+    lakehouse: &Lakehouse,
+    mut base: Arc<Version>,
+    mut root: Draft,
+    message: &str,
+    author: &str,
+) -> Result<Arc<Version>> {
+    let id = lakehouse.environment().uuid().to_string();
+    for attempt in 1.. {
+        let transaction = CommittedTransaction {
+            id: id.clone(),
+            isolation: "serializable".into(),
+            message: message.into(),
+            author: author.into(),
+            began_at_version: base.number,
+            properties: Default::default(),
+        };
+        let metadata = lakehouse.publisher().next_metadata(&base, vec![transaction]);
+        let lost = match lakehouse
+            .publisher()
+            .publish_alone(&base, metadata, root.clone(), "the compaction")
+            .await
+        {
+            Err(error @ Error::CommitConflict { .. }) if attempt < MAX_ATTEMPTS => error,
+            other => return other,
+        };
+        let newest = lakehouse.latest().await?;
+        for number in base.number + 1..=newest.number {
+            let next = lakehouse.version(number).await?;
+            // Without messages it went back or registered objects. And where garbage was collected, nodes of the new
+            // tree may be gone, which no version refers to yet.
+            let is_collected = next.metadata.gc_before_millis > base.metadata.gc_before_millis;
+            if is_collected || next.changes_told().is_none() {
+                return Err(lost);
+            }
+            root = with_changes_of(lakehouse, &next, root).await?;
+        }
+        base = newest;
+    }
+    unreachable!("the last attempt returns")
+}
+
+/// A tree with what `version` changed on top. Writes the nodes that this changes, but for the root.
+async fn with_changes_of(lakehouse: &Lakehouse, version: &Version, root: Draft) -> Result<Draft> {
+    let own = version.root.messages().filter(|message| version.metadata.commits(message.txn));
+    let changes: Vec<Message> = own
+        .map(|message| Message {
+            key: message.key.into(),
+            value: message.value.map(Into::into),
+            txn: message.txn.into(),
+        })
+        .collect();
+    if changes.is_empty() {
+        return Ok(root);
+    }
+    let config = &version.config;
+    let node = encode(&[], &root, config.order, config.compression)?.node;
+    let environment = lakehouse.environment();
+    let advance = advance(lakehouse.nodes(), environment.as_ref(), config, &node, changes, 0).await?;
+    lakehouse.nodes().write(lakehouse.publisher().encode_nodes(config, advance.nodes)?).await?;
+    Ok(advance.root)
+}
