@@ -196,29 +196,3 @@ def test_the_command_line_tells_what_goes(lake: tl.Lakehouse, root: Path) -> Non
     result = CliRunner().invoke(app, ["vacuum", "--root", str(root), "--grace", "1 s"])
     assert result.exit_code == 0, result.output
     assert files_below(root) == Reachable(root).files
-
-
-def test_upkeep_goes_by_the_policy_of_the_lakehouse(lake: tl.Lakehouse, root: Path) -> None:
-    lake.alter(
-        {"upkeep.grace": "1 minute"}, maximum_version_age_millis=60_000, minimum_versions_to_keep=2, txn_ttl_millis=1
-    )
-    age(root)
-    planned = lake.upkeep(dry_run=True)
-    assert planned.policy.grace == "1 minute"
-    assert planned.expired
-    latest = lake.version
-    done = lake.upkeep()
-    assert done.expired == planned.expired == list(range(latest - 1))
-    assert done.vacuumed is not None
-    assert done.vacuumed.total_deleted.files > 0
-    assert files_below(root) == Reachable(root).files
-    lake.alter({"upkeep.vacuum": "false", "upkeep.expire": "false"})
-    off = lake.upkeep()
-    assert (off.expired, off.vacuumed) == (None, None)
-    result = CliRunner().invoke(app, ["upkeep", "--root", str(root)])
-    assert "vacuum is off" in result.output, result.output
-    for name, value in (("upkeep.grace", "soon"), ("upkeep.vacuum", "maybe"), ("upkeep.vaccum", "true")):
-        lake.alter({name: value})
-        with pytest.raises(tl.InvalidArgument, match=name):
-            lake.upkeep()
-        lake.alter(remove_properties=[name])

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import filesize
+from rich.table import Table
 from rich.text import Text
 
 from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
 from trinitylake.cli.output import emit, grid
 from trinitylake.cli.progress import progress
+from trinitylake.lakehouse.tree_compaction import TreeCompaction
+
+if TYPE_CHECKING:
+    from trinitylake.tables.compaction import CompactResult
 
 
 @command
@@ -25,7 +31,7 @@ def compact(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Of the tree: even if there is little to gain.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Of the tree: say how many nodes there would be, and do nothing.")
+        bool, typer.Option("--dry-run", help="Say how many nodes or files there would be, and do nothing.")
     ] = False,
     options: Options = None,
     as_json: Json = False,
@@ -36,21 +42,31 @@ def compact(
         if sort_by is not None:
             raise typer.BadParameter("--sort-by is about tables, and none is named")
         done = lake.compact(force=force, dry_run=dry_run, message="compact")
-        version = f"version {done.version}" if done.version is not None else "nothing done"
-        text = (
-            f"{version}: {done.nodes_before} nodes, {done.nodes_after} {'now' if done.version is not None else 'then'}"
-        )
-        emit(asdict(done), Text(text), as_json)
+        emit(asdict(done), tree_told(done), as_json)
         return
-    if dry_run or force:
-        raise typer.BadParameter("--dry-run and --force are about the tree, not about tables")
+    if force:
+        raise typer.BadParameter("--force is about the tree, not about tables")
     results = {}
     for name in tables:
         with progress(name) as on_progress:
             maintenance = lake.table(name).maintenance
-            results[name] = maintenance.compact(sort_by=sort_by, progress=lambda *at, to=on_progress: to(*at))
-    picture = grid("table", "files before", "after", "bytes before", "after")
+            results[name] = maintenance.compact(
+                sort_by=sort_by, dry_run=dry_run, progress=lambda *at, to=on_progress: to(*at)
+            )
+    emit({name: result._asdict() for name, result in results.items()}, tables_told(results), as_json)
+
+
+def tree_told(done: TreeCompaction) -> Text:
+    """What became of the tree, for people."""
+    if done.version is None:
+        return Text(f"the tree stays: {done.nodes_before} nodes, where {done.nodes_after} would do", "dim")
+    return Text(f"the tree anew, version {done.version}: {done.nodes_before} nodes, {done.nodes_after} now")
+
+
+def tables_told(results: Mapping[str, CompactResult], before: str = "files before", after: str = "after") -> Table:
+    """What became of tables, for people."""
+    picture = grid("table", before, after, "bytes before", "bytes after", numbers=[before, after])
     for name, result in results.items():
         sizes = (filesize.decimal(result.bytes_removed), filesize.decimal(result.bytes_added))
         picture.add_row(Text(name), str(result.files_removed), str(result.files_added), *sizes)
-    emit({name: result._asdict() for name, result in results.items()}, picture, as_json)
+    return picture

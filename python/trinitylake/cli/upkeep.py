@@ -6,14 +6,16 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
+from trinitylake.cli.compact import tables_told, tree_told
 from trinitylake.cli.expire import told
 from trinitylake.cli.output import emit
 from trinitylake.cli.progress import counting
 from trinitylake.cli.vacuum import picture
+from trinitylake.lakehouse.upkeep import Upkeep
 
 
 @command
@@ -23,16 +25,31 @@ def upkeep(
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Let go what the lakehouse's policy does not keep: old versions, then files that nothing reaches."""
+    """Do what the lakehouse's policy says: small files are put together, old versions and their files go."""
     with counting("looking") as on_progress:
         done = open_lakehouse(root, options).upkeep(dry_run=dry_run, progress=on_progress)
     parts = [
+        _compacted(done, dry_run),
+        Text(f"{sum(done.snapshots_taken_out.values())} snapshots taken out of {len(done.snapshots_taken_out)} tables"),
+        *(Text(f"left as it is: {name}: {why}", "yellow") for name, why in done.skipped.items()),
+        Text("the tree stays (upkeep.compact-tree)", "dim") if done.tree is None else tree_told(done.tree),
         Text("expiry is off (upkeep.expire)", "dim") if done.expired is None else Text(told(done.expired, dry_run)),
         Text("vacuum is off (upkeep.vacuum)", "dim") if done.vacuumed is None else picture(done.vacuumed),
     ]
     document = {
         "policy": asdict(done.policy),
+        "compacted": {name: one._asdict() for name, one in done.compacted.items()},
+        "snapshots_taken_out": done.snapshots_taken_out,
+        "skipped": done.skipped,
+        "tree": None if done.tree is None else asdict(done.tree),
         "expired": None if done.expired is None else list(done.expired),
         "vacuumed": None if done.vacuumed is None else asdict(done.vacuumed),
     }
     emit(document, Group(*parts), as_json)
+
+
+def _compacted(done: Upkeep, dry_run: bool) -> RenderableType:
+    if not done.compacted:
+        is_off = not done.policy.compact
+        return Text("tables are not compacted (upkeep.compact)" if is_off else "no table has many small files", "dim")
+    return tables_told(done.compacted, "would go" if dry_run else "files before", "would come" if dry_run else "after")

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from typing import NamedTuple
 
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
@@ -26,6 +27,17 @@ from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 
 #: Snapshots of the main branch, and earlier metadata files in the log, that metadata names if no property says more.
 SNAPSHOTS_KEPT = 20
+
+
+class Retention(NamedTuple):
+    """How many snapshots of a branch or tag stay at least, and the age in milliseconds up to which others do."""
+
+    least: float
+    age_millis: int | None
+
+
+#: Of the main branch, if no property says more.
+UNSET = Retention(SNAPSHOTS_KEPT, None)
 
 _MIN_SNAPSHOTS, _MAX_AGE = TableProperties.MIN_SNAPSHOTS_TO_KEEP, TableProperties.MAX_SNAPSHOT_AGE_MS
 
@@ -36,16 +48,22 @@ def lean(metadata: TableMetadata, base: TableMetadata) -> TableMetadata:
     return without(metadata, {one.snapshot_id for one in metadata.snapshots} - kept(metadata) - added)
 
 
-def kept(metadata: TableMetadata) -> set[int]:
-    """The ids of the snapshots that the rules above keep, but for the fourth."""
+def kept(metadata: TableMetadata, unset: Retention = UNSET, now_millis: int | None = None) -> set[int]:
+    """The ids of the snapshots that the rules above keep, but for the fourth.
+
+    Args:
+        metadata: of a table.
+        unset: what holds for `main` where no property says more.
+        now_millis: when ages end; by default when the table was changed last.
+    """
     heads = dict(metadata.refs)
     if metadata.current_snapshot_id is not None and MAIN_BRANCH not in heads:
         heads[MAIN_BRANCH] = _main(metadata.current_snapshot_id)
     ids: set[int] = set()
     reachable: set[int] = set()
-    now = metadata.last_updated_ms
+    now = metadata.last_updated_ms if now_millis is None else now_millis
     for name, ref in heads.items():
-        least, age = _retention(name, ref, metadata.properties)
+        least, age = _retention(name, ref, metadata.properties, unset)
         for position, snapshot in enumerate(_ancestors(metadata, ref.snapshot_id)):
             reachable.add(snapshot.snapshot_id)
             if position < least or (age is not None and now - snapshot.timestamp_ms <= age):
@@ -90,18 +108,17 @@ def without(metadata: TableMetadata, removed: set[int]) -> TableMetadata:
     )
 
 
-def _retention(name: str, ref: SnapshotRef, properties: Mapping[str, str]) -> tuple[float, int | None]:
-    """How many snapshots of a branch or tag stay at least, and the age in milliseconds up to which others do."""
+def _retention(name: str, ref: SnapshotRef, properties: Mapping[str, str], unset: Retention) -> Retention:
     if ref.snapshot_ref_type == SnapshotRefType.TAG:
-        return 1, None
+        return Retention(1, None)
     least, age = ref.min_snapshots_to_keep, ref.max_snapshot_age_ms
     if least is None:
         least = _number(properties, _MIN_SNAPSHOTS)
     if age is None:
         age = _number(properties, _MAX_AGE)
     if least is None and age is None:
-        return (SNAPSHOTS_KEPT if name == MAIN_BRANCH else float("inf")), None
-    return max(1, least or 0), age
+        return unset if name == MAIN_BRANCH else Retention(float("inf"), None)
+    return Retention(max(1, least or 0), age)
 
 
 def _number(properties: Mapping[str, str], name: str) -> int | None:

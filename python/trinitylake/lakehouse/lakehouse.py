@@ -426,15 +426,19 @@ class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
 
     @checked
     def upkeep(self, *, dry_run: bool = False, progress: Progress | None = None) -> Upkeep:
-        """Let go what the lakehouse's own policy does not keep: old versions, then files that nothing reaches.
+        """Do what the lakehouse's own policy says: put small files together, let go what is no longer kept.
 
-        The policy travels with the lakehouse: how long versions are kept are the settings `maximum_version_age_millis`
-        and `minimum_versions_to_keep`; the properties `upkeep.expire` and `upkeep.vacuum` ("false" turns one off) and
-        `upkeep.grace` ("2 days", of `vacuum`) say the rest. `lake.alter` changes all of them.
+        That is `table.maintenance.compact()` for every managed table, `compact()` for the tree, then `expire`, then
+        `vacuum`. The policy travels with the lakehouse: how long versions are kept are the settings
+        `maximum_version_age_millis` and `minimum_versions_to_keep`; the properties `upkeep.compact`,
+        `upkeep.compact-tree`, `upkeep.expire` and `upkeep.vacuum` ("false" turns one off), `upkeep.compact.min-files`
+        and `upkeep.grace` ("2 days", of `vacuum`) say the rest. `lake.alter` changes all of them. A table's own
+        properties `upkeep.compact` and `upkeep.compact.min-files` count for that table. What hinders one table is told,
+        and the others are gone on with.
 
         Args:
             dry_run: say what would be done, and do nothing.
-            progress: as for `vacuum`.
+            progress: as for `vacuum`, and with "compacted".
 
         Raises `InvalidArgument` for a property that is misspelt, and otherwise as `expire` and `vacuum` do.
         """

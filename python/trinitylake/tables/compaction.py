@@ -7,6 +7,7 @@ over whatever others appended, and conflicts with nothing but deletes from, or r
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import defaultdict
@@ -45,7 +46,10 @@ SORTED_GROUP_SIZE_BYTES = 128 << 20
 
 
 class CompactResult(NamedTuple):
-    """What a compaction did: how many files it replaced by how many, and their bytes."""
+    """What a compaction did: how many files it replaced by how many, and their bytes.
+
+    Where it was only asked what it would do, `files_added` is what their size lets expect, and `bytes_added` is 0.
+    """
 
     files_removed: int
     files_added: int
@@ -66,6 +70,7 @@ def compact(
     min_files: int,
     sort_by: Sequence[str],
     progress: Callable[[int, int], None] = lambda done, total: None,
+    dry_run: bool = False,
 ) -> CompactResult:
     """Replace small files by larger ones, in one snapshot.
 
@@ -76,6 +81,7 @@ def compact(
         min_files: fewer files of a partition are left alone, unless they have deleted rows or are to be sorted.
         sort_by: columns by which the rows of a partition are sorted; then files of any size are written anew.
         progress: is called with files done and files in all.
+        dry_run: choose the files, and read and write none.
 
     Raises `InvalidArgument` for a table of format version 3, or one that is not managed here.
     """
@@ -83,7 +89,7 @@ def compact(
         if not isinstance(change, StagedTransaction):
             raise InvalidArgument("only managed tables are compacted: others belong to their own catalogs")
         metadata = change.table_metadata
-        if metadata.current_snapshot_id is None:
+        if metadata.current_snapshot_id is None or not (sort_by or _may_have_small_files(metadata, min_files)):
             return CompactResult(0, 0, 0, 0)
         if metadata.format_version >= ROW_IDS_SINCE:
             raise InvalidArgument(
@@ -101,15 +107,32 @@ def compact(
         rewritten = [task for group in groups for task in group.tasks]
         if not rewritten:
             return CompactResult(0, 0, 0, 0)
-        added = _Writing(metadata, change.io, rewritten, size, order, progress).run(groups)
         removed = [task.file for task in rewritten]
+        if dry_run:
+            return CompactResult(len(removed), _files_of(groups, size), _size_bytes(removed), 0)
+        added = _Writing(metadata, change.io, rewritten, size, order, progress).run(groups)
         change.replace_files(removed, added, Operation.REPLACE, as_of=_data_sequence_number(metadata))
-    return CompactResult(
-        len(removed),
-        len(added),
-        sum(file.file_size_in_bytes for file in removed),
-        sum(file.file_size_in_bytes for file in added),
-    )
+    return CompactResult(len(removed), len(added), _size_bytes(removed), _size_bytes(added))
+
+
+def _may_have_small_files(metadata: TableMetadata, min_files: int) -> bool:
+    """By what the snapshot says of itself, so that nothing is read of a table that has few files."""
+    snapshot = metadata.current_snapshot()
+    told = snapshot.summary if snapshot is not None else None
+    data = told.get("total-data-files") if told is not None else None
+    deletes = told.get("total-delete-files") if told is not None else None
+    if data is None or deletes is None:
+        return True
+    return int(data) >= min_files or int(deletes) > 0
+
+
+def _size_bytes(files: Sequence[DataFile]) -> int:
+    return sum(file.file_size_in_bytes for file in files)
+
+
+def _files_of(groups: Sequence[Group], size: int) -> int:
+    """How many files the rows of these groups need, if they take as much room as now."""
+    return sum(math.ceil(max(_size_bytes([task.file for task in group.tasks]), 1) / size) for group in groups)
 
 
 def _groups(

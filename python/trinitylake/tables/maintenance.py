@@ -13,7 +13,7 @@ from trinitylake.arguments import checked_as, texts, whole_number
 from trinitylake.durations import Duration, milliseconds
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
-from trinitylake.iceberg_storage.kept_snapshots import kept, kept_of
+from trinitylake.iceberg_storage.kept_snapshots import Retention, kept, kept_of
 from trinitylake.tables.compaction import CompactResult, compact
 from trinitylake.tables.filters import parse_filter
 
@@ -59,6 +59,7 @@ class Maintenance:
         target_file_size_bytes: int | None = None,
         min_files: int = MIN_FILES,
         sort_by: str | Iterable[str] | None = None,
+        dry_run: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> CompactResult:
         """Put small data files together, and apply files of deleted rows to those that they are about.
@@ -73,6 +74,7 @@ class Maintenance:
             min_files: fewer small files of a partition are left alone.
             sort_by: columns, as `"at desc"`: all files are written anew, sorted by them, at most 128 MiB of files of a
                 partition together. Fewer files need to be read where a filter names such a column.
+            dry_run: say how many files there are to put together, and do nothing.
             progress: is called with files done and files in all.
 
         Raises `InvalidArgument` for a table of format version 3 or one that is not managed here, a filter that cannot
@@ -84,7 +86,7 @@ class Maintenance:
         def operation(iceberg: IcebergTable) -> CompactResult:
             with translated(self._subject):
                 report = progress or (lambda done, total: None)
-                return compact(iceberg, matching, target_file_size_bytes, min_files, order, report)
+                return compact(iceberg, matching, target_file_size_bytes, min_files, order, report, dry_run)
 
         return self._write(operation)
 
@@ -132,13 +134,30 @@ class Maintenance:
                 moment = older_than if isinstance(older_than, datetime) else datetime.now().astimezone()
                 limit = int(moment.timestamp() * 1000) - (age or 0)
                 staying |= {one.snapshot_id for one in metadata.snapshots if one.timestamp_ms >= limit}
-            going = [one.snapshot_id for one in metadata.snapshots if one.snapshot_id not in staying]
-            if going:
-                with translated(self._subject):
-                    iceberg.maintenance.expire_snapshots().by_ids(going).commit()
-            return going
+            return self._taken_out(iceberg, staying)
 
         return self._write(operation)
+
+    def expire_as_versions(self, minimum_versions_to_keep: int, maximum_version_age_millis: int) -> list[int]:
+        """Take out the snapshots that the lakehouse would not keep as versions, and no property of the table keeps.
+
+        Only of `main`, and only where the table has no say of its own; returns their ids. Whatever a snapshot has must
+        go from the metadata first: files of earlier appends are reached as long as an old snapshot names them.
+        """
+
+        def operation(iceberg: IcebergTable) -> list[int]:
+            now_millis = int(datetime.now().timestamp() * 1000)
+            unset = Retention(max(minimum_versions_to_keep, 1), maximum_version_age_millis)
+            return self._taken_out(iceberg, kept(iceberg.metadata, unset, now_millis))
+
+        return self._write(operation)
+
+    def _taken_out(self, iceberg: IcebergTable, staying: set[int]) -> list[int]:
+        going = [one.snapshot_id for one in iceberg.metadata.snapshots if one.snapshot_id not in staying]
+        if going:
+            with translated(self._subject):
+                iceberg.maintenance.expire_snapshots().by_ids(going).commit()
+        return going
 
 
 def _manifests(iceberg: IcebergTable) -> int:

@@ -1,0 +1,179 @@
+"""`lake.upkeep()` and `trinitylake upkeep`: what the lakehouse's own policy says, done at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from datetime import datetime, tzinfo
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import trinitylake as tl
+from conformance.reachable import Reachable, files_below
+from trinitylake.cli.app import app
+
+ROWS = pa.table({"id": list(range(10))})
+APPENDS = 8
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def lake(root: Path) -> tl.Lakehouse:
+    """A table of many small files, one that wants none of it, one of few, and a tree with thin leaves."""
+    small = {"root.buffer-size-bytes": "900", "inner.buffer-size-bytes": "500", "upkeep.grace": "1 minute"}
+    settings = {"maximum_version_age_millis": 60_000, "minimum_versions_to_keep": 1, "txn_ttl_millis": 1}
+    lake = tl.create(root, durability="none", order=4, properties=small, **settings)  # type: ignore[arg-type]
+    lake.create_namespace("shop")
+    lake.create_table("shop.orders", ROWS.schema)
+    lake.create_table("shop.as_it_is", ROWS.schema, properties={"upkeep.compact": "false"})
+    lake.create_table("shop.few", ROWS.schema)
+    for _ in range(APPENDS):
+        lake.table("shop.orders").append(ROWS)
+        lake.table("shop.as_it_is").append(ROWS)
+    lake.table("shop.few").append(ROWS)
+    for number in range(60):
+        lake.create_namespace(f"n{number:02}")
+    for number in range(60):
+        if number % 3:
+            lake.drop_namespace(f"n{number:02}")
+    return lake
+
+
+def age(root: Path) -> None:
+    """Everything there is was written an hour ago."""
+    hour_ago = time.time() - 3600
+    for path in root.rglob("*"):
+        if path.is_file():
+            os.utime(path, (hour_ago, hour_ago))
+
+
+class Tomorrow(datetime):
+    """A clock by which all snapshots are old."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Tomorrow:
+        return cls.fromtimestamp(time.time() + 86400, tz)
+
+
+def test_snapshots_that_a_table_promises_to_engines_stay(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a table says of its snapshots comes before the age of versions."""
+    lake.alter_table("shop.as_it_is", {"history.expire.min-snapshots-to-keep": "100"})
+    with lake.table("shop.orders").writing() as iceberg:
+        first = iceberg.metadata.snapshots[0].snapshot_id
+        iceberg.manage_snapshots().create_tag(first, "kept").commit()
+    monkeypatch.setattr("trinitylake.tables.maintenance.datetime", Tomorrow)
+    lake.alter({"upkeep.expire-snapshots": "false"})
+    assert lake.upkeep().snapshots_taken_out == {}
+    lake.alter({"upkeep.expire-snapshots": "true"})
+    taken_out = lake.upkeep().snapshots_taken_out
+    assert taken_out == {"shop.orders": APPENDS - 1}
+    assert first in {one.snapshot_id for one in lake.table("shop.orders").snapshots()}
+
+
+def data_files(lake: tl.Lakehouse, name: str) -> int:
+    return len(list(lake.table(name).iceberg.scan().plan_files()))
+
+
+def test_upkeep_puts_together_what_is_small_and_lets_go_what_is_old(
+    lake: tl.Lakehouse, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Upkeep let versions go and left the thousand small files of a table as they were, so a read took as long. When
+    they had been put together, they stayed all the same: snapshots in the table's own metadata still named them."""
+    age(root)
+    version, files = lake.version, files_below(root)
+    planned = lake.upkeep(dry_run=True)
+    assert (lake.version, files_below(root)) == (version, files), "a dry run does nothing"
+    assert (planned.compacted["shop.orders"].files_removed, planned.compacted["shop.orders"].files_added) == (8, 1)
+    assert planned.tree is not None
+    assert planned.tree.version is None
+    assert planned.expired == list(range(version))
+
+    words: list[tuple[str, int]] = []
+    done = lake.upkeep(progress=lambda what, count: words.append((what, count)))
+    assert ("compacted", APPENDS) in words
+    assert set(done.compacted) == set(planned.compacted) == {"shop.orders"}
+    assert done.compacted["shop.orders"][:2] == planned.compacted["shop.orders"][:2]
+    assert done.skipped == {}
+    assert done.tree is not None
+    assert done.tree.version == version + 2
+    assert done.tree.nodes_after < done.tree.nodes_before
+    assert done.expired is not None
+    assert set(planned.expired) <= set(done.expired)
+    assert done.vacuumed is not None
+    assert "tree nodes" in done.vacuumed.deleted
+    assert [data_files(lake, f"shop.{name}") for name in ("orders", "as_it_is", "few")] == [1, APPENDS, 1]
+    for name in ("orders", "as_it_is"):
+        assert tl.open(root).table(f"shop.{name}").scan().count() == APPENDS * len(ROWS)
+
+    age(root)
+    with monkeypatch.context() as later_on:
+        later_on.setattr("trinitylake.tables.maintenance.datetime", Tomorrow)
+        assert lake.upkeep().snapshots_taken_out["shop.orders"] == APPENDS
+    lake.compact(force=True)  # a row below a change that waits in a buffer is reached, too
+    age(root)
+    later = lake.upkeep()
+    assert later.vacuumed is not None
+    assert later.vacuumed.deleted["data files"].files == APPENDS, "those that were put together"
+    assert files_below(root) == Reachable(root).files
+    assert tl.open(root).table("shop.orders").scan().count() == APPENDS * len(ROWS)
+    again = lake.upkeep()
+    assert again.tree is not None
+    assert (again.compacted, again.tree.version) == ({}, None), "there is nothing left to do"
+
+
+def test_how_many_files_are_many_is_the_lakehouses_choice_and_a_tables(lake: tl.Lakehouse) -> None:
+    lake.alter({"upkeep.compact.min-files": "9"})
+    assert lake.upkeep(dry_run=True).compacted == {}
+    lake.alter_table("shop.orders", {"upkeep.compact.min-files": "8"})
+    assert set(lake.upkeep(dry_run=True).compacted) == {"shop.orders"}
+    lake.alter({"upkeep.compact.min-files": "5", "upkeep.compact": "false"})
+    lake.alter_table("shop.as_it_is", {"upkeep.compact": "true"})
+    assert set(lake.upkeep(dry_run=True).compacted) == {"shop.as_it_is"}
+
+
+def test_one_table_in_trouble_keeps_no_other_from_being_tidied_up(lake: tl.Lakehouse, root: Path) -> None:
+    """The first table of format version 3 ended the upkeep of a whole lakehouse."""
+    lake.create_table("shop.a_third", ROWS.schema, properties={"format-version": "3"}).append(ROWS)
+    for _ in range(5):
+        lake.table("shop.a_third").append(ROWS)
+    lake.alter_table("shop.few", {"upkeep.kompact": "true"})
+    done = lake.upkeep()
+    assert set(done.compacted) == {"shop.orders"}
+    assert set(done.skipped) == {"shop.a_third", "shop.few"}
+    assert "format version 3" in done.skipped["shop.a_third"]
+    assert "upkeep.kompact" in done.skipped["shop.few"]
+    lake.alter_table("shop.orders", {"upkeep.compact": "false"})
+    shown = CliRunner().invoke(app, ["upkeep", "--root", str(root)]).output
+    assert "left as it is: shop.few" in shown
+
+
+def test_each_step_can_be_turned_off_and_a_misspelt_policy_is_told(lake: tl.Lakehouse, root: Path) -> None:
+    """`upkeep.vaccum: false` was no property, so the lakehouse was vacuumed all the same."""
+    steps = ("upkeep.compact", "upkeep.compact-tree", "upkeep.expire", "upkeep.vacuum")
+    lake.alter({**dict.fromkeys(steps, "false"), "upkeep.expire-snapshots": "false"})
+    off = lake.upkeep()
+    assert (off.compacted, off.tree, off.expired, off.vacuumed) == ({}, None, None, None)
+    shown = CliRunner().invoke(app, ["upkeep", "--root", str(root)])
+    assert all(f"({name})" in shown.output for name in steps), shown.output
+    lake.alter(dict.fromkeys(steps, "true"))
+    document = json.loads(CliRunner().invoke(app, ["upkeep", "--dry-run", "--json", "--root", str(root)]).stdout)
+    assert document["compacted"]["shop.orders"]["files_removed"] == APPENDS
+    assert document["policy"]["min_files"] == 5
+    for name, value in (
+        ("upkeep.grace", "soon"),
+        ("upkeep.vacuum", "maybe"),
+        ("upkeep.compact.min-files", "0"),
+        ("upkeep.vaccum", "true"),
+    ):
+        lake.alter({name: value})
+        with pytest.raises(tl.InvalidArgument, match=name):
+            lake.upkeep()
+        lake.alter(remove_properties=[name])
