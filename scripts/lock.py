@@ -39,11 +39,14 @@ SETS: dict[str, tuple[str, ...]] = {
     "spark-connect": ("--group=spark-connect",),
     "bench": ("--extra=spark", "--group=bench"),
 }
-#: What does not fit the others: an older Spark, clients as they are without this package, and the generator of
-#: definitions, which holds protobuf below 7.
+#: The environments of docs/integrations, with the package and what its server needs.
+INTEGRATIONS = ("integrations", "integrations-airflow", "integrations-dbt")
+#: What does not fit the others: an older Spark, clients as they are without this package, tools that hold each other to
+#: old versions, and the generator of definitions, which holds protobuf below 7.
 APART: dict[str, tuple[str, ...]] = {
     "test-spark-3.5": ("--extra=rest", "--extra=spark", "--group=test-spark-3-5"),
     "clients": ("--group=clients",),
+    **{name: ("--extra=rest", f"--group={name}") for name in INTEGRATIONS},
     "generator": (),
 }
 

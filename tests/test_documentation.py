@@ -37,10 +37,15 @@ RUNNABLE = [README, FORMAT] + [
         "moving",
         "operations",
         "format-versions",
+        "integrations/polars",
+        "integrations/pandas",
+        "integrations/duckdb",
+        "integrations/filesystems",
+        "integrations/openlineage",
     )
 ]
-#: Pages whose Python blocks need something to work on: here, and in tests/spark.
-PREPARED = [ROOT / "docs" / f"{name}.md" for name in ("pyiceberg", "rest", "spark")]
+#: Pages whose Python blocks need something to work on: here, in tests/test_tracing.py, and in tests/spark.
+PREPARED = [ROOT / "docs" / f"{name}.md" for name in ("pyiceberg", "rest", "spark", "integrations/opentelemetry")]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benches").rglob("*.md")])
 ROWS = pa.table({"id": [1, 2, 3]})
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")

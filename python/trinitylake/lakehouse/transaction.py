@@ -9,6 +9,7 @@ from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
+from trinitylake import tracing
 from trinitylake.arguments import checked
 from trinitylake.errors import (
     CheckFailed,
@@ -65,6 +66,12 @@ class Transaction(OpenTransaction):
         self._is_checking = False
         self._status = TransactionStatus.OPEN
         self._version: int | None = core.committed_version
+        told: dict[str, tracing.Value] = {
+            "trinitylake.transaction.id": core.id,
+            "trinitylake.transaction.isolation": core.isolation,
+            "trinitylake.transaction.base_version": core.base.number,
+        }
+        self._span = tracing.begin("transaction", attributes=told)
         if core.sequence and self._version is None and core.attachment:
             self.staged_tables.resume(core.attachment)
 
@@ -102,6 +109,16 @@ class Transaction(OpenTransaction):
     def version(self) -> int | None:
         """The version that the transaction became, its base version if it wrote nothing; None until committed."""
         return self._version
+
+    @property
+    def tables_read(self) -> list[str]:
+        """Full names of the tables that it has read so far, sorted: what its result came from.
+
+        That is each table whose rows were scanned, and each that was looked at and not changed. One that is only
+        written to, also by an upsert or a merge, is not among them, nor is one that is dropped or created here and
+        never scanned.
+        """
+        return [] if self._staged is None else self._staged.read()
 
     @property
     def is_open(self) -> bool:
@@ -155,15 +172,19 @@ class Transaction(OpenTransaction):
         core = self._state_to_change()
         if self._version is None:
             self._checks.require_allowed(self.id)
-        with self._prepared():
+        redone = 0
+        with self._span.part("commit") as span, self._prepared():
             try:
                 while not isinstance(outcome := core.commit(max_attempts, timeout_seconds, coordination), int):
+                    redone += len(outcome.tables)
                     is_new = bool(outcome.tables) and self.staged_tables.reapply(outcome.tables)
                     if is_new or outcome.watched:
                         self._check()
             except BaseException as error:
                 self._failed(error)
                 raise
+            span.set("trinitylake.version", outcome)
+            span.set("trinitylake.commit.redone_tables", redone)
         return self._committed(outcome)
 
     @checked
@@ -206,7 +227,9 @@ class Transaction(OpenTransaction):
             coordination,
         )
         try:
-            version = await done
+            with self._span.part("commit") as span:
+                version = await done
+                span.set("trinitylake.version", version)
         except asyncio.CancelledError:
             self._status = TransactionStatus.UNKNOWN  # it goes on
             raise
@@ -230,6 +253,7 @@ class Transaction(OpenTransaction):
             return
         self._core.rollback()
         self._status = TransactionStatus.ROLLED_BACK
+        self._end_span()
         self._remove_files()
 
     def save(self) -> None:
@@ -265,16 +289,20 @@ class Transaction(OpenTransaction):
 
     def __enter__(self) -> Self:
         self.state()
+        self._span.enter()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is not None:
-            with suppress(TrinityLakeError):  # what is left can be resumed, or is for vacuum
-                self.rollback()
-        elif self.is_open:
-            self.commit()
+        try:
+            if kind is not None:
+                with suppress(TrinityLakeError):  # what is left can be resumed, or is for vacuum
+                    self.rollback()
+            elif self.is_open:
+                self.commit()
+        finally:
+            self._span.leave()
 
     def __reduce__(self) -> NoReturn:
         refuse_transaction(self.id)
@@ -372,6 +400,8 @@ class Transaction(OpenTransaction):
     def _committed(self, version: int) -> int:
         self._version = version
         self._status = TransactionStatus.COMMITTED
+        self._span.set("trinitylake.version", version)
+        self._end_span()
         if self._staged is not None:
             self._staged.discard_superseded()
         return version
@@ -380,14 +410,20 @@ class Transaction(OpenTransaction):
         """After a commit that failed: give up what nobody can commit, and remove what no version can refer to."""
         if self._core.is_unknown:
             self._status = TransactionStatus.UNKNOWN
+            self._end_span(error)
             return
         self._status = TransactionStatus.FAILED
+        self._end_span(error)
         is_lost = isinstance(error, _LOST_FOR_EVERYBODY) or (isinstance(error, CommitConflict) and bool(error.winners))
         if is_lost or not self._core.sequence:
             with suppress(TrinityLakeError):  # somebody else went on with it, or its state stays to be resumed
                 self._core.rollback()
                 self._status = TransactionStatus.ROLLED_BACK
         self._remove_files()
+
+    def _end_span(self, error: BaseException | None = None) -> None:
+        self._span.set("trinitylake.transaction.status", self._status.name.lower())
+        self._span.end(error)
 
     def _remove_files(self) -> None:
         if self._staged is not None and self.files_are_unreachable:

@@ -15,6 +15,7 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
 from trinitylake.iceberg_storage.pickled_io import PickledIO, pickled, unpickled
+from trinitylake.tracing import Span, begin, span
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -42,9 +43,10 @@ class Scan:
     `CorruptFile`, with the table, the version and the path, for a file that is missing.
     """
 
-    def __init__(self, scan: DataScan, subject: Callable[[], str]) -> None:
+    def __init__(self, scan: DataScan, subject: Callable[[], str], table_name: str) -> None:
         self._scan = scan
         self._subject = subject
+        self._table_name = table_name
 
     @property
     def iceberg(self) -> DataScan:
@@ -53,14 +55,21 @@ class Scan:
 
     def to_arrow(self) -> pa.Table:
         """All matching rows, in no particular order."""
-        with self._reading():
-            return self._scan.to_arrow()
+        with span("scan", self._table_name) as told, self._reading():
+            rows = self._scan.to_arrow()
+            told.set("db.response.returned_rows", rows.num_rows)
+        return rows
 
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
         """The matching rows as a stream of record batches, for more than fits in memory."""
-        with self._reading():
-            reader = self._scan.to_arrow_batch_reader()
-        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
+        told = begin("scan", self._table_name)
+        try:
+            with self._reading():
+                reader = self._scan.to_arrow_batch_reader()
+        except BaseException as error:
+            told.end(error)
+            raise
+        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader, told))
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -72,9 +81,19 @@ class Scan:
                 )
             yield
 
-    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        with translated(self._subject):
-            yield from reader
+    def _batches(self, reader: pa.RecordBatchReader, told: Span) -> Iterator[pa.RecordBatch]:
+        returned, failed = 0, None
+        try:
+            with translated(self._subject):
+                for batch in reader:
+                    returned += batch.num_rows
+                    yield batch
+        except Exception as error:
+            failed = error
+            raise
+        finally:
+            told.set("db.response.returned_rows", returned)
+            told.end(failed)
 
     def to_pandas(self, **options: Any) -> PandasFrame:
         """The matching rows as a pandas frame; `options` go to `pyarrow.Table.to_pandas`."""
@@ -103,7 +122,7 @@ class Scan:
 
     def count(self) -> int:
         """The number of matching rows; answered from metadata alone where the filter allows it."""
-        with translated(self._subject):
+        with span("count", self._table_name), translated(self._subject):
             total = self._scan.count()
         return total if self._scan.limit is None else min(total, self._scan.limit)
 

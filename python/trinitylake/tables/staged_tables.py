@@ -165,6 +165,12 @@ class StagedTables:
         """How much memory all tables that it has looked at take, at most, but for what is staged."""
         return sum(table.staged.base_size_bytes for table in self._tables.values() if table.staged is not None)
 
+    def read(self) -> list[str]:
+        """Full names of the tables that were scanned, or used and not changed, sorted."""
+        changed = self._changed()
+        live = [table for table in self._tables.values() if table.scans or (table.uses and table not in changed)]
+        return sorted({table.name for table in [*live, *(table for table in self._dropped if table.scans)]})
+
     def uses(self) -> dict[TransactionTable, int]:
         """How often each table has been used so far, for `watch_used_since`."""
         return {table: table.uses for table in self._tables.values()}

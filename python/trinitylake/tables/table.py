@@ -26,6 +26,7 @@ from trinitylake.tables.merging.clauses import Clause
 from trinitylake.tables.merging.engine import merge
 from trinitylake.tables.merging.join_keys import check_unique
 from trinitylake.tables.scan import Scan
+from trinitylake.tracing import span, traced
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,6 +77,10 @@ class Table(ABC):
     @abstractmethod
     def _shown_version(self) -> int:
         """The version of the lakehouse that an error about the table is about."""
+
+    def _note_scan(self) -> None:
+        """Somebody is about to read rows."""
+        return
 
     def _subject(self) -> str:
         return f"table {self.name} in version {self._shown_version()}"
@@ -187,10 +192,12 @@ class Table(ABC):
                 limit=limit,
             )
             scan.projection()  # an unknown column is refused here rather than on the first row
-        return Scan(scan, self._subject)
+        self._note_scan()
+        return Scan(scan, self._subject, self.name)
 
     # Writing
 
+    @traced("append")
     def append(self, data: Any) -> None:
         """Add rows: anything Arrow (pyarrow, polars, pandas, duckdb), a dict of columns, a list or iterator of dicts.
 
@@ -207,6 +214,7 @@ class Table(ABC):
 
             self._write(operation, is_append=True)
 
+    @traced("overwrite")
     def overwrite(self, data: Any, filter: str | BooleanExpression | None = None) -> None:
         """Replace the rows that match `filter`, or all of them, by the rows of `data`. Raises as `append` does."""
         matching = AlwaysTrue() if filter is None else parse_filter(filter)
@@ -223,6 +231,7 @@ class Table(ABC):
 
             self._write(operation)
 
+    @traced("delete")
     def delete(self, filter: str | BooleanExpression) -> None:
         """Remove the rows that match `filter`; `pyiceberg.expressions.AlwaysTrue()` removes all."""
         matching = parse_filter(filter)
@@ -234,6 +243,7 @@ class Table(ABC):
 
         self._write(operation)
 
+    @traced("upsert")
     def upsert(self, data: Any, on: Iterable[str] | None = None) -> UpsertResult:
         """Update the rows whose key is there already, insert the others.
 
@@ -276,7 +286,7 @@ class Table(ABC):
         columns = None if on is None else self._known_columns(texts(on, "on"))
 
         def run(matched: Sequence[Clause], not_matched: Sequence[Clause]) -> MergeResult:
-            with rows.taken(data, repeatable=self._repeats_writes) as given:
+            with span("merge", self.name), rows.taken(data, repeatable=self._repeats_writes) as given:
 
                 def operation(iceberg: IcebergTable) -> MergeResult:
                     with translated(self._subject):

@@ -36,6 +36,7 @@ class TransactionTable(Table):
     Attributes:
         staged: the state of a managed table that has been looked at; None for one that has not, and for others.
         uses: how often the table has been looked at or written to.
+        scans: how often its rows were asked for.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class TransactionTable(Table):
         self._dropped_by: Literal["this", "another"] | None = None
         self.staged = staged
         self.uses = 0
+        self.scans = 0
         self._described = _shape(staged.metadata) if staged is not None else None
 
     def __reduce__(self) -> NoReturn:
@@ -87,6 +89,9 @@ class TransactionTable(Table):
             return super().schema
         self._bring_in_step(self.staged.metadata)
         return from_proto(self._definition.schema, tuple(self._definition.primary_keys))
+
+    def _note_scan(self) -> None:
+        self.scans += 1
 
     @contextmanager
     def writing(self) -> Iterator[IcebergTable]:

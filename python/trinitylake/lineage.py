@@ -1,0 +1,224 @@
+"""OpenLineage events that tell what a transaction really read and wrote. Needs the extra `lineage`.
+
+    from openlineage.client import OpenLineageClient
+    from trinitylake.lineage import recorded
+
+    with recorded(lake, lake.transaction(message="nightly"), OpenLineageClient(), job="nightly") as txn:
+        txn.table("shop.totals").overwrite(totals_of(txn.table("shop.orders").scan()))
+
+What was written is what the log of the lakehouse says of the transaction; what was read is what it looked at. Nothing
+is parsed out of SQL, and nobody has to list anything.
+"""
+
+from __future__ import annotations
+
+import traceback
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeVar
+
+import attr
+from openlineage.client import OpenLineageClient
+from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
+from openlineage.client.facet_v2 import (
+    DatasetFacet,
+    JobFacet,
+    RunFacet,
+    dataset_version_dataset,
+    datasource_dataset,
+    error_message_run,
+    job_type_job,
+    lifecycle_state_change_dataset,
+    output_statistics_output_dataset,
+    processing_engine_run,
+    schema_dataset,
+    symlinks_dataset,
+)
+
+import trinitylake
+
+if TYPE_CHECKING:
+    from openlineage.client.facet_v2 import parent_run
+
+    from trinitylake.lakehouse import Lakehouse
+    from trinitylake.lakehouse.reader import Reader
+    from trinitylake.lakehouse.transaction import Transaction
+
+AnyDataset = TypeVar("AnyDataset", InputDataset, OutputDataset)
+Change = lifecycle_state_change_dataset.LifecycleStateChange
+
+#: A URI, as the standard wants it.
+PRODUCER = f"urn:trinitylake:{trinitylake.__version__}"
+
+
+@attr.define
+class TransactionRunFacet(RunFacet):
+    """What OpenLineage has no word for: the transaction that the run was.
+
+    `version` is the one that it became, None until then.
+    """
+
+    id: str
+    isolation: str
+    baseVersion: int
+    version: int | None
+
+
+@contextmanager
+def recorded(
+    lake: Lakehouse,
+    transaction: Transaction,
+    client: OpenLineageClient,
+    *,
+    job: str,
+    namespace: str = "trinitylake",
+    parent: parent_run.ParentRunFacet | None = None,
+) -> Iterator[Transaction]:
+    """A transaction in a block that commits at its end, as a run of a job: START, then COMPLETE or FAIL.
+
+    The id of the run follows from the root of the lakehouse and the id of the transaction, so a task that is tried
+    again with the same id tells of the same run.
+
+    Args:
+        lake: the lakehouse.
+        transaction: one of its transactions that is open, from `lake.transaction(...)`, `begin` or `resume`.
+        client: where events go.
+        job: the name of the job.
+        namespace: the namespace of the job.
+        parent: the run that this one is a part of, such as that of an orchestrator's task.
+
+    Raises whatever the block or the commit raises, after the event FAIL. If an event cannot be sent, that is raised: of
+    START before the transaction has done anything, of COMPLETE after it was committed.
+    """
+    run = _Run(lake, transaction, client, Job(namespace, job, _job_facets()), parent)
+    run.tell(RunState.START)
+    try:
+        with transaction:
+            yield transaction
+    except BaseException as error:
+        run.tell(RunState.FAIL, error)
+        raise
+    run.tell(RunState.COMPLETE)
+
+
+class _Run:
+    """The run of a transaction, and what of it there is to tell at a moment."""
+
+    def __init__(
+        self,
+        lake: Lakehouse,
+        transaction: Transaction,
+        client: OpenLineageClient,
+        job: Job,
+        parent: parent_run.ParentRunFacet | None,
+    ) -> None:
+        self._lake = lake
+        self._transaction = transaction
+        self._client = client
+        self._job = job
+        self._parent = parent
+        self._root = lake.uri.rstrip("/")
+        self._id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._root}#{transaction.id}"))
+
+    def tell(self, state: RunState, error: BaseException | None = None) -> None:
+        """Send the event of a state."""
+        self._client.emit(
+            RunEvent(
+                eventType=state,
+                eventTime=datetime.now(UTC).isoformat(),
+                run=Run(self._id, self._facets(error)),
+                job=self._job,
+                inputs=[] if state is RunState.START else list(self._inputs()),
+                outputs=list(self._outputs()) if state is RunState.COMPLETE else [],
+                producer=PRODUCER,
+            )
+        )
+
+    def _facets(self, error: BaseException | None) -> dict[str, RunFacet]:
+        one = self._transaction
+        facets: dict[str, RunFacet] = {
+            "processing_engine": processing_engine_run.ProcessingEngineRunFacet(trinitylake.__version__, "TrinityLake"),
+            "trinitylake_transaction": TransactionRunFacet(one.id, one.isolation, one.base_version, one.version),
+        }
+        if self._parent is not None:
+            facets["parent"] = self._parent
+        if error is not None:
+            stack = "".join(traceback.format_exception(error))
+            facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(str(error), "PYTHON", stack)
+        return facets
+
+    def _inputs(self) -> Iterator[InputDataset]:
+        base = self._lake.at(version=self._transaction.base_version)
+        for name in self._transaction.tables_read:
+            if base.kind(name) == "table":  # else the transaction has made it: nobody else's input
+                yield self._dataset(InputDataset, name, base, base.version)
+
+    def _outputs(self) -> Iterator[OutputDataset]:
+        version = self._transaction.version
+        assert version is not None
+        if version == 0:
+            return
+        before, after = self._lake.at(version=version - 1), self._lake.at(version=version)
+        for entry in self._lake.changes(version - 1, version):
+            if entry.transaction.id != self._transaction.id:
+                continue
+            for sign, change in entry.diff:
+                if change.kind == "namespace":
+                    continue
+                told = self._dataset(OutputDataset, change.name, before if sign == "-" else after, version)
+                if sign != "~":
+                    happened = Change.CREATE if sign == "+" else Change.DROP
+                    facet = lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet(happened)
+                    assert told.facets is not None
+                    told.facets["lifecycleStateChange"] = facet
+                if sign != "-" and change.kind == "table":
+                    told.outputFacets = {"outputStatistics": _written(change.name, before, after)}
+                yield told
+
+    def _dataset(self, kind: type[AnyDataset], name: str, reader: Reader, version: int) -> AnyDataset:
+        """A table or view. It goes by the name that people know; the location, by which engines name it, is another."""
+        facets: dict[str, DatasetFacet] = {
+            "dataSource": datasource_dataset.DatasourceDatasetFacet(self._lake.name or None, self._root),
+            "version": dataset_version_dataset.DatasetVersionDatasetFacet(str(version)),
+        }
+        if reader.kind(name) == "table":
+            table = reader.table(name)
+            fields = [
+                schema_dataset.SchemaDatasetFacetFields(column.name, str(column.type), ordinal_position=position)
+                for position, column in enumerate(table.schema.columns, start=1)
+            ]
+            facets["schema"] = schema_dataset.SchemaDatasetFacet(fields)
+            facets["symlinks"] = symlinks_dataset.SymlinksDatasetFacet([_place(table.location)])
+        return kind(self._root, name, facets=facets)
+
+
+def _place(location: str) -> symlinks_dataset.Identifier:
+    """A folder as OpenLineage names it: by its bucket and its path in there, on a local disk by `file` and its path."""
+    scheme, _, path = location.partition("://")
+    if scheme == "file":
+        return symlinks_dataset.Identifier("file", path, "LOCATION")
+    authority, _, below = path.partition("/")
+    return symlinks_dataset.Identifier(f"{scheme}://{authority}", below, "LOCATION")
+
+
+def _written(
+    name: str, before: Reader, after: Reader
+) -> output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet:
+    """The rows, bytes and data files that a version added to a table."""
+    known = (
+        {snapshot.snapshot_id for snapshot in before.table(name).snapshots()} if before.kind(name) == "table" else ()
+    )
+    added = [snapshot.summary for snapshot in after.table(name).snapshots() if snapshot.snapshot_id not in known]
+
+    def total(field: str) -> int:
+        return sum(int(summary[field] or 0) for summary in added if summary is not None and field in summary)
+
+    return output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+        total("added-records"), total("added-files-size"), total("added-data-files")
+    )
+
+
+def _job_facets() -> dict[str, JobFacet]:
+    return {"jobType": job_type_job.JobTypeJobFacet("BATCH", "TRINITYLAKE", "TRANSACTION")}

@@ -1,0 +1,142 @@
+"""Spans of OpenTelemetry for transactions, statements, scans and commits.
+
+Nobody who does not use OpenTelemetry pays for it: it is never imported here. A process that exports spans has loaded
+its API before, and that is what is looked for; where it is missing, a span costs one look into `sys.modules`.
+
+The attributes are those of OpenTelemetry's conventions for databases (`db.…`), and `trinitylake.…` for what they do not
+know. Names of objects are in them, and numbers; never rows, filters, messages or options.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from opentelemetry import context, trace
+
+Value: TypeAlias = str | int | bool | list[str]
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Span:
+    """A piece of work that goes on. Without OpenTelemetry it does nothing."""
+
+    def __init__(self, span: trace.Span | None = None) -> None:
+        self._span = span
+        self._token: Any = None
+
+    def set(self, name: str, value: Value) -> None:
+        """Say more about the work."""
+        if self._span is not None:
+            self._span.set_attribute(name, value)
+
+    @contextmanager
+    def part(self, operation: str) -> Iterator[Span]:
+        """Work that is a part of this one, whichever span is the current one."""
+        api = sys.modules.get("opentelemetry.trace")
+        within = None if self._span is None or api is None else api.set_span_in_context(self._span)
+        with span(operation, within=within) as inner:
+            yield inner
+
+    def enter(self) -> None:
+        """Be the current span, until `leave`: what begins now is a part of this."""
+        if self._span is not None:
+            from opentelemetry import context, trace
+
+            self._token = context.attach(trace.set_span_in_context(self._span))
+
+    def leave(self) -> None:
+        """Be the current span no longer, if it was."""
+        if self._token is not None:
+            from opentelemetry import context
+
+            token, self._token = self._token, None
+            context.detach(token)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """The work is over; with an error, because of that one. A span ends once."""
+        if self._span is not None:
+            if error is not None:
+                _fail(self._span, error)
+            self._span.end()
+            self._span = None
+
+
+def begin(operation: str, collection: str = "", attributes: Mapping[str, Value] | None = None) -> Span:
+    """Work that begins now, and ends with `Span.end`."""
+    tracer = _tracer()
+    return Span() if tracer is None else Span(tracer.start_span(**_description(operation, collection, attributes)))
+
+
+@contextmanager
+def span(
+    operation: str,
+    collection: str = "",
+    attributes: Mapping[str, Value] | None = None,
+    *,
+    within: context.Context | None = None,
+) -> Iterator[Span]:
+    """Work in a block: the current span inside.
+
+    Args:
+        operation: what is done, such as "append".
+        collection: the table that it is done to.
+        attributes: more about it.
+        within: what it is a part of; the current span if it is not given.
+    """
+    tracer = _tracer()
+    if tracer is None:
+        yield Span()
+        return
+    described = _description(operation, collection, attributes)
+    # What is recorded of an error is `error.type` and its message; the SDK would add a second copy.
+    with tracer.start_as_current_span(
+        **described, context=within, record_exception=False, set_status_on_exception=False
+    ) as current:
+        try:
+            yield Span(current)
+        except Exception as error:
+            _fail(current, error)
+            raise
+
+
+def traced(operation: str) -> Callable[[Method], Method]:
+    """Make a span of each call of a method of something that has a `name`."""
+
+    def decorate(method: Method) -> Method:
+        @functools.wraps(method)
+        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if _tracer() is None:
+                return method(self, *args, **kwargs)
+            with span(operation, self.name):
+                return method(self, *args, **kwargs)
+
+        return run  # type: ignore[return-value]
+
+    return decorate
+
+
+def _tracer() -> trace.Tracer | None:
+    api = sys.modules.get("opentelemetry.trace")
+    # A module that is being imported right now by another thread may lack the function.
+    get_tracer: Callable[[str], trace.Tracer] | None = getattr(api, "get_tracer", None)
+    return None if get_tracer is None else get_tracer("trinitylake")
+
+
+def _description(operation: str, collection: str, attributes: Mapping[str, Value] | None) -> dict[str, Any]:
+    told: dict[str, Value] = {"db.system.name": "trinitylake", "db.operation.name": operation, **(attributes or {})}
+    if collection:
+        told["db.collection.name"] = collection
+    return {"name": f"{operation} {collection}".rstrip(), "attributes": told}
+
+
+def _fail(span: trace.Span, error: BaseException) -> None:
+    from opentelemetry.trace import Status, StatusCode
+
+    kind = getattr(error, "kind", None)
+    span.set_attribute("error.type", kind if isinstance(kind, str) else type(error).__qualname__)
+    span.set_status(Status(StatusCode.ERROR, str(error)))

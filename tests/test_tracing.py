@@ -1,0 +1,173 @@
+"""Spans of OpenTelemetry: there where somebody has set it up, and not even imported elsewhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+import trinitylake as tl
+from documentation import run_examples
+from rest.client import Client, running
+
+ROOT = Path(__file__).parent.parent
+ROWS = {"id": [1, 2, 3]}
+
+
+@pytest.fixture
+def exported(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+    """What is exported. The provider of a process can be set once only, so it is put in its place for one test."""
+    spans = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    monkeypatch.setattr(
+        trace, "set_tracer_provider", lambda given: monkeypatch.setattr(trace, "get_tracer", given.get_tracer)
+    )
+    return spans
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    lake.create_namespace("shop")
+    lake.create_table("shop.orders", {"id": "bigint"})
+    return lake
+
+
+def named(spans: InMemorySpanExporter, name: str) -> ReadableSpan:
+    [span] = [span for span in spans.get_finished_spans() if span.name == name]
+    return span
+
+
+def told(span: ReadableSpan, name: str) -> object:
+    return (span.attributes or {}).get(name)
+
+
+def parent_of(span: ReadableSpan) -> int | None:
+    return None if span.parent is None else span.parent.span_id
+
+
+def id_of(span: ReadableSpan) -> int:
+    assert span.context is not None
+    return span.context.span_id
+
+
+def test_nothing_of_opentelemetry_is_imported_by_who_does_not_use_it(tmp_path: Path) -> None:
+    """A library that imports its telemetry when it is imported makes everybody wait for what few look at."""
+    code = (
+        "import sys, trinitylake as tl\n"
+        "lake = tl.create(sys.argv[1], durability='none')\n"
+        "with lake.transaction() as txn:\n"
+        "    txn.create_namespace('a')\n"
+        "    txn.create_table('a.t', {'id': 'bigint'}).append({'id': [1]})\n"
+        "    txn.table('a.t').scan().to_arrow()\n"
+        "print([name for name in sys.modules if name.startswith('opentelemetry')])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "lake")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_page_runs(exported: InMemorySpanExporter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_examples(ROOT / "docs" / "integrations" / "opentelemetry.md")
+
+
+def test_a_statement_of_its_own_is_the_parent_of_its_transaction(
+    shop: tl.Lakehouse, exported: InMemorySpanExporter
+) -> None:
+    shop.table("shop.orders").append(ROWS)
+    statement, transaction = named(exported, "append shop.orders"), named(exported, "transaction")
+    assert parent_of(transaction) == id_of(statement)
+    assert parent_of(named(exported, "commit")) == id_of(transaction)
+    assert told(transaction, "trinitylake.transaction.status") == "committed"
+    assert told(transaction, "trinitylake.version") == shop.version
+
+
+def test_without_a_block_the_commit_is_a_part_of_its_transaction(
+    shop: tl.Lakehouse, exported: InMemorySpanExporter
+) -> None:
+    first, second = shop.begin(id="first"), shop.begin(id="second")
+    for one in (first, second):
+        one.table("shop.orders").append(ROWS)
+    first.commit()
+    second.commit()
+    transactions = {told(span, "trinitylake.transaction.id"): span for span in exported.get_finished_spans()}
+    commits = [span for span in exported.get_finished_spans() if span.name == "commit"]
+    assert [parent_of(commit) for commit in commits] == [id_of(transactions["first"]), id_of(transactions["second"])]
+    assert [told(commit, "trinitylake.commit.redone_tables") for commit in commits] == [0, 1]
+
+
+def test_a_conflict_says_what_it_is(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
+    first, second = shop.begin(), shop.begin()
+    first.alter_namespace("shop", {"owner": "ana"})
+    second.alter_namespace("shop", {"owner": "ben"})
+    first.commit()
+    exported.clear()
+    with pytest.raises(tl.CommitConflict):
+        second.commit()
+    for name in ("commit", "transaction"):
+        span = named(exported, name)
+        assert told(span, "error.type") == "commit_conflict"
+        assert not span.status.is_ok
+    assert told(named(exported, "transaction"), "trinitylake.transaction.status") == "failed"
+
+
+def test_what_is_rolled_back_ends_too(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
+    def fail() -> None:
+        with shop.transaction() as txn:
+            txn.table("shop.orders").append(ROWS)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    span = named(exported, "transaction")
+    assert told(span, "trinitylake.transaction.status") == "rolled_back"
+    assert trace.get_current_span() is trace.INVALID_SPAN, "the transaction is not the current span any more"
+
+
+def test_a_stream_ends_with_its_last_row(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
+    shop.table("shop.orders").append(ROWS)
+    reader = shop.table("shop.orders").scan().to_arrow_batch_reader()
+    assert "scan shop.orders" not in [span.name for span in exported.get_finished_spans()]
+    assert reader.read_all().num_rows == 3
+    assert told(named(exported, "scan shop.orders"), "db.response.returned_rows") == 3
+
+
+def test_no_row_filter_message_or_option_is_told(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
+    """A span leaves the process for a service that others read."""
+    shop.table("shop.orders").append({"id": [424242]})
+    with shop.transaction(message="canary-message", author="canary-author", properties={"canary": "canary"}) as txn:
+        txn.table("shop.orders").delete("id = 424242")
+    shop.table("shop.orders").scan(filter="id = 424242").to_arrow()
+    everything = " ".join(span.to_json() for span in exported.get_finished_spans())
+    assert "canary" not in everything
+    assert "424242" not in everything
+
+
+def test_what_a_request_does_is_a_part_of_it(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
+    with running(shop) as server:
+        status = Client(server)("POST", "/v1/namespaces", {"namespace": ["more"], "properties": {}})
+        assert status
+    request, transaction = named(exported, "POST /v1/namespaces"), named(exported, "transaction")
+    assert parent_of(transaction) == id_of(request)
+
+
+def test_a_commit_that_is_awaited_is_a_span(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
+    import asyncio
+
+    async def commit() -> int:
+        txn = shop.begin()
+        txn.create_namespace("awaited")
+        return await txn.commit_async()
+
+    version = asyncio.run(commit())
+    assert told(named(exported, "commit"), "trinitylake.version") == version
+    assert parent_of(named(exported, "commit")) == id_of(named(exported, "transaction"))
