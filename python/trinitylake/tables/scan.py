@@ -132,7 +132,7 @@ class Scan:
     def __reduce__(self) -> tuple[Callable[..., Scan], tuple[Any, ...]]:
         """The same state of the table elsewhere. Raises `InvalidArgument` in an open transaction."""
         parts = {name: getattr(self._scan, name) for name in _PARTS}
-        return _arrived, (self._subject, type(self._scan), pickled(self._scan.io), parts)
+        return _arrived, (self._subject, self._table_name, type(self._scan), pickled(self._scan.io), parts)
 
     def __repr__(self) -> str:
         parts = [repr(self._scan.row_filter)] if self._scan.row_filter != AlwaysTrue() else []
@@ -142,6 +142,10 @@ class Scan:
 
 
 def _arrived(
-    subject: Callable[[], str], kind: type[DataScan], io: FileIO | PickledIO, parts: Mapping[str, Any]
+    subject: Callable[[], str],
+    table_name: str,
+    kind: type[DataScan],
+    io: FileIO | PickledIO,
+    parts: Mapping[str, Any],
 ) -> Scan:
-    return Scan(kind(io=unpickled(io), **parts), subject)
+    return Scan(kind(io=unpickled(io), **parts), subject, table_name)
