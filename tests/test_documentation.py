@@ -29,6 +29,7 @@ RUNNABLE = [README, FORMAT] + [
         "quickstart",
         "transactions",
         "processes",
+        "sql",
         "merging",
         "undo",
         "upkeep",

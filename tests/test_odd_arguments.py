@@ -70,6 +70,7 @@ GOOD: dict[str, Any] = {
     "metadata_location": "file:///nowhere/x.metadata.json",
     "new_identifier": "a.u",
     "properties": {"a": "b"},
+    "query": "SELECT * FROM a.t",
     "schema": {"x": "bigint"},
     "since": 0,
     "sql": "SELECT 1",
@@ -129,6 +130,7 @@ HOLDERS: dict[str, Callable[[tl.Lakehouse], Any]] = {
     "table of a version": lambda lake: lake.at().table("a.t"),
     "scan": lambda lake: lake.table("a.t").scan(),
     "view": lambda lake: lake.view("a.v"),
+    "query": lambda lake: lake.sql("SELECT * FROM a.t"),
 }
 
 

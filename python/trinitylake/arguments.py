@@ -13,8 +13,10 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any, Literal, TypeAlias, TypeVar, cast
+from uuid import UUID
 
 from trinitylake.errors import InvalidArgument, InvalidLocation, VersionNotFound
 from trinitylake.properties import OWN_PROPERTY_PREFIX
@@ -26,6 +28,8 @@ Rule: TypeAlias = Callable[[Any, str], Any]
 #: The largest number of a version: the name of a root has at most 63 binary digits (format §3).
 MAX_VERSION = (1 << 63) - 1
 _MAX_COUNT = (1 << 64) - 1
+#: What a query takes for `?`, beside text and None.
+_PARAMETER_TYPES = (bool, int, float, Decimal, date, time, timedelta, bytes, bytearray, UUID, list, tuple, dict)
 
 
 def text(value: Any, what: str) -> str:
@@ -161,6 +165,23 @@ def durability(value: Any, what: str) -> Literal["fsync", "none"]:
     return cast(Literal["fsync", "none"], value)
 
 
+def query_parameters(values: Any, what: str) -> list[Any] | dict[str, Any] | None:
+    """Values in order, or by name, for a query; checked by type where they are used. Raises `InvalidArgument`."""
+    if isinstance(values, Mapping):
+        return {text(name, f"a name in {what}"): _parameter(one, f"{name!r} in {what}") for name, one in values.items()}
+    if isinstance(values, str | bytes | set | frozenset) or not isinstance(values, Iterable):
+        raise InvalidArgument(f"{what} must be values in order, or a mapping of names to values, got {_shown(values)}")
+    return [_parameter(one, f"{what}, value {number}") for number, one in enumerate(values, 1)]
+
+
+def _parameter(value: Any, what: str) -> Any:
+    if isinstance(value, str):
+        return text(value, what)
+    if value is None or isinstance(value, _PARAMETER_TYPES):
+        return value
+    raise InvalidArgument(f"{what} has a type that a query does not take: {_shown(value)}")
+
+
 def several(values: Any, what: str) -> tuple[Any, ...]:
     """One name or several, read once and checked where they are used. Raises `InvalidArgument`."""
     if isinstance(values, str):
@@ -205,6 +226,7 @@ def table_properties(values: Any, what: str) -> dict[str, str]:
 
 _RULES: dict[str, Rule] = {
     "after": version_number,
+    "allow_external": flag,
     "author": text,
     "before": version_number,
     "cache_size_bytes": whole_number,
@@ -227,7 +249,9 @@ _RULES: dict[str, Rule] = {
     "name": text,
     "namespaces": several,
     "pickle_secrets": flag,
+    "parameters": query_parameters,
     "progress": callback,
+    "query": text,
     "properties": user_properties,
     "remove_properties": user_names,
     "repair": flag,

@@ -258,13 +258,22 @@ class LakehouseFileIO(FileIO):
             self.raise_if_missing(path, error)
             raise
 
-    def open_local(self, path: str) -> pa.NativeFile | None:
-        """A local file, read by Arrow itself without Python in between; None if the root is not local."""
+    def local_path(self, path: str) -> str | None:
+        """Where a file lies on this machine, links followed; None if the root is not local.
+
+        Raises `InvalidLocation` for a link that leaves the lakehouse.
+        """
         if self._local_root is None or self._real_local_root is None:
             return None
         real_path = os.path.realpath(self._local_root + path)
         if not real_path.startswith(self._real_local_root):
             raise InvalidLocation(f"{self.uri_of(path)!r} is a link that leaves the lakehouse")
+        return real_path
+
+    def open_local(self, path: str) -> pa.NativeFile | None:
+        """A local file, read by Arrow itself without Python in between; None if the root is not local."""
+        if (real_path := self.local_path(path)) is None:
+            return None
         try:
             return pa.OSFile(real_path, "rb")
         except FileNotFoundError as error:

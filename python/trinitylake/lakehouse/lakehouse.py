@@ -617,6 +617,9 @@ class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
     def state(self) -> _core.Version:
         return self.core.latest()
 
+    def _at_one_moment(self) -> ViewAt:
+        return self.at()
+
     def _table(
         self, namespace: str, name: str, definition: bytes, state: _core.Version | _core.Transaction | None
     ) -> Table:

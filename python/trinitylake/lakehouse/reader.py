@@ -7,21 +7,26 @@ bytewise. A name that no key can hold raises `InvalidName` everywhere (format §
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from trinitylake.errors import CorruptFile, ObjectNotFound
+from trinitylake.arguments import checked_as, mapping
+from trinitylake.errors import CorruptFile, InvalidName, ObjectNotFound
 from trinitylake.lakehouse.namespace import Namespace
 from trinitylake.lakehouse.view import View
 from trinitylake.qualified_names import Identifier, check_text, full_name, namespace_name, split
 
 if TYPE_CHECKING:
     from trinitylake import _core
+    from trinitylake.tables.queries.query import Query
     from trinitylake.tables.table import Table
 
 
 Kind: TypeAlias = Literal["namespace", "table", "view"]
+
+#: Namespaces that are searched for a name that was not found.
+_HINT_NAMESPACES = 100
 
 
 class Reader(ABC):
@@ -108,6 +113,60 @@ class Reader(ABC):
         namespace, name = split(identifier)
         with self.located("view", namespace, name):
             return View(namespace, name, parse_view_def(self.read_definition("view", namespace, name)))
+
+    @checked_as(data=mapping)
+    def sql(
+        self,
+        query: str,
+        parameters: Sequence[Any] | Mapping[str, Any] | None = None,
+        *,
+        data: Mapping[str, Any] | None = None,
+        allow_external: bool = False,
+    ) -> Query:
+        """A query in SQL, as DuckDB reads it, over tables and views by name: `SELECT … FROM nyc.flights`.
+
+        Needs DuckDB, `pip install 'trinitylake[sql]'`. Names are those of the lakehouse, in the case they have there;
+        what SQL would read otherwise stands in double quotes, and a namespace with two dots in one pair of them:
+        `"a.b.c".t`. Views run in their text for DuckDB, or else in their first.
+
+        Args:
+            query: one statement that reads.
+            parameters: values for `?` in order, or for `$name` by name.
+            data: rows for names without a namespace, as `append` takes them: `{"new": frame}`.
+            allow_external: whether the query may read files, URLs, and whatever else DuckDB reaches. Otherwise it
+                reaches nothing but the lakehouse and `data`; variables of the program are never seen.
+
+        Raises:
+            ObjectNotFound: for a table or view that is not there.
+            InvalidArgument: for what DuckDB cannot read, and what a query may not do.
+        """
+        from trinitylake.tables.input_rows import read_all, without_views
+        from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions
+        from trinitylake.tables.queries.query import Query
+
+        given = {name: without_views(read_all(rows)) for name, rows in (data or {}).items()}
+        options = QueryOptions(parameters, given, allow_external)
+        return Query(PreparedQuery(query, self._at_one_moment(), options))
+
+    def _at_one_moment(self) -> Reader:
+        """What answers from one state, for a query over several tables."""
+        return self
+
+    def similar_names(self, identifier: Identifier) -> list[str]:
+        """Full names of tables and views that somebody may have meant by a name that is not there."""
+        check_text(identifier)
+        parts = tuple(identifier.rpartition(".")[::2]) if isinstance(identifier, str) else identifier
+        namespace, name = ".".join(parts[:-1]), parts[-1]
+        state = self.state()
+        version = cast("_core.Version", getattr(state, "base", state))  # a look for a hint is no read of a transaction
+        found: list[str] = []
+        kinds: tuple[Literal["table", "view"], ...] = "table", "view"
+        with suppress(InvalidName):
+            if namespace and version.exists("namespace", namespace):
+                return [f"{namespace}.{one}" for kind in kinds for one in version.list(kind, namespace)[1].to_pylist()]
+            for one in version.list("namespace", None)[0].to_pylist()[:_HINT_NAMESPACES]:
+                found += [f"{one}.{name}" for kind in kinds if version.exists(kind, one, name)]
+        return found
 
     def _names(self, kind: Literal["table", "view"], within: Identifier | None) -> list[str]:
         state = self.state()

@@ -68,6 +68,12 @@ def read_all(data: Any) -> pa.Table:
         return rows if isinstance(rows, pa.Table) else rows.read_all()
 
 
+def without_views(rows: pa.Table) -> pa.Table:
+    """The same with texts that stand in their columns, not elsewhere: Arrow filters no others, and polars has them."""
+    wide = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    return rows.cast(pa.schema([field.with_type(wide.get(field.type, field.type)) for field in rows.schema]))
+
+
 def _taken(data: Any) -> pa.Table | pa.RecordBatchReader:
     if isinstance(data, pa.Table):
         return data

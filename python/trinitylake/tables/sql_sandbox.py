@@ -1,40 +1,77 @@
-"""DuckDB as a calculator: a connection that reaches nothing but the rows that are registered in it."""
+"""DuckDB as a calculator: a connection that reaches nothing but the rows and files that it is given.
+
+This is the first of two rules that keep a query inside; the second is which functions its text may call
+(`queries/text.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from trinitylake.errors import InvalidArgument
 
-#: No file, no network, no extension, no object of the program around it, and no way to change that.
-_SANDBOX: dict[str, str | bool | int | float | list[str]] = {
-    "enable_external_access": "false",
+#: No network, no extension, no object of the program around it.
+_CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
+    "allow_unsigned_extensions": "false",
     "python_enable_replacements": "false",
     "temp_directory": "",  # else the folder for it can be read and written
-    "lock_configuration": "true",
 }
+#: Nothing can be set any more.
+_LOCKED = {"lock_configuration": "true"}
 
 
-@contextmanager
-def sandbox(subject: str, *, needs: str = "a check in SQL", quotes_rows: bool = False) -> Iterator[Any]:
-    """A DuckDB connection that reaches nothing but what is registered in it.
+def connect(
+    *,
+    needs: str,
+    files: Sequence[str] = (),
+    spill_folder: str = "",
+    without_optimizers: str = "",
+    is_open: bool = False,
+) -> Any:
+    """A DuckDB connection in memory that reaches `files`, and no way to change that.
 
     Args:
-        subject: what errors begin with.
         needs: what it is for, told if DuckDB is not installed.
-        quotes_rows: whether DuckDB's words about a query that has begun to run may be shown, which quote rows.
+        files: paths that it may read.
+        spill_folder: where it puts what does not fit into memory; nowhere if not given.
+        without_optimizers: those of DuckDB that are not to run.
+        is_open: whether it may reach everything that this process reaches.
 
-    Raises `InvalidArgument` for what DuckDB refuses in the block, with its words if they can only be about the text.
+    Raises `InvalidArgument` without DuckDB.
     """
     try:
         import duckdb
     except ImportError as error:
         raise InvalidArgument(f"{needs} needs DuckDB: pip install 'trinitylake[sql]'") from error
+    settings: dict[str, str | bool | int | float | list[str]] = {"disabled_optimizers": without_optimizers}
+    if is_open:
+        return duckdb.connect(":memory:", config=settings)
+    settings |= _CLOSED | ({"temp_directory": spill_folder} if spill_folder else {})
+    if not files:
+        return duckdb.connect(":memory:", config=settings | {"enable_external_access": "false", **_LOCKED})
+    connection: Any = duckdb.connect(":memory:", config=settings)
+    connection.execute(f"SET allowed_paths = [{', '.join(map(literal, files))}]")
+    connection.execute("SET enable_external_access = false")
+    for name, value in _LOCKED.items():
+        connection.execute(f"SET {name} = {value}")
+    return connection
+
+
+@contextmanager
+def refusals(subject: str, *, quotes_rows: bool) -> Iterator[None]:
+    """Raise `InvalidArgument` for what DuckDB refuses in the block, with its words if they can only be about the text.
+
+    Args:
+        subject: what errors begin with.
+        quotes_rows: whether DuckDB's words about a query that has begun to run may be shown, which quote rows.
+    """
+    import duckdb
+
     about_the_text = (
         duckdb.ParserException,
         duckdb.SyntaxException,
@@ -43,9 +80,8 @@ def sandbox(subject: str, *, needs: str = "a check in SQL", quotes_rows: bool = 
         duckdb.PermissionException,
         duckdb.NotImplementedException,
     )
-    connection: Any = duckdb.connect(":memory:", config=_SANDBOX)
     try:
-        yield connection
+        yield
     except about_the_text as error:
         raise InvalidArgument(f"{subject}: {error}") from None
     except duckdb.Error as error:
@@ -54,6 +90,15 @@ def sandbox(subject: str, *, needs: str = "a check in SQL", quotes_rows: bool = 
         raise InvalidArgument(
             f"{subject} broke off with {type(error).__name__}; what DuckDB says is not shown, since it may quote rows"
         ) from None
+
+
+@contextmanager
+def sandbox(subject: str, *, needs: str, quotes_rows: bool = False) -> Iterator[Any]:
+    """A connection that reaches nothing but what is registered in it, for one block. Raises as `refusals` does."""
+    connection = connect(needs=needs)
+    try:
+        with refusals(subject, quotes_rows=quotes_rows):
+            yield connection
     finally:
         connection.close()
 
@@ -61,3 +106,8 @@ def sandbox(subject: str, *, needs: str = "a check in SQL", quotes_rows: bool = 
 def quoted(name: str) -> str:
     """A name as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,127 @@
+"""The types of DuckDB that columns of an Iceberg table have in a query."""
+
+from __future__ import annotations
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UnknownType,
+    UUIDType,
+)
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.tables.sql_sandbox import quoted
+
+_PRIMITIVE: dict[type[IcebergType], str] = {
+    BooleanType: "BOOLEAN",
+    IntegerType: "INTEGER",
+    LongType: "BIGINT",
+    FloatType: "FLOAT",
+    DoubleType: "DOUBLE",
+    DateType: "DATE",
+    TimeType: "TIME",
+    TimestampType: "TIMESTAMP",
+    TimestamptzType: "TIMESTAMP WITH TIME ZONE",
+    TimestampNanoType: "TIMESTAMP_NS",
+    TimestamptzNanoType: "TIMESTAMP WITH TIME ZONE",
+    StringType: "VARCHAR",
+    BinaryType: "BLOB",
+    FixedType: "BLOB",
+    UUIDType: "UUID",
+    UnknownType: "INTEGER",
+}
+#: What DuckDB reads from a Parquet file with the same result as PyIceberg.
+_READ_ALIKE = frozenset(_PRIMITIVE) - {TimestampNanoType, TimestamptzNanoType, UUIDType, UnknownType}
+
+
+def duckdb_type(type: IcebergType, column: str) -> str:
+    """The type as SQL writes it. Raises `InvalidArgument` for one that a query cannot have."""
+    match type:
+        case DecimalType():
+            return f"DECIMAL({type.precision}, {type.scale})"
+        case StructType():
+            inner = (f"{quoted(one.name)} {duckdb_type(one.field_type, column)}" for one in type.fields)
+            return f"STRUCT({', '.join(inner)})"
+        case ListType():
+            return f"{duckdb_type(type.element_type, column)}[]"
+        case MapType():
+            return f"MAP({duckdb_type(type.key_type, column)}, {duckdb_type(type.value_type, column)})"
+    if (name := _PRIMITIVE.get(type.__class__)) is None:
+        raise InvalidArgument(f"column {column} has the type {type}, which queries in SQL do not know")
+    return name
+
+
+def are_read_alike(metadata: TableMetadata) -> bool:
+    """Whether DuckDB, told the ids of the columns, reads every Parquet file of a table as Iceberg says.
+
+    DuckDB finds columns by id, but parts of a nested column by name. So a nested column must have been the same since
+    the table began.
+    """
+    if metadata.name_mapping() is not None:  # files without ids
+        return False
+    ids = {schema.schema_id for schema in metadata.schemas}
+    is_whole_history = ids == set(range(len(ids)))
+    for field in metadata.schema().fields:
+        if field.initial_default is not None or not _is_read_alike(field.field_type):
+            return False
+        if not field.field_type.is_primitive and not (
+            is_whole_history and all(_is_same(schema, field) for schema in metadata.schemas)
+        ):
+            return False
+    return True
+
+
+def _is_read_alike(type: IcebergType) -> bool:
+    match type:
+        case DecimalType():
+            return True
+        case StructType():
+            return all(one.initial_default is None and _is_read_alike(one.field_type) for one in type.fields)
+        case ListType():
+            return _is_read_alike(type.element_type)
+        case MapType():
+            return _is_read_alike(type.key_type) and _is_read_alike(type.value_type)
+    return type.__class__ in _READ_ALIKE
+
+
+def _is_same(schema: Schema, field: NestedField) -> bool:
+    """Whether a column, if it is there, had that type in another schema."""
+    there = next((one for one in schema.fields if one.field_id == field.field_id), None)
+    return there is None or there.field_type == field.field_type
+
+
+def names_in_query(schema: Schema) -> list[str]:
+    """The names of the columns in a query, where letters in upper and lower case are the same.
+
+    A column whose name was taken already gets a number behind its name, as DuckDB gives it.
+    """
+    taken: set[str] = set()
+    names = []
+    for field in schema.fields:
+        name, number = field.name, 0
+        while name.lower() in taken:
+            number += 1
+            name = f"{field.name}_{number}"
+        taken.add(name.lower())
+        names.append(name)
+    return names

@@ -1,0 +1,175 @@
+"""What a query names, looked up in the lakehouse: tables, and views down to the tables that they are made of."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+from trinitylake.errors import InvalidArgument, InvalidName, ObjectNotFound
+from trinitylake.qualified_names import Identifier, full_name
+from trinitylake.tables.queries.source import TableSource
+from trinitylake.tables.queries.text import Parsed, Parts, parsed, shortened
+from trinitylake.tables.sql_sandbox import quoted
+from trinitylake.tables.table import Table
+
+#: Schemas of DuckDB's own.
+_RESERVED = frozenset({"information_schema", "pg_catalog"})
+#: Names that DuckDB takes for databases when they stand before a table.
+_DATABASES = frozenset({"main", "memory", "system", "temp"})
+
+
+class StoredView(Protocol):
+    """A view of the lakehouse."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def default_namespace(self) -> str: ...
+    @property
+    def sql(self) -> str: ...
+    def sql_for(self, dialect: str) -> str: ...
+
+
+class Names(Protocol):
+    """Where names are looked up: a state of a lakehouse."""
+
+    def kind(self, identifier: Identifier) -> Literal["namespace", "table", "view"] | None:
+        """What has that name."""
+
+    def table(self, identifier: Identifier) -> Table:
+        """A table."""
+
+    def view(self, identifier: Identifier) -> StoredView:
+        """A view."""
+
+    def similar_names(self, identifier: Identifier) -> Iterable[str]:
+        """Full names that somebody may have meant who wrote one that is not there."""
+
+
+@dataclass
+class NamedObject:
+    """A table or view of a query, under the name that DuckDB has for it.
+
+    Attributes:
+        of: the table, or the text of the view, in which names are DuckDB's.
+    """
+
+    schema: str
+    name: str
+    of: TableSource | str
+
+    @property
+    def in_sql(self) -> str:
+        """The name as SQL writes it, from the database on."""
+        return f"memory.{quoted(self.schema)}.{quoted(self.name)}"
+
+
+NameOf: TypeAlias = tuple[str, str]
+
+
+@dataclass
+class NamedObjects:
+    """All that a query names, each after what it is made of.
+
+    Args:
+        connection: of DuckDB, which parses.
+        names: where to look.
+        given: names without a namespace that stand for something else than what is in the lakehouse.
+        is_open: whether other names without a namespace are left to DuckDB.
+    """
+
+    connection: Any
+    names: Names
+    given: Mapping[str, Any] = field(default_factory=dict)
+    is_open: bool = False
+    found: dict[NameOf, NamedObject] = field(default_factory=dict)
+    is_momentary: bool = False
+    _within: list[str] = field(default_factory=list)
+
+    def resolve(self, sql: str, default_namespace: str = "") -> Parsed:
+        """Look up all that a text names; the text with DuckDB's names in it.
+
+        Raises:
+            ObjectNotFound: for a name that is not there.
+            InvalidArgument: for a text that may not run, a view that is made of itself, and names that DuckDB cannot
+                tell apart.
+        """
+        is_view = bool(self._within)
+        query = parsed(self.connection, sql, is_open=self.is_open and not is_view)
+        self.is_momentary |= query.is_momentary
+        renamed: dict[Parts, str | None] = {}
+        for reference in query.references:
+            catalog, schema, name = reference.parts
+            namespace = full_name(catalog, schema) if catalog else schema or default_namespace
+            if not namespace and not is_view and (self.is_open or name.lower() in self.given):
+                continue
+            one = self._provide(namespace, name, sql)
+            is_plain = bool(schema) and not catalog and schema.lower() not in _DATABASES
+            renamed[reference.parts] = None if is_plain else one.in_sql
+        text = query.renamed(renamed.get)
+        return query if text == sql else parsed(self.connection, text, is_open=self.is_open and not is_view)
+
+    def _provide(self, namespace: str, name: str, sql: str) -> NamedObject:
+        if not namespace:
+            raise self._not_found("", name, sql)
+        if (found := self.found.get((namespace, name))) is not None:
+            return found
+        identifier = namespace, name
+        try:
+            kind = self.names.kind(identifier)
+        except InvalidName:
+            kind = None
+        if kind not in ("table", "view"):
+            raise self._not_found(namespace, name, sql)
+        self._refuse_alike(namespace, name)
+        if kind == "table":
+            of: TableSource | str = TableSource(self.names.table(identifier))
+        else:
+            of = self._text_of(self.names.view(identifier))
+        self.found[namespace, name] = NamedObject(namespace, name, of)
+        return self.found[namespace, name]
+
+    def _text_of(self, view: StoredView) -> str:
+        if view.name in self._within:
+            raise InvalidArgument(f"view {view.name} is made of itself")
+        try:
+            sql = view.sql_for("duckdb")
+        except ObjectNotFound:
+            sql = view.sql
+        self._within.append(view.name)
+        try:
+            return self.resolve(sql, view.default_namespace or view.namespace).sql.rstrip("; \n\t\r")
+        except (InvalidArgument, ObjectNotFound) as error:
+            if str(error).startswith("view "):
+                raise
+            raise type(error)(f"view {view.name}: {error}") from None
+        finally:
+            self._within.pop()
+
+    def _refuse_alike(self, namespace: str, name: str) -> None:
+        if namespace.lower() in _RESERVED:
+            raise InvalidArgument(
+                f"namespace {namespace} has the name of one of DuckDB's own: its tables cannot be named in SQL"
+            )
+        key = namespace.lower(), name.lower()
+        for other in self.found:
+            if (other[0].lower(), other[1].lower()) == key:
+                raise InvalidArgument(
+                    f"{full_name(*other)} and {full_name(namespace, name)} are one name to DuckDB, which takes letters "
+                    "in upper and lower case for the same: read them in queries of their own"
+                )
+
+    def _not_found(self, namespace: str, name: str, sql: str) -> ObjectNotFound:
+        wanted = full_name(namespace, name) if namespace else name
+        candidates = list(self.names.similar_names((namespace, name)))
+        folded = {one.lower(): one for one in candidates}
+        near = difflib.get_close_matches(wanted.lower(), folded, n=3, cutoff=0.6)
+        same = [one for one in candidates if one.rpartition(".")[2].lower() == name.lower()]
+        meant = list(dict.fromkeys([*same[:3], *(folded[one] for one in near)]))[:3]
+        hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
+        place = "" if namespace else ": a name without a namespace is no table of a lakehouse"
+        return ObjectNotFound(f"{shortened(sql)}: there is no table or view {wanted}{place}{hint}")

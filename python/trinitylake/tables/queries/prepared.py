@@ -1,0 +1,191 @@
+"""A query that has been looked at: what it names, its columns, and what it needs of each table."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.tables.queries.named_objects import NamedObjects, NameOf, Names
+from trinitylake.tables.queries.pushed_filters import Pushed, pushed_filters
+from trinitylake.tables.queries.source import PlannedRows, TableSource
+from trinitylake.tables.queries.text import Parsed, shortened, tree_of
+from trinitylake.tables.sql_sandbox import connect, literal, quoted, refusals
+
+Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
+
+NEEDS = "SQL over a lakehouse"
+#: Optimizers that would go by what is in the empty tables.
+_WITHOUT = "statistics_propagation,empty_result_pullup"
+
+
+@dataclass(frozen=True)
+class QueryOptions:
+    """How a query may run.
+
+    Attributes:
+        parameters: values for `?` or `$name`.
+        given: rows that the query may name without a namespace.
+        is_open: whether it may reach what lies outside of the lakehouse.
+        quotes_rows: whether errors may show what DuckDB says of rows.
+        subject: what errors call the query, instead of its text.
+    """
+
+    parameters: Parameters = None
+    given: Mapping[str, pa.Table] | None = None
+    is_open: bool = False
+    quotes_rows: bool = True
+    subject: str = ""
+
+
+class PreparedQuery:
+    """A query over tables as they were when it was prepared.
+
+    Attributes:
+        columns: name and DuckDB's type of each column, in order.
+
+    Raises `InvalidArgument` and `ObjectNotFound` for a text that cannot run.
+    """
+
+    def __init__(self, sql: str, names: Names, options: QueryOptions) -> None:
+        self._options = options
+        self.subject = options.subject or f"query {shortened(sql)}"
+        self._given = {name.lower(): rows for name, rows in (options.given or {}).items()}
+        connection = connect(needs=NEEDS, without_optimizers=_WITHOUT, is_open=options.is_open)
+        try:
+            with self._refusals():
+                objects = NamedObjects(connection, names, self._given, options.is_open)
+                query = objects.resolve(sql)
+                self.sql = query.sql
+                self._objects = list(objects.found.values())
+                self._create(connection, {})
+                self.columns = self._bound(connection, query)
+                self._pushed = self._pushed_of(connection, query, objects.is_momentary)
+        finally:
+            connection.close()
+
+    @contextmanager
+    def running(self) -> Iterator[Any]:
+        """A connection that has run the query. Raises as running it does, also while rows are taken from it."""
+        planned = {name: table.planned(self._pushed.get(name)) for name, table in self._tables().items()}
+        files = [path for rows in planned.values() for path in rows.files]
+        with TemporaryDirectory(prefix="trinitylake-sql-", ignore_cleanup_errors=True) as folder:
+            spill = str(Path(folder) / "spilled")
+            connection = connect(needs=NEEDS, files=files, spill_folder=spill, is_open=self._options.is_open)
+            try:
+                with self._refusals(planned):
+                    self._create(connection, planned)
+                    parameters = self._options.parameters
+                    yield connection.execute(self.sql, parameters) if parameters else connection.execute(self.sql)
+            finally:
+                connection.close()
+
+    @contextmanager
+    def _refusals(self, planned: Mapping[NameOf, PlannedRows] | None = None) -> Iterator[None]:
+        try:
+            with refusals(self.subject, quotes_rows=self._options.quotes_rows):
+                yield
+        except InvalidArgument:
+            for rows in (planned or {}).values():
+                rows.raise_if_broken()
+            raise
+
+    def _tables(self) -> dict[NameOf, TableSource]:
+        return {(one.schema, one.name): one.of for one in self._objects if isinstance(one.of, TableSource)}
+
+    def _create(self, connection: Any, planned: Mapping[NameOf, PlannedRows]) -> None:
+        """Make all that the query names: tables without rows, or what has been planned of them."""
+        for name, given in self._given.items():
+            connection.register(name, given)
+        for number, one in enumerate(self._objects):
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS memory.{quoted(one.schema)}")
+            if isinstance(one.of, str):
+                connection.execute(f"CREATE VIEW {one.in_sql} AS {one.of}")
+            elif (rows := planned.get((one.schema, one.name))) is None:
+                connection.execute(f"CREATE TABLE {one.in_sql} ({one.of.column_definitions()})")
+            else:
+                registered = f"trinitylake_{number}"
+                if rows.scanned is not None:
+                    connection.register(registered, rows.scanned)
+                text = one.of.rows(rows, f"temp.main.{quoted(registered)}")
+                connection.execute(f"CREATE VIEW {one.in_sql} AS {text}")
+
+    def _bound(self, connection: Any, query: Parsed) -> list[tuple[str, str]]:
+        text = query.sql.rstrip("; \n\t\r")
+        described = f"DESCRIBE FROM ({text}\n)" if query.is_description else f"DESCRIBE {text}"
+        parameters = self._options.parameters
+        rows = connection.execute(described, parameters) if parameters else connection.execute(described)
+        return [(name, type) for name, type, *_ in rows.fetchall()]
+
+    def _pushed_of(self, connection: Any, query: Parsed, is_momentary: bool) -> dict[NameOf, Pushed]:
+        """The filters that reach the tables, as far as DuckDB tells."""
+        if (text := self._with_values(connection, query)) is None:
+            return {}
+        (plan,) = connection.execute("SELECT json_serialize_plan(?, optimize := true)", [text]).fetchone()
+        columns = {name: table.columns for name, table in self._tables().items()}
+        pushed = pushed_filters(plan, columns)
+        if is_momentary:  # it will be later when the query runs
+            return {name: Pushed(AlwaysTrue(), one.met_by_nan) for name, one in pushed.items()}
+        return pushed
+
+    def _with_values(self, connection: Any, query: Parsed) -> str | None:
+        """The text with values in the place of parameters, for a plan; None if one cannot be written."""
+        parameters = self._options.parameters
+        if not parameters:
+            return query.sql
+        values: dict[str, Any] = {}
+        pairs = parameters.items() if isinstance(parameters, Mapping) else enumerate(parameters, 1)
+        for name, value in pairs:
+            if (text := _in_sql(value)) is None:
+                return None
+            (one,) = tree_of(connection, f"SELECT {text}")["statements"][0]["node"]["select_list"]
+            values[str(name).lower()] = one
+        tree = _replaced(query.tree, values)
+        (text,) = connection.execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchone()
+        return str(text)
+
+
+def _replaced(node: Any, values: Mapping[str, Any]) -> Any:
+    """A parsed query with values in the place of parameters."""
+    if isinstance(node, list):
+        return [_replaced(child, values) for child in node]
+    if isinstance(node, dict):
+        if node.get("class") == "PARAMETER" and str(node.get("identifier")).lower() in values:
+            return values[str(node["identifier"]).lower()] | {"alias": node.get("alias", "")}
+        return {key: _replaced(child, values) for key, child in node.items()}
+    return node
+
+
+def _in_sql(value: Any) -> str | None:
+    """A value as SQL writes it, for the plan; None for one of another type."""
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return str(value).lower()
+        case int():
+            return str(value)
+        case float() if math.isfinite(value):
+            return f"{value!r}::DOUBLE"
+        case Decimal() if value.is_finite():
+            return f"{value:f}"
+        case str():
+            return literal(value)
+        case datetime() if value.tzinfo is None:
+            return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
+        case datetime():
+            return f"TIMESTAMP WITH TIME ZONE '{value.isoformat(sep=' ')}'"
+        case date():
+            return f"DATE '{value.isoformat()}'"
+    return None

@@ -1,0 +1,137 @@
+"""What `lake.sql(…)` returns: rows that are read when somebody wants them, in whatever form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from trinitylake.arguments import checked
+from trinitylake.errors import InvalidArgument
+from trinitylake.markup import element, framed, shown, table
+from trinitylake.tables.queries.prepared import PreparedQuery
+from trinitylake.tables.queries.text_table import NUMBERS, Preview, text_table
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+    from pandas import DataFrame as PandasFrame
+    from polars import DataFrame as PolarsFrame
+
+#: Rows that are shown if nobody says how many.
+SHOWN_ROWS = 20
+#: Rows of a batch of a stream.
+BATCH_ROWS = 131_072
+
+
+class Query:
+    """The rows of a query, over tables as they were when it was made; it runs each time that rows are wanted.
+
+    Also an Arrow stream (`__arrow_c_stream__`), so polars, duckdb and pandas read it as it is, and `table.append` too.
+    What reads raises `InvalidArgument` for what DuckDB refuses while it runs, and `CorruptFile` for a missing file.
+    """
+
+    def __init__(self, prepared: PreparedQuery) -> None:
+        self._prepared = prepared
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return [name for name, _ in self._prepared.columns]
+
+    @property
+    def types(self) -> list[str]:
+        """The types of the columns, as DuckDB writes them."""
+        return [type for _, type in self._prepared.columns]
+
+    def to_arrow(self) -> pa.Table:
+        """All rows."""
+        with self._prepared.running() as rows:
+            return rows.to_arrow_table()
+
+    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream of record batches, for more than fits in memory."""
+        batches = self._batches()
+        schema: pa.Schema = next(batches)
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def _batches(self, rows_in_batch: int = BATCH_ROWS) -> Iterator[Any]:
+        """The schema, and then the batches."""
+        with self._prepared.running() as rows:
+            reader = rows.to_arrow_reader(rows_in_batch)
+            yield reader.schema
+            yield from reader
+
+    def to_pandas(self, **options: Any) -> PandasFrame:
+        """All rows as a pandas frame; `options` go to `pyarrow.Table.to_pandas`."""
+        frame: PandasFrame = self.to_arrow().to_pandas(**options)
+        return frame
+
+    def to_polars(self) -> PolarsFrame:
+        """All rows as a polars frame."""
+        import polars
+
+        frame = polars.from_arrow(self.to_arrow())
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    @checked
+    def to_duckdb(self, table_name: str, connection: DuckDBPyConnection | None = None) -> DuckDBPyConnection:
+        """Register the rows as `table_name` in a duckdb connection, a new one in memory if none is given."""
+        import duckdb
+
+        if connection is None:
+            connection = duckdb.connect(database=":memory:")
+        elif not isinstance(connection, duckdb.DuckDBPyConnection):
+            raise InvalidArgument(f"connection must be one of DuckDB, got {type(connection).__name__}")
+        connection.register(table_name, self.to_arrow())
+        return connection
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """All rows as tuples of Python values."""
+        with self._prepared.running() as rows:
+            return self._as_python(rows, None)
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """The first row, or None if there is none."""
+        with self._prepared.running() as rows:
+            return next(iter(self._as_python(rows, 1)), None)
+
+    @checked
+    def show(self, limit: int = SHOWN_ROWS) -> None:
+        """Print the first rows as a table."""
+        print(text_table(self._preview(limit)))
+
+    def _preview(self, limit: int) -> Preview:
+        with self._prepared.running() as rows:
+            found = self._as_python(rows, limit + 1)
+        return Preview(self.columns, self.types, found[:limit], has_more=len(found) > limit)
+
+    def _as_python(self, rows: Any, limit: int | None) -> list[tuple[Any, ...]]:
+        """The first rows, or all, as tuples."""
+        found: list[tuple[Any, ...]]
+        if any("TIME ZONE" in type for type in self.types) and find_spec("pytz") is None:  # which DuckDB needs then
+            batches = rows.to_arrow_reader(limit or BATCH_ROWS)
+            found = []
+            for batch in batches:
+                found += zip(*(column.to_pylist() for column in batch.columns), strict=True)
+                if limit is not None and len(found) >= limit:
+                    break
+            return found[:limit]
+        found = rows.fetchall() if limit is None else rows.fetchmany(limit)
+        return found
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_arrow_batch_reader().__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return text_table(self._preview(SHOWN_ROWS))
+
+    @shown
+    def _repr_html_(self) -> str:
+        preview = self._preview(SHOWN_ROWS)
+        numbers = [place for place, type in enumerate(preview.types) if type.startswith(NUMBERS)]
+        rows = table(preview.columns, preview.texts(), numbers=numbers)
+        more = [element("div", "and more rows", class_="quiet")] if preview.has_more else []
+        return framed(rows, *more)

@@ -1,0 +1,68 @@
+"""Rows of data files that DuckDB does not read itself: our own scan, which it asks for columns and a filter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+from pyiceberg.table import DataScan, FileScanTask
+
+from trinitylake.iceberg_storage.errors import translated
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import read_data_ahead
+
+
+class ScannedRows(ds.InMemoryDataset):  # type: ignore[misc]
+    """The rows of some files of a table, as often as DuckDB asks for them.
+
+    DuckDB takes Arrow streams and datasets, and tells only datasets which columns and rows it wants. It calls one
+    method of theirs, which is replaced here; the dataset itself is empty.
+
+    Args:
+        scan: of the table, with the filter that the files were planned by.
+        tasks: the files.
+        subject: what errors are about.
+
+    Attributes:
+        failure: what broke a scan off; DuckDB only passes its words on.
+    """
+
+    def __init__(self, scan: DataScan, tasks: Sequence[FileScanTask], subject: Callable[[], str]) -> None:
+        self._of = scan
+        self._tasks = list(tasks)
+        self._named = subject
+        self.failure: Exception | None = None
+        self._columns = schema_to_pyarrow(scan.table_metadata.schema(), include_field_ids=False)
+        super().__init__(self._columns.empty_table())
+
+    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:
+        """The rows that match, with these columns, as DuckDB takes them."""
+        names = self._columns.names if columns is None else list(columns)
+        target = pa.schema([self._columns.field(name) for name in names])
+        return _Scanner(pa.RecordBatchReader.from_batches(target, self._batches(target, filter)))
+
+    def _batches(self, target: pa.Schema, filter: Any) -> Iterator[pa.RecordBatch]:
+        scan = self._of
+        try:
+            with translated(self._named):
+                wanted = scan.table_metadata.schema().select(*target.names)
+                read_data_ahead(scan.io, self._tasks)
+                rows = ArrowScan(scan.table_metadata, scan.io, wanted, scan.row_filter, scan.case_sensitive)
+                for batch in rows.to_record_batches(self._tasks):
+                    table = pa.Table.from_batches([batch])
+                    if filter is not None:
+                        table = table.filter(filter)
+                    yield from table.select(target.names).cast(target).to_batches()
+        except Exception as error:
+            self.failure = error
+            raise
+
+
+class _Scanner:
+    def __init__(self, rows: pa.RecordBatchReader) -> None:
+        self._rows = rows
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        return self._rows

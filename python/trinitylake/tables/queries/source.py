@@ -1,0 +1,139 @@
+"""One table of a query, in one state: its columns as DuckDB has them, and what it is told to read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.manifest import FileFormat
+from pyiceberg.table import DataScan, FileScanTask
+
+from trinitylake.errors import CorruptFile, InvalidArgument
+from trinitylake.iceberg_storage.errors import translated
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.tables.queries.column_types import are_read_alike, duckdb_type, names_in_query
+from trinitylake.tables.queries.pushed_filters import Pushed
+from trinitylake.tables.queries.scanned_rows import ScannedRows
+from trinitylake.tables.sql_sandbox import literal, quoted
+
+if TYPE_CHECKING:
+    from trinitylake.tables.table import Table
+
+_FLOATING = ("FLOAT", "DOUBLE")
+#: What DuckDB takes for a pattern in the path of a file.
+_OF_A_PATTERN = frozenset("*?[")
+
+
+@dataclass
+class PlannedRows:
+    """What a query reads of a table.
+
+    Attributes:
+        subject: what errors about the table begin with.
+        met_by_nan: the numbers of columns that are asked for something that NaN meets.
+        files: paths on this machine that DuckDB reads itself, with those below the root.
+        scanned: rows that we read, or None.
+    """
+
+    subject: Callable[[], str]
+    met_by_nan: Container[int]
+
+    files: dict[str, str] = field(default_factory=dict)
+    scanned: ScannedRows | None = None
+
+    def raise_if_broken(self) -> None:
+        """Raises what broke a scan off, and `CorruptFile` for a file that is missing."""
+        if self.scanned is not None and self.scanned.failure is not None:
+            raise self.scanned.failure
+        for local, path in self.files.items():
+            if not os.path.exists(local):
+                raise CorruptFile(f"{self.subject()}: {local} does not exist", path=path)
+
+
+class TableSource:
+    """A table as it was when the query was made; later writes do not change it.
+
+    Raises `InvalidArgument` for a table without columns, or with a column of a type that queries do not know.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.name = table.name
+        scan = table.scan()
+        self._scan: DataScan = scan.iceberg
+        self._subject = scan.subject
+        schema = self._scan.table_metadata.schema()
+        if not schema.fields:
+            raise InvalidArgument(f"table {table.name} has no columns, and SQL knows no such table")
+        self._names = names_in_query(schema)
+        self._types = [duckdb_type(one.field_type, f"{one.name} of table {table.name}") for one in schema.fields]
+        self._ids = [one.field_id for one in schema.fields]
+        #: Names for filters; None for a name with a dot in it, which Iceberg would look for in nested columns.
+        self.columns = [None if "." in one.name else one.name for one in schema.fields]
+
+    def column_definitions(self) -> str:
+        """The columns, as `CREATE TABLE` has them."""
+        columns = zip(self._names, self._types, strict=True)
+        return ", ".join(f"{quoted(name)} {type}" for name, type in columns)
+
+    def planned(self, pushed: Pushed | None) -> PlannedRows:
+        """The files that can hold rows that match; all, and as if NaN were asked for, if nothing is known."""
+        filter = AlwaysTrue() if pushed is None else pushed.filter
+        scan = self._scan.filter(filter)
+        with translated(self._subject):
+            tasks = list(scan.plan_files())
+        planned = PlannedRows(self._subject, range(len(self._names)) if pushed is None else pushed.met_by_nan)
+        others: list[FileScanTask] = []
+        is_direct = isinstance(scan.io, LakehouseFileIO) and not scan.io.is_remote
+        is_direct = is_direct and are_read_alike(scan.table_metadata)
+        for task in tasks:
+            if is_direct and (paths := self._paths_of(task)) is not None:
+                planned.files[paths[0]] = paths[1]
+            else:
+                others.append(task)
+        if others:
+            planned.scanned = ScannedRows(scan, others, self._subject)
+        return planned
+
+    def _paths_of(self, task: FileScanTask) -> tuple[str, str] | None:
+        """Where DuckDB reads the file of a task itself, if it may, and its path below the root."""
+        if task.delete_files or task.file.file_format != FileFormat.PARQUET:
+            return None
+        io = self._scan.io
+        assert isinstance(io, LakehouseFileIO)
+        path = io.path_of(task.file.file_path)
+        local = io.local_path(path)
+        return None if local is None or _OF_A_PATTERN & set(local) else (local, path)
+
+    def rows(self, planned: PlannedRows, registered: str) -> str:
+        """A query for the planned rows; `registered` is the name of those that we read."""
+        columns = list(zip(map(quoted, self._names), self._types, strict=True))
+        values = [
+            # The same number, behind which no filter gets.
+            f"-(-{name})" if type in _FLOATING and number in planned.met_by_nan else name
+            for number, (name, type) in enumerate(columns)
+        ]
+
+        def select(values: Sequence[str]) -> str:
+            return "SELECT " + ", ".join(
+                f"CAST({value} AS {type}) AS {name}" for value, (name, type) in zip(values, columns, strict=True)
+            )
+
+        parts = []
+        if planned.files:
+            parts.append(f"{select(values)} FROM {self._read_parquet(list(planned.files))}")
+        if planned.scanned is not None:
+            parts.append(f"{select(values)} FROM {registered}")
+        if not parts:
+            parts.append(f"{select(['NULL'] * len(columns))} WHERE false")
+        return " UNION ALL ".join(parts)
+
+    def _read_parquet(self, paths: Sequence[str]) -> str:
+        columns = ", ".join(
+            f"{id}: {{name: {literal(name)}, type: {literal(type)}, default_value: NULL}}"
+            for id, name, type in zip(self._ids, self._names, self._types, strict=True)
+        )
+        files = ", ".join(map(literal, paths))
+        return f"read_parquet([{files}], schema = MAP {{{columns}}}, hive_partitioning = false)"

@@ -1,0 +1,242 @@
+"""The text of a query: what it names, where, and whether it may run here.
+
+DuckDB parses; this module looks at the tree. It is the second of two rules that keep a query inside of the lakehouse;
+the first is the connection (`sql_sandbox.py`). One statement that reads, with tables and views that we look up, and no
+function of DuckDB's that leads out of its rows: to files, settings, memory addresses, or text that is run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from trinitylake.errors import InvalidArgument
+
+#: The functions that may stand in the place of a table.
+TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"})
+#: The functions that may not be called: they tell of the process, or read a query from a text.
+_REFUSED_FUNCTIONS = frozenset(
+    {"current_setting", "getenv", "json_serialize_plan", "parse_duckdb_log_message", "which_secret", "write_log"}
+)
+#: What differs from one run of a query to the next.
+_MOMENTARY = frozenset(
+    {
+        *("age", "clock_timestamp", "current_date", "current_localtime", "current_localtimestamp", "current_time"),
+        *("current_timestamp", "get_current_time", "get_current_timestamp", "localtime", "localtimestamp", "now"),
+        *("today", "transaction_timestamp", "txid_current"),
+    }
+)
+
+#: A name in a query: catalog, schema and table, of which the first two may be "".
+Parts = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A place in the text that names a table or view.
+
+    Attributes:
+        parts: the name as DuckDB reads it.
+        position: the first byte, or None if DuckDB does not tell.
+    """
+
+    parts: Parts
+    position: int | None
+
+
+@dataclass
+class Parsed:
+    """A query that may run.
+
+    Attributes:
+        sql: its text.
+        references: the tables and views that it names, in order.
+        columns: its columns that are named with table and namespace.
+        is_momentary: whether it asks for the time.
+        tree: as DuckDB has it.
+    """
+
+    sql: str
+    tree: dict[str, Any]
+    references: list[Reference]
+    columns: list[tuple[tuple[str, ...], int | None]] = field(default_factory=list)
+    is_momentary: bool = False
+
+    @property
+    def is_description(self) -> bool:
+        """Whether it is DESCRIBE or SUMMARIZE."""
+        table = self.tree["statements"][0]["node"].get("from_table") or {}
+        return bool(table.get("type") == "SHOW_REF")
+
+    def renamed(self, new_name: Callable[[Parts], str | None]) -> str:
+        """The text with other names in the places of those of tables: what `new_name` says, if anything."""
+        changes: list[tuple[int, int, str]] = []
+        written_at = _Names(self.sql)
+        for reference in self.references:
+            if (name := new_name(reference.parts)) is not None:
+                written = [part for part in reference.parts if part]
+                end = written_at.end_of(reference.position, written)
+                changes.append((reference.position or 0, end, name))
+        known = {reference.parts: new_name(reference.parts) for reference in self.references}
+        for names, position in self.columns:
+            for length in (3, 2):
+                parts = ("",) * (3 - length) + names[:length]
+                if len(names) > length and len(parts) == 3 and (name := known.get(parts)) is not None:
+                    end = written_at.end_of(position, list(names[:length]))
+                    changes.append((position or 0, end, name))
+                    break
+        text = self.sql.encode()
+        for start, end, name in sorted(changes, reverse=True):
+            text = text[:start] + name.encode() + text[end:]
+        return text.decode()
+
+
+def parsed(connection: Any, sql: str, *, is_open: bool = False) -> Parsed:
+    """A query from its text.
+
+    Args:
+        connection: of DuckDB, which parses.
+        sql: one statement that reads.
+        is_open: whether it may call any function.
+
+    Raises `InvalidArgument` for what is no single statement that reads, or calls what it may not.
+    """
+    tree = tree_of(connection, sql)
+    if tree["error"]:
+        raise InvalidArgument(f"{shortened(sql)}: {_words(tree, sql)}")
+    if len(tree.get("statements", ())) != 1:
+        raise InvalidArgument(f"{shortened(sql)}: expected one statement")
+    query = Parsed(sql, tree, [])
+    try:
+        nodes = list(_nodes(tree, frozenset()))
+    except RecursionError:
+        raise InvalidArgument(f"{shortened(sql)}: it is nested too deeply") from None
+    for node, hidden in nodes:
+        match node.get("type"):
+            case "BASE_TABLE":
+                parts = node.get("catalog_name", ""), node.get("schema_name", ""), node.get("table_name", "")
+                if node.get("at_clause"):
+                    raise InvalidArgument(
+                        f"{shortened(sql)}: AT is not for tables of a lakehouse: read an older version of all of it, "
+                        "lake.at(version=…).sql(…)"
+                    )
+                if any(parts[:2]) or parts[2].lower() not in hidden:
+                    query.references.append(Reference(parts, _position(node)))
+            case "SHOW_REF" if not node.get("query") and not is_open:
+                raise InvalidArgument(
+                    f"{shortened(sql)}: DuckDB knows no more of the lakehouse than the query names: ask .tables(), "
+                    ".views() and .namespaces() instead"
+                )
+            case "TABLE_FUNCTION" if not is_open:
+                name = str(node.get("function", {}).get("function_name", "")).lower()
+                if name not in TABLE_FUNCTIONS:
+                    raise InvalidArgument(f"{shortened(sql)}: {_refusal(f'the table function {name}')}")
+            case "COLUMN_REF":
+                names = tuple(node.get("column_names", ()))
+                query.columns.append((names, _position(node)))
+                query.is_momentary |= len(names) == 1 and names[0].lower() in _MOMENTARY
+        if node.get("class") == "FUNCTION":
+            name = str(node.get("function_name", "")).lower()
+            query.is_momentary |= name in _MOMENTARY
+            if name in _REFUSED_FUNCTIONS and not is_open:
+                raise InvalidArgument(f"{shortened(sql)}: {_refusal(f'the function {name}')}")
+    return query
+
+
+def tree_of(connection: Any, sql: str) -> dict[str, Any]:
+    """A text as DuckDB parses it, or the error. Raises `InvalidArgument` for one that is nested too deeply."""
+    (given,) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
+    try:
+        tree: dict[str, Any] = json.loads(given)
+    except RecursionError:
+        raise InvalidArgument(f"{shortened(sql)}: it is nested too deeply") from None
+    return tree
+
+
+def _refusal(what: str) -> str:
+    return f"{what} is not for queries that stay inside of the lakehouse; with allow_external=True they may leave it"
+
+
+def _position(node: dict[str, Any]) -> int | None:
+    position = node.get("query_location")
+    return position if isinstance(position, int) and position < 1 << 62 else None
+
+
+def _nodes(node: Any, hidden: frozenset[str]) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
+    """Each node of a parsed query, with the names that `WITH` defines for it, which no table has there."""
+    if isinstance(node, list):
+        for child in node:
+            yield from _nodes(child, hidden)
+    elif isinstance(node, dict):
+        yield node, hidden
+        for entry in node.get("cte_map", {}).get("map", []):
+            name = entry["key"].lower()
+            query = entry["value"]["query"]
+            is_recursive = query["node"]["type"] == "RECURSIVE_CTE_NODE"
+            yield from _nodes(query, hidden | {name} if is_recursive else hidden)
+            hidden |= {name}
+        for key, child in node.items():
+            if key != "cte_map":
+                yield from _nodes(child, hidden)
+
+
+def _words(tree: dict[str, Any], sql: str) -> str:
+    """What DuckDB says of a text that it cannot read, and where."""
+    words = str(tree.get("error_message", "it cannot be read"))
+    if words.startswith("Only SELECT"):
+        return "expected one statement that reads, such as SELECT"
+    if "NameListToString" in words:
+        return 'a name has more than three parts: write a nested namespace in quotes, as in "a.b.c".t'
+    try:
+        position = int(tree.get("position", ""))
+    except ValueError:
+        return words
+    before = sql.encode()[:position].decode(errors="replace")
+    line = before.rpartition("\n")[2] + sql[len(before) :].partition("\n")[0]
+    column = len(before.rpartition("\n")[2])
+    cut = max(0, column - 50)
+    return f"{words}\n  {line[cut : cut + 100]}\n  {' ' * (column - cut)}^"
+
+
+def shortened(sql: str) -> str:
+    """The text as errors show it."""
+    one_line = " ".join(sql.split())
+    return repr(one_line if len(one_line) <= 100 else f"{one_line[:99]}…")
+
+
+class _Names:
+    """Finds where names end in a text."""
+
+    def __init__(self, sql: str) -> None:
+        self._text = sql.encode()
+
+    def end_of(self, position: int | None, names: list[str]) -> int:
+        """The end of a name with those parts that begins at a position. Raises `InvalidArgument` for another there."""
+        at = 0 if position is None else position
+        for number, name in enumerate(names):
+            if number:
+                at = self._skipped(at, b".")
+            at = self._skipped(at, *_spellings(name))
+        return at
+
+    def _skipped(self, position: int, *spellings: bytes) -> int:
+        """The end of the next token from a position on."""
+        at = position
+        while self._text[at : at + 1].isspace():
+            at += 1
+        for spelling in spellings:
+            if self._text[at : at + len(spelling)].lower() == spelling.lower():
+                return at + len(spelling)
+        raise InvalidArgument(
+            f"{shortened(self._text.decode())}: cannot tell where a name is written: write it without comments in it, "
+            'and a nested namespace in quotes, as in "a.b".t'
+        )
+
+
+def _spellings(name: str) -> tuple[bytes, ...]:
+    """A name as it may be written: in quotes, or as it is."""
+    doubled = '"' + name.replace('"', '""') + '"'
+    single = "'" + name.replace("'", "''") + "'"
+    return doubled.encode(), single.encode(), name.encode()

@@ -1,0 +1,590 @@
+"""Queries in SQL over a lakehouse: what they see, what they read of it, and what they cannot reach."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.types import LongType, StringType
+
+import trinitylake as tl
+from trinitylake.tables.queries import source
+from trinitylake.tables.queries.source import PlannedRows, TableSource
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    with lake.transaction() as txn:
+        txn.create_namespace("shop")
+        txn.create_namespace("shop.old")
+        orders = txn.create_table(
+            "shop.orders",
+            {"id": "bigint", "day": "date", "item": "text", "price": "double"},
+            partition_spec="day",
+        )
+        for number in range(4):
+            orders.append(
+                {"id": [number], "day": [dt.date(2026, 1, 1 + number)], "item": [f"i{number}"], "price": [1.5 * number]}
+            )
+        txn.create_table("shop.items", {"item": "text", "name": "text"}).append(
+            [{"item": "i1", "name": "one"}, {"item": "i2", "name": "two"}]
+        )
+        txn.create_table("shop.old.orders", {"id": "bigint"}).append({"id": [10, 11]})
+    return lake
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[PlannedRows]:
+    """What the queries of a test have planned to read."""
+    seen = []
+    plan = TableSource.planned
+
+    def watched(self: TableSource, filter: Any) -> PlannedRows:
+        seen.append(plan(self, filter))
+        return seen[-1]
+
+    monkeypatch.setattr(TableSource, "planned", watched)
+    return seen
+
+
+def n_files(rows: PlannedRows) -> int:
+    return len(rows.files) + (len(rows.scanned._tasks) if rows.scanned is not None else 0)
+
+
+def test_a_query_is_whatever_is_wanted(shop: tl.Lakehouse) -> None:
+    query = shop.sql("SELECT id, name FROM shop.orders JOIN shop.items USING (item) ORDER BY id")
+    rows = [(1, "one"), (2, "two")]
+    assert query.fetchall() == rows
+    assert query.fetchone() == rows[0]
+    assert query.columns == ["id", "name"]
+    assert query.types == ["BIGINT", "VARCHAR"]
+    assert query.to_arrow() == pa.table({"id": [1, 2], "name": ["one", "two"]})
+    assert query.to_arrow_batch_reader().read_all() == query.to_arrow()
+    assert query.to_polars().rows() == rows
+    assert [tuple(row) for row in query.to_pandas().itertuples(index=False)] == rows
+    assert pl.DataFrame(query).rows() == rows
+    assert pa.table(query) == query.to_arrow()
+    assert duckdb.sql("SELECT id FROM query WHERE name = 'two'").fetchall() == [(2,)]
+    assert query.to_duckdb("q").execute("SELECT count(*) FROM q").fetchone() == (2,)
+    shop.create_table("shop.named", query.to_arrow()).append(query)
+    assert shop.sql("FROM shop.named").fetchall() == rows
+
+
+def test_a_query_is_shown_as_a_table(shop: tl.Lakehouse, capsys: pytest.CaptureFixture[str]) -> None:
+    shop.table("shop.items").append([{"item": "\x1b[31mred\n", "name": "<b>日本</b>"}])
+    query = shop.sql("SELECT item, name, length(name) AS n FROM shop.items ORDER BY item")
+    shown = repr(query).splitlines()
+    assert shown[0].split() == ["item", "name", "n"]
+    assert shown[2].startswith("\\x1b[31mred\\n")
+    assert shown[-1] == "(3 rows)"
+    query.show(limit=1)
+    assert capsys.readouterr().out.splitlines()[-1] == "(the first 1 rows)"
+    html = query._repr_html_()
+    assert "&lt;b&gt;日本&lt;/b&gt;" in html
+    assert "<b>" not in html
+
+
+def test_a_query_stays_at_the_version_it_began_on(shop: tl.Lakehouse) -> None:
+    query = shop.sql("SELECT count(*) FROM shop.items")
+    shop.table("shop.items").append([{"item": "i3", "name": "three"}])
+    assert query.fetchone() == (2,)
+    assert shop.sql("SELECT count(*) FROM shop.items").fetchone() == (3,)
+    assert shop.at(version=1).sql("SELECT count(*) FROM shop.items").fetchone() == (2,)
+
+
+def test_a_query_reads_one_version(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each table was looked up in the latest version, so a query saw half of what another transaction had changed."""
+    look_up = TableSource.__init__
+
+    def watched(self: TableSource, table: Any) -> None:
+        look_up(self, table)
+        monkeypatch.setattr(TableSource, "__init__", look_up)
+        with shop.transaction() as other:
+            for name in ("shop.items", "shop.old.orders"):
+                other.table(name).delete(AlwaysTrue())
+
+    monkeypatch.setattr(TableSource, "__init__", watched)
+    sql = "SELECT (SELECT count(*) FROM shop.items), (SELECT count(*) FROM shop.old.orders)"
+    assert shop.sql(sql).fetchone() == (2, 2)
+    assert shop.sql(sql).fetchone() == (0, 0)
+
+
+def test_a_query_in_a_transaction_sees_its_writes(shop: tl.Lakehouse) -> None:
+    with shop.transaction() as txn:
+        before = txn.sql("SELECT count(*) FROM shop.items")
+        txn.table("shop.items").append([{"item": "i3", "name": "three"}])
+        txn.create_table("shop.new", {"x": "bigint"}).append({"x": [7]})
+        txn.create_view("shop.both", "SELECT x, name FROM new, items WHERE item = 'i3'")
+        assert before.fetchone() == (2,)
+        assert txn.sql("SELECT * FROM shop.both").fetchall() == [(7, "three")]
+        assert shop.sql("SELECT count(*) FROM shop.items").fetchone() == (2,)
+        txn.table("shop.items").delete("item = 'i1'")
+        assert txn.sql("SELECT item FROM shop.items ORDER BY 1").fetchall() == [("i2",), ("i3",)]
+
+
+@pytest.mark.parametrize("read", ["scan", "sql"])
+def test_what_a_query_reads_is_watched_as_what_a_scan_reads(shop: tl.Lakehouse, read: str) -> None:
+    """A total that a query worked out was committed although the rows that it was made of had changed."""
+    with shop.transaction() as txn:
+        txn.create_table("shop.totals", {"n": "bigint"})
+
+    def total(txn: tl.Transaction) -> int:
+        if read == "scan":
+            return txn.table("shop.items").scan().count()
+        return int(txn.sql("SELECT count(*) FROM shop.items").fetchall()[0][0])
+
+    for isolation, is_refused in (("serializable", True), ("snapshot", False)):
+        txn = shop.begin(isolation=isolation)  # type: ignore[arg-type]
+        txn.table("shop.totals").append({"n": [total(txn)]})
+        shop.table("shop.items").append([{"item": "i9", "name": "nine"}])
+        if is_refused:
+            with pytest.raises(tl.CommitConflict, match=r"shop\.items"):
+                txn.commit()
+        else:
+            txn.commit()
+        other = shop.begin(isolation=isolation)  # type: ignore[arg-type]
+        other.table("shop.totals").append({"n": [total(other)]})
+        shop.table("shop.old.orders").append({"id": [1]})
+        other.commit()
+
+
+def test_a_view_and_a_name_that_was_absent_are_watched(shop: tl.Lakehouse) -> None:
+    shop.create_view("shop.view", "SELECT count(*) AS n FROM items")
+    shop.create_table("shop.totals", {"n": "bigint"})
+    for write in (
+        lambda: shop.replace_view("shop.view", "SELECT 0 AS n"),
+        lambda: shop.table("shop.items").append([{"item": "i9", "name": "nine"}]),
+    ):
+        txn = shop.begin(isolation="serializable")
+        txn.table("shop.totals").append(txn.sql("SELECT n FROM shop.view"))
+        if shop.view("shop.view").sql != "SELECT 0 AS n":
+            write()
+            with pytest.raises(tl.CommitConflict):
+                txn.commit()
+    txn = shop.begin(isolation="serializable")
+    with pytest.raises(tl.ObjectNotFound):
+        txn.sql("SELECT * FROM shop.late")
+    txn.table("shop.totals").append({"n": [0]})
+    shop.create_table("shop.late", {"n": "bigint"})
+    with pytest.raises(tl.CommitConflict, match=r"shop\.late"):
+        txn.commit()
+
+
+@pytest.mark.parametrize(
+    ("where", "files"),
+    [
+        ("day = DATE '2026-01-02'", 1),
+        ("day >= DATE '2026-01-03'", 2),
+        ("day IN (DATE '2026-01-01', DATE '2026-01-04')", 2),
+        ("id = 3", 1),
+        ("item LIKE 'i2%'", 1),
+        ("id > 1 AND price < 4", 1),
+        ("id IS NULL", 0),
+        ("id = ?", 1),
+        ("price < -1000", 0),
+        ("price > 1000", 4),
+        ("true", 4),
+        ("length(item) = 1", 4),
+        ("day > current_date", 4),
+        ("id = 1 OR id = 3", 2),
+    ],
+)
+def test_only_files_that_can_hold_matching_rows_are_read(
+    shop: tl.Lakehouse, planned: list[PlannedRows], where: str, files: int
+) -> None:
+    parameters = [2] if "?" in where else None
+    shop.sql(f"SELECT * FROM shop.orders WHERE {where}", parameters).fetchall()
+    assert [n_files(one) for one in planned] == [files]
+
+
+def test_a_filter_on_a_view_and_one_from_each_use_of_a_table_count(
+    shop: tl.Lakehouse, planned: list[PlannedRows]
+) -> None:
+    shop.create_view("shop.cheap", "SELECT * FROM orders WHERE price < 100")
+    assert shop.sql("SELECT item FROM shop.cheap WHERE id = 2").fetchall() == [("i2",)]
+    sql = "SELECT a.id, b.id FROM shop.orders AS a, shop.orders AS b WHERE a.id = 1 AND b.id = 3"
+    assert shop.sql(sql).fetchall() == [(1, 3)]
+    assert [n_files(one) for one in planned] == [1, 2]
+
+
+def test_not_a_number_is_found(shop: tl.Lakehouse) -> None:
+    """Bounds of a column leave NaN out, so a file, and a row group of a file, was not read for `price > 1000` that had
+    no greater number but a NaN, which is greater."""
+    shop.create_table("shop.prices", {"price": "double", "low": "float"}).append(
+        {"price": [1.0, float("nan")], "low": [float("nan"), 2.0]}
+    )
+    for column in ("price", "low"):
+        conditions = ("isnan({})", "{} = 'nan'", "{} IN ('nan', 7)", "NOT {} < 100", "{} > 1000", "{} <> 2 AND {} <> 1")
+        for where in (condition.replace("{}", column) for condition in conditions):
+            assert shop.sql(f"SELECT count(*) FROM shop.prices WHERE {where}").fetchone() == (1,), where
+
+
+def test_columns_are_found_by_id_however_the_table_changed(tmp_path: Path) -> None:
+    """By name, a column that was dropped and added again showed what it had held before."""
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("a")
+    table = lake.create_table("a.t", {"x": "int", "y": "text", "z": "bigint"})
+    table.append(pa.table({"x": pa.array([1], pa.int32()), "y": ["a"], "z": [1]}))
+    with table.update_schema() as update:
+        update.delete_column("y")
+        update.rename_column("z", "w")
+        update.update_column("x", LongType())
+        update.add_column("n", StringType())
+    with table.update_schema() as update:
+        update.add_column("y", StringType())
+    table.append({"x": [1 << 40], "w": [2], "n": ["b"], "y": ["c"]})
+    sql = "SELECT x, w, n, y FROM a.t ORDER BY w"
+    assert lake.sql(sql).fetchall() == [(1, 1, None, None), (1 << 40, 2, "b", "c")]
+    assert lake.sql("SELECT count(*) FROM a.t WHERE y = 'a'").fetchone() == (0,)
+
+
+def test_types_are_those_of_a_scan(lake: tl.Lakehouse) -> None:
+    lake.create_namespace("a")
+    columns = {
+        "b": (pa.bool_(), [True, None]),
+        "i": (pa.int32(), [1, None]),
+        "l": (pa.int64(), [-(1 << 60), None]),
+        "f": (pa.float32(), [1.5, None]),
+        "d": (pa.float64(), [1.25, None]),
+        "m": (pa.decimal128(20, 3), [Decimal("12345678901234567.125"), None]),
+        "t": (pa.date32(), [dt.date(1, 1, 1), None]),
+        "c": (pa.time64("us"), [dt.time(1, 2, 3, 4), None]),
+        "s": (pa.timestamp("us"), [dt.datetime(2026, 1, 1, 1, 2, 3, 4), None]),
+        "z": (pa.timestamp("us", "UTC"), [dt.datetime(2026, 1, 1, 1, 2, 3, 4, dt.UTC), None]),
+        "v": (pa.string(), ["é'\"", None]),
+        "y": (pa.binary(), [b"\0\xff", None]),
+        "o": (pa.struct([("p", pa.int32()), ("q", pa.list_(pa.string()))]), [{"p": 1, "q": ["a", None]}, None]),
+        "k": (pa.map_(pa.string(), pa.int64()), [[("a", 1)], None]),
+    }
+    rows = pa.table({name: pa.array(values, type) for name, (type, values) in columns.items()})
+    lake.create_table("a.t", rows).append(rows)
+    found = lake.sql("SELECT * FROM a.t").to_arrow()
+    scanned = lake.table("a.t").scan().to_arrow()
+    assert found.to_pylist() == scanned.to_pylist()
+
+
+@pytest.mark.parametrize("namespace", ["a.b", "a.b.c", 'say "hi"', "x;y", "memory", "temp", "main", "system", "sélect"])
+@pytest.mark.parametrize("name", ["select", 'q"uote', "it's", "semi;colon", "--", "日本", "a b"])
+def test_odd_names(lake: tl.Lakehouse, namespace: str, name: str) -> None:
+    column = f"{name} of"
+    with lake.transaction() as txn:
+        txn.create_namespace(namespace)
+        txn.create_table((namespace, name), {column: "bigint"}).append({column: [1]})
+        txn.create_view((namespace, "view"), f"SELECT * FROM {in_sql(name)}")
+
+    table, quoted = f"{in_sql(namespace)}.{in_sql(name)}", in_sql(column)
+    assert lake.sql(f"SELECT {quoted} FROM {table} WHERE {quoted} = 1").fetchall() == [(1,)]
+    assert lake.sql(f"SELECT {table}.{quoted} FROM {table}").fetchall() == [(1,)]
+    assert lake.sql(f"SELECT * FROM {in_sql(namespace)}.view").fetchall() == [(1,)]
+
+
+def in_sql(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def test_a_nested_namespace_may_be_written_without_quotes(shop: tl.Lakehouse) -> None:
+    sql = "SELECT shop.old.orders.id FROM shop.old.orders, shop.items WHERE shop.old.orders.id > 10 AND item = 'i1'"
+    assert shop.sql(sql).fetchall() == [(11,)]
+    sql = 'SELECT o.id FROM "shop.old".orders AS o, shop.orders WHERE shop.orders.id = 0 ORDER BY 1'
+    assert shop.sql(sql).fetchall() == [(10,), (11,)]
+    with pytest.raises(tl.InvalidArgument, match=r'"a\.b\.c"\.t'):
+        shop.sql("SELECT * FROM a.b.c.t")
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("SELECT * FROM shop.order", r"no table or view shop\.order; did you mean shop\.orders"),
+        ("SELECT * FROM shop.ORDERS", r"did you mean shop\.orders"),
+        ("SELECT * FROM shp.orders", r"shp\.orders; did you mean shop\.orders"),
+        ("SELECT * FROM orders", r"without a namespace.*shop\.orders"),
+        ("SELECT * FROM shop.old", r"no table or view shop\.old"),
+        ("SELECT * FROM nothing.at_all", r"no table or view nothing\.at_all$"),
+    ],
+)
+def test_a_name_that_is_not_there_is_told_with_what_may_be_meant(shop: tl.Lakehouse, sql: str, words: str) -> None:
+    with pytest.raises(tl.ObjectNotFound, match=words):
+        shop.sql(sql)
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("SELECT nope FROM shop.orders", '"nope" not found'),
+        ("SELECT FROM WHERE", r"(?s)syntax error.*\^"),
+        ("SELECT 1; SELECT 2", "one statement"),
+        ("", "one statement"),
+        ("SELECT * FROM shop.orders AT (VERSION => 3)", r"lake\.at"),
+        ("SELECT id + item FROM shop.orders WHERE id = 'x'", "x"),
+        ("SELECT " + "abs(" * 3000 + "1" + ")" * 3000, "depth|deep"),
+        ("SELECT ?", "arameter"),
+    ],
+)
+def test_mistakes_are_told_when_the_query_is_made(shop: tl.Lakehouse, sql: str, words: str) -> None:
+    with pytest.raises(tl.InvalidArgument, match=words):
+        shop.sql(sql).fetchall()
+
+
+def test_what_goes_wrong_with_a_row_is_told(shop: tl.Lakehouse) -> None:
+    query = shop.sql("SELECT item::INTEGER FROM shop.items")
+    for read in (query.fetchall, query.to_arrow, lambda: query.to_arrow_batch_reader().read_all(), query.__repr__):
+        with pytest.raises(tl.InvalidArgument, match=r"i[12]"):
+            read()
+
+
+def test_views_are_made_of_views_and_never_of_themselves(shop: tl.Lakehouse) -> None:
+    shop.create_view("shop.a", "SELECT id, item FROM orders", dialect="duckdb")
+    shop.create_view("shop.old.b", "SELECT * FROM shop.a JOIN orders USING (id)")
+    shop.create_view(
+        "shop.c", {"spark": "SELECT nonsense(", "duckdb": "SELECT id FROM orders;  "}, default_namespace="shop.old"
+    )
+    assert shop.sql("SELECT count(*) FROM shop.old.b").fetchone() == (0,)
+    assert shop.sql("SELECT id FROM shop.c ORDER BY 1").fetchall() == [(10,), (11,)]
+    version = shop.version
+    shop.replace_view("shop.a", 'SELECT * FROM "shop.old".b')
+    with pytest.raises(tl.InvalidArgument, match=r"view shop\.a is made of itself"):
+        shop.sql("SELECT * FROM shop.a")
+    assert shop.at(version=version).sql("SELECT count(*) FROM shop.a").fetchone() == (4,)
+    shop.replace_view("shop.a", "SELECT * FROM nowhere")
+    with pytest.raises(tl.ObjectNotFound, match=r"view shop\.a: .*shop\.nowhere"):
+        shop.sql("SELECT * FROM shop.a")
+
+
+def test_parameters_and_rows_are_given_by_name(shop: tl.Lakehouse) -> None:
+    assert shop.sql("SELECT id FROM shop.orders WHERE id = ? AND item = ?", [1, "i1"]).fetchall() == [(1,)]
+    assert shop.sql("SELECT id FROM shop.orders WHERE id = $id", {"id": 1}).fetchall() == [(1,)]
+    assert shop.sql("SELECT $it", {"it": "'; DROP TABLE x; --"}).fetchall() == [("'; DROP TABLE x; --",)]
+    new = [{"id": 3, "note": "n"}]
+    sql = "SELECT note, item FROM new JOIN shop.orders USING (id)"
+    assert shop.sql(sql, data={"new": new}).fetchall() == [("n", "i3")]
+    assert shop.sql(sql, data={"new": pl.LazyFrame(new)}).fetchall() == [("n", "i3")]
+    with pytest.raises(tl.ObjectNotFound, match="new"):
+        shop.sql(sql)
+
+
+def test_names_that_differ_in_case_alone_are_told_apart_or_refused(lake: tl.Lakehouse) -> None:
+    lake.create_namespace("a")
+    lake.create_table("a.t", {"x": "bigint", "X": "bigint"}).append({"x": [1], "X": [2]})
+    lake.create_table("a.T", {"x": "bigint"}).append({"x": [3]})
+    assert lake.sql("SELECT * FROM a.t").fetchall() == [(1, 2)]
+    assert lake.sql("SELECT X_1 FROM a.t WHERE X_1 = 2").fetchall() == [(2,)]
+    assert lake.sql("SELECT x FROM a.T").fetchall() == [(3,)]
+    with pytest.raises(tl.InvalidArgument, match=r"a\.t and a\.T are one name"):
+        lake.sql("SELECT * FROM a.t, a.T")
+
+
+def test_deleted_rows_stay_deleted(tmp_path: Path) -> None:
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("a")
+    table = lake.create_table("a.t", {"x": "bigint"})
+    table.append({"x": list(range(100))})
+    table.delete("x >= 50")
+    assert lake.sql("SELECT count(*), max(x) FROM a.t").fetchone() == (50, 49)
+
+
+def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("a")
+    lake.create_table("a.t", {"x": "bigint"}).append({"x": [1]})
+    query = lake.sql("SELECT * FROM a.t")
+    (file,) = (tmp_path / "lake").rglob("*.parquet")
+    file.unlink()
+    with pytest.raises(tl.CorruptFile, match=r"a\.t in version 3: .*does not exist") as caught:
+        query.fetchall()
+    assert caught.value.path == str(file.relative_to(tmp_path / "lake"))
+
+
+def test_a_folder_with_signs_of_a_pattern_is_no_pattern(tmp_path: Path) -> None:
+    """DuckDB takes `[ab]` in the path of a file for a pattern, and found the file of another lakehouse."""
+    lakes = []
+    for name in ("[ab]", "a"):
+        lake = tl.create(tmp_path / name, durability="none")
+        lake.create_namespace("n")
+        lake.create_table("n.t", {"x": "text"}).append({"x": [name]})
+        lakes.append(lake)
+    assert lakes[0].sql("SELECT x FROM n.t").fetchall() == [("[ab]",)]
+    assert lakes[1].sql("SELECT x FROM n.t").fetchall() == [("a",)]
+
+
+def test_a_link_that_leaves_the_lakehouse_is_not_followed(tmp_path: Path) -> None:
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("a")
+    lake.create_table("a.t", {"x": "bigint"}).append({"x": [1]})
+    (file,) = (tmp_path / "lake").rglob("*.parquet")
+    file.rename(tmp_path / "elsewhere.parquet")
+    file.symlink_to(tmp_path / "elsewhere.parquet")
+    with pytest.raises(tl.InvalidLocation, match="leaves the lakehouse"):
+        lake.sql("SELECT * FROM a.t").fetchall()
+
+
+SECRET = "kept-outside"
+
+HOSTILE = [
+    "SELECT * FROM read_text('{secret}')",
+    "SELECT * FROM read_csv('{secret}')",
+    "SELECT * FROM read_blob('{secret}')",
+    "SELECT * FROM read_json('{secret}')",
+    "SELECT * FROM read_parquet('{parquet}')",
+    "SELECT * FROM parquet_metadata('{parquet}')",
+    "SELECT * FROM sniff_csv('{secret}')",
+    "SELECT * FROM glob('{folder}/*')",
+    "SELECT * FROM '{secret}'",
+    "SELECT * FROM '{parquet}'",
+    'SELECT * FROM "{parquet}"',
+    "SELECT * FROM 'https://example.invalid/x.parquet'",
+    "SELECT (SELECT content FROM read_text('{secret}'))",
+    "SELECT 1 WHERE EXISTS (FROM read_text('{secret}'))",
+    "WITH x AS (SELECT * FROM read_text('{secret}')) SELECT * FROM x",
+    "SELECT * FROM shop.orders, LATERAL (SELECT * FROM read_text('{secret}'))",
+    "SELECT * FROM query('SELECT * FROM read_text(''{secret}'')')",
+    "SELECT * FROM query_table('local_variable')",
+    "SELECT * FROM local_variable",
+    "SELECT json_serialize_plan('SELECT * FROM read_text(''{secret}'')')",
+    "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('SELECT * FROM read_text(''{secret}'')'))",
+    "SELECT getenv('SECRET')",
+    "SELECT current_setting('temp_directory')",
+    "SELECT * FROM duckdb_settings()",
+    "SELECT * FROM duckdb_settings",
+    "SELECT * FROM duckdb_secrets()",
+    "SELECT * FROM information_schema.tables",
+    "SELECT * FROM pg_catalog.pg_class",
+    "SELECT * FROM temp.main.trinitylake_0",
+    "SELECT * FROM sqlite_master",
+    "SELECT * FROM arrow_scan(1, 2, 3)",
+    "SELECT * FROM arrow_scan_dumb(1, 2, 3)",
+    "SELECT * FROM pandas_scan(1)",
+    "SELECT * FROM python_map_function(1)",
+    "SELECT * FROM pragma_database_size()",
+    "SELECT * FROM duckdb_logs()",
+    "SHOW ALL TABLES",
+    "SHOW DATABASES",
+    "COPY (SELECT 1) TO '{folder}/written'",
+    "COPY shop.orders TO '{folder}/written'",
+    "EXPORT DATABASE '{folder}/written'",
+    "ATTACH '{folder}/written.db'",
+    "ATTACH '{folder}/written.db' AS shop",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "SET enable_external_access = true",
+    "RESET lock_configuration",
+    "PRAGMA enable_profiling",
+    "PRAGMA database_list",
+    "CALL pragma_version()",
+    "CREATE SECRET s (TYPE s3)",
+    "CREATE MACRO m() AS TABLE FROM read_text('{secret}')",
+    "CHECKPOINT",
+    "VACUUM",
+    "USE temp",
+    "BEGIN; SELECT 1",
+    "EXPLAIN ANALYZE COPY (SELECT 1) TO '{folder}/written'",
+    "SELECT 1; COPY (SELECT 1) TO '{folder}/written'",
+    "DESCRIBE SELECT * FROM read_text('{secret}')",
+    "SUMMARIZE '{parquet}'",
+    "PIVOT '{parquet}' ON x",
+    "FROM read_text('{secret}') SELECT content",
+    "SELECT * FROM (VALUES (1)) AS t(x) WHERE x IN (SELECT 1 FROM read_text('{secret}'))",
+    "SELECT list_transform([1], lambda x : (SELECT content FROM read_text('{secret}')))",
+]
+
+
+@pytest.mark.parametrize("way", ["query", "view", "in a transaction"])
+@pytest.mark.parametrize("sql", HOSTILE)
+def test_a_query_does_not_leave_the_lakehouse(
+    shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, way: str
+) -> None:
+    """A query may come from somebody else, and so may a view that it reads: it reaches the lakehouse and nothing
+    else."""
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "secret.csv").write_text(f"x\n{SECRET}\n")
+    pq.write_table(pa.table({"x": [SECRET]}), folder / "secret.parquet")
+    local_variable = pa.table({"x": [SECRET]})  # noqa: F841
+    monkeypatch.setenv("SECRET", SECRET)
+    monkeypatch.chdir(folder)
+    before = sorted(os.listdir(folder))
+    text = sql.format(secret=folder / "secret.csv", parquet=folder / "secret.parquet", folder=folder)
+    reader: tl.Lakehouse | tl.Transaction = shop.begin() if way == "in a transaction" else shop
+    if way == "view":
+        shop.create_view("shop.hostile", text)
+        text = "SELECT * FROM shop.hostile"
+    with pytest.raises((tl.InvalidArgument, tl.ObjectNotFound)) as caught:
+        reader.sql(text).fetchall()
+    assert SECRET not in str(caught.value)
+    assert sorted(os.listdir(folder)) == before
+
+
+def test_the_connection_itself_reaches_nothing_but_the_planned_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text is looked at first; should that overlook something, DuckDB has no way out either."""
+    from trinitylake.tables.queries import text
+
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("a")
+    for name in ("mine", "other"):
+        lake.create_table(f"a.{name}", {"x": "text"}).append({"x": [name]})
+    (other,) = [path for path in (tmp_path / "lake").rglob("*.parquet") if "other" in str(path)]
+    (tmp_path / "secret.csv").write_text(SECRET)
+    names = {"read_text", "read_parquet", "glob", "read_csv", "duckdb_settings", "read_blob"}
+    monkeypatch.setattr(text, "TABLE_FUNCTIONS", text.TABLE_FUNCTIONS | names)
+    for function in (f"read_parquet('{other}')", f"read_text('{tmp_path}/secret.csv')", f"glob('{tmp_path}/*')"):
+        with pytest.raises(tl.InvalidArgument, match=r"disabled|Permission"):
+            lake.sql(f"SELECT * FROM a.mine, {function}").fetchall()
+    settings = dict(lake.sql("SELECT name, value FROM duckdb_settings(), a.mine").fetchall())
+    assert settings["enable_external_access"] == "false"
+    assert settings["lock_configuration"] == "true"
+    assert settings["python_enable_replacements"] == "false"
+    assert settings["autoload_known_extensions"] == "false"
+
+
+def test_a_query_reaches_what_it_is_allowed_to(shop: tl.Lakehouse, tmp_path: Path) -> None:
+    (tmp_path / "new.csv").write_text("id,note\n1,hello\n")
+    sql = f"SELECT note, item FROM '{tmp_path}/new.csv' JOIN shop.orders USING (id)"
+    assert shop.sql(sql, allow_external=True).fetchall() == [("hello", "i1")]
+    shop.create_view("shop.hostile", f"SELECT * FROM read_text('{tmp_path}/new.csv')")
+    with pytest.raises(tl.InvalidArgument, match="read_text"):  # the view is somebody else's
+        shop.sql("SELECT * FROM shop.hostile", allow_external=True)
+
+
+def test_a_query_leaves_nothing_behind(shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    stream = shop.sql("SELECT * FROM shop.orders").to_arrow_batch_reader()
+    stream.read_next_batch()
+    del stream
+    assert shop.sql("SELECT * FROM shop.orders").to_arrow().num_rows == 4
+    with pytest.raises(tl.InvalidArgument):
+        shop.sql("SELECT error(item) FROM shop.orders").to_arrow()
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.parametrize("is_direct", [True, False])
+def test_both_ways_of_reading_give_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_direct: bool, planned: list[PlannedRows]
+) -> None:
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("a")
+    rows = pa.table({"x": list(range(1000)), "s": [str(number % 7) for number in range(1000)]})
+    lake.create_table("a.t", rows).append(rows)
+    if not is_direct:
+        monkeypatch.setattr(source, "are_read_alike", lambda metadata: False)
+    sql = "SELECT u.s, sum(x) FROM a.t JOIN a.t AS u USING (x) WHERE x > 10 AND t.s <> '3' GROUP BY 1 ORDER BY 1"
+    plain = sql.replace("a.t AS u", "rows AS u").replace("a.t", "rows AS t")
+    assert lake.sql(sql).fetchall() == duckdb.sql(plain).fetchall()
+    assert (planned[0].scanned is None) is is_direct
+
+
+def test_reading_takes_no_more_memory_than_a_stream_needs(tmp_path: Path) -> None:
+    lake = tl.create(tmp_path / "lake", durability="none")
+    stream = lake.sql("SELECT range AS x FROM range(10_000_000_000)").to_arrow_batch_reader()
+    assert stream.read_next_batch().num_rows > 0
