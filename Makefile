@@ -176,6 +176,7 @@ SECONDS := 60
 soak: export TRINITYLAKE_SOAK_SECONDS := $(SECONDS)
 soak: $(VENV)/.built $(VENV)/.packages-test
 	$(BIN)/python -m pytest -s tests/test_sigkill.py -k lose_no_increment
+	$(BIN)/python -m pytest -s tests/test_vacuum_soak.py
 	$(BIN)/python -m benches.python.soak_server --seconds $(SECONDS)
 
 compatibility: $(VENV)/.built $(VENV)/.packages-test $(VENV)/.packages-compatibility $(VENV)/.packages-spark-connect test-spark-3.5

@@ -6,17 +6,28 @@ Nodes are read with pyarrow, metadata as JSON, manifests with PyIceberg's reader
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.manifest import ManifestEntryStatus, read_manifest_list
 
 from conformance import name as names
 from conformance.definition import lakehouse_definition, object_definition
 from conformance.node import NodeRows, read_node, read_system_rows
+
+
+class _Copy(PyArrowFileIO):
+    """Files by the names that they have elsewhere."""
+
+    def __init__(self, local: Callable[[str], str]) -> None:
+        super().__init__()
+        self._at = local
+
+    def new_input(self, location: str) -> PyArrowFile:
+        return super().new_input(self._at(location))
 
 
 class Reachable:
@@ -26,10 +37,12 @@ class Reachable:
         files: paths below the root.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, uri: str | None = None) -> None:
+        """`uri` is the root as files name it, if that is not the folder, without a `/` at its end."""
         self.root = root
+        self._uri = f"file://{root}" if uri is None else uri
         self.files: set[str] = set()
-        self._io = PyArrowFileIO()
+        self._io = _Copy(self._local)
         present = {str(path.relative_to(root)) for path in root.glob("_*.arrow")}
         oldest = max((int(path.name) for path in (root / "_expired").glob("*")), default=0)
         versions = {names.root_version(path): path for path in present}
@@ -93,12 +106,15 @@ class Reachable:
                     if entry.status != ManifestEntryStatus.DELETED:
                         self._add(entry.data_file.file_path)
 
+    def _local(self, uri: str) -> str:
+        return str(self.root / unquote(uri).removeprefix(f"{self._uri}/"))
+
     def _add(self, uri: str) -> bool:
         """Whether a file below the root is new here."""
-        path = unquote(uri.removeprefix("file://"))
-        if not path.startswith(f"{self.root}/"):
+        path = unquote(uri)
+        if not path.startswith(f"{self._uri}/"):
             return False
-        path = path.removeprefix(f"{self.root}/")
+        path = path.removeprefix(f"{self._uri}/")
         is_new = path not in self.files
         self.files.add(path)
         return is_new

@@ -1,0 +1,249 @@
+"""Real processes on real storage: writers and readers while upkeep and vacuum go on, and all are killed now and then.
+
+`TRINITYLAKE_SOAK_SECONDS=n`, or `make soak`, runs it for that long on each kind of storage.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import boto3
+import pyarrow as pa
+import pytest
+
+import s3_server
+import trinitylake as tl
+from conformance.reachable import Reachable, files_below
+from trinitylake.lakehouse.verification import verify
+
+FORK = multiprocessing.get_context("fork")
+SECONDS = float(os.environ.get("TRINITYLAKE_SOAK_SECONDS", "0")) or 15.0
+#: One of the processes dies this often.
+KILL_SECONDS = 5.0 if SECONDS > 30 else 1.5
+TABLES = ("shop.a", "shop.b")
+ROWS = pa.schema([("id", pa.int64())])
+
+
+class Actor:
+    """A process that is started again when it was killed. What it says goes to a file."""
+
+    def __init__(self, name: str, folder: Path, work: Callable[[Callable[[str], None], random.Random], None]) -> None:
+        self.name = name
+        self.said = folder / f"{name}.txt"
+        self._work = work
+        self._lives = 0
+        self.process: BaseProcess = self._start()
+
+    def _start(self) -> BaseProcess:
+        self._lives += 1
+        process = FORK.Process(target=self._run, args=(self._lives,))
+        process.start()
+        return process
+
+    def _run(self, life: int) -> None:
+        out = os.open(self.said, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            self._work(lambda text: os.write(out, f"{text}\n".encode()) and None, random.Random(f"{self.name}{life}"))
+        except BaseException:
+            os.write(out, f"failed {traceback.format_exc()!r}\n".encode())
+        os._exit(0)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+    def revive(self) -> None:
+        self.process = self._start()
+
+    def lines(self) -> list[str]:
+        return self.said.read_text().splitlines() if self.said.exists() else []
+
+
+def writing(
+    open_lake: Callable[[], tl.Lakehouse], number: int
+) -> Callable[[Callable[[str], None], random.Random], None]:
+    def work(say: Callable[[str], None], chance: random.Random) -> None:
+        lake = open_lake()
+        while True:
+            row = (number << 48) + chance.getrandbits(47)
+            table = chance.choice(TABLES)
+            try:
+                with lake.transaction() as txn:
+                    txn.table(table).append(pa.table({"id": [row]}, ROWS))
+                    if chance.random() < 0.2:  # longer than the grace
+                        time.sleep(chance.random() * 4)
+            except (tl.CommitConflict, tl.TransactionExpired, tl.CommitStateUnknown):
+                continue
+            say(f"{table} {row}")
+
+    return work
+
+
+def reading(
+    open_lake: Callable[[], tl.Lakehouse], first: int
+) -> Callable[[Callable[[str], None], random.Random], None]:
+    def work(say: Callable[[str], None], chance: random.Random) -> None:
+        lake = open_lake()
+        while True:
+            latest = lake.version
+            version = max(latest - chance.randrange(12), first)
+            try:
+                past = lake.at(version=version)
+                for table in TABLES:
+                    past.table(table).scan().to_arrow()
+            except (tl.VersionExpired, tl.VersionNotFound):
+                continue
+            except (tl.TrinityLakeError, FileNotFoundError, OSError) as error:
+                # What was read may have expired meanwhile: then it is gone, and that is no damage.
+                if version >= lake.core.oldest():
+                    raise
+                say(f"late {type(error).__name__}")
+                continue
+            say("read")
+
+    return work
+
+
+def collecting(open_lake: Callable[[], tl.Lakehouse]) -> Callable[[Callable[[str], None], random.Random], None]:
+    def work(say: Callable[[str], None], chance: random.Random) -> None:
+        lake = open_lake()
+        while True:
+            try:
+                if chance.random() < 0.5:
+                    done = lake.upkeep()
+                    # Two compact the same files: one of them comes first.
+                    trouble = {name: why for name, why in done.skipped.items() if "changed" not in why}
+                    assert not trouble, trouble
+                    say(f"compacted {sum(one.files_removed for one in done.compacted.values())}")
+                    vacuumed = done.vacuumed
+                else:
+                    lake.expire(keep=6 + chance.randrange(6))
+                    vacuumed = lake.vacuum(grace="2 s")
+            except (tl.CommitConflict, tl.VersionExpired):  # two collect: what one marks, the other lets expire
+                continue
+            assert vacuumed is not None
+            say(f"deleted {vacuumed.total_deleted.files}")
+            time.sleep(0.2)
+
+    return work
+
+
+@contextmanager
+def s3_in_a_process_of_its_own() -> Iterator[tuple[str, dict[str, str]]]:
+    """A bucket and how to reach it. The processes of the test are forked from one that has no server's threads."""
+    reading, writing = FORK.Pipe(duplex=False)
+
+    def run() -> None:
+        with s3_server.serve() as server:
+            writing.send((server.new_bucket(), server.storage_options))
+            time.sleep(3600 * 24)
+
+    process = FORK.Process(target=run, daemon=True)
+    process.start()
+    try:
+        yield reading.recv()
+    finally:
+        process.kill()
+        process.join()
+
+
+def copied(uri: str, options: dict[str, str], folder: Path) -> Path:
+    """All objects below an S3 root, as files."""
+    bucket, prefix = uri.removeprefix("s3://").split("/", 1)
+    client = boto3.client(
+        "s3",
+        endpoint_url=options["endpoint"],
+        region_name=options["region"],
+        aws_access_key_id=options["access_key_id"],
+        aws_secret_access_key=options["secret_access_key"],
+        aws_session_token=options["session_token"],
+    )
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/"):
+        for entry in page.get("Contents", ()):
+            path = folder / entry["Key"].removeprefix(f"{prefix}/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            client.download_file(bucket, entry["Key"], str(path))
+    return folder
+
+
+@pytest.fixture(params=["disk", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    if request.param == "disk":
+        yield str(tmp_path / "lake"), {}
+        return
+    with s3_in_a_process_of_its_own() as (bucket, options):
+        yield f"s3://{bucket}/lake", options
+
+
+@pytest.mark.timeout(180 + 2 * SECONDS)
+def test_nothing_that_is_reached_is_ever_deleted(place: tuple[str, dict[str, str]], tmp_path: Path) -> None:
+    """The classic disaster of this field: a sweep took the files of a commit that it had not seen."""
+    uri, options = place
+
+    def open_lake() -> tl.Lakehouse:
+        return tl.open(uri, storage_options=options, durability="none")
+
+    lake = tl.create(
+        uri,
+        storage_options=options,
+        durability="none",
+        txn_ttl_millis=2000,
+        maximum_version_age_millis=2000,
+        minimum_versions_to_keep=6,
+        properties={"upkeep.grace": "2 s"},
+    )
+    lake.create_namespace("shop")
+    for table in TABLES:
+        lake.create_table(table, ROWS)
+    writers = [Actor(f"writer{number}", tmp_path, writing(open_lake, number)) for number in range(4)]
+    readers = [Actor(f"reader{number}", tmp_path, reading(open_lake, lake.version)) for number in range(2)]
+    collectors = [Actor(f"collector{number}", tmp_path, collecting(open_lake)) for number in range(2)]
+    actors = [*writers, *readers, *collectors]
+    chance = random.Random(1)
+    kills = 0
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        time.sleep(KILL_SECONDS)
+        victim = chance.choice(actors)
+        victim.kill()
+        victim.revive()
+        kills += 1
+    for actor in actors:
+        actor.kill()
+
+    said = {actor.name: actor.lines() for actor in actors}
+    failed = [line for lines in said.values() for line in lines if line.startswith("failed")]
+    assert not failed, failed[0]
+    acknowledged = [line.split() for writer in writers for line in said[writer.name]]
+    deleted = sum(int(line.split()[1]) for one in collectors for line in said[one.name] if line.startswith("deleted"))
+    reads = sum(line == "read" for one in readers for line in said[one.name])
+    compacted = sum(
+        int(line.split()[1]) for one in collectors for line in said[one.name] if line.startswith("compacted")
+    )
+    print(
+        f"{uri}: {len(acknowledged)} commits, {reads} reads, {compacted} files compacted, {deleted} deleted, "
+        f"{kills} processes killed"
+    )
+    assert acknowledged
+    assert reads
+    assert deleted
+    lake = open_lake()
+    present = {table: set(lake.table(table).scan().to_arrow()["id"].to_pylist()) for table in TABLES}
+    lost = [(table, row) for table, row in acknowledged if int(row) not in present[table]]
+    assert not lost, f"acknowledged and not there: {lost[:5]}"
+
+    time.sleep(4.5)  # whatever was written is older than the shortest grace
+    lake.expire(keep=1)
+    lake.vacuum(grace="0 s")
+    assert not verify(uri, files=True, storage_options=options).problems
+    root = copied(uri, options, tmp_path / "copy") if options else Path(uri)
+    reachable = Reachable(root, uri if options else None).files
+    assert files_below(root) == reachable
