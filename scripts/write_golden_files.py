@@ -115,6 +115,8 @@ def check_features(lake: tl.Lakehouse) -> None:
         "names with inner spaces": lake.exists("new york") and lake.exists("new york.upper  west side"),
         "a transaction that was rolled back": lake.outcome("golden-given-up").status == "rolled back",
         "a transaction that waits": [one.id for one in lake.transactions()] == ["golden-waiting"],
+        "summaries": all(one.summary for entry in lake.log(None) for one in entry.transactions),
+        "rows in a summary": any(entry.summary == "append +1 row nyc.cities" for entry in lake.log(None)),
         "a chosen id": any(one.id == "golden-load-1" for entry in lake.log(None) for one in entry.transactions),
     }
     if missing := [name for name, there in features.items() if not there]:

@@ -71,6 +71,7 @@ class TransactionInfo:
     author: str
     began_at_version: int
     properties: dict[str, str]
+    summary: str
 
 @final
 class VersionInfo:
@@ -100,6 +101,10 @@ class Version:
     # Arrow record batch (namespace, name, location), sorted. Namespaces: namespace = parent (None = all,
     # "a" = everything below "a."), column `name` is empty. Tables, views: namespace is exact (None = all).
     def list(self, kind: Kind, namespace: str | None = None, limit: int | None = None) -> Any: ...
+    # Namespace and name of each, as `list` lists them; loads no Arrow.
+    def names(
+        self, kind: Kind, namespace: str | None = None, limit: int | None = None
+    ) -> builtins.list[tuple[str, str]]: ...
     # Arrow stream (key, location) of every object in key order; columns=["key"] leaves out the location.
     # Either below a prefix, or from `start` on and before `end`; the first `limit` of them.
     def scan(
@@ -154,6 +159,10 @@ class Transaction:
     def exists(self, kind: Kind, namespace: str, name: str = "") -> bool: ...
     def read(self, kind: Kind, namespace: str, name: str = "") -> bytes | None: ...
     def list(self, kind: Kind, namespace: str | None = None, limit: int | None = None) -> Any: ...
+    # Namespace and name of each, as `list` lists them; loads no Arrow.
+    def names(
+        self, kind: Kind, namespace: str | None = None, limit: int | None = None
+    ) -> builtins.list[tuple[str, str]]: ...
     # Arrow record batch (key): the first `limit` with a prefix from `start` on, in key order. Reads that range.
     def keys(self, prefix: str, start: str, limit: int) -> Any: ...
     # Writes check the rules that keep the lakehouse whole (namespace exists, names free, namespace empty)
@@ -168,6 +177,11 @@ class Transaction:
     def rename(self, kind: Kind, namespace: str, name: str, new_namespace: str, new_name: str) -> None: ...
     # Where the lakehouse lies and lay stays as it is recorded, whatever the definition says.
     def set_lakehouse_definition(self, definition: bytes) -> None: ...
+    # What its change of a table is, for the log, in plain ASCII: verb, rows added, rows removed, what follows the name.
+    def tell(self, namespace: str, name: str, changes: Sequence[tuple[str, int, int, str]]) -> None: ...
+    # What the log says of it, or would if it were committed as it stands.
+    @property
+    def summary(self) -> str: ...
     # Files that were written before this transaction began, and perhaps before its base. TransactionExpired if one is
     # so old that it may have been collected.
     def adopt(self, paths: Sequence[str], since_base: bool = False) -> None: ...
@@ -307,7 +321,16 @@ class Lakehouse:
     # One commit after `base` with the tree of `n_rows` rows whose parts `LeafWriter`s returned, in any order:
     # Arrow stream (number, path, text, location). They hold the objects of `base` too; CommitConflict if another
     # version came first.
-    def register_parts(self, base: Version, n_rows: int, parts: Any, message: str = "", author: str = "") -> int: ...
+    # `registered` is for the log: namespaces, tables and views that are new.
+    def register_parts(
+        self,
+        base: Version,
+        n_rows: int,
+        parts: Any,
+        message: str = "",
+        author: str = "",
+        registered: tuple[int, int, int] = (0, 0, 0),
+    ) -> int: ...
 
 @final
 class Collection:

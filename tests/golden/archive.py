@@ -93,6 +93,7 @@ def describe_version(lake: tl.Lakehouse, number: int) -> dict[str, Any]:
                 "author": one.author,
                 "began_at_version": one.began_at_version,
                 "properties": one.properties,
+                **({"summary": one.summary} if one.summary else {}),
             }
             for one in entry.transactions
         ],

@@ -47,7 +47,7 @@ def without(expected: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def test_every_generation_is_there_and_small() -> None:
-    assert {f"generation_{generation}/{name}" for generation in (1, 2) for name in ("order_3", "order_128")} <= set(
+    assert {f"generation_{generation}/{name}" for generation in (1, 2, 3) for name in ("order_3", "order_128")} <= set(
         NAMES
     )
     for folder in archive.FOLDER.glob("generation_*"):
@@ -121,6 +121,19 @@ def test_what_the_second_generation_added_reads_as_it_was_written(name: str) -> 
         lake.resume("golden-given-up")
     assert [one.id for one in lake.transactions()] == ["golden-waiting"]
     assert lake.resume("golden-waiting").exists("waiting")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_entries_of_the_log_have_summaries_since_the_third_generation(name: str) -> None:
+    """Entries of the log said what their writer said, and most writers say nothing. Those of earlier releases have no
+    summary, and read as before.
+    """
+    transactions = [one for entry in in_memory(name).log(None) for one in entry.transactions]
+    if name.startswith(("generation_1/", "generation_2/")):
+        assert {one.summary for one in transactions} == {""}
+    else:
+        assert all(one.summary for one in transactions)
+        assert "append +1 row nyc.cities" in {one.summary for one in transactions}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -269,8 +269,13 @@ def test_a_commit_tells_who_made_it(ask: Asker, shop: tl.Lakehouse, caplog: pyte
         assert ask(WRITER, "POST", "/v1/namespaces/shop/tables/orders", RED, X_Request_Id="r-1").code == 200
         assert ask(READER, "POST", "/v1/namespaces/shop/tables/orders", RED, X_Request_Id="r-2").code == 403
     [committed] = shop.log(1)[0].transactions
-    assert (committed.author, committed.message) == ("walt", "POST /v1/namespaces/shop/tables/orders")
-    assert committed.properties == {"rest.principal": "walt", "rest.request-id": "r-1"}
+    assert (committed.author, committed.message) == ("walt", "")
+    assert committed.summary == "properties shop.orders"
+    assert committed.properties == {
+        "rest.principal": "walt",
+        "rest.request-id": "r-1",
+        "rest.route": "POST /v1/namespaces/shop/tables/orders",
+    }
     fields = [vars(record)["fields"] for record in caplog.records if record.name == "trinitylake.rest.audit"]
     assert [(one["who"], one["code"], one["version"], one["request_id"]) for one in fields] == [
         ("walt", 200, shop.version, "r-1"),

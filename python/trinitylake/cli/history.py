@@ -13,9 +13,11 @@ from rich.text import Text
 from trinitylake.cli.catalog import list_objects, show_object
 from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
 from trinitylake.cli.output import emit, grid, time_text
-from trinitylake.lakehouse.history import LogEntry
+from trinitylake.lakehouse.history import CommittedTransaction, LogEntry
 
 SIGN_STYLES = {"+": "green", "-": "red", "~": "yellow"}
+#: Versions whose summaries stand below a difference.
+SUMMARIES_MAX = 20
 
 
 @command
@@ -38,15 +40,25 @@ def diff(
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Print the objects that differ between two versions: + added, - removed, ~ changed."""
-    difference = open_lakehouse(root, options).diff(before, after)
-    picture = Text("\n").join(Text(f"{sign} {change}", SIGN_STYLES[sign]) for sign, change in difference)
+    """Print the objects that differ between two versions: + added, - removed, ~ changed; then what was done."""
+    lake = open_lakehouse(root, options)
+    difference = lake.diff(before, after)
+    lines = [Text(f"{sign} {change}", SIGN_STYLES[sign]) for sign, change in difference]
+    between = difference.after - difference.before
+    entries = lake.log(min(between, SUMMARIES_MAX), before=difference.after + 1) if between > 0 else []
+    lines += [Text.assemble((f"version {entry.version}: ", "bold"), _what_happened(entry)) for entry in entries]
+    if between > len(entries) > 0:
+        lines.append(Text(f"and {between - len(entries)} versions before, see log", "dim"))
+    picture = Text("\n").join(lines)
     document = {
         "before": difference.before,
         "after": difference.after,
         "added": [change._asdict() for change in difference.added],
         "removed": [change._asdict() for change in difference.removed],
         "changed": [change._asdict() for change in difference.changed],
+        "transactions": [
+            {"version": entry.version, **asdict(transaction)} for entry in entries for transaction in entry.transactions
+        ],
     }
     emit(document, picture if difference else Text("no difference", "dim"), as_json)
 
@@ -103,10 +115,18 @@ def log_picture(entries: Iterable[LogEntry]) -> Grid:
 
 def _what_happened(entry: LogEntry) -> Text:
     if entry.rollback_from is not None:
-        return Text.assemble((f"rollback, was {entry.rollback_from}  ", "yellow"), entry.message)
+        return Text.assemble((f"rollback, was {entry.rollback_from}\n", "yellow"), told(entry.transactions[0]))
     if entry.problem:
         return Text(f"cannot be read: {entry.problem}", "red")
     if entry.version == 0:
         return Text("created", "dim")
-    untitled = [f"transaction {transaction.id}" for transaction in entry.transactions if not transaction.message]
-    return Text("\n".join(line for line in (entry.message, *untitled) if line))
+    return Text("\n").join(told(transaction) for transaction in entry.transactions)
+
+
+def told(transaction: CommittedTransaction | None) -> Text:
+    """What the log says of a transaction: its message, and what it did."""
+    if transaction is None:
+        return Text()
+    summary = transaction.summary or ("" if transaction.message else f"transaction {transaction.id}")
+    lines = [Text(transaction.message)] if transaction.message else []
+    return Text("\n").join([*lines, *([Text(summary, "dim")] if summary else [])])

@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from trinitylake.cli.command import Json, Options, Root, app, command, open_lakehouse
+from trinitylake.cli.history import told
 from trinitylake.cli.output import emit, grid, pairs, time_text
 from trinitylake.errors import ObjectNotFound
 
@@ -86,7 +87,7 @@ def changes(
 ) -> None:
     """Print what each transaction changed since a version, oldest first."""
     feed = list(open_lakehouse(root, options).changes(since))
-    picture = grid("version", "transaction", "message", "changes", numbers=["version"])
+    picture = grid("version", "what happened", "changes", numbers=["version"])
     for one in feed:
-        picture.add_row(str(one.version), one.transaction.id, one.transaction.message, str(one.diff))
+        picture.add_row(str(one.version), told(one.transaction), Text(str(one.diff)))
     emit([asdict(one) for one in feed], picture if feed else Text("no change", "dim"), as_json)

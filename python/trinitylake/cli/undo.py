@@ -11,6 +11,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
+from trinitylake.cli.history import told
 from trinitylake.cli.output import emit, grid, time_text
 from trinitylake.lakehouse.object_history import ObjectChange
 
@@ -61,7 +62,7 @@ def undrop(
 
 
 def _picture(changes: Sequence[ObjectChange]) -> Grid:
-    picture = grid("version", "created", "what", "name", "author", "message", numbers=["version"])
+    picture = grid("version", "created", "what", "name", "author", "what happened", numbers=["version"])
     for change in changes:
         log = change.transaction
         what = change.action if change.rollback_from is None else f"{change.action} by a rollback"
@@ -72,6 +73,6 @@ def _picture(changes: Sequence[ObjectChange]) -> Grid:
             Text(what, _STYLES.get(change.action, "yellow")),
             Text(name),
             Text(log.author if log is not None else ""),
-            Text(log.message if log is not None else ""),
+            told(log),
         )
     return picture

@@ -320,18 +320,20 @@ class Footprint(_message.Message):
         end: str
         def __init__(self, start: _Optional[str] = ..., end: _Optional[str] = ...) -> None: ...
     class Write(_message.Message):
-        __slots__ = ("key", "base", "location", "is_own_definition", "checked_version")
+        __slots__ = ("key", "base", "location", "is_own_definition", "checked_version", "renamed_from")
         KEY_FIELD_NUMBER: _ClassVar[int]
         BASE_FIELD_NUMBER: _ClassVar[int]
         LOCATION_FIELD_NUMBER: _ClassVar[int]
         IS_OWN_DEFINITION_FIELD_NUMBER: _ClassVar[int]
         CHECKED_VERSION_FIELD_NUMBER: _ClassVar[int]
+        RENAMED_FROM_FIELD_NUMBER: _ClassVar[int]
         key: str
         base: str
         location: str
         is_own_definition: bool
         checked_version: int
-        def __init__(self, key: _Optional[str] = ..., base: _Optional[str] = ..., location: _Optional[str] = ..., is_own_definition: bool = ..., checked_version: _Optional[int] = ...) -> None: ...
+        renamed_from: str
+        def __init__(self, key: _Optional[str] = ..., base: _Optional[str] = ..., location: _Optional[str] = ..., is_own_definition: bool = ..., checked_version: _Optional[int] = ..., renamed_from: _Optional[str] = ...) -> None: ...
     BASE_VERSION_FIELD_NUMBER: _ClassVar[int]
     VALIDATED_VERSION_FIELD_NUMBER: _ClassVar[int]
     KEYS_READ_FIELD_NUMBER: _ClassVar[int]
@@ -363,7 +365,7 @@ class CommitIntent(_message.Message):
     def __init__(self, transactions: _Optional[_Iterable[_Union[IntendedTransaction, _Mapping]]] = ...) -> None: ...
 
 class IntendedTransaction(_message.Message):
-    __slots__ = ("id", "isolation", "commit_message", "author", "properties", "footprint", "last_version")
+    __slots__ = ("id", "isolation", "commit_message", "author", "properties", "footprint", "last_version", "summary")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -378,6 +380,7 @@ class IntendedTransaction(_message.Message):
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     FOOTPRINT_FIELD_NUMBER: _ClassVar[int]
     LAST_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
     id: str
     isolation: IsolationLevel
     commit_message: str
@@ -385,4 +388,5 @@ class IntendedTransaction(_message.Message):
     properties: _containers.ScalarMap[str, str]
     footprint: Footprint
     last_version: int
-    def __init__(self, id: _Optional[str] = ..., isolation: _Optional[_Union[IsolationLevel, str]] = ..., commit_message: _Optional[str] = ..., author: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., footprint: _Optional[_Union[Footprint, _Mapping]] = ..., last_version: _Optional[int] = ...) -> None: ...
+    summary: str
+    def __init__(self, id: _Optional[str] = ..., isolation: _Optional[_Union[IsolationLevel, str]] = ..., commit_message: _Optional[str] = ..., author: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., footprint: _Optional[_Union[Footprint, _Mapping]] = ..., last_version: _Optional[int] = ..., summary: _Optional[str] = ...) -> None: ...

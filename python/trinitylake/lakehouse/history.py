@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CommittedTransaction:
-    """One of the transactions that a version was made of (system key `committed_txns`, format §4)."""
+    """One of the transactions that a version was made of (system key `committed_txns`, format §4).
+
+    Attributes:
+        message, author: what its writer said.
+        summary: what it did, in one line of the library, such as "append +3,000 rows shop.orders"; "" where an older
+            release wrote it.
+    """
 
     id: str
     isolation: str
@@ -25,6 +31,7 @@ class CommittedTransaction:
     author: str
     began_at_version: int
     properties: dict[str, str] = field(repr=False)
+    summary: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,11 @@ class LogEntry:
     def message(self) -> str:
         """The messages of the transactions, one a line."""
         return "\n".join(transaction.message for transaction in self.transactions if transaction.message)
+
+    @property
+    def summary(self) -> str:
+        """What the transactions did, one a line, as far as the log tells."""
+        return "\n".join(transaction.summary for transaction in self.transactions if transaction.summary)
 
     @property
     def author(self) -> str:
@@ -88,6 +100,7 @@ def log_entry(info: VersionInfo) -> LogEntry:
                 author=transaction.author,
                 began_at_version=transaction.began_at_version,
                 properties=dict(transaction.properties),
+                summary=transaction.summary,
             )
             for transaction in info.transactions
         ),

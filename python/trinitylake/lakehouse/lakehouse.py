@@ -67,6 +67,7 @@ from trinitylake.lakehouse.undo import Undo
 from trinitylake.lakehouse.upkeep import Upkeep, upkeep
 from trinitylake.lakehouse.vacuum import EXAMPLES, Progress, Vacuumed, vacuumed
 from trinitylake.lakehouse.view_at import ViewAt
+from trinitylake.log_note import NO_NOTE, LogNote
 from trinitylake.reopening import allow_secrets
 
 if TYPE_CHECKING:
@@ -632,7 +633,12 @@ class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
 
         return self._table(namespace, name, serialize(table.definition), None)
 
-    def execute(self, statement: Callable[[Transaction], Result], base: _core.Version | None = None) -> Result:
+    def execute(
+        self,
+        statement: Callable[[Transaction], Result],
+        note: LogNote = NO_NOTE,
+        base: _core.Version | None = None,
+    ) -> Result:
         """Run a statement in a transaction of its own, on newer versions again as long as it loses races.
 
         With `base` it begins on that version, which was the latest a moment ago, and does not look for a newer one:
@@ -644,15 +650,18 @@ class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
         def attempt() -> Result:
             while bases:
                 with suppress(OutOfDate):
-                    return self._execute_on(bases.pop(), statement)
-            with self.begin() as transaction:
+                    return self._execute_on(bases.pop(), statement, note)
+            with self.begin(message=note.message, author=note.author) as transaction:
                 return statement(transaction)
 
         return again_after_lost_races(attempt)
 
-    def _execute_on(self, base: _core.Version, statement: Callable[[Transaction], Result]) -> Result:
+    def _execute_on(self, base: _core.Version, statement: Callable[[Transaction], Result], note: LogNote) -> Result:
         """Raises `OutOfDate`, with the transaction rolled back, for what goes wrong where there is a newer version."""
-        with Transaction(self.core, self.core.begin(isolation=self._default_isolation(base), base=base)) as transaction:
+        core = self.core.begin(
+            isolation=self._default_isolation(base), message=note.message, author=note.author, base=base
+        )
+        with Transaction(self.core, core) as transaction:
             try:
                 return statement(transaction)
             except Exception as error:

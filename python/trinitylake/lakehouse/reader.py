@@ -77,7 +77,7 @@ class Reader(ABC):
         """
         state = self.state()
         above = None if parent is None else namespace_name(parent)
-        names: list[str] = state.list("namespace", above).column(0).to_pylist()
+        names = [name for name, _ in state.names("namespace", above)]
         if above is not None and not names and not state.exists("namespace", above):
             raise ObjectNotFound(f"namespace {above} does not exist")
         return names
@@ -171,12 +171,10 @@ class Reader(ABC):
     def _names(self, kind: Literal["table", "view"], within: Identifier | None) -> list[str]:
         state = self.state()
         namespace = None if within is None else namespace_name(within)
-        rows = state.list(kind, namespace)
-        if namespace is not None and not rows.num_rows and not state.exists("namespace", namespace):
+        names = state.names(kind, namespace)
+        if namespace is not None and not names and not state.exists("namespace", namespace):
             raise ObjectNotFound(f"namespace {namespace} does not exist")
-        return [
-            f"{one}.{name}" for one, name in zip(rows.column(0).to_pylist(), rows.column(1).to_pylist(), strict=True)
-        ]
+        return [f"{one}.{name}" for one, name in names]
 
     def read_definition(self, kind: Kind, namespace: str, name: str = "") -> bytes:
         """The bytes of an object's definition file (format §6). Raises `ObjectNotFound`."""

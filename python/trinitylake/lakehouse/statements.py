@@ -18,6 +18,7 @@ from trinitylake.lakehouse.namespace import Namespace
 from trinitylake.lakehouse.reader import Reader
 from trinitylake.lakehouse.settings import Settings, apply_settings
 from trinitylake.lakehouse.view import View
+from trinitylake.log_note import NO_NOTE, LogNote
 from trinitylake.properties import OWN_PROPERTY_PREFIX, change_properties
 from trinitylake.qualified_names import Identifier, full_name, namespace_name, split
 
@@ -34,13 +35,19 @@ Result = TypeVar("Result")
 
 
 class Statements(Reader):
-    """Statements over namespaces, tables and views."""
+    """Statements over namespaces, tables and views.
+
+    Outside of a transaction each takes `message` and `author`, which are kept in the log.
+    """
 
     __slots__ = ()
 
     @abstractmethod
-    def execute(self, statement: Callable[[OpenTransaction], Result]) -> Result:
-        """Run a statement: in this transaction, or in one of its own that commits when it ends."""
+    def execute(self, statement: Callable[[OpenTransaction], Result], note: LogNote = NO_NOTE) -> Result:
+        """Run a statement: in this transaction, or in one of its own that commits when it ends, with a note in the log.
+
+        Raises `InvalidArgument` for a note in an open transaction, which has its own.
+        """
 
     @abstractmethod
     def _afterwards(self, namespace: str, name: str, table: Table) -> Table:
@@ -50,7 +57,13 @@ class Statements(Reader):
 
     @checked
     def create_namespace(
-        self, identifier: Identifier, properties: Mapping[str, str] | None = None, *, exist_ok: bool = False
+        self,
+        identifier: Identifier,
+        properties: Mapping[str, str] | None = None,
+        *,
+        exist_ok: bool = False,
+        message: str = "",
+        author: str = "",
     ) -> Namespace:
         """Create a namespace; the ones above a nested one need not exist.
 
@@ -68,7 +81,7 @@ class Statements(Reader):
             core.create("namespace", name, "", serialize(definition))
             return Namespace(name, definition.id, dict(definition.properties))
 
-        return self.execute(statement)
+        return self.execute(statement, LogNote(message, author))
 
     @checked
     def alter_namespace(
@@ -77,6 +90,8 @@ class Statements(Reader):
         properties: Mapping[str, str] | None = None,
         *,
         remove_properties: Iterable[str] = (),
+        message: str = "",
+        author: str = "",
     ) -> Namespace:
         """Set and remove properties of a namespace, leaving the others as they are. Raises `ObjectNotFound`."""
         from trinitylake.definitions import parse_namespace_def, serialize
@@ -91,10 +106,18 @@ class Statements(Reader):
             transaction.state().replace("namespace", name, "", serialize(definition))
             return Namespace(name, definition.id, dict(definition.properties))
 
-        return self.execute(statement)
+        return self.execute(statement, LogNote(message, author))
 
     @checked
-    def drop_namespace(self, identifier: Identifier, *, cascade: bool = False, missing_ok: bool = False) -> None:
+    def drop_namespace(
+        self,
+        identifier: Identifier,
+        *,
+        cascade: bool = False,
+        missing_ok: bool = False,
+        message: str = "",
+        author: str = "",
+    ) -> None:
         """Drop a namespace, with `cascade` together with its tables, views and nested namespaces.
 
         Raises `NamespaceNotEmpty` without `cascade`, and `ObjectNotFound` unless `missing_ok`.
@@ -115,7 +138,7 @@ class Statements(Reader):
                         core.drop("namespace", one)
             core.drop("namespace", name)
 
-        self.execute(statement)
+        self.execute(statement, LogNote(message, author))
 
     # Tables
 
@@ -130,6 +153,8 @@ class Statements(Reader):
         properties: Mapping[str, str] | None = None,
         primary_key: str | Iterable[str] = (),
         exist_ok: bool = False,
+        message: str = "",
+        author: str = "",
     ) -> Table:
         """Create a managed Iceberg table (format §9), empty.
 
@@ -161,7 +186,7 @@ class Statements(Reader):
                 transaction.staged_tables.create(namespace, name, declared, spec, order, given, keys)
             return transaction.table((namespace, name))
 
-        return self._afterwards(namespace, name, self.execute(statement))
+        return self._afterwards(namespace, name, self.execute(statement, LogNote(message, author)))
 
     @checked
     def create_external_table(
@@ -170,6 +195,8 @@ class Statements(Reader):
         metadata_location: str | PathLike[str],
         *,
         properties: Mapping[str, str] | None = None,
+        message: str = "",
+        author: str = "",
     ) -> Table:
         """Create a read-only table over Iceberg metadata elsewhere (format §9).
 
@@ -182,7 +209,7 @@ class Statements(Reader):
             transaction.staged_tables.create_external(namespace, name, str(metadata_location), properties or {})
             return transaction.table((namespace, name))
 
-        return self._afterwards(namespace, name, self.execute(statement))
+        return self._afterwards(namespace, name, self.execute(statement, LogNote(message, author)))
 
     @checked
     def register_federated_table(
@@ -192,6 +219,8 @@ class Statements(Reader):
         *,
         table: Identifier | None = None,
         properties: Mapping[str, str] | None = None,
+        message: str = "",
+        author: str = "",
     ) -> Table:
         """Make a table of another catalog readable and writable under a name of this one (format §9).
 
@@ -206,7 +235,7 @@ class Statements(Reader):
             transaction.staged_tables.create_federated(namespace, name, catalog_properties, there, properties or {})
             return transaction.table((namespace, name))
 
-        return self._afterwards(namespace, name, self.execute(statement))
+        return self._afterwards(namespace, name, self.execute(statement, LogNote(message, author)))
 
     @checked_as(properties=table_properties)
     def alter_table(
@@ -216,6 +245,8 @@ class Statements(Reader):
         *,
         remove_properties: Iterable[str] = (),
         metadata_location: str | PathLike[str] | None = None,
+        message: str = "",
+        author: str = "",
     ) -> None:
         """Set and remove table properties; move an external table to newer metadata.
 
@@ -233,9 +264,12 @@ class Statements(Reader):
             moved_to = None if metadata_location is None else str(metadata_location)
             transaction.staged_tables.alter(table, properties or {}, removed, moved_to)
 
-        self.execute(statement)
+        self.execute(statement, LogNote(message, author))
 
-    def rename_table(self, identifier: Identifier, new_identifier: Identifier) -> None:
+    @checked
+    def rename_table(
+        self, identifier: Identifier, new_identifier: Identifier, *, message: str = "", author: str = ""
+    ) -> None:
         """Give a table another name, in another namespace if wished. Its id and its files stay as they are.
 
         Raises `ObjectNotFound` for the table or the new namespace, `ObjectAlreadyExists` for the new name.
@@ -247,10 +281,12 @@ class Statements(Reader):
             transaction.state().rename("table", namespace, name, new_namespace, new_name)
             transaction.staged_tables.rename(namespace, name, new_namespace, new_name)
 
-        self.execute(statement)
+        self.execute(statement, LogNote(message, author))
 
     @checked
-    def drop_table(self, identifier: Identifier, *, missing_ok: bool = False) -> None:
+    def drop_table(
+        self, identifier: Identifier, *, missing_ok: bool = False, message: str = "", author: str = ""
+    ) -> None:
         """Drop a table. Its data stays readable through older versions until they expire.
 
         Raises `ObjectNotFound` unless `missing_ok`.
@@ -264,7 +300,7 @@ class Statements(Reader):
             core.drop("table", namespace, name)
             transaction.staged_tables.drop(namespace, name)
 
-        self.execute(statement)
+        self.execute(statement, LogNote(message, author))
 
     # Views
 
@@ -278,6 +314,8 @@ class Statements(Reader):
         schema: SchemaLike | None = None,
         default_namespace: str = "",
         properties: Mapping[str, str] | None = None,
+        message: str = "",
+        author: str = "",
     ) -> View:
         """Create a view from its SQL text in `dialect`, or from a mapping of dialect to text.
 
@@ -298,7 +336,7 @@ class Statements(Reader):
             transaction.state().create("view", namespace, name, serialize(definition))
             return View(namespace, name, definition)
 
-        return self.execute(statement)
+        return self.execute(statement, LogNote(message, author))
 
     @checked
     def replace_view(
@@ -310,6 +348,8 @@ class Statements(Reader):
         schema: SchemaLike | None = None,
         default_namespace: str | None = None,
         properties: Mapping[str, str] | None = None,
+        message: str = "",
+        author: str = "",
     ) -> View:
         """Replace what is given of a view: all its representations, its schema, its default namespace, its properties.
 
@@ -338,18 +378,23 @@ class Statements(Reader):
             transaction.state().replace("view", namespace, name, serialize(definition))
             return View(namespace, name, definition)
 
-        return self.execute(statement)
+        return self.execute(statement, LogNote(message, author))
 
-    def rename_view(self, identifier: Identifier, new_identifier: Identifier) -> None:
+    @checked
+    def rename_view(
+        self, identifier: Identifier, new_identifier: Identifier, *, message: str = "", author: str = ""
+    ) -> None:
         """Give a view another name, in another namespace if wished. Its id stays.
 
         Raises `ObjectNotFound` for the view or the new namespace, `ObjectAlreadyExists` for the new name.
         """
         old, new = split(identifier), split(new_identifier)
-        self.execute(lambda transaction: transaction.state().rename("view", *old, *new))
+        self.execute(lambda transaction: transaction.state().rename("view", *old, *new), LogNote(message, author))
 
     @checked
-    def drop_view(self, identifier: Identifier, *, missing_ok: bool = False) -> None:
+    def drop_view(
+        self, identifier: Identifier, *, missing_ok: bool = False, message: str = "", author: str = ""
+    ) -> None:
         """Drop a view. Raises `ObjectNotFound` unless `missing_ok`."""
         namespace, name = split(identifier)
 
@@ -358,7 +403,7 @@ class Statements(Reader):
             if not (missing_ok and not core.exists("view", namespace, name)):
                 core.drop("view", namespace, name)
 
-        self.execute(statement)
+        self.execute(statement, LogNote(message, author))
 
     # The lakehouse itself
 
@@ -369,6 +414,8 @@ class Statements(Reader):
         *,
         remove_properties: Iterable[str] = (),
         name: str | None = None,
+        message: str = "",
+        author: str = "",
         **settings: Unpack[Settings],
     ) -> None:
         """Change the lakehouse's own name, properties and `Settings` (format §6); what is not given stays.
@@ -391,7 +438,7 @@ class Statements(Reader):
             transaction.lakehouse_definition = serialize(definition)
             core.set_lakehouse_definition(transaction.lakehouse_definition)
 
-        self.execute(statement)
+        self.execute(statement, LogNote(message, author))
 
 
 class OpenTransaction(Statements):

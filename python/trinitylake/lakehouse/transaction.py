@@ -25,6 +25,7 @@ from trinitylake.errors import (
 from trinitylake.lakehouse.checks import Check, Checks
 from trinitylake.lakehouse.commit_threads import run_blocking
 from trinitylake.lakehouse.statements import OpenTransaction
+from trinitylake.log_note import NO_NOTE, LogNote
 from trinitylake.reopening import refuse_transaction
 
 if TYPE_CHECKING:
@@ -99,6 +100,14 @@ class Transaction(OpenTransaction):
     def properties(self) -> dict[str, str]:
         """What it began with, for the log."""
         return self._core.properties
+
+    @property
+    def summary(self) -> str:
+        """What the log says of it, or would say, in one line of the library: "append +3,000 rows shop.orders".
+
+        While it is open, how tables change is told as of the last `save`, or not at all.
+        """
+        return self._core.summary
 
     @property
     def base_version(self) -> int:
@@ -309,7 +318,10 @@ class Transaction(OpenTransaction):
 
     def __repr__(self) -> str:
         state = f"version={self._version}" if self._version is not None else self._status.value
-        return f"Transaction(id={self.id!r}, isolation={self.isolation!r}, base_version={self.base_version}, {state})"
+        did = f", {self.summary!r}" if self._version is not None and self.summary else ""
+        return (
+            f"Transaction(id={self.id!r}, isolation={self.isolation!r}, base_version={self.base_version}, {state}{did})"
+        )
 
     @property
     def storage(self) -> _core.Storage:
@@ -326,7 +338,8 @@ class Transaction(OpenTransaction):
     def _afterwards(self, namespace: str, name: str, table: Table) -> Table:
         return table
 
-    def execute(self, statement: Callable[[Transaction], Result]) -> Result:
+    def execute(self, statement: Callable[[Transaction], Result], note: LogNote = NO_NOTE) -> Result:
+        note.refuse()
         self._require_no_check()
         return statement(self)
 

@@ -96,7 +96,10 @@ def register(
         parts = parts.select(["number", "path", "text", "location"]).set_column(
             0, "number", parts["number"].cast(pa.uint64())
         )
-        version = lake.core.register_parts(base, counts.rows, parts, options.message, options.author)
+        kinds = counts.kinds
+        version = lake.core.register_parts(
+            base, counts.rows, parts, options.message, options.author, (kinds[0], kinds[1], kinds[2])
+        )
         return Registration(version, *counts.kinds)
 
 

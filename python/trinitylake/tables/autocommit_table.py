@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from trinitylake.definitions import parse_table_def, serialize
 from trinitylake.errors import CommitConflict
+from trinitylake.log_note import NO_NOTE, LogNote
 from trinitylake.tables.frozen_table import FrozenTable
 
 if TYPE_CHECKING:
@@ -47,14 +48,17 @@ class LatestVersion(Protocol):
         """The definition of a table in the latest version. Raises `ObjectNotFound`."""
 
     def execute(
-        self, statement: Callable[[TransactionWithTables], Result], base: _core.Version | None = None
+        self,
+        statement: Callable[[TransactionWithTables], Result],
+        note: LogNote = NO_NOTE,
+        base: _core.Version | None = None,
     ) -> Result:
-        """Run a statement in a transaction of its own, again as long as it loses races.
+        """Run a statement in a transaction of its own, with a note in the log, again as long as it loses races.
 
         With `base` it begins there, without a look for a newer version.
         """
 
-    def begin(self) -> AbstractContextManager[TransactionWithTables]:
+    def begin(self, *, message: str = "", author: str = "") -> AbstractContextManager[TransactionWithTables]:
         """A transaction that commits when the block ends."""
 
 
@@ -90,7 +94,9 @@ class AutocommitTable(FrozenTable):
 
     _repeats_writes = True
 
-    def _write(self, operation: Callable[[IcebergTable], Result], *, is_append: bool = False) -> Result:
+    def _write(
+        self, operation: Callable[[IcebergTable], Result], *, is_append: bool = False, note: LogNote = NO_NOTE
+    ) -> Result:
         def statement(transaction: TransactionWithTables) -> tuple[Result, Table]:
             table = self._in(transaction)
             with table.writing() as iceberg:
@@ -101,16 +107,16 @@ class AutocommitTable(FrozenTable):
         # What a table elsewhere was told cannot be told again.
         is_fresh = is_append and self.type == "managed" and time.monotonic() - moment < SEEN_MAX_AGE_SECONDS
         try:
-            result, written = self._lakehouse.execute(statement, seen if is_fresh else None)
+            result, written = self._lakehouse.execute(statement, note, seen if is_fresh else None)
         except _AnotherTable as error:
             raise self._conflict() from error
         self._show(written.definition)
         return result
 
     @contextmanager
-    def writing(self) -> Iterator[IcebergTable]:
+    def writing(self, note: LogNote = NO_NOTE) -> Iterator[IcebergTable]:
         try:
-            with self._lakehouse.begin() as transaction:
+            with self._lakehouse.begin(message=note.message, author=note.author) as transaction:
                 table = self._in(transaction)
                 with table.writing() as iceberg:
                     yield iceberg

@@ -14,6 +14,7 @@ from trinitylake.errors import CorruptFile, InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadTable
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.metadata import read_metadata
+from trinitylake.log_note import NO_NOTE, LogNote
 from trinitylake.tables.table import Table
 from trinitylake.tables.table_definition import metadata_path
 
@@ -65,7 +66,7 @@ class FrozenTable(Table):
     def __reduce__(self) -> tuple[Callable[..., FrozenTable], tuple[Any, ...]]:
         return FrozenTable, (self._storage, self._namespace, self._name, serialize(self._definition), self._version)
 
-    def writing(self) -> AbstractContextManager[IcebergTable]:
+    def writing(self, note: LogNote = NO_NOTE) -> AbstractContextManager[IcebergTable]:
         raise InvalidArgument(
             f"table {self.name} is read-only here: it belongs to version {self._version}; write in a transaction"
         )

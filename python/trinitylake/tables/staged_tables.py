@@ -262,6 +262,7 @@ class StagedTables:
         self._write_metadata(changed)
         for table in changed:
             self._open_core().replace("table", table.namespace, table.own_name, table.definition_to_commit())
+            self._tell(table)
 
     def saved(self) -> bytes:
         """The staged changes of all tables, for `resume`. To be called after `write`."""
@@ -319,6 +320,7 @@ class StagedTables:
         self._write_metadata([table for _, table in redone])
         for clash, table in redone:
             self._open_core().reapply(clash, table.definition_to_commit())
+            self._tell(table)
         return is_new
 
     def discard_superseded(self) -> None:
@@ -341,6 +343,11 @@ class StagedTables:
     def _changed(self) -> list[TransactionTable]:
         return [table for table in self._tables.values() if table.staged is not None and table.staged.changed]
 
+    def _tell(self, table: TransactionTable) -> None:
+        """What the log is to say of a table that is committed."""
+        if table.staged is not None:
+            self._open_core().tell(table.namespace, table.own_name, table.staged.told())
+
     def _write_metadata(self, tables: list[TransactionTable]) -> None:
         finished = [table.staged.finish() for table in tables if table.staged is not None]
         files = [(path, data) for path, data in finished if path not in self._metadata_paths]  # not those of a save
@@ -359,7 +366,7 @@ class StagedTables:
     def _conflict(self, clash: _core.Clash, reason: str) -> CommitConflict:
         name = full_name(clash.namespace, clash.name)
         won = self._lakehouse.version(clash.version).info
-        winners = [Winner(won.version, one.id, one.message, one.author) for one in won.transactions]
+        winners = [Winner(won.version, one.id, one.message or one.summary, one.author) for one in won.transactions]
         return CommitConflict(
             f"table {name} was changed by version {clash.version}, and this transaction does not fit on it: {reason}",
             keys=[f"table {name}"],

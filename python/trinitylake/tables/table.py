@@ -17,6 +17,7 @@ from trinitylake.arguments import checked, checked_as, table_properties, texts, 
 from trinitylake.definitions import Schema, from_iceberg
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
+from trinitylake.log_note import NO_NOTE, LogNote
 from trinitylake.qualified_names import full_name
 from trinitylake.tables import input_rows as rows
 from trinitylake.tables.filters import parse_filter
@@ -63,15 +64,20 @@ class Table(ABC):
         """The state that reads see."""
 
     @abstractmethod
-    def writing(self) -> AbstractContextManager[IcebergTable]:
-        """A PyIceberg table whose changes are kept when the block ends well. Raises `InvalidArgument` if read-only."""
+    def writing(self, note: LogNote = NO_NOTE) -> AbstractContextManager[IcebergTable]:
+        """A PyIceberg table whose changes are kept when the block ends well, with a note in the log.
+
+        Raises `InvalidArgument` if it is read-only, and for a note in an open transaction, which has its own.
+        """
 
     #: Whether a write that lost a race runs again.
     _repeats_writes: ClassVar[bool] = False
 
-    def _write(self, operation: Callable[[IcebergTable], Result], *, is_append: bool = False) -> Result:
+    def _write(
+        self, operation: Callable[[IcebergTable], Result], *, is_append: bool = False, note: LogNote = NO_NOTE
+    ) -> Result:
         """Run one write. An append does the same whatever rows and files the table has."""
-        with self.writing() as iceberg:
+        with self.writing(note) as iceberg:
             return operation(iceberg)
 
     @abstractmethod
@@ -198,7 +204,8 @@ class Table(ABC):
     # Writing
 
     @traced("append")
-    def append(self, data: Any) -> None:
+    @checked
+    def append(self, data: Any, *, message: str = "", author: str = "") -> None:
         """Add rows: anything Arrow (pyarrow, polars, pandas, duckdb), a dict of columns, a list or iterator of dicts.
 
         A stream or an iterator of record batches is written as it comes unless the table is partitioned. Outside of a
@@ -212,10 +219,13 @@ class Table(ABC):
                 with translated(self._subject):
                     iceberg.append(conformed)
 
-            self._write(operation, is_append=True)
+            self._write(operation, is_append=True, note=LogNote(message, author))
 
     @traced("overwrite")
-    def overwrite(self, data: Any, filter: str | BooleanExpression | None = None) -> None:
+    @checked
+    def overwrite(
+        self, data: Any, filter: str | BooleanExpression | None = None, *, message: str = "", author: str = ""
+    ) -> None:
         """Replace the rows that match `filter`, or all of them, by the rows of `data`. Raises as `append` does."""
         matching = AlwaysTrue() if filter is None else parse_filter(filter)
         with rows.taken(data, repeatable=self._repeats_writes) as given:
@@ -229,10 +239,11 @@ class Table(ABC):
                     else:
                         iceberg.overwrite(conformed, overwrite_filter=matching)
 
-            self._write(operation)
+            self._write(operation, note=LogNote(message, author))
 
     @traced("delete")
-    def delete(self, filter: str | BooleanExpression) -> None:
+    @checked
+    def delete(self, filter: str | BooleanExpression, *, message: str = "", author: str = "") -> None:
         """Remove the rows that match `filter`; `pyiceberg.expressions.AlwaysTrue()` removes all."""
         matching = parse_filter(filter)
 
@@ -241,10 +252,13 @@ class Table(ABC):
                 if iceberg.current_snapshot() is not None or self.type == "managed":
                     iceberg.delete(matching)
 
-        self._write(operation)
+        self._write(operation, note=LogNote(message, author))
 
     @traced("upsert")
-    def upsert(self, data: Any, on: Iterable[str] | None = None) -> UpsertResult:
+    @checked
+    def upsert(
+        self, data: Any, on: Iterable[str] | None = None, *, message: str = "", author: str = ""
+    ) -> UpsertResult:
         """Update the rows whose key is there already, insert the others.
 
         The key is `on`, or else the primary key. A column that `data` does not have keeps its value where a row is
@@ -267,9 +281,10 @@ class Table(ABC):
                     done = merge(iceberg, source, keys, *clauses, statement="upsert", only_changes=True)
                 return UpsertResult(done.updated, done.inserted)
 
-            return self._write(operation)
+            return self._write(operation, note=LogNote(message, author))
 
-    def merge(self, data: Any, on: Iterable[str] | None = None) -> Merge:
+    @checked
+    def merge(self, data: Any, on: Iterable[str] | None = None, *, message: str = "", author: str = "") -> Merge:
         """SQL's MERGE: match `data` with the table by a key, and say what becomes of the rows.
 
         ```python
@@ -296,7 +311,7 @@ class Table(ABC):
                         done = merge(iceberg, source, keys, matched, not_matched)
                     return MergeResult(done.updated, done.deleted, done.inserted)
 
-                return self._write(operation)
+                return self._write(operation, note=LogNote(message, author))
 
         return Merge(run)
 
@@ -324,28 +339,28 @@ class Table(ABC):
     # Changing the table itself
 
     @contextmanager
-    def update_schema(self) -> Iterator[UpdateSchema]:
+    def update_schema(self, *, message: str = "", author: str = "") -> Iterator[UpdateSchema]:
         """PyIceberg's schema update: `with table.update_schema() as update: update.add_column("delay", LongType())`."""
-        with self.writing() as iceberg, iceberg.update_schema() as update:
+        with self.writing(LogNote(message, author)) as iceberg, iceberg.update_schema() as update:
             yield update
 
     @contextmanager
-    def update_spec(self) -> Iterator[UpdateSpec]:
+    def update_spec(self, *, message: str = "", author: str = "") -> Iterator[UpdateSpec]:
         """PyIceberg's update of the partition spec: `with table.update_spec() as update: update.add_field(…)`."""
-        with self.writing() as iceberg, iceberg.update_spec() as update:
+        with self.writing(LogNote(message, author)) as iceberg, iceberg.update_spec() as update:
             yield update
 
     @checked_as(properties=table_properties)
-    def set_properties(self, properties: dict[str, str]) -> None:
+    def set_properties(self, properties: dict[str, str], *, message: str = "", author: str = "") -> None:
         """Set table properties, leaving the others as they are."""
 
         def operation(iceberg: IcebergTable) -> None:
             with iceberg.transaction() as change:
                 change.set_properties(dict(properties))
 
-        self._write(operation)
+        self._write(operation, note=LogNote(message, author))
 
-    def remove_properties(self, *names: str) -> None:
+    def remove_properties(self, *names: str, message: str = "", author: str = "") -> None:
         """Remove table properties; one that is not set is not an error."""
 
         given = user_names(names, "names of properties")
@@ -355,7 +370,7 @@ class Table(ABC):
                 with iceberg.transaction() as change:
                     change.remove_properties(*present)
 
-        self._write(operation)
+        self._write(operation, note=LogNote(message, author))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)

@@ -16,6 +16,7 @@ from trinitylake.definitions import (
 )
 from trinitylake.errors import InvalidArgument, ObjectNotFound
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
+from trinitylake.log_note import NO_NOTE, LogNote
 from trinitylake.reopening import refuse_staged_table
 from trinitylake.tables.table import Table
 from trinitylake.tables.table_definition import describe, metadata_path
@@ -94,7 +95,8 @@ class TransactionTable(Table):
         self.scans += 1
 
     @contextmanager
-    def writing(self) -> Iterator[IcebergTable]:
+    def writing(self, note: LogNote = NO_NOTE) -> Iterator[IcebergTable]:
+        note.refuse()
         self._open_core().check_writable()
         iceberg = self._iceberg()
         if self.type == "external":

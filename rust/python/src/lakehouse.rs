@@ -8,7 +8,7 @@ use arrow_array::builder::StringBuilder;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3_arrow::input::AnyRecordBatch;
-use trinitylake::bulk_registration::{check, check_size, register_parts, register_since};
+use trinitylake::bulk_registration::{Registered, check, check_size, register_parts, register_since};
 use trinitylake::collection::Options;
 use trinitylake::definition::LakehouseDefinition;
 use trinitylake::environment::SystemEnvironment;
@@ -300,7 +300,8 @@ impl Lakehouse {
         Ok((done.version.map(|version| version.number), sizes(done.before), sizes(done.after)))
     }
 
-    #[pyo3(signature = (base, n_rows, parts, message="", author=""))]
+    #[pyo3(signature = (base, n_rows, parts, message="", author="", registered=(0, 0, 0)))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn register_parts(
         &self,
         py: Python<'_>,
@@ -309,9 +310,13 @@ impl Lakehouse {
         parts: AnyRecordBatch,
         message: &str,
         author: &str,
+        registered: (u64, u64, u64),
     ) -> PyResult<u64> {
+        let (namespaces, tables, views) = registered;
+        let registered = Registered { namespaces, tables, views };
         let (leaves, loose) = parts_of(base.inner.config.names, parts)?;
-        let registered = register_parts(&self.inner, &base.inner, n_rows, leaves, loose, message, author);
+        let parts = (n_rows, leaves, loose);
+        let registered = register_parts(&self.inner, &base.inner, parts, registered, message, author);
         Ok(run_to_end(py, registered)?.number)
     }
 }

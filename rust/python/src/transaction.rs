@@ -16,12 +16,13 @@ use trinitylake::transaction::{
     Clash as CoreClash, Clashes as CoreClashes, CommitLimits, Coordination, Files, Outcome,
     Transaction as CoreTransaction,
 };
+use trinitylake::version::summary::{Rows, Told};
 
 use crate::arrow;
 use crate::errors::to_python;
 use crate::runtime::{run, run_to_end, runtime};
 use crate::storage::Storage;
-use crate::version::{Listing, Version, listing_range, parse_kind};
+use crate::version::{Listing, Version, listing_range, names_of, parse_kind};
 
 #[pyclass(frozen, module = "trinitylake._core")]
 pub struct Clash {
@@ -235,6 +236,21 @@ impl Transaction {
         listing.finish(py)
     }
 
+    /// Namespace and name of what `list` lists, for callers that do not want Arrow to be loaded.
+    #[pyo3(signature = (kind, namespace=None, limit=None))]
+    fn names(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        namespace: Option<&str>,
+        limit: Option<usize>,
+    ) -> PyResult<Vec<(String, String)>> {
+        let names = self.current_base().config.names;
+        let range = listing_range(names, parse_kind(kind)?, namespace)?;
+        let rows = with!(self, py, run, |transaction| transaction.list(&range, limit))?;
+        Ok(rows.iter().filter_map(|(key, _)| names_of(names, key)).collect())
+    }
+
     /// The first `limit` keys with a prefix from `start` on, own writes included.
     fn keys<'py>(
         &self,
@@ -315,6 +331,29 @@ impl Transaction {
     fn set_lakehouse_definition(&self, py: Python<'_>, definition: &[u8]) -> PyResult<()> {
         let definition = Bytes::copy_from_slice(definition);
         self.locked(py, |transaction| transaction.set_lakehouse_definition(definition)).map_err(to_python)
+    }
+
+    /// Notes what its change of a table is, for the log: verb, rows added, rows removed, and what follows the name.
+    fn tell(
+        &self,
+        py: Python<'_>,
+        namespace: &str,
+        name: &str,
+        changes: Vec<(String, u64, u64, String)>,
+    ) -> PyResult<()> {
+        let told = changes.into_iter().map(|(verb, added, removed, tail)| Told {
+            verb,
+            rows: Rows { added, removed },
+            tail,
+        });
+        let told = told.collect();
+        self.locked(py, |transaction| transaction.tell(namespace, name, told)).map_err(to_python)
+    }
+
+    /// What the log says of it, or would if it were committed as it stands.
+    #[getter]
+    fn summary(&self, py: Python<'_>) -> String {
+        self.locked(py, |transaction| transaction.summary().as_str().to_string())
     }
 
     /// Files that were written before this transaction began.

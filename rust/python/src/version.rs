@@ -46,6 +46,11 @@ pub fn listing_range(names: NameSizes, kind: ObjectKind, namespace: Option<&str>
     .map_err(to_python)
 }
 
+/// Keys of another form were written for other readers; they are no objects of this lakehouse.
+pub fn names_of(names: NameSizes, key: &str) -> Option<(String, String)> {
+    names.decode_parts(key).map(|(_, namespace, name)| (namespace.to_string(), name.to_string()))
+}
+
 /// Namespace, name and location of listed keys.
 pub struct Listing {
     names: NameSizes,
@@ -89,13 +94,15 @@ pub struct TransactionInfo {
     author: String,
     began_at_version: u64,
     properties: BTreeMap<String, String>,
+    summary: String,
 }
 
 impl From<&CommittedTransaction> for TransactionInfo {
     fn from(committed: &CommittedTransaction) -> Self {
-        let CommittedTransaction { id, isolation, message, author, began_at_version, properties } =
+        let CommittedTransaction { id, isolation, message, author, began_at_version, properties, summary } =
             committed.clone();
-        TransactionInfo { id, isolation, message, author, began_at_version, properties }
+        let summary = summary.as_str().to_string();
+        TransactionInfo { id, isolation, message, author, began_at_version, properties, summary }
     }
 }
 
@@ -232,6 +239,27 @@ impl Version {
                 .try_collect(),
         )?;
         Ok(definitions.into_iter().map(|bytes| bytes.map(|bytes| PyBytes::new(py, &bytes))).collect())
+    }
+
+    /// Namespace and name of what `list` lists, for callers that do not want Arrow to be loaded.
+    #[pyo3(signature = (kind, namespace=None, limit=None))]
+    fn names(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        namespace: Option<&str>,
+        limit: Option<usize>,
+    ) -> PyResult<Vec<(String, String)>> {
+        let names = self.inner.config.names;
+        let range = listing_range(names, parse_kind(kind)?, namespace)?;
+        run(py, async {
+            let mut listed = Vec::new();
+            let mut scan = self.inner.scan(range, limit, false);
+            while let Some(batch) = self.inner.unless_expired(scan.next_batch().await).await? {
+                listed.extend(batch.keys.iter().flatten().filter_map(|key| names_of(names, key)));
+            }
+            Ok(listed)
+        })
     }
 
     #[pyo3(signature = (kind, namespace=None, limit=None))]

@@ -16,6 +16,7 @@ use crate::tree::bulk::{NodeWriter, build, merge_runs};
 use crate::tree::leaf_writer::{Leaf, LooseRow, assemble};
 use crate::version::Version;
 use crate::version::metadata::{CommittedTransaction, OPERATION_PROPERTY, OPERATION_REGISTER};
+use crate::version::summary::Summary;
 
 /// Registers objects by key and location, in any order. `ObjectAlreadyExists` if a key comes twice, or is
 /// there and not to be replaced, `ObjectNotFound` if a namespace is missing, `CommitConflict` if another
@@ -43,6 +44,7 @@ pub async fn register_since(
     author: &str,
 ) -> Result<Arc<Version>> {
     let latest = lakehouse.latest().await?;
+    let summary = Summary::of_counts("register", Registered::of(&keys, latest.config.names).by_kind());
     if latest.metadata.gc_before_millis > since.metadata.gc_before_millis {
         return Err(Error::TransactionExpired(
             "files that nobody referred to were collected while definitions were written, which may be gone; register \
@@ -54,7 +56,7 @@ pub async fn register_since(
     let environment = lakehouse.environment();
     let writer = node_writer(lakehouse, environment.as_ref(), &latest);
     let root = build(&writer, &keys, &locations).await?;
-    publish(lakehouse, &latest, root, message, author).await
+    publish(lakehouse, &latest, root, message, author, summary).await
 }
 
 /// Checks what [`register`] would check, on the latest version, with the same errors. Nothing is written.
@@ -95,23 +97,54 @@ async fn merged(
     Ok((keys, locations))
 }
 
+/// How many objects of each kind are registered, for the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registered {
+    pub namespaces: u64,
+    pub tables: u64,
+    pub views: u64,
+}
+
+impl Registered {
+    fn of(keys: &StringArray, names: NameSizes) -> Registered {
+        let mut counts = Registered::default();
+        for key in keys.iter().flatten() {
+            match names.decode_parts(key).map(|(kind, _, _)| kind) {
+                Some(ObjectKind::Namespace) => counts.namespaces += 1,
+                Some(ObjectKind::Table) => counts.tables += 1,
+                Some(ObjectKind::View) => counts.views += 1,
+                Some(ObjectKind::TransactionRecord) | None => {}
+            }
+        }
+        counts
+    }
+
+    fn by_kind(self) -> [(ObjectKind, u64); 3] {
+        [
+            (ObjectKind::Namespace, self.namespaces),
+            (ObjectKind::Table, self.tables),
+            (ObjectKind::View, self.views),
+        ]
+    }
+}
+
 /// Registers what workers have sorted, merged with the objects of `base`, checked and written as parts of a
-/// tree of `rows` rows (see [`LeafWriter`](crate::tree::leaf_writer::LeafWriter)). `CommitConflict` if `base`
+/// tree of so many rows (see [`LeafWriter`](crate::tree::leaf_writer::LeafWriter)). `CommitConflict` if `base`
 /// is not the latest version any more; see [`assemble`] for parts that do not fit. The workers
 /// have to see to it that namespaces exist and that no view has the name of a table.
 pub async fn register_parts(
     lakehouse: &Lakehouse,
     base: &Version,
-    rows: usize,
-    leaves: Vec<Leaf>,
-    loose: Vec<LooseRow>,
+    (rows, leaves, loose): (usize, Vec<Leaf>, Vec<LooseRow>),
+    registered: Registered,
     message: &str,
     author: &str,
 ) -> Result<Arc<Version>> {
     let environment = lakehouse.environment();
     let writer = node_writer(lakehouse, environment.as_ref(), base);
     let root = assemble(lakehouse.nodes(), &writer, rows, leaves, loose).await?;
-    publish(lakehouse, base, root, message, author).await
+    let summary = Summary::of_counts("register", registered.by_kind());
+    publish(lakehouse, base, root, message, author, summary).await
 }
 
 fn node_writer<'a>(
@@ -129,6 +162,7 @@ async fn publish(
     root: Draft,
     message: &str,
     author: &str,
+    summary: Summary,
 ) -> Result<Arc<Version>> {
     let transaction = CommittedTransaction {
         id: lakehouse.environment().uuid().to_string(),
@@ -137,6 +171,7 @@ async fn publish(
         author: author.into(),
         began_at_version: base.number,
         properties: [(OPERATION_PROPERTY.to_string(), OPERATION_REGISTER.to_string())].into(),
+        summary,
     };
     let metadata = lakehouse.publisher().next_metadata(base, vec![transaction]);
     lakehouse.publisher().publish_alone(base, metadata, root, "the registration").await

@@ -13,6 +13,7 @@ use crate::version::Version;
 use crate::version::metadata::{
     CommittedTransaction, LastRollback, OPERATION_PROPERTY, OPERATION_ROLLBACK, ROLLBACK_TARGET_PROPERTY,
 };
+use crate::version::summary::Summary;
 
 impl Lakehouse {
     /// Makes the tree of version `number` the latest again, as a new version. Whoever commits meanwhile
@@ -34,6 +35,7 @@ impl Lakehouse {
             author: author.into(),
             began_at_version: latest.number,
             properties: properties.into(),
+            summary: Summary::plain(format!("roll back to version {number}")),
         };
         let draft = self.tree_with_records_of(&latest, &target, &transaction.id).await?;
         let mut metadata = self.publisher().next_metadata(&latest, vec![transaction]);

@@ -15,6 +15,7 @@ use crate::tree::bulk::{Level, NodeWriter};
 use crate::tree::leaf_writer::{LeafWriter, assemble};
 use crate::version::Version;
 use crate::version::metadata::CommittedTransaction;
+use crate::version::summary::Summary;
 
 /// How often the tree is carried over what others committed before it is given up.
 const MAX_ATTEMPTS: usize = 50;
@@ -136,6 +137,7 @@ async fn published(
             author: author.into(),
             began_at_version: base.number,
             properties: Default::default(),
+            summary: Summary::plain("compact the tree"),
         };
         let metadata = lakehouse.publisher().next_metadata(&base, vec![transaction]);
         let lost = match lakehouse

@@ -17,9 +17,11 @@ use crate::storage::Storage;
 use crate::storage::claim::{Claim, claim};
 use crate::tree::bulk::{NodeWriter, build};
 use crate::version::metadata::{
-    CommittedTransaction, LastRollback, OPERATION_EXPORT, OPERATION_PROPERTY, RootMetadata,
+    CommittedTransaction, EXPORTED_VERSION_PROPERTY, LastRollback, OPERATION_EXPORT, OPERATION_PROPERTY,
+    RootMetadata,
 };
 use crate::version::publisher::DOUBT_MILLIS;
+use crate::version::summary::Summary;
 use crate::version::{Version, discovery};
 
 /// The tree of a version that is published at another place.
@@ -65,6 +67,11 @@ pub async fn publish(
     }
     let mut properties = note.properties;
     properties.push((OPERATION_PROPERTY.to_string(), OPERATION_EXPORT.to_string()));
+    let source = properties.iter().find(|(name, _)| name == EXPORTED_VERSION_PROPERTY);
+    let summary = Summary::plain(match source {
+        Some((_, version)) => format!("copy of version {version}"),
+        None => "copy".into(),
+    });
     let committed = CommittedTransaction {
         id: environment.uuid().to_string(),
         isolation: "serializable".into(),
@@ -72,6 +79,7 @@ pub async fn publish(
         author: note.author,
         began_at_version: latest.as_ref().map_or(0, |latest| latest.number),
         properties: properties.into_iter().collect(),
+        summary,
     };
     let draft = match tree {
         CopiedTree::Of(version) => {

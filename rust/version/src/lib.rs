@@ -16,6 +16,7 @@ mod opening;
 pub mod publisher;
 mod recent;
 pub mod store_time;
+pub mod summary;
 pub mod versions;
 
 use std::collections::HashMap;

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::node::{CREATED_AT_MILLIS, Node};
 
+use crate::summary::Summary;
+
 const LAKEHOUSE_DEF: &str = "lakehouse_def";
 /// Ours: the definition itself, hexadecimal, so that opening a lakehouse does not wait for one more file.
 pub const LAKEHOUSE_DEF_INLINE: &str = "lakehouse_def_inline";
@@ -29,6 +31,8 @@ pub const OPERATION_REGISTER: &str = "register";
 pub const OPERATION_ROLLBACK: &str = "rollback";
 /// The version is one of another lakehouse, with what differs there.
 pub const OPERATION_EXPORT: &str = "export";
+/// Transaction property of such a version: its number where it comes from.
+pub const EXPORTED_VERSION_PROPERTY: &str = "trinitylake.exported-version";
 /// The version was made of what was left after damage.
 pub const OPERATION_REPAIR: &str = "repair";
 /// Transaction property of a rollback: the version whose tree it brought back.
@@ -50,6 +54,9 @@ pub struct CommittedTransaction {
     pub author: String,
     pub began_at_version: u64,
     pub properties: BTreeMap<String, String>,
+    /// Ours, in the words of the library; entries of older releases have none.
+    #[serde(skip_serializing_if = "Summary::is_empty")]
+    pub summary: Summary,
 }
 
 /// The newest version, up to the one that says so, that a rollback of the lakehouse made.
@@ -63,6 +70,11 @@ pub enum LastRollback {
 }
 
 impl CommittedTransaction {
+    /// Its message, or what it did where it has none.
+    pub fn told(&self) -> &str {
+        if self.message.is_empty() { self.summary.as_str() } else { &self.message }
+    }
+
     /// The id of the transaction that this one gave up.
     pub fn gives_up(&self) -> Option<&str> {
         self.properties.get(ROLLED_BACK_PROPERTY).map(String::as_str)

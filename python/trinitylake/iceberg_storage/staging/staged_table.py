@@ -54,6 +54,7 @@ from trinitylake.iceberg_storage.metadata_compression import file_bytes, file_su
 from trinitylake.iceberg_storage.staging.rebase import Rebase, StagedCommit
 from trinitylake.iceberg_storage.staging.requirements import check_requirements
 from trinitylake.iceberg_storage.staging.saved_commits import commits_from_json, commits_to_json
+from trinitylake.iceberg_storage.staging.summary import Told, changes_told
 from trinitylake.iceberg_storage.write_rules import check_properties, check_update, with_gc_disabled
 from trinitylake.reopening import refuse_staged_table
 
@@ -230,6 +231,13 @@ class StagedTable:
     def superseded_paths(self) -> list[str]:
         """Files among `written_paths` that `reapply` made useless; they may be deleted after the commit."""
         return list(self._superseded)
+
+    def told(self) -> list[Told]:
+        """What the log is to say of the changes."""
+        with self._lock:
+            reads = (read for commit in self._commits for read in commit.rows_read)
+            statements = {id: read.statement for read in reads for id in read.snapshot_ids}
+            return changes_told(self._base, self.metadata, statements)
 
     def finish(self) -> tuple[str, bytes]:
         """Path and bytes of the metadata file for the present state, to be written by the caller.

@@ -44,6 +44,7 @@ RESERVED_PROPERTY_PREFIX = "rest."
 REQUEST_ID_PREFIX = "rest-"
 PRINCIPAL_PROPERTY = OWNER_PROPERTY
 REQUEST_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}request-id"
+ROUTE_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}route"
 
 #: Open transactions, for clients that have nothing but SQL (`transaction_namespaces.py`).
 RESERVED_NAMESPACE = ("sys", "transactions")
@@ -122,9 +123,12 @@ class Call:
 
     def __post_init__(self) -> None:
         self.commit = Commit(
-            f"{self.method} {self.route}",
-            self.principal.name,
-            {PRINCIPAL_PROPERTY: self.principal.name, REQUEST_PROPERTY: self.request_id},
+            author=self.principal.name,
+            properties={
+                PRINCIPAL_PROPERTY: self.principal.name,
+                REQUEST_PROPERTY: self.request_id,
+                ROUTE_PROPERTY: f"{self.method} {self.route}",
+            },
         )
 
     @property

@@ -31,6 +31,7 @@ use crate::transaction::records::forget_before;
 use crate::transaction::saved_files::give_up_abandoned;
 use crate::version::metadata::{COLLECTION_PROPERTY, CommittedTransaction};
 use crate::version::store_time::StoreTime;
+use crate::version::summary::Summary;
 use crate::version::{Version, boundary};
 use contents::Contents;
 use kind::Kind;
@@ -256,6 +257,7 @@ async fn fence(
             message: COLLECT_MESSAGE.into(),
             began_at_version: latest.number,
             properties: [(COLLECTION_PROPERTY.to_string(), before_millis.to_string())].into(),
+            summary: Summary::plain("vacuum files that no version reaches"),
             ..CommittedTransaction::default()
         };
         let mut metadata = lakehouse.publisher().next_metadata(&latest, vec![transaction]);

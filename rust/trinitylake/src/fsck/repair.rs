@@ -36,6 +36,7 @@ use crate::version::metadata::{
     CommittedTransaction, LastRollback, OPERATION_PROPERTY, OPERATION_REPAIR, ROLLBACK_TARGET_PROPERTY,
 };
 use crate::version::publisher::Publisher;
+use crate::version::summary::Summary;
 use crate::version::versions::Versions;
 use crate::version::{Version, discovery};
 
@@ -170,6 +171,7 @@ impl Mender {
             author: author.into(),
             began_at_version: target,
             properties: properties.into_iter().collect(),
+            summary: Summary::plain(format!("repair from version {target}")),
         };
         let previous = Version::new(
             number - 1,

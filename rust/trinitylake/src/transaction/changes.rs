@@ -38,6 +38,8 @@ pub(super) struct Write {
     pub value: NewValue,
     /// The last version this write is known not to clash with.
     pub checked: u64,
+    /// The key that the object had before, for the log.
+    pub renamed_from: Option<String>,
 }
 
 #[derive(Clone, Debug, Default)]

@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::path::transaction_path;
 use crate::storage::retry::within;
 use crate::version::Version;
+use crate::version::metadata::CommittedTransaction;
 
 /// For so many versions others may put a waiting transaction into a root.
 const QUEUED_VERSIONS: u64 = 64;
@@ -143,7 +144,9 @@ impl Transaction {
     pub fn reapply(&mut self, clash: &Clash, definition: Bytes) -> Result<()> {
         self.life.take_table_clash(clash)?;
         let value = self.stage(crate::key::ObjectKind::Table, &clash.namespace, &clash.name, definition);
-        let write = Write { base: Some(clash.winner_location.clone()), value, checked: clash.version };
+        let renamed_from = self.changes.writes.get(&clash.key).and_then(|write| write.renamed_from.clone());
+        let base = Some(clash.winner_location.clone());
+        let write = Write { base, value, checked: clash.version, renamed_from };
         self.changes.writes.insert(clash.key.clone(), write);
         self.saved.is_changed = true;
         self.go_on();
@@ -326,7 +329,7 @@ impl Transaction {
 
     pub(super) fn submission(&self) -> Submission {
         Submission {
-            info: self.info.clone(),
+            info: CommittedTransaction { summary: self.summary(), ..self.info.clone() },
             isolation: self.isolation,
             footprint: self.footprint.clone(),
             messages: self.changes.messages(&self.info.id),

@@ -33,6 +33,7 @@ use crate::node::draft::{Message, Text};
 use crate::path::{INTENT_PREFIX, intent_file, intent_path};
 use crate::storage::{FileInfo, PutOutcome, Storage};
 use crate::version::metadata::CommittedTransaction;
+use crate::version::summary::Summary;
 
 /// Intents that one leader reads at once.
 const MAX_INTENTS: usize = 256;
@@ -244,6 +245,7 @@ fn encode(waiting: &[&Submission]) -> Bytes {
             properties: member.info.properties.clone().into_iter().collect(),
             footprint: Some(to_footprint(member)),
             last_version: member.last_version.unwrap_or_default(),
+            summary: member.info.summary.as_str().to_string(),
         })
         .collect();
     let mut bytes = CommitIntent { transactions }.encode_to_vec();
@@ -301,6 +303,7 @@ fn to_submission(intended: IntendedTransaction) -> Option<Submission> {
             author: intended.author,
             began_at_version: saved.base_version,
             properties: intended.properties.into_iter().collect(),
+            summary: Summary::stored(intended.summary),
         },
         isolation,
         footprint: Arc::new(Footprint::of_proto(&saved)),

@@ -19,6 +19,7 @@ use super::restore::forgets_the_past;
 use crate::error::{Error, Result, Winner};
 use crate::key::ObjectKind;
 use crate::version::Version;
+use crate::version::metadata::CommittedTransaction;
 
 /// A table written by this transaction and by one that committed first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -211,7 +212,7 @@ pub(super) fn winner(version: &Version, transaction: usize) -> Winner {
     Winner {
         version: version.number,
         transaction_id: committed.map(|transaction| transaction.id.clone()).unwrap_or_default(),
-        message: committed.map(|transaction| transaction.message.clone()).unwrap_or_default(),
+        message: committed.map(CommittedTransaction::told).unwrap_or_default().to_string(),
         author: committed.map(|transaction| transaction.author.clone()).unwrap_or_default(),
     }
 }

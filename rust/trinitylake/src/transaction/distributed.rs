@@ -37,6 +37,7 @@ use crate::version::Version;
 use crate::version::metadata::CommittedTransaction;
 use crate::version::publisher::DOUBT_MILLIS;
 use crate::version::store_time::StoreTime;
+use crate::version::summary::Summary;
 
 /// What was handed over of a transaction.
 #[derive(Debug, Default)]
@@ -183,6 +184,7 @@ impl Transaction {
             author: record.author.clone(),
             began_at_version: footprint.as_ref().map_or(base.number, |footprint| footprint.base_version),
             properties: record.properties.clone().into_iter().collect(),
+            summary: Summary::default(),
         };
         let mut transaction = Transaction::new(lakehouse.clone(), base, info, isolation, true);
         transaction.saved.sequence = sequence;
@@ -232,6 +234,7 @@ impl Transaction {
                 location: write.value.location().map(str::to_string),
                 is_own_definition: matches!(write.value, NewValue::Staged { .. }),
                 checked_version: write.checked,
+                renamed_from: write.renamed_from.clone(),
             })
             .collect();
         saved
@@ -291,7 +294,8 @@ async fn restore_write(base: Arc<Version>, saved: proto::footprint::Write) -> Re
         }
         Some(path) => NewValue::Existing(path),
     };
-    Ok((saved.key, Write { base: saved.base, value, checked: saved.checked_version }))
+    let (base, checked, renamed_from) = (saved.base, saved.checked_version, saved.renamed_from);
+    Ok((saved.key, Write { base, value, checked, renamed_from }))
 }
 
 /// The id and the number of a saved state. Files of other names are somebody else's.

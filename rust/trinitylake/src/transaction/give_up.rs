@@ -29,6 +29,7 @@ use crate::node::draft::Message;
 use crate::storage::retry::within;
 use crate::version::Version;
 use crate::version::metadata::{CommittedTransaction, ROLLED_BACK_PROPERTY};
+use crate::version::summary::Summary;
 
 impl Transaction {
     /// Gives the transaction up, for everybody. Where it is in flight or was saved this makes a version, and is
@@ -155,6 +156,7 @@ impl Transaction {
                 author: self.info.author.clone(),
                 began_at_version: latest.number,
                 properties: [(ROLLED_BACK_PROPERTY.to_string(), self.info.id.clone())].into(),
+                summary: Summary::plain(format!("give up transaction {}", self.info.id)),
             },
             isolation: Isolation::Snapshot,
             footprint: Arc::new(footprint),

@@ -25,6 +25,7 @@ mod restore;
 pub mod saved_files;
 pub mod saved_list;
 mod shared_root;
+mod summary;
 mod watch;
 mod written_behind;
 
@@ -44,6 +45,7 @@ use crate::object_name::check_transaction_id;
 use crate::storage::PendingWrites;
 use crate::version::Version;
 use crate::version::metadata::CommittedTransaction;
+use crate::version::summary::{Summary, Told};
 use changes::{Changes, Write};
 pub use commit::{CommitLimits, Outcome};
 pub use conflict::{Clash, Clashes};
@@ -119,6 +121,8 @@ pub struct Transaction {
     validated: Arc<Version>,
     footprint: Arc<Footprint>,
     changes: Changes,
+    /// By key: what the layer above says of its changes of tables, for the log.
+    told: BTreeMap<String, Vec<Told>>,
     /// Files that its statements have written behind, for the layer above.
     pending: Arc<PendingWrites>,
     /// The next root is only tried for when all of its files are there: others commit meanwhile.
@@ -159,6 +163,7 @@ impl Transaction {
             author: options.author,
             began_at_version: base.number,
             properties: options.properties,
+            summary: Summary::default(),
         };
         Ok(Transaction::new(lakehouse, base, info, options.isolation, has_chosen_id))
     }
@@ -183,6 +188,7 @@ impl Transaction {
             base,
             footprint: Arc::default(),
             changes: Changes::default(),
+            told: BTreeMap::new(),
             pending,
             writes_first: false,
             saved: Saved { has_record: has_chosen_id, ..Saved::default() },

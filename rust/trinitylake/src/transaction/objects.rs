@@ -61,8 +61,16 @@ impl Transaction {
             Some(write) => write.value.clone(),
             None => NewValue::Existing(current.clone()),
         };
-        self.write(old_key, Some(current), NewValue::Deleted);
-        self.write(new_key, None, value);
+        let renamed_before = self.changes.writes.get(&old_key).and_then(|write| write.renamed_from.clone());
+        self.write(old_key.clone(), Some(current), NewValue::Deleted);
+        // One that this transaction made has had no other name for anybody else.
+        let renamed_from = renamed_before
+            .or_else(|| self.changes.writes.contains_key(&old_key).then_some(old_key))
+            .filter(|former| *former != new_key);
+        self.write(new_key.clone(), None, value);
+        if let Some(write) = self.changes.writes.get_mut(&new_key) {
+            write.renamed_from = renamed_from;
+        }
         Ok(())
     }
 
@@ -128,7 +136,7 @@ impl Transaction {
             Some(write) => write.value = value,
             None => {
                 let checked = self.base.number;
-                self.changes.writes.insert(key, Write { base: current, value, checked });
+                self.changes.writes.insert(key, Write { base: current, value, checked, renamed_from: None });
             }
         }
     }

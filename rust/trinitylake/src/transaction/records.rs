@@ -198,7 +198,8 @@ impl Transaction {
         };
         self.saved.record = value.location().map(str::to_string);
         self.footprint_mut().require(Requirement::Absent(key.clone()));
-        self.changes.writes.insert(key, Write { base: None, value, checked: self.base.number });
+        let checked = self.base.number;
+        self.changes.writes.insert(key, Write { base: None, value, checked, renamed_from: None });
         Ok(None)
     }
 

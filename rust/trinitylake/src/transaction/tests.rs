@@ -15,5 +15,6 @@ mod restore;
 mod saved_files;
 mod statements;
 mod structure;
+mod summaries;
 mod watch;
 mod written_behind;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::StringArray;
 
-use crate::bulk_registration::{register, register_parts};
+use crate::bulk_registration::{Registered, register, register_parts};
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
 use crate::fixture::{
@@ -165,7 +165,8 @@ async fn register_by_workers(lakehouse: &Lakehouse, base: &Version, tables: usiz
         leaves.extend(worker.push(&writer, rows[part].to_vec()).await.unwrap());
         loose.extend(worker.finish());
     }
-    register_parts(lakehouse, base, rows.len(), leaves, loose, "parts", "me").await
+    let registered = Registered { tables: 1, ..Registered::default() };
+    register_parts(lakehouse, base, (rows.len(), leaves, loose), registered, "parts", "me").await
 }
 
 #[tokio::test]

@@ -1,0 +1,117 @@
+"""What a transaction did to one managed table, for the log: told by the metadata before and after, whoever changed it.
+
+So an append of PyIceberg, a commit of Spark through REST and a statement of this library are told alike, and a
+transaction that was saved and resumed tells all that it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.metadata import TableMetadata
+
+
+class Told(NamedTuple):
+    """One change: `verb +added -removed rows TABLE tail`. All of it is plain ASCII: the core refuses anything else."""
+
+    verb: str
+    added: int = 0
+    removed: int = 0
+    tail: str = ""
+
+
+#: Statements that are told by their own names, whatever Iceberg calls what they did.
+_NAMED_STATEMENTS = {"delete", "merge", "upsert"}
+_NO_STATEMENTS: Mapping[int, str] = {}
+
+
+def changes_told(
+    base: TableMetadata, metadata: TableMetadata, statements: Mapping[int, str] = _NO_STATEMENTS
+) -> list[Told]:
+    """What turned `base` into `metadata`; for a new table `base` is the empty one. Rows come first.
+
+    `statements` are the names of those that are known to have run, by the ids of their snapshots. They write rows that
+    they keep into new files, which Iceberg counts as removed and added: of those only the difference is told. What
+    others did is told as Iceberg counts it.
+    """
+    told = _of_snapshots(base, metadata, statements)
+    before, after = base.schema(), metadata.schema()
+    if before is not after and before.fields != after.fields:
+        told.append(Told("schema", tail=_of_schema(before, after)))
+    if base.default_spec_id != metadata.default_spec_id:
+        told.append(Told("partitioning"))
+    if base.default_sort_order_id != metadata.default_sort_order_id:
+        told.append(Told("sort order"))
+    if base.properties != metadata.properties:
+        told.append(Told("properties"))
+    if base.format_version != metadata.format_version:
+        told.append(Told("format version", tail=str(metadata.format_version)))
+    if not told and base.refs != metadata.refs:
+        told.append(Told("references"))
+    return told
+
+
+def _of_snapshots(base: TableMetadata, metadata: TableMetadata, statements: Mapping[int, str]) -> list[Told]:
+    known = {snapshot.snapshot_id for snapshot in base.snapshots}
+    new = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in known]
+    told: list[Told] = []
+    summaries = [(_counts(snapshot.summary), statements.get(snapshot.snapshot_id)) for snapshot in new]
+    written = [(counts, statement) for counts, statement in summaries if counts["operation"] != "replace"]
+    if written:
+        rows = [_rows(counts, statement) for counts, statement in written]
+        verbs = {statement if statement in _NAMED_STATEMENTS else counts["operation"] for counts, statement in written}
+        verb = verbs.pop() if len(verbs) == 1 else "overwrite"
+        told.append(Told(verb, sum(added for added, _ in rows), sum(removed for _, removed in rows)))
+    if rewritten := [counts for counts, _ in summaries if counts["operation"] == "replace"]:
+        before = sum(_number(counts, "deleted-data-files") for counts in rewritten)
+        after = sum(_number(counts, "added-data-files") for counts in rewritten)
+        told.append(Told("compact", tail=f"{before:,} to {after:,} files"))
+    kept = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+    if expired := len(known - kept):
+        told.append(Told("expire snapshots", tail=f"{expired:,}"))
+    if not new and base.current_snapshot_id != metadata.current_snapshot_id:
+        told.append(Told("set current snapshot"))
+    return told
+
+
+def _rows(counts: Mapping[str, str], statement: str | None) -> tuple[int, int]:
+    """How many came and went."""
+    added, removed = _number(counts, "added-records"), _removed(counts)
+    kept = 0 if statement is None else min(added, removed)
+    return added - kept, removed - kept
+
+
+def _counts(summary: object) -> Mapping[str, str]:
+    """The summary of a snapshot as text; a writer may leave it out, or write an operation that nobody knows."""
+    operation = getattr(getattr(summary, "operation", None), "value", "")
+    properties: Mapping[str, str] = getattr(summary, "additional_properties", {})
+    return {**properties, "operation": operation if operation.isascii() and operation.isalpha() else "overwrite"}
+
+
+def _removed(counts: Mapping[str, str]) -> int:
+    """Rows that went with their files, and those that a delete file takes out."""
+    deletes = _number(counts, "added-position-deletes") - _number(counts, "removed-position-deletes")
+    return _number(counts, "deleted-records") + max(0, deletes)
+
+
+def _number(counts: Mapping[str, str], name: str) -> int:
+    """A count that an engine wrote, 0 if it is none."""
+    text = str(counts.get(name, "0"))
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
+
+
+def _of_schema(before: Schema, after: Schema) -> str:
+    old = {field.field_id: field for field in before.fields}
+    new = {field.field_id: field for field in after.fields}
+    shared = old.keys() & new.keys()
+    counts = {
+        "+": len(new.keys() - old.keys()),
+        "-": len(old.keys() - new.keys()),
+        "~": sum(old[id] != new[id] for id in shared),
+    }
+    parts = [f"{sign}{count:,}" for sign, count in counts.items() if count]
+    total = sum(counts.values())
+    return f"{' '.join(parts)} column{'' if total == 1 else 's'}" if parts else "order of columns"

@@ -1,0 +1,106 @@
+//! What a transaction did, for the log: of its writes alone, and of what the layer above told of tables. So whoever
+//! commits, a statement, an engine or the library itself, has a summary, and in a shared root each has its own.
+
+use std::collections::HashSet;
+
+use super::changes::{NewValue, Write};
+use super::{Told, Transaction};
+use crate::definition::LakehouseDefinition;
+use crate::error::{Error, Result};
+use crate::key::ObjectKind;
+use crate::path::root_version;
+use crate::version::summary::{Clause, Rows, Summary, shown};
+
+impl Transaction {
+    /// Notes what its change of a table is, instead of what was noted before. `InvalidArgument` for words that are
+    /// not plain.
+    pub fn tell(&mut self, namespace: &str, name: &str, told: Vec<Told>) -> Result<()> {
+        let is_plain = |text: &str| text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+        if let Some(odd) = told.iter().find(|one| !is_plain(&one.verb) || !is_plain(&one.tail)) {
+            return Err(Error::InvalidArgument(format!("{odd:?} is not plain text for the log")));
+        }
+        let key = self.base.config.names.key(ObjectKind::Table, namespace, name)?;
+        self.told.insert(key, told);
+        Ok(())
+    }
+
+    /// Of all that it changes as it stands.
+    pub fn summary(&self) -> Summary {
+        let writes = &self.changes.writes;
+        let moved: HashSet<&str> =
+            writes.values().filter_map(|write| write.renamed_from.as_deref()).collect();
+        let mut clauses = match &self.changes.definition {
+            Some((_, changed)) => of_definition(&self.base.definition, changed),
+            None => Vec::new(),
+        };
+        let gone = |key: &str, write: &Write| moved.contains(key) && matches!(write.value, NewValue::Deleted);
+        for (key, write) in writes.iter().filter(|(key, write)| !gone(key, write)) {
+            self.add_clauses(key, write, &mut clauses);
+        }
+        Summary::of(clauses)
+    }
+
+    fn add_clauses(&self, key: &str, write: &Write, clauses: &mut Vec<Clause>) {
+        let names = self.base.config.names;
+        let Some((kind, namespace, name)) = names.decode_parts(key) else { return };
+        let object = |verb: &str| Clause::of_object(verb, kind, namespace, name);
+        let told = self.told.get(key).map(Vec::as_slice).unwrap_or_default();
+        let rows = told.iter().fold(Rows::default(), |sum, one| sum.plus(one.rows));
+        let former = write.renamed_from.as_deref().and_then(|key| names.decode_parts(key));
+        if let Some((_, former_namespace, former_name)) = former {
+            let renamed = Clause::of_object("rename", kind, former_namespace, former_name);
+            clauses.push(renamed.to(namespace, name));
+        }
+        match (&write.value, &write.base) {
+            _ if kind == ObjectKind::TransactionRecord => clauses.extend(self.of_record(name, write)),
+            (NewValue::Deleted, _) => clauses.push(object("drop")),
+            (NewValue::Existing(_), _) if former.is_some() => {}
+            (NewValue::Existing(path), Some(base)) if path == base => {}
+            (NewValue::Existing(_), _) => clauses.push(object("restore")),
+            (NewValue::Staged { .. }, None) if former.is_none() => {
+                clauses.push(object("create").with_rows(rows));
+            }
+            (NewValue::Staged { .. }, _) if told.is_empty() => {
+                if former.is_none() {
+                    clauses.push(object("alter"));
+                }
+            }
+            (NewValue::Staged { .. }, _) => {
+                clauses.extend(told.iter().map(|one| Clause::told(one, namespace, name)));
+            }
+        }
+    }
+
+    /// The record of its own id says nothing new.
+    fn of_record(&self, id: &str, write: &Write) -> Option<Clause> {
+        let verb = match &write.value {
+            NewValue::Deleted => "forget",
+            NewValue::Staged { .. } | NewValue::Existing(_) if id == self.info.id => return None,
+            NewValue::Staged { .. } | NewValue::Existing(_) => "give up",
+        };
+        Some(Clause::of_object(verb, ObjectKind::TransactionRecord, "", id))
+    }
+}
+
+/// What became another in the lakehouse's own definition.
+fn of_definition(before: &LakehouseDefinition, after: &LakehouseDefinition) -> Vec<Clause> {
+    let (old, new) = (before.exported_snapshots(), after.exported_snapshots());
+    let made = new.iter().filter(|(name, root)| old.get(*name) != Some(*root));
+    let mut clauses: Vec<Clause> = made.map(|(name, root)| Clause::plain(snapshot(name, root))).collect();
+    let dropped = old.keys().filter(|name| !new.contains_key(*name));
+    clauses.extend(dropped.map(|name| Clause::plain(format!("drop snapshot {}", shown(name)))));
+    if before.root_uri() != after.root_uri() {
+        clauses.push(Clause::plain("relocate the lakehouse"));
+    }
+    if clauses.is_empty() {
+        clauses.push(Clause::plain("alter the lakehouse"));
+    }
+    clauses
+}
+
+fn snapshot(name: &str, root: &str) -> String {
+    match root_version(root) {
+        Some(version) => format!("snapshot {} of version {version}", shown(name)),
+        None => format!("snapshot {}", shown(name)),
+    }
+}

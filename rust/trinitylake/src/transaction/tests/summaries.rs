@@ -1,0 +1,104 @@
+//! What the log says that a transaction did, whoever committed it.
+
+use std::sync::Arc;
+
+use crate::environment::testing::TestEnvironment;
+use crate::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, create, open, text};
+use crate::key::ObjectKind::{Namespace, Table, View};
+use crate::lakehouse::Lakehouse;
+use crate::transaction::commit_queue::{Turn, line_up};
+use crate::transaction::{CommitLimits, Coordination, Isolation, Transaction, TransactionOptions};
+use crate::version::summary::{Rows, Told};
+
+async fn lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>) {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    add_namespace(&lakehouse, "a").await.unwrap();
+    add_table(&lakehouse, "a", "t").await.unwrap();
+    (files, lakehouse)
+}
+
+/// What the newest version says of each of its transactions.
+async fn told(lakehouse: &Arc<Lakehouse>) -> Vec<String> {
+    let latest = lakehouse.latest().await.unwrap();
+    latest.metadata.committed.iter().map(|one| one.summary.as_str().to_string()).collect()
+}
+
+#[tokio::test]
+async fn writes_tell_by_themselves_what_they_are() {
+    let (_, lakehouse) = lake().await;
+    assert_eq!(told(&lakehouse).await, ["create table a.t"]);
+    let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
+    transaction.create(View, "a", "v", text("v")).await.unwrap();
+    transaction.replace(Namespace, "a", "", text("other")).await.unwrap();
+    transaction.rename(Table, ("a", "t"), ("a", "u")).await.unwrap();
+    transaction.rename(Table, ("a", "u"), ("a", "w")).await.unwrap();
+    assert_eq!(transaction.summary().as_str(), "alter namespace a; rename table a.t to a.w; create view a.v");
+    transaction.rename(Table, ("a", "w"), ("a", "t")).await.unwrap();
+    assert_eq!(transaction.summary().as_str(), "alter namespace a; create view a.v", "it is back");
+    transaction.drop_object(Table, "a", "t").await.unwrap();
+    transaction.drop_object(View, "a", "v").await.unwrap();
+    commit(&mut transaction).await.unwrap();
+    assert_eq!(told(&lakehouse).await, ["alter namespace a; drop table a.t"]);
+    lakehouse.rollback(2, "", "").await.unwrap();
+    assert_eq!(told(&lakehouse).await, ["roll back to version 2"]);
+}
+
+#[tokio::test]
+async fn the_layer_above_tells_of_tables_in_plain_words() {
+    let (_, lakehouse) = lake().await;
+    let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
+    let rows = Rows { added: 3000, removed: 0 };
+    let append = Told { verb: "append".into(), rows, tail: String::new() };
+    transaction.tell("a", "t", vec![append.clone()]).unwrap();
+    assert!(transaction.summary().is_empty(), "nothing was changed");
+    transaction.replace(Table, "a", "t", text("2")).await.unwrap();
+    transaction.create(Table, "a", "new", text("3")).await.unwrap();
+    transaction.tell("a", "new", vec![append.clone()]).unwrap();
+    let odd = Told { verb: "\u{1b}[31m".into(), ..append };
+    assert!(transaction.tell("a", "t", vec![odd]).is_err());
+    commit(&mut transaction).await.unwrap();
+    assert_eq!(told(&lakehouse).await, ["create table a.new +3,000 rows; append +3,000 rows a.t"]);
+}
+
+/// A renamed table has one key less and another one more. Once it was saved nobody could tell that from a dropped table
+/// and a new one.
+#[tokio::test]
+async fn a_rename_is_told_after_a_save_too() {
+    let (_, lakehouse) = lake().await;
+    let options = TransactionOptions { id: Some("job".into()), ..TransactionOptions::default() };
+    let mut transaction = lakehouse.begin(lakehouse.latest().await.unwrap(), options).unwrap();
+    transaction.rename(Table, ("a", "t"), ("a", "u")).await.unwrap();
+    transaction.replace(Table, "a", "u", text("changed")).await.unwrap();
+    transaction.save().await.unwrap();
+    let mut resumed = Transaction::resume(&lakehouse, "job").await.unwrap();
+    commit(&mut resumed).await.unwrap();
+    assert_eq!(told(&lakehouse).await, ["rename table a.t to a.u"]);
+}
+
+/// Another process led, and put a transaction that waited in the queue into its own root.
+#[tokio::test(start_paused = true)]
+async fn who_waits_in_the_queue_keeps_its_own_summary() {
+    let (files, lakehouse) = lake().await;
+    let mut waiting = begin(&lakehouse, Isolation::Snapshot).await;
+    waiting.create(Namespace, "waiting", "", text("waiting")).await.unwrap();
+    waiting.write_files().await.unwrap();
+    let mut submission = waiting.submission();
+    submission.last_version = Some(10);
+    assert!(matches!(line_up(&lakehouse, &[submission], u64::MAX).await, Turn::Lead(_)));
+    let leader = open(files, &TestEnvironment::seeded(2)).await;
+    // The first makes the handle see that others wait, the second one leads.
+    for namespace in ["first", "second"] {
+        let mut leading = begin(&leader, Isolation::Snapshot).await;
+        leading.create(Namespace, namespace, "", text(namespace)).await.unwrap();
+        let limits = CommitLimits { coordination: Some(Coordination::Queue), ..CommitLimits::default() };
+        leading.commit(limits).await.unwrap();
+    }
+    let latest = leader.latest().await.unwrap();
+    let mut summaries = Vec::new();
+    for version in leader.versions(3, latest.number).await.unwrap() {
+        summaries.extend(version.metadata.committed.iter().map(|one| one.summary.as_str().to_string()));
+    }
+    summaries.sort();
+    assert_eq!(summaries, ["create namespace first", "create namespace second", "create namespace waiting"]);
+}

@@ -1,0 +1,234 @@
+//! What a transaction did, in one line for people: the `summary` of an entry of the log (format §4).
+//!
+//! A summary is made of clauses, one for each object, such as `append +3,000 rows shop.orders`. Where there are many,
+//! they are counted by what was done. Whatever names stand in it, it is one line of at most
+//! [`SUMMARY_MAX_SIZE_BYTES`] of printable characters, and no name can be taken for a clause.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+use trinitylake_format::key::ObjectKind;
+
+pub const SUMMARY_MAX_SIZE_BYTES: usize = 300;
+/// More clauses are counted.
+const LISTED_MAX: usize = 4;
+/// Of a longer part of a name the beginning is shown.
+const NAME_MAX_CHARS: usize = 48;
+
+/// One line; "" where nobody told. Made by [`Summary::of`], or read from storage, where others may have written it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Summary(String);
+
+/// What happened to one object, or to the lakehouse.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clause {
+    verb: String,
+    object: Option<(ObjectKind, String)>,
+    says_kind: bool,
+    rows: Rows,
+    /// Added to the clause while it is alone, such as `+1 column`.
+    tail: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    pub added: u64,
+    pub removed: u64,
+}
+
+/// What the layer above knows of a change of a table: `append`, 3000 rows, or `schema`, none, `+1 column`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    pub verb: String,
+    pub rows: Rows,
+    pub tail: String,
+}
+
+impl Clause {
+    /// About no object, such as `repair`.
+    pub fn plain(text: impl Into<String>) -> Clause {
+        let (rows, tail) = Default::default();
+        Clause { verb: text.into(), object: None, says_kind: false, rows, tail }
+    }
+
+    /// `create table shop.x +3,000 rows`.
+    pub fn of_object(verb: &str, kind: ObjectKind, namespace: &str, name: &str) -> Clause {
+        let object = Some((kind, shown_name(namespace, name)));
+        Clause { object, says_kind: true, ..Clause::plain(verb) }
+    }
+
+    /// `append +3,000 rows shop.orders`.
+    pub fn told(told: &Told, namespace: &str, name: &str) -> Clause {
+        Clause {
+            rows: told.rows,
+            tail: told.tail.clone(),
+            says_kind: false,
+            ..Clause::of_object(&told.verb, ObjectKind::Table, namespace, name)
+        }
+    }
+
+    #[must_use]
+    pub fn with_rows(mut self, rows: Rows) -> Clause {
+        self.rows = rows;
+        self
+    }
+
+    /// `rename table shop.a to shop.b`.
+    #[must_use]
+    pub fn to(mut self, namespace: &str, name: &str) -> Clause {
+        self.tail = format!("to {}", shown_name(namespace, name));
+        self
+    }
+
+    fn text(&self) -> String {
+        let Some((kind, name)) = &self.object else { return self.verb.clone() };
+        let (verb, rows) = (&self.verb, self.rows.text());
+        let tail = if self.tail.is_empty() { String::new() } else { format!(" {}", self.tail) };
+        if self.says_kind {
+            return format!("{verb} {} {name}{rows}{tail}", kind.word());
+        }
+        format!("{verb}{rows} {name}{tail}")
+    }
+}
+
+impl Rows {
+    pub fn plus(self, other: Rows) -> Rows {
+        Rows {
+            added: self.added.saturating_add(other.added),
+            removed: self.removed.saturating_add(other.removed),
+        }
+    }
+
+    /// ` +3,000 -1 rows`; nothing if there are none.
+    fn text(self) -> String {
+        let mut text = String::new();
+        for (sign, count) in [('+', self.added), ('-', self.removed)] {
+            if count > 0 {
+                let _ = write!(text, " {sign}{}", with_commas(count));
+            }
+        }
+        match self.added.saturating_add(self.removed) {
+            0 => {}
+            1 => text.push_str(" row"),
+            _ => text.push_str(" rows"),
+        }
+        text
+    }
+}
+
+impl Summary {
+    pub fn of(clauses: Vec<Clause>) -> Summary {
+        let texts = match clauses.len() > LISTED_MAX {
+            true => counted(&clauses),
+            false => clauses.iter().map(Clause::text).collect(),
+        };
+        Summary::bounded(&texts.join("; "))
+    }
+
+    pub fn plain(text: impl Into<String>) -> Summary {
+        Summary::of(vec![Clause::plain(text)])
+    }
+
+    /// As it stands in a file of another writer.
+    pub fn stored(text: String) -> Summary {
+        Summary(text)
+    }
+
+    /// So many objects of each kind at once: `register 2 namespaces, 1,200 tables`.
+    pub fn of_counts(verb: &str, counts: [(ObjectKind, u64); 3]) -> Summary {
+        let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+        let texts: Vec<String> = counts.map(|(kind, count)| some_of(kind, count)).collect();
+        Summary::plain(match texts.is_empty() {
+            true => format!("{verb} nothing"),
+            false => format!("{verb} {}", texts.join(", ")),
+        })
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn bounded(text: &str) -> Summary {
+        if text.len() <= SUMMARY_MAX_SIZE_BYTES {
+            return Summary(text.to_string());
+        }
+        let end = text.floor_char_boundary(SUMMARY_MAX_SIZE_BYTES - '…'.len_utf8());
+        Summary(format!("{}…", &text[..end]))
+    }
+}
+
+/// One text for all clauses of a verb and a kind, in the order of the first ones.
+fn counted(clauses: &[Clause]) -> Vec<String> {
+    let mut groups: Vec<(&Clause, u64, Rows)> = Vec::new();
+    let mut places: BTreeMap<(&str, Option<&str>), usize> = BTreeMap::new();
+    for clause in clauses {
+        let kind = clause.object.as_ref().map(|(kind, _)| kind.word());
+        let place = *places.entry((&clause.verb, kind)).or_insert(groups.len());
+        match groups.get_mut(place) {
+            Some((_, count, rows)) => (*count, *rows) = (*count + 1, rows.plus(clause.rows)),
+            None => groups.push((clause, 1, clause.rows)),
+        }
+    }
+    let text = |(first, count, rows): &(&Clause, u64, Rows)| match &first.object {
+        Some((kind, _)) if *count > 1 && first.says_kind => {
+            format!("{} {}{}", first.verb, some_of(*kind, *count), rows.text())
+        }
+        Some((kind, _)) if *count > 1 => {
+            format!("{}{} in {}", first.verb, rows.text(), some_of(*kind, *count))
+        }
+        Some(_) | None => first.text(),
+    };
+    groups.iter().map(text).collect()
+}
+
+fn some_of(kind: ObjectKind, count: u64) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {}{plural}", with_commas(count), kind.word())
+}
+
+fn with_commas(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A name as it is shown. One that could be taken for something else is put in quotes, and what cannot be seen or
+/// changes how others are seen is written as a code.
+fn shown_name(namespace: &str, name: &str) -> String {
+    let is_plain = |text: &str, extra: &str| text.chars().all(|c| c.is_alphanumeric() || extra.contains(c));
+    let cut = |text: &str| match text.chars().count() > NAME_MAX_CHARS {
+        true => text.chars().take(NAME_MAX_CHARS - 1).chain(['…']).collect(),
+        false => text.to_string(),
+    };
+    let shown = match is_plain(namespace, "_-.") {
+        true => cut(namespace),
+        false => format!("{:?}", cut(namespace)),
+    };
+    match name {
+        "" => shown,
+        name if namespace.is_empty() => shown_name(name, ""),
+        // Its dots would be taken for those between namespaces.
+        name if is_plain(name, "_-") => format!("{shown}.{}", cut(name)),
+        name => format!("{shown}.{:?}", cut(name)),
+    }
+}
+
+/// The name of a snapshot, or of what else people name.
+pub fn shown(name: &str) -> String {
+    shown_name(name, "")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+use super::*;
+
+fn appended(name: &str, added: u64) -> Clause {
+    let told = Told { verb: "append".into(), rows: Rows { added, removed: 0 }, ..Told::default() };
+    Clause::told(&told, "shop", name)
+}
+
+fn text(clauses: Vec<Clause>) -> String {
+    Summary::of(clauses).as_str().to_string()
+}
+
+#[test]
+fn a_few_objects_are_listed() {
+    let schema = Told { verb: "schema".into(), tail: "+1 column".into(), ..Told::default() };
+    let clauses = vec![appended("orders", 3000), Clause::told(&schema, "shop", "items")];
+    assert_eq!(text(clauses), "append +3,000 rows shop.orders; schema shop.items +1 column");
+    let created = Clause::of_object("create", ObjectKind::Table, "shop", "x");
+    assert_eq!(
+        text(vec![created.with_rows(Rows { added: 1_234_567, removed: 0 })]),
+        "create table shop.x +1,234,567 rows"
+    );
+    let renamed = Clause::of_object("rename", ObjectKind::View, "a.b", "v").to("c", "w");
+    assert_eq!(text(vec![renamed]), "rename view a.b.v to c.w");
+    assert_eq!(text(vec![appended("one", 1)]), "append +1 row shop.one");
+    assert_eq!(text(Vec::new()), "");
+}
+
+#[test]
+fn many_objects_are_counted_by_what_was_done() {
+    let mut clauses = vec![Clause::of_object("create", ObjectKind::Namespace, "shop", "")];
+    clauses
+        .extend((0..1200).map(|i| Clause::of_object("create", ObjectKind::Table, "shop", &format!("t{i}"))));
+    clauses.extend((0..40).map(|i| appended(&format!("o{i}"), 25_000)));
+    clauses.push(Clause::of_object("drop", ObjectKind::View, "shop", "v"));
+    assert_eq!(
+        text(clauses),
+        "create namespace shop; create 1,200 tables; append +1,000,000 rows in 40 tables; drop view shop.v"
+    );
+    let counts = [(ObjectKind::Namespace, 1), (ObjectKind::Table, 1200), (ObjectKind::View, 0)];
+    assert_eq!(Summary::of_counts("register", counts).as_str(), "register 1 namespace, 1,200 tables");
+}
+
+/// A table was named `a; drop table shop.b`, and the log said that a table was dropped. Another name held a mark that
+/// turns the direction of what follows it, and a third one an escape sequence of eight-bit terminals.
+#[test]
+fn no_name_is_taken_for_a_clause_or_for_a_command_of_the_terminal() {
+    let drop = |name: &str| text(vec![Clause::of_object("create", ObjectKind::Table, "shop", name)]);
+    assert_eq!(drop("a; drop table shop.b"), r#"create table shop."a; drop table shop.b""#);
+    assert_eq!(drop("a\"; x"), r#"create table shop."a\"; x""#);
+    assert_eq!(drop("x\u{202e}gnp"), r#"create table shop."x\u{202e}gnp""#);
+    assert_eq!(drop("\u{9b}31m"), r#"create table shop."\u{9b}31m""#);
+    assert_eq!(drop("[red]"), r#"create table shop."[red]""#);
+    assert_eq!(drop("b.c"), r#"create table shop."b.c""#);
+    assert_eq!(drop("größe_東京-1"), "create table shop.größe_東京-1");
+    let space = Clause::of_object("drop", ObjectKind::Namespace, "new york", "");
+    assert_eq!(text(vec![space]), r#"drop namespace "new york""#);
+}
+
+#[test]
+fn a_summary_is_short_whatever_the_names_are() {
+    let long = "東".repeat(3000);
+    let clauses = vec![Clause::of_object("rename", ObjectKind::Table, &long, &long).to(&long, &long); 4];
+    let summary = text(clauses);
+    assert!(summary.len() <= SUMMARY_MAX_SIZE_BYTES, "{}", summary.len());
+    assert!(summary.starts_with("rename table 東東") && summary.ends_with('…'), "{summary}");
+}

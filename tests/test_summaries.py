@@ -1,0 +1,252 @@
+"""Every transaction says in the log what it did, in one line of the library, whoever committed it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.types import LongType
+
+import trinitylake as tl
+from trinitylake.iceberg.catalog import TrinityLakeCatalog
+
+ROWS = pa.table({"id": pa.array(range(3000), pa.int64()), "city": ["Zürich"] * 3000})
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    with lake.transaction() as txn:
+        txn.create_namespace("shop")
+        txn.create_table("shop.orders", ROWS.schema)
+        txn.create_table("shop.items", {"id": "int8", "price": "int8"}, primary_key="id")
+    return lake
+
+
+def told(lake: tl.Lakehouse) -> str:
+    """What the newest version says."""
+    [transaction] = lake.log(1)[0].transactions
+    return transaction.summary
+
+
+def test_a_writer_that_says_nothing_leaves_a_line_in_the_log(shop: tl.Lakehouse) -> None:
+    """`trinitylake log` showed "transaction 0192f…" for most versions, since few writers give a message. To learn what
+    a version did one had to compare it with the one before.
+    """
+    assert told(shop) == "create namespace shop; create table shop.items; create table shop.orders"
+    with shop.transaction() as txn:
+        txn.table("shop.orders").append(ROWS)
+        with txn.table("shop.items").update_schema() as update:
+            update.add_column("stock", LongType())
+    assert told(shop) == "schema shop.items +1 column; append +3,000 rows shop.orders"
+    assert shop.log(1)[0].summary == told(shop)
+    assert told(shop) in repr(shop.log(1)[0])
+    assert told(shop) in repr(txn)
+    assert txn.summary == told(shop)
+    [change] = shop.changes(shop.version - 1)
+    assert change.transaction.summary == told(shop)
+    assert shop.history("shop.orders")[0].transaction.summary == told(shop)  # type: ignore[union-attr]
+
+
+STATEMENTS: dict[str, tuple[Callable[[tl.Lakehouse], object], str]] = {
+    "append": (lambda lake: lake.table("shop.items").append([{"id": 4, "price": 1}]), "append +1 row shop.items"),
+    "delete": (lambda lake: lake.table("shop.items").delete("id = 1"), "delete -1 row shop.items"),
+    "overwrite": (
+        lambda lake: lake.table("shop.items").overwrite([{"id": 9, "price": 9}]),
+        "overwrite +1 -3 rows shop.items",
+    ),
+    "upsert": (
+        lambda lake: lake.table("shop.items").upsert([{"id": 1, "price": 5}, {"id": 7, "price": 7}]),
+        "upsert +1 row shop.items",
+    ),
+    "merge": (
+        lambda lake: lake.table("shop.items").merge([{"id": 1, "price": 5}], on="id").when_matched_update().execute(),
+        "merge shop.items",
+    ),
+    "properties": (lambda lake: lake.alter_table("shop.items", {"color": "red"}), "properties shop.items"),
+    "create view": (lambda lake: lake.create_view("shop.v", "SELECT 1"), "create view shop.v"),
+    "rename": (lambda lake: lake.rename_table("shop.items", "shop.goods"), "rename table shop.items to shop.goods"),
+    "drop": (lambda lake: lake.drop_table("shop.items"), "drop table shop.items"),
+    "alter namespace": (lambda lake: lake.alter_namespace("shop", {"a": "b"}), "alter namespace shop"),
+    "alter": (lambda lake: lake.alter({"stage": "test"}), "alter the lakehouse"),
+    "snapshot": (lambda lake: lake.snapshot("q3", version=1), "snapshot q3 of version 1"),
+    "rollback": (lambda lake: lake.rollback(1), "roll back to version 1"),
+    "restore": (lambda lake: lake.restore("shop.items", version=1), "restore table shop.items"),
+    "vacuum": (
+        lambda lake: (lake.expire(before=lake.version), lake.vacuum(grace="0 s")),
+        "vacuum files that no version reaches",
+    ),
+    "cascade": (
+        lambda lake: lake.drop_namespace("shop", cascade=True),
+        "drop namespace shop; drop table shop.items; drop table shop.orders",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_each_statement_has_its_words(shop: tl.Lakehouse, name: str) -> None:
+    shop.table("shop.items").append([{"id": id, "price": 1} for id in (1, 2, 3)])
+    statement, expected = STATEMENTS[name]
+    statement(shop)
+    assert told(shop) == expected
+
+
+def test_what_is_done_to_a_new_or_renamed_table_is_told_with_it(shop: tl.Lakehouse) -> None:
+    with shop.transaction() as txn:
+        txn.create_table("shop.new", ROWS.schema).append(ROWS)
+    assert told(shop) == "create table shop.new +3,000 rows"
+    with shop.transaction() as txn:
+        txn.rename_table("shop.new", "shop.newer")
+        txn.table("shop.newer").append(ROWS)
+        txn.rename_table("shop.newer", "shop.newest")
+    assert told(shop) == "rename table shop.new to shop.newest; append +3,000 rows shop.newest"
+    with shop.transaction() as txn:
+        txn.rename_table("shop.newest", "shop.new")
+        txn.table("shop.new").delete("id < 1000")
+        txn.save()
+    assert txn.summary == "rename table shop.newest to shop.new; delete -1,000 rows shop.new"
+
+
+def test_a_saved_transaction_tells_what_was_done_before_it_was_handed_over(shop: tl.Lakehouse) -> None:
+    first = shop.begin(id="etl-1")
+    first.table("shop.orders").append(ROWS)
+    first.rename_table("shop.items", "shop.goods")
+    first.save()
+    assert first.summary == "rename table shop.items to shop.goods; append +3,000 rows shop.orders"
+    resumed = tl.open(shop.uri).resume("etl-1") if not shop.uri.startswith("memory") else shop.resume("etl-1")
+    resumed.table("shop.orders").append(ROWS)
+    resumed.commit()
+    assert told(shop) == "rename table shop.items to shop.goods; append +6,000 rows shop.orders"
+    gone = shop.begin(id="etl-2")
+    gone.create_namespace("never")
+    gone.save()
+    gone.rollback()
+    assert told(shop) == "give up transaction etl-2"
+
+
+def test_rows_are_counted_after_a_race_as_they_were_committed(shop: tl.Lakehouse) -> None:
+    """The counts were taken before the commit. A delete that was redone on newer rows removed more of them."""
+    shop.table("shop.orders").append(ROWS)
+    slow = shop.begin()
+    slow.table("shop.orders").append(ROWS)
+    shop.table("shop.orders").append(ROWS.slice(0, 10))
+    slow.commit()
+    assert told(shop) == "append +3,000 rows shop.orders"
+    assert slow.summary == told(shop)
+
+
+def test_members_of_a_group_tell_their_own(tmp_path: Path) -> None:
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    barrier = threading.Barrier(8)
+
+    def work(number: int) -> None:
+        barrier.wait()
+        lake.create_namespace(f"n{number}")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    transactions = [one for entry in lake.log(None) for one in entry.transactions]
+    assert sorted(one.summary for one in transactions) == [f"create namespace n{number}" for number in range(8)]
+
+
+def test_many_objects_are_counted_and_the_line_stays_short(shop: tl.Lakehouse) -> None:
+    with shop.transaction() as txn:
+        for number in range(200):
+            txn.create_namespace(f"space{number}")
+        txn.drop_table("shop.items")
+    assert told(shop) == "create 200 namespaces; drop table shop.items"
+    with shop.transaction() as txn:
+        for number in range(4):
+            txn.create_namespace("x" * 99 + str(number))
+    assert len(told(shop).encode()) <= 300
+
+
+HOSTILE = {
+    "a; drop table shop.orders": '"a; drop table shop.orders"',
+    "[red]": '"[red]"',
+    "x\u202egnp": '"x\\u{202e}gnp"',
+    "y\u009b31m": '"y\\u{9b}31m"',
+    'quo"te': '"quo\\"te"',
+    "two words": '"two words"',
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_name_is_taken_for_something_else(shop: tl.Lakehouse, name: str) -> None:
+    """A table with the name `a; drop table shop.orders` made the log say that a table was dropped."""
+    with shop.transaction() as txn:
+        txn.create_table(("shop", name), ROWS.schema)
+    assert told(shop) == f"create table shop.{HOSTILE[name]}"
+    assert told(shop).isprintable()
+
+
+def test_pyiceberg_and_bulk_registration_tell_what_they_did(shop: tl.Lakehouse) -> None:
+    catalog = TrinityLakeCatalog.of(shop) if hasattr(TrinityLakeCatalog, "of") else tl.iceberg.load(shop.uri)
+    catalog.create_table("shop.made", ROWS.schema)
+    assert told(shop) == "create table shop.made"
+    catalog.load_table("shop.orders").append(ROWS)
+    assert told(shop) == "append +3,000 rows shop.orders"
+    catalog.create_namespace("other")
+    assert told(shop) == "create namespace other"
+    shop.register(
+        pa.table({"kind": ["namespace"] * 30, "namespace": [f"bulk{i}" for i in range(30)], "name": [""] * 30})
+    )
+    assert told(shop) == "register 30 namespaces"
+
+
+def test_expiry_forgets_ids_and_says_so(shop: tl.Lakehouse) -> None:
+    for number in range(6):
+        with shop.transaction(id=f"job-{number}") as txn:
+            txn.create_namespace(f"n{number}")
+    shop.expire(before=shop.version)
+    assert told(shop) == "forget 5 transactions"
+
+
+def test_a_copy_says_which_version_it_is_of(shop: tl.Lakehouse, tmp_path: Path) -> None:
+    shop.export(str(tmp_path / "copy"), version=1)
+    copy = tl.open(str(tmp_path / "copy"))
+    assert "copy of version 1" in {one.summary for entry in copy.log(None) for one in entry.transactions}
+
+
+def test_statements_of_their_own_take_a_message_and_an_author(shop: tl.Lakehouse) -> None:
+    """Only transactions took them: whoever wrote `table.append(rows)` had to begin one to say why."""
+    note = {"message": "nightly load", "author": "ann"}
+    items = shop.table("shop.items")
+    items.append([{"id": 1, "price": 1}], **note)
+    items.upsert([{"id": 1, "price": 2}], **note)
+    items.overwrite([{"id": 1, "price": 3}], **note)
+    items.delete("id = 1", **note)
+    items.merge([{"id": 1, "price": 4}], **note).when_not_matched_insert().execute()
+    items.set_properties({"a": "b"}, **note)
+    items.remove_properties("a", **note)
+    with items.update_schema(**note) as schema:
+        schema.add_column("stock", LongType())
+    shop.create_namespace("n", **note)
+    shop.alter_namespace("n", {"a": "b"}, **note)
+    shop.drop_namespace("n", **note)
+    shop.create_table("shop.t", ROWS.schema, **note)
+    shop.alter_table("shop.t", {"a": "b"}, **note)
+    shop.rename_table("shop.t", "shop.u", **note)
+    shop.drop_table("shop.u", **note)
+    shop.create_view("shop.v", "SELECT 1", **note)
+    shop.replace_view("shop.v", "SELECT 2", **note)
+    shop.rename_view("shop.v", "shop.w", **note)
+    shop.drop_view("shop.w", **note)
+    shop.alter({"a": "b"}, **note)
+    entries = shop.log(20)
+    assert {(entry.message, entry.author) for entry in entries} == {("nightly load", "ann")}
+    assert all(entry.summary for entry in entries)
+    with shop.transaction() as txn:
+        for statement in (
+            lambda: txn.create_namespace("m", message="why"),
+            lambda: txn.table("shop.items").append([{"id": 2, "price": 1}], author="ann"),
+        ):
+            with pytest.raises(tl.InvalidArgument, match=r"give them to lake\.transaction"):
+                statement()
+    with pytest.raises(tl.InvalidArgument, match="message must be text"):
+        shop.create_namespace("m", message=3)  # type: ignore[arg-type]
