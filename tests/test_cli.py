@@ -85,13 +85,18 @@ def test_log_and_diff_tell_what_happened(root: str) -> None:
     assert [entry["version"] for entry in log] == [2, 1, 0]
     assert log[1]["transactions"][0]["message"] == "load"
     assert len(run_json("log", "-n", "1", "--root", root)) == 1
-    assert run_json("diff", "1", "2", "--root", root) == {
+    difference = run_json("diff", "1", "2", "--root", root)
+    [transaction] = difference.pop("transactions")
+    assert (transaction["version"], transaction["summary"]) == (2, "drop view nyc.v")
+    assert difference == {
         "before": 1,
         "after": 2,
         "added": [],
         "removed": [{"kind": "view", "name": "nyc.v"}],
         "changed": [],
     }
+    for command in (["diff", "1"], ["log"], ["changes", "1"], ["history", "nyc.v"]):
+        assert "drop view nyc.v" in run(*command, "--root", root).stdout, command
     assert "- view nyc.v" in run("diff", "1", "--root", root).stdout
     assert "load" in run("log", "--root", root).stdout
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -74,10 +75,6 @@ STATEMENTS: dict[str, tuple[Callable[[tl.Lakehouse], object], str]] = {
     "snapshot": (lambda lake: lake.snapshot("q3", version=1), "snapshot q3 of version 1"),
     "rollback": (lambda lake: lake.rollback(1), "roll back to version 1"),
     "restore": (lambda lake: lake.restore("shop.items", version=1), "restore table shop.items"),
-    "vacuum": (
-        lambda lake: (lake.expire(before=lake.version), lake.vacuum(grace="0 s")),
-        "vacuum files that no version reaches",
-    ),
     "cascade": (
         lambda lake: lake.drop_namespace("shop", cascade=True),
         "drop namespace shop; drop table shop.items; drop table shop.orders",
@@ -106,7 +103,7 @@ def test_what_is_done_to_a_new_or_renamed_table_is_told_with_it(shop: tl.Lakehou
         txn.rename_table("shop.newest", "shop.new")
         txn.table("shop.new").delete("id < 1000")
         txn.save()
-    assert txn.summary == "rename table shop.newest to shop.new; delete -1,000 rows shop.new"
+    assert txn.summary == "rename table shop.newest to shop.new; delete -2,000 rows shop.new"
 
 
 def test_a_saved_transaction_tells_what_was_done_before_it_was_handed_over(shop: tl.Lakehouse) -> None:
@@ -205,6 +202,19 @@ def test_expiry_forgets_ids_and_says_so(shop: tl.Lakehouse) -> None:
             txn.create_namespace(f"n{number}")
     shop.expire(before=shop.version)
     assert told(shop) == "forget 5 transactions"
+
+
+def test_upkeep_says_so(tmp_path: Path) -> None:
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    for number in range(4):
+        lake.create_namespace(f"n{number}")
+    lake.expire(before=lake.version)
+    for path in (tmp_path / "lake").rglob("*"):
+        os.utime(path, (1, 1))
+    lake.vacuum()
+    assert told(lake) == "vacuum files that no version reaches"
+    lake.compact(force=True)
+    assert told(lake) == "compact the tree"
 
 
 def test_a_copy_says_which_version_it_is_of(shop: tl.Lakehouse, tmp_path: Path) -> None:

@@ -212,7 +212,10 @@ class SeedVersion:
             if node.parent is not None:
                 require("lakehouse_def" not in node.rows.system, "only a root names the lakehouse definition")
         for transaction in self.transactions:
-            require(set(transaction) == TRANSACTION_FIELDS, f"the fields of a transaction, not {sorted(transaction)}")
+            fields = set(transaction) - {"summary"}
+            require(fields == TRANSACTION_FIELDS, f"the fields of a transaction, not {sorted(transaction)}")
+            summary = transaction.get("summary", "-")
+            require(0 < len(summary.encode()) <= 300 and summary.isprintable(), f"one short line, not {summary!r}")
             require(0 <= transaction["began_at_version"] < self.number, "a transaction began before its version")
         identifiers = {transaction["id"] for transaction in self.transactions}
         own = [message.txn in identifiers for message in self.root.buffer]
