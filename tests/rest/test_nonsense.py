@@ -8,7 +8,7 @@ import pytest
 
 import trinitylake as tl
 from rest.client import Client
-from trinitylake.rest.http.routes import CATALOG, OTHERS, Endpoint
+from trinitylake.rest.http.routes import CATALOG, OTHERS, PAGE, Endpoint
 
 STRUCT = {"type": "struct", "fields": [{"id": 1, "name": "a", "type": "long", "required": False}]}
 FIELD = {"source-id": 77, "field-id": 1000, "name": "p", "transform": "identity"}
@@ -68,7 +68,7 @@ BODIES: list[Any] = [
 
 
 @pytest.mark.parametrize(
-    "endpoint", [one for one in (*CATALOG, *OTHERS) if one.method == "POST"], ids=lambda endpoint: endpoint.path
+    "endpoint", [one for one in (*CATALOG, *OTHERS, *PAGE) if one.method == "POST"], ids=lambda endpoint: endpoint.path
 )
 def test_a_body_that_makes_no_sense_is_the_fault_of_the_client(
     http_client: Client, lake: tl.Lakehouse, endpoint: Endpoint

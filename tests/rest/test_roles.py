@@ -21,7 +21,7 @@ import trinitylake as tl
 from rest.client import Answer, Client, running
 from rest.shop import COLUMNS, ROWS, VIEW_VERSION, new_table, with_tables
 from trinitylake.rest import JwtSettings, RestServer
-from trinitylake.rest.http.routes import CATALOG, OTHERS
+from trinitylake.rest.http.routes import CATALOG, OTHERS, PAGE
 from trinitylake.rest.security.principals import Grant, Principal, Role
 
 READER, WRITER, ADMIN, ROOT = (f"the-token-of-{role}-0123456789" for role in ("reader", "writer", "admin", "root"))
@@ -372,7 +372,7 @@ def test_every_route_is_closed_to_tokens_that_do_not_count(jwt_server: RestServe
 def test_who_has_no_grant_gets_nothing_from_any_route(jwt_server: RestServer, shop: tl.Lakehouse) -> None:
     ask, before, token = Asker(jwt_server), shop.version, signed(trinitylake=None)
     names = {"namespace": "shop", "table": "orders", "view": "top", "id": "none"}
-    for endpoint in (*CATALOG, *OTHERS):
+    for endpoint in (*CATALOG, *OTHERS, *PAGE):
         if endpoint.path == "/metrics":
             continue  # counters, without names
         path = endpoint.path.replace("{prefix}", "latest")

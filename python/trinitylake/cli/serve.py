@@ -1,4 +1,4 @@
-"""`serve`: the lakehouse as an Iceberg REST catalog."""
+"""`serve`: the lakehouse as an Iceberg REST catalog, and as a page for browsers."""
 
 from __future__ import annotations
 
@@ -41,10 +41,18 @@ def serve(
     sign_requests: Annotated[
         bool, typer.Option("--sign-requests", help="Sign requests to S3 for clients without credentials.")
     ] = False,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Show the lakehouse in a browser, at /.")] = True,
+    page_rows: Annotated[
+        bool | None,
+        typer.Option(
+            "--page-rows/--no-page-rows",
+            help="Show first rows of tables there to their readers; without tokens that is so anyway.",
+        ),
+    ] = None,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Serve the lakehouse as an Iceberg REST catalog until interrupted."""
+    """Serve the lakehouse as an Iceberg REST catalog, and to browsers, until interrupted."""
     try:
         from trinitylake import rest
         from trinitylake.rest.http.observation import log_to_standard_error
@@ -73,7 +81,11 @@ def serve(
         key_file=key,
         behind_proxy=behind_proxy,
         options=rest.ServerOptions(
-            max_connections=max_connections, overrides_locations=override_locations, s3_access=s3_access
+            max_connections=max_connections,
+            overrides_locations=override_locations,
+            s3_access=s3_access,
+            has_page=page,
+            page_shows_rows=page_rows,
         ),
     )
     log_to_standard_error()

@@ -46,15 +46,20 @@ class LiveRows:
         if task.file.file_format == FileFormat.PARQUET and not self._deletes.get(task.file.file_path):
             with self._io.new_input(task.file.file_path).open() as stream:
                 file = pq.ParquetFile(stream, pre_buffer=not isinstance(stream, pa.OSFile))  # from afar in few requests
-                if self._is_as_written_now(file.schema_arrow):
+                if self.reads_as_it_is(task, file.schema_arrow):
                     names = [field.name for field in schema.fields]
                     yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=names)
                     return
         yield from record_batches_of(self._metadata, self._io, schema, AlwaysTrue(), [task], self._deletes)
 
-    def _is_as_written_now(self, columns: pa.Schema) -> bool:
-        """Whether a file has the columns of the table as they are now: then it is read as it is, which for small files
-        takes a fraction of the time that PyIceberg needs to bring it to the current schema."""
+    def reads_as_it_is(self, task: FileScanTask, columns: pa.Schema) -> bool:
+        """Whether a Parquet file has the columns of the table as they are now, and no deleted rows.
+
+        Then it is read as it is, one row group after the other, which for small files takes a fraction of the time that
+        PyIceberg needs to bring it to the current schema.
+        """
+        if self._deletes.get(task.file.file_path):
+            return False
         if self._written is None:
             self._written = schema_to_pyarrow(self._metadata.schema(), include_field_ids=True)
         return len(columns) == len(self._written) and all(

@@ -47,6 +47,10 @@ class ServerOptions:
             saved instead.
         max_transactions_size_bytes_per_principal: of that.
         transaction_idle_seconds: after which an open transaction that nobody uses is saved instead.
+        has_page: serve the page for browsers, and its data.
+        page_shows_rows: whether the page shows the first rows of tables, which the server reads with its own
+            credentials, to those who may read them; None for where clients get at data files anyway: without tokens,
+            or with `s3_access`.
     """
 
     max_body_size_bytes: int = MAX_BODY_SIZE_BYTES
@@ -62,3 +66,5 @@ class ServerOptions:
     max_transactions_size_bytes: int = 384 << 20
     max_transactions_size_bytes_per_principal: int = 192 << 20
     transaction_idle_seconds: float = 900.0
+    has_page: bool = True
+    page_shows_rows: bool | None = None

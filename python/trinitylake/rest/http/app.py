@@ -25,8 +25,9 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.rest.errors import RestError, error_response, response_of
 from trinitylake.rest.files.delegation import Delegation
+from trinitylake.rest.http.assets import asset_responders
 from trinitylake.rest.http.observation import REQUEST_ID, ROUTE, Observer
-from trinitylake.rest.http.routes import CATALOG, OTHERS, SIGN, Endpoint, without_prefix
+from trinitylake.rest.http.routes import CATALOG, OTHERS, PAGE, SIGN, Endpoint, without_prefix
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.outbound import Outbound
 from trinitylake.rest.request.body import BodiesAtWork, check_values
@@ -40,6 +41,8 @@ from trinitylake.rest.state.oldest_kept import OldestKept
 from trinitylake.rest.state.open_transactions import OpenTransactions
 from trinitylake.rest.state.planned_scans import PlannedScans
 from trinitylake.rest.state.table_responses import TableResponses
+from trinitylake.rest.state.upkeep_estimates import UpkeepEstimates
+from trinitylake.rest.state.work_room import WorkRoom
 
 MAX_THREADS = 64
 #: How long an answer of `/readyz` holds, so that nobody can make the server read the storage at will.
@@ -83,6 +86,9 @@ class App:
             outbound=outbound,
             plans=PlannedScans(),
             oldest_kept=OldestKept(lake),
+            estimates=UpkeepEstimates(lake),
+            room=WorkRoom(),
+            shows_rows=_shows_rows(options, bool(bearers)),
         )
         self._limiter: anyio.CapacityLimiter | None = None
         self._ready: tuple[float, bool] = (0.0, False)
@@ -92,14 +98,15 @@ class App:
         self.router = Starlette(
             routes=[
                 Route(one.path, self._endpoint(one), methods=[one.method])
-                for one in (*CATALOG, *OTHERS, *map(without_prefix, CATALOG))
+                for one in (*CATALOG, *OTHERS, *map(without_prefix, CATALOG), *(PAGE if options.has_page else ()))
             ],
             exception_handlers={HTTPException: _no_such_route, Exception: _unexpected},
             lifespan=self._lifespan,
         )
         self.router.router.redirect_slashes = False
         probes = {"/healthz": self._healthy, "/readyz": self._is_ready}
-        self._guarded = Observer(Guard(_on_raw_path(self.router), bearers, probes), self.service.meters)
+        assets = asset_responders() if options.has_page else {}
+        self._guarded = Observer(Guard(_on_raw_path(self.router), bearers, probes | assets), self.service.meters)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._guarded(scope, receive, send)
@@ -223,6 +230,12 @@ class App:
         while True:
             await asyncio.sleep(min(self.service.options.transaction_idle_seconds / 4, _HAND_OVER_SECONDS))
             await run_sync(self.service.transactions.hand_over_idle)
+
+
+def _shows_rows(options: ServerOptions, asks_for_tokens: bool) -> bool:
+    if options.page_shows_rows is not None:
+        return options.page_shows_rows
+    return not asks_for_tokens or options.s3_access is not None
 
 
 def _on_raw_path(app: ASGIApp) -> ASGIApp:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from starlette.responses import Response
 
+from trinitylake.rest.page import history, lakehouse, objects, rows, tree, upkeep
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.request.idempotency import Replay
 from trinitylake.rest.resources import config, metrics, namespaces, replays, scan_planning, tables, transactions, views
@@ -106,4 +107,24 @@ OTHERS = (
     Endpoint("POST", f"{_OPEN}/{{id}}/rollback", transactions.rollback, Role.WRITER, is_audited=True),
     _read("GET", "/trinitylake/v1/metrics", metrics.list_all),
     _read("GET", "/metrics", metrics.prometheus),
+)
+
+_PAGE = "/trinitylake/v1/page"
+_PAGE_TABLE = f"{_PAGE}/{{prefix}}/namespaces/{{namespace}}/tables/{{table}}"
+
+#: The data of the page for browsers, where the server has one.
+PAGE = (
+    _read("GET", f"{_PAGE}/lakehouse", lakehouse.describe),
+    _read("GET", f"{_PAGE}/address", lakehouse.resolve),
+    _read("GET", f"{_PAGE}/transactions", lakehouse.unfinished),
+    _read("GET", f"{_PAGE}/log", history.log),
+    _read("GET", f"{_PAGE}/diff", history.diff),
+    _read("GET", f"{_PAGE}/upkeep", upkeep.load),
+    Endpoint("POST", f"{_PAGE}/upkeep", upkeep.begin, Role.ADMIN),
+    _read("GET", f"{_PAGE}/{{prefix}}/counts", lakehouse.counts),
+    _read("GET", f"{_PAGE}/{{prefix}}/search", objects.search),
+    _read("GET", f"{_PAGE}/{{prefix}}/tree", tree.node),
+    _read("GET", _PAGE_TABLE, objects.table),
+    _read("GET", f"{_PAGE_TABLE}/rows", rows.rows),
+    _read("GET", f"{_PAGE_TABLE}/history", objects.history),
 )

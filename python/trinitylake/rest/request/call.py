@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from trinitylake.rest.state.open_transactions import OpenTransactions
     from trinitylake.rest.state.planned_scans import PlannedScans
     from trinitylake.rest.state.table_responses import TableResponses
+    from trinitylake.rest.state.upkeep_estimates import UpkeepEstimates
+    from trinitylake.rest.state.work_room import WorkRoom
 
 #: Properties of a commit that tell who made it, and in which request; nobody else can set them.
 RESERVED_PROPERTY_PREFIX = "rest."
@@ -100,6 +102,10 @@ class Service:
     outbound: Outbound
     plans: PlannedScans
     oldest_kept: OldestKept
+    estimates: UpkeepEstimates
+    room: WorkRoom
+    shows_rows: bool
+    """Whether the page shows rows of tables."""
     latest_commits: deque[int] = field(default_factory=lambda: deque(maxlen=1000))
     """The newest versions that requests have committed outside of open transactions."""
 

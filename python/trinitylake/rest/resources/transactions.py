@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from trinitylake.iceberg.bound_catalog import names_checked
 from trinitylake.iceberg.errors import translated
+from trinitylake.lakehouse.history import SavedTransaction
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.request.call import (
@@ -104,7 +105,7 @@ def list_all(call: Call) -> Response:
         {
             "open": [_described(one) for one in call.service.transactions.list(call.principal)],
             "saved": [
-                {"id": one.id, "warehouse": f"@txn/{one.id}", "base-version": one.base_version} for one in _saved(call)
+                {"id": one.id, "warehouse": f"@txn/{one.id}", "base-version": one.base_version} for one in saved(call)
             ],
         }
     )
@@ -113,7 +114,7 @@ def list_all(call: Call) -> Response:
 def visible_ids(call: Call) -> list[str]:
     """The ids of what `list_all` lists."""
     here = [one.id for one in call.service.transactions.list(call.principal)]
-    return sorted([*here, *(one.id for one in _saved(call))])
+    return sorted([*here, *(one.id for one in saved(call))])
 
 
 def load(call: Call) -> Response:
@@ -152,7 +153,8 @@ def rollback_transaction(call: Call, id: str) -> None:
     call.service.transactions.rollback(id, call.principal)
 
 
-def _saved(call: Call) -> list[Any]:
+def saved(call: Call) -> list[SavedTransaction]:
+    """The saved transactions in which the principal may work, without those that are open in this server."""
     known = {one.id for one in call.service.transactions.list(call.principal)}
     return [
         one

@@ -1,10 +1,11 @@
 """Authentication before every route: finds out which principal sent a request, or ends it.
 
 A request without the right token ends here, before its path is looked at. Without tokens, which only the loopback
-interface permits, a request must come from a program and not from a page in a browser: browsers send `Origin`, and the
-name in `Host` is not the machine's own when somebody's DNS points at it.
+interface permits, a request must come from a program or from the server's own page, and not from any other page in a
+browser: those send another `Origin`, or say in `Sec-Fetch-Site` that the request comes from elsewhere, and the name in
+`Host` is not the machine's own when somebody's DNS points at it.
 
-Only `/healthz` and `/readyz` are open to everybody. They tell nothing but whether the server works.
+Only `/healthz` and `/readyz`, and the files of the page, which are the same for every lakehouse, are open to everybody.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Guard:
     Args:
         app: what is behind it.
         bearers: who knows the tokens; none of them opens the server to programs on this machine.
-        probes: answers for paths that are open to everybody.
+        probes: answers for paths that are open to everybody: whether the server works, and the files of the page.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Guard:
         if not self._bearers:
             hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
             is_here = len(hosts) == 1 and _LOOPBACK_HOST.fullmatch(hosts[0])
-            if is_here and not any(name == b"origin" for name, _ in headers):
+            if is_here and _is_no_other_page(headers, hosts[0]):
                 return ANYBODY
             return error_response(403, "ForbiddenException", "only programs on this machine may use this server")
         given = [value for name, value in headers if name == b"authorization"]
@@ -106,6 +107,14 @@ class Guard:
         finally:
             self._n_waiting -= 1
         return None
+
+
+def _is_no_other_page(headers: list[tuple[bytes, bytes]], host: str) -> bool:
+    """Whether a request is not from a page of another origin, as far as browsers tell, which all do."""
+    origins = {value.decode("latin-1").lower() for name, value in headers if name == b"origin"}
+    sites = {value for name, value in headers if name == b"sec-fetch-site"}
+    own = {f"{scheme}://{host.lower()}" for scheme in ("http", "https")}
+    return origins <= own and sites <= {b"same-origin", b"none"}
 
 
 def _unauthorized() -> ASGIApp:

@@ -120,3 +120,60 @@ class _Keys:
 def _definition(state: State) -> LakehouseDef:
     version = state if isinstance(state, _core.Version) else state.base
     return parse_lakehouse_def(version.definition)
+
+
+@dataclass(frozen=True)
+class Found:
+    """An object whose name holds a text, and the position after which the search goes on behind it."""
+
+    kind: str
+    namespace: str
+    name: str
+    position: str
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A part of all keys, in which a search has found these objects; it goes on after `position`."""
+
+    found: list[Found]
+    n_keys: int
+    position: str
+
+
+#: Where namespaces begin, and where views end.
+_FIRST, _AFTER_VIEWS = "B===", "E==="
+
+
+def names_with(state: _core.Version, text: str, within: str | None, position: str | None) -> Iterator[Searched]:
+    """All objects whose full name holds a text, whatever its case, in the order of their keys, part by part.
+
+    With a namespace, the tables and views in exactly that one whose own name holds it.
+
+    Raises `InvalidArgument` for a position that no search handed out.
+    """
+    definition = _definition(state)
+    start = _FIRST
+    if position is not None:
+        if not _FIRST <= position < _AFTER_VIEWS:
+            raise InvalidArgument("the page does not follow one of this search")
+        start = position + _NEXT
+    while True:
+        stream = state.scan(columns=["key"], start=start, end=_AFTER_VIEWS, limit=MAX_KEYS_AT_ONCE)
+        keys = stream.read_all()["key"].combine_chunks()
+        if not len(keys):
+            return
+        last = keys[-1].as_py()
+        objects = core.decode_keys(keys, definition)
+        names = pc.coalesce(objects["name"], "")
+        if within is None:
+            texts = pc.binary_join_element_wise(objects["namespace"], names, _DOT)
+            is_wanted = pc.match_substring(texts, text, ignore_case=True)
+        else:
+            is_inside = pc.equal(objects["namespace"], within)
+            is_wanted = pc.and_(is_inside, pc.match_substring(names, text, ignore_case=True))
+        matches = pc.indices_nonzero(is_wanted)
+        rows = pa.table([objects["kind"], objects["namespace"], names, keys], ["kind", "namespace", "name", "key"])
+        found = [Found(*row.values()) for row in rows.take(matches).to_pylist()]
+        yield Searched(found, len(keys), last)
+        start = last + _NEXT

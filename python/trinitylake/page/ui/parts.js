@@ -1,0 +1,152 @@
+// Parts that several pages have: headings, facts, tables, badges, lists that are read as they are scrolled.
+
+import { append, h, icon, lines, plain, replace, shown } from "./dom.js";
+import { link, linkTo } from "./routes.js";
+
+export function heading(text, ...beside) {
+  return h("div", { class: "heading" }, h("h1", { tabindex: "-1" }, text), h("div", { class: "beside" }, ...beside));
+}
+
+export function badge(text, kind = "") {
+  return h("span", { class: `badge ${kind}` }, text);
+}
+
+export function card(title, ...children) {
+  return h("section", { class: "card" }, title ? h("h2", {}, title) : null, ...children);
+}
+
+/** Numbers with what they are, side by side. */
+export function facts(pairs) {
+  return h("dl", { class: "facts" }, pairs.filter(Boolean).map(([name, value]) =>
+    h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+}
+
+/** Names and values, one below the other. */
+export function properties(entries, empty = "There are none.") {
+  if (!entries.length) return h("p", { class: "quiet" }, empty);
+  return h("dl", { class: "properties" }, entries.map(([name, value]) =>
+    h("div", {}, h("dt", {}, shown(name)), h("dd", {}, lines(value)))));
+}
+
+/** A table. `columns` are texts, or `[text, class]`; `rows` are lists of what the cells hold. */
+export function grid(label, columns, rows, empty = "There is nothing.") {
+  if (!rows.length) return h("p", { class: "quiet" }, empty);
+  const classes = columns.map((one) => (Array.isArray(one) ? one[1] : ""));
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": plain(label) },
+    h("table", {},
+      h("thead", {}, h("tr", {}, columns.map((one, at) =>
+        h("th", { scope: "col", class: classes[at] }, Array.isArray(one) ? one[0] : one)))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, at) => h("td", { class: classes[at] }, cell)))))));
+}
+
+export function crumbs(at, name, kind) {
+  const above = kind === "namespace" ? name.slice(0, -1) : name.slice(0, -1);
+  return h("nav", { class: "crumbs", "aria-label": "Namespaces above" }, h("ol", {},
+    h("li", {}, h("a", { href: link(at, "overview") }, "Lakehouse")),
+    above.map((part, number) =>
+      h("li", {}, h("a", { href: link(at, "namespace", name.slice(0, number + 1)) }, shown(part))))));
+}
+
+export function objectLink(at, kind, name, whole = true) {
+  const text = whole ? name.join(".") : name.at(-1);
+  return h("a", { class: "object", href: linkTo(at, kind, name) }, icon(kind), h("span", {}, shown(text)));
+}
+
+export function change(at, one) {
+  const words = { "+": "added", "-": "removed", "~": "changed" };
+  const target = one.kind === "namespace" || one.kind === "table" || one.kind === "view";
+  const text = [icon(one.kind), h("span", {}, shown(one.name.join(".")))];
+  return h("li", { class: "change" },
+    h("span", { class: `sign ${words[one.sign]}`, title: words[one.sign] }, one.sign === "-" ? "−" : one.sign,
+      h("span", { class: "unseen" }, ` ${words[one.sign]} ${one.kind} `)),
+    target && at && one.sign !== "-"
+      ? h("a", { class: "object", href: linkTo(at, one.kind, one.name) }, text)
+      : h("span", { class: "object" }, text));
+}
+
+export function note(kind, ...children) {
+  return h("div", { class: `note ${kind}`, role: kind === "bad" ? "alert" : null }, ...children);
+}
+
+export function waiting(text = "Reading…") {
+  return h("p", { class: "waiting", role: "status" }, text);
+}
+
+/** The tabs of a page: links, so that each has an address. */
+export function tabs(label, chosen, entries) {
+  return h("nav", { class: "tabs", "aria-label": label }, entries.map(([key, text, href]) =>
+    h("a", { href, "aria-current": key === chosen ? "page" : null }, text)));
+}
+
+/** A part of a page that is read after the rest of it is shown. */
+export function later(signal, read, draw, text) {
+  const place = h("div", {}, waiting(text));
+  read().then(
+    (found) => signal.aborted || replace(place, draw(found)),
+    (error) => signal.aborted || error.name === "AbortError" || replace(place, note("bad", error.message)),
+  );
+  return place;
+}
+
+const ROW_HEIGHT = 36;
+const SMALL = 200;
+
+/**
+ * A list of any length: pages of it are read as one scrolls, and only what can be seen has elements.
+ * `load(token)` gives `{items, next}`; `draw(item)` an element.
+ */
+export function longList({ label, load, draw, empty, signal }) {
+  const items = [];
+  let next, ended = false, reading = false, failed = null;
+  const list = h("ul", { class: "long", "aria-label": plain(label) });
+  const box = h("div", { class: "longbox" }, list);
+  const foot = h("p", { class: "quiet", role: "status" });
+  const place = h("div", { class: "longlist" }, box, foot);
+
+  const isLong = () => items.length > SMALL || (!ended && items.length > 0);
+  async function read() {
+    if (reading || ended || failed) return;
+    reading = true;
+    foot.textContent = items.length ? `${items.length.toLocaleString("en")} so far, reading more…` : "Reading…";
+    try {
+      const page = await load(next);
+      items.push(...page.items);
+      next = page.next ?? undefined;
+      ended = next === undefined;
+    } catch (error) {
+      if (error.name === "AbortError" || signal.aborted) return;
+      failed = error;
+    } finally {
+      reading = false;
+    }
+    paint();
+  }
+  function paint() {
+    const long = isLong();
+    box.classList.toggle("is-long", long);
+    if (failed) foot.textContent = failed.message;
+    else if (!items.length) foot.textContent = ended ? empty : "Reading…";
+    else if (ended) foot.textContent = items.length > 20 ? `${items.length.toLocaleString("en")} in all` : "";
+    else foot.textContent = `${items.length.toLocaleString("en")} so far; more are read as you scroll`;
+    const first = long ? Math.max(Math.floor(box.scrollTop / ROW_HEIGHT) - 10, 0) : 0;
+    const last = long ? Math.min(first + Math.ceil((box.clientHeight || 600) / ROW_HEIGHT) + 20, items.length) : items.length;
+    list.style.height = long ? `${items.length * ROW_HEIGHT}px` : "";
+    list.style.paddingTop = long ? `${first * ROW_HEIGHT}px` : "";
+    const focused = document.activeElement?.closest?.("li")?.dataset.at;
+    list.replaceChildren();
+    append(list, items.slice(first, last).map((item, number) => {
+      const at = first + number;
+      const line = h("li", { "data-at": at, "aria-setsize": ended ? items.length : -1, "aria-posinset": at + 1 }, draw(item));
+      return line;
+    }));
+    if (focused !== undefined) list.querySelector(`li[data-at="${Number(focused)}"] a`)?.focus({ preventScroll: true });
+    if (long && !ended && last >= items.length - 100) read();
+  }
+  let pending = 0;
+  box.addEventListener("scroll", () => {
+    cancelAnimationFrame(pending);
+    pending = requestAnimationFrame(paint);
+  });
+  read().then(() => { if (!ended && !failed && items.length <= SMALL) read(); });
+  return place;
+}

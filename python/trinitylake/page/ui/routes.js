@@ -1,0 +1,45 @@
+// Addresses of the page: `#/<state>/<page>/<part>/…?<options>`. The state is what the server's paths call a prefix.
+
+const LATEST = "latest";
+
+export function parse(hash) {
+  const text = hash.replace(/^#\/?/, "");
+  const [path, query = ""] = splitOnce(text, "?");
+  const parts = path.split("/").filter((part) => part !== "").map(decoded);
+  const at = parts.length && isState(parts[0]) ? parts.shift() : LATEST;
+  return { at, page: parts.shift() ?? "overview", parts, options: new URLSearchParams(query) };
+}
+
+export function link(at, page, parts = [], options = {}) {
+  const path = [at, page, ...parts].map(encodeURIComponent).join("/");
+  const given = Object.entries(options).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const query = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
+  return `#/${path}${query ? `?${query}` : ""}`;
+}
+
+/** Where an object is shown. */
+export function linkTo(at, kind, name) {
+  const page = { namespace: "namespace", table: "table", view: "view" }[kind] ?? "namespace";
+  return link(at, page, name);
+}
+
+export function versionState(version) {
+  return `version~${version}`;
+}
+
+export function isState(text) {
+  return text === LATEST || /^version~\d{1,18}$/.test(text) || /^snapshot~[A-Za-z0-9._-]{1,100}$/.test(text);
+}
+
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+function splitOnce(text, separator) {
+  const at = text.indexOf(separator);
+  return at < 0 ? [text] : [text.slice(0, at), text.slice(at + 1)];
+}

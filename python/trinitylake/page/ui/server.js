@@ -1,0 +1,167 @@
+// The data of a lakehouse from the server that sent this page. A token is kept for this tab alone.
+
+const KEY = "trinitylake.token";
+const PAGE = "trinitylake/v1/page";
+const SEPARATOR = "\u001f";
+
+/** An answer that is none: `code` 0 where nobody answered. */
+export class Refused extends Error {
+  constructor(code, message) {
+    super(message);
+    this.code = code;
+  }
+}
+
+export class ServerSource {
+  constructor() {
+    this.token = stored();
+  }
+
+  use(token) {
+    this.token = token;
+    try {
+      if (token) sessionStorage.setItem(KEY, token);
+      else sessionStorage.removeItem(KEY);
+    } catch {
+      // It is kept in memory then.
+    }
+  }
+
+  lakehouse(signal) {
+    return this.#ask(`${PAGE}/lakehouse`, {}, signal);
+  }
+
+  address(address, signal) {
+    return this.#ask(`${PAGE}/address`, { address }, signal);
+  }
+
+  counts(at, signal) {
+    return this.#ask(`${PAGE}/${escaped(at)}/counts`, {}, signal);
+  }
+
+  async namespaces(at, parent, next, signal) {
+    const options = { pageSize: 500, pageToken: next, parent: parent.length ? parent.join(SEPARATOR) : undefined };
+    const found = await this.#ask(`v1/${escaped(at)}/namespaces`, options, signal);
+    return { items: found.namespaces, next: found["next-page-token"] };
+  }
+
+  async objects(at, kind, namespace, next, signal) {
+    const path = `v1/${escaped(at)}/namespaces/${escaped(namespace.join(SEPARATOR))}/${kind}s`;
+    const found = await this.#ask(path, { pageSize: 1000, pageToken: next }, signal);
+    return { items: found.identifiers.map((one) => [...one.namespace, one.name]), next: found["next-page-token"] };
+  }
+
+  async namespace(at, name, signal) {
+    const found = await this.#ask(`v1/${escaped(at)}/namespaces/${escaped(name.join(SEPARATOR))}`, {}, signal);
+    return { properties: found.properties };
+  }
+
+  table(at, name, signal) {
+    return this.#ask(`${PAGE}/${tablePath(at, name)}`, {}, signal);
+  }
+
+  rows(at, name, limit, signal) {
+    return this.#ask(`${PAGE}/${tablePath(at, name)}/rows`, { limit }, signal);
+  }
+
+  history(at, name, signal) {
+    return this.#ask(`${PAGE}/${tablePath(at, name)}/history`, {}, signal);
+  }
+
+  async view(at, name, signal) {
+    const namespace = escaped(name.slice(0, -1).join(SEPARATOR));
+    const found = await this.#ask(`v1/${escaped(at)}/namespaces/${namespace}/views/${escaped(name.at(-1))}`, {}, signal);
+    const metadata = found.metadata;
+    const version = metadata.versions.find((one) => one["version-id"] === metadata["current-version-id"]) ?? {};
+    const schema = metadata.schemas.find((one) => one["schema-id"] === version["schema-id"]) ?? { fields: [] };
+    return {
+      id: metadata["view-uuid"],
+      queries: (version.representations ?? []).map((one) => ({ dialect: one.dialect, sql: one.sql })),
+      namespace: version["default-namespace"] ?? [],
+      columns: schema.fields.map((one) => ({
+        name: one.name, type: typeText(one.type), required: one.required, comment: one.doc ?? "", "is-key": false,
+      })),
+      properties: metadata.properties ?? {},
+    };
+  }
+
+  search(at, text, namespace, next, signal) {
+    return this.#ask(`${PAGE}/${escaped(at)}/search`, { text, namespace: namespace?.join("."), next, size: 50 }, signal);
+  }
+
+  log(before, text, signal) {
+    return this.#ask(`${PAGE}/log`, { before, search: text, size: 50 }, signal);
+  }
+
+  diff(from, to, start, signal) {
+    return this.#ask(`${PAGE}/diff`, { from, to, start }, signal);
+  }
+
+  transactions(signal) {
+    return this.#ask(`${PAGE}/transactions`, {}, signal);
+  }
+
+  tree(at, way, signal) {
+    return this.#ask(`${PAGE}/${escaped(at)}/tree`, { at: way }, signal);
+  }
+
+  upkeep(signal) {
+    return this.#ask(`${PAGE}/upkeep`, {}, signal);
+  }
+
+  beginUpkeep(signal) {
+    return this.#ask(`${PAGE}/upkeep`, {}, signal, "POST");
+  }
+
+  async #ask(path, options, signal, method = "GET", body = undefined) {
+    const given = Object.entries(options).filter(([, value]) => value !== undefined && value !== null && value !== "");
+    const query = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
+    const headers = { Accept: "application/json" };
+    if (this.token) headers.Authorization = `Bearer ${this.token}`;
+    if (body !== undefined) headers["Content-Type"] = "application/json";
+    const url = new URL(path + (query ? `?${query}` : ""), new URL(".", document.baseURI));
+    let answer;
+    try {
+      answer = await fetch(url, {
+        method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body),
+        credentials: "omit", cache: "no-store", redirect: "error", referrerPolicy: "no-referrer",
+      });
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new Refused(0, "The server does not answer.");
+    }
+    let found = null;
+    try {
+      found = await answer.json();
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+    }
+    if (answer.ok && found !== null) return found;
+    throw new Refused(answer.status, found?.error?.message ?? `The server answered with ${answer.status}.`);
+  }
+}
+
+function stored() {
+  try {
+    return sessionStorage.getItem(KEY) ?? "";
+  } catch {
+    return "";
+  }
+}
+
+/** A name in a path, as the server reads it: where a plus is a blank. */
+function escaped(text) {
+  return encodeURIComponent(text).replace(/[!'()*]/g, (one) => `%${one.charCodeAt(0).toString(16).toUpperCase()}`);
+}
+
+function tablePath(at, name) {
+  return `${escaped(at)}/namespaces/${escaped(name.slice(0, -1).join(SEPARATOR))}/tables/${escaped(name.at(-1))}`;
+}
+
+function typeText(type) {
+  if (typeof type === "string") return type;
+  if (type.type === "struct") return `struct<${type.fields.map((one) => `${one.name}: ${typeText(one.type)}`).join(", ")}>`;
+  if (type.type === "list") return `list<${typeText(type.element)}>`;
+  if (type.type === "map") return `map<${typeText(type.key)}, ${typeText(type.value)}>`;
+  return String(type.type);
+}

@@ -1,0 +1,89 @@
+// A table: its columns, rows, snapshots, properties, and the versions that changed it.
+
+import { h, icon, lines, shown } from "../dom.js";
+import { badge, card, crumbs, facts, grid, heading, later, note, properties, tabs } from "../parts.js";
+import { link, versionState } from "../routes.js";
+import { counted, number, size, when } from "../words.js";
+
+const TABS = [["columns", "Columns"], ["rows", "Rows"], ["snapshots", "Snapshots"], ["properties", "Properties"], ["history", "History"]];
+
+export async function table({ source, lakehouse, route, signal }) {
+  const { at, parts: name, options } = route;
+  if (name.length < 2) throw Object.assign(new Error("A table has a namespace and a name."), { code: 404 });
+  const found = await source.table(at, name, signal);
+  const chosen = TABS.some(([key]) => key === options.get("tab")) ? options.get("tab") : "columns";
+  const bodies = {
+    columns: () => [columns(found.columns), layout(found)],
+    rows: () => rows({ source, lakehouse, at, name, signal }),
+    snapshots: () => snapshots(found),
+    properties: () => properties([["id", found.id], ["location", found.location], ["format version", found["format-version"]], ...Object.entries(found.properties)]),
+    history: () => later(signal, () => source.history(at, name, signal), (past) => history(past.entries)),
+  };
+  const { totals } = found;
+  return h("div", {},
+    crumbs(at, name, "table"),
+    heading([icon("table"), shown(name.at(-1))], badge(found.type === "managed" ? "table" : `${found.type} table`)),
+    found.properties.comment ? h("p", { class: "comment" }, lines(found.properties.comment)) : null,
+    facts([
+      ["Rows", number(totals.rows)], ["Size", size(totals["size-bytes"])], ["Files", number(totals.files)],
+      totals["delete-files"] ? ["Delete files", number(totals["delete-files"])] : null,
+      ["Snapshots", number(found["n-snapshots"])], ["Changed", when(found["last-updated-millis"])],
+    ]),
+    tabs("Parts of the table", chosen, TABS.map(([key, text]) =>
+      [key, text, link(at, "table", name, key === "columns" ? {} : { tab: key })])),
+    card(null, bodies[chosen]()));
+}
+
+export function columns(given) {
+  return grid("Columns", ["Name", "Type", "", "Comment"], given.map((one) => [
+    h("span", { class: "column" }, shown(one.name)), h("code", {}, shown(one.type)),
+    [one["is-key"] ? badge("key", "good") : null, one.required ? badge("required") : null],
+    one.comment ? lines(one.comment) : "",
+  ]), "The table has no columns.");
+}
+
+function layout(found) {
+  const plain = (one) => (one.transform === "identity" ? shown(one.column) : [shown(one.transform), "(", shown(one.column), ")"]);
+  if (!found.partitions.length && !found.order.length) return null;
+  return h("div", { class: "columns" },
+    found.partitions.length ? h("div", {}, h("h3", {}, "Partitioned by"), h("ul", { class: "chips" },
+      found.partitions.map((one) => h("li", {}, h("code", {}, plain(one)))))) : null,
+    found.order.length ? h("div", {}, h("h3", {}, "Sorted by"), h("ul", { class: "chips" },
+      found.order.map((one) => h("li", {}, h("code", {}, plain(one), ` ${one.direction}, ${one.nulls}`))))) : null);
+}
+
+function rows({ source, lakehouse, at, name, signal }) {
+  if (!lakehouse.may.rows) return note("", "This server shows no rows to its clients.");
+  return later(signal, () => source.rows(at, name, 50, signal), (found) => [
+    found.problem ? note("", `There may be more rows: ${found.problem}.`) : null,
+    found["omitted-columns"].length ? note("", `${counted(found["omitted-columns"].length, "more column")} are not shown.`) : null,
+    grid("Rows", found.columns.map((one) => [[h("span", { class: "column" }, shown(one.name)), h("span", { class: "type" }, shown(one.type))], isNumber(one.type) ? "number" : ""]),
+      found.rows.map((row) => row.map((value) => (value === null ? h("span", { class: "null" }, "null") : value === "" ? h("span", { class: "null" }, "empty") : shown(value)))),
+      "The table has no rows."),
+  ], "Reading rows…");
+}
+
+function isNumber(type) {
+  return /^(int|long|float|double|decimal)/.test(type);
+}
+
+function snapshots(found) {
+  const names = new Map();
+  for (const [name, one] of Object.entries(found.references)) names.set(one["snapshot-id"], [...(names.get(one["snapshot-id"]) ?? []), name]);
+  const hidden = found["n-snapshots"] - found.snapshots.length;
+  return [
+    grid("Snapshots", ["Snapshot", "Operation", ["Rows added", "number"], ["Rows removed", "number"], ["Rows after", "number"], "Made"], found.snapshots.map((one) => [
+      [h("code", {}, one.id), (names.get(one.id) ?? []).map((name) => badge(shown(name), "good"))],
+      shown(one.operation), number(one["added-rows"]), number(one["deleted-rows"]), number(one.rows), when(one["created-at-millis"]),
+    ]), "Nothing was ever written to it."),
+    hidden > 0 ? h("p", { class: "quiet" }, `${counted(hidden, "older snapshot")} are not shown.`) : null,
+  ];
+}
+
+function history(entries) {
+  return grid("Versions that changed the table", ["Version", "What", "Name", "Made", ""], entries.map((one) => [
+    h("a", { href: link("latest", "version", [String(one.version)]) }, number(one.version)), badge(one.action), shown(one.name.join(".")),
+    when(one["created-at-millis"]),
+    one.action === "dropped" ? "" : h("a", { href: link(versionState(one.version), "table", one.name) }, "As it was then"),
+  ]), "Nothing tells of it.");
+}

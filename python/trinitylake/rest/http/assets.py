@@ -1,0 +1,38 @@
+"""The files of the page for browsers, as they are sent: the same for every lakehouse, and for everybody."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from trinitylake.page import HEADERS, Asset, assets, index_of_server
+
+
+def asset_responders() -> dict[str, Callable[[], Awaitable[ASGIApp]]]:
+    """For each path of the page what makes its answer: `/` for the page itself, `/ui/…` for its parts."""
+    index = index_of_server()
+    paths = {"/": index, "/ui/": index, **{f"/{one.path}": one for one in assets()}}
+    return {path: _responder(asset) for path, asset in paths.items()}
+
+
+def _responder(asset: Asset) -> Callable[[], Awaitable[ASGIApp]]:
+    tag = f'"{hashlib.sha256(asset.content).hexdigest()[:32]}"'
+    # Asked for again each time, and sent again when the server is another: so its parts always fit together.
+    headers = {**HEADERS, "ETag": tag, "Cache-Control": "no-cache"}
+
+    async def respond(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] not in ("GET", "HEAD"):
+            response = Response(status_code=405, headers={"Allow": "GET, HEAD"})
+        elif any(name == b"if-none-match" and value.decode("latin-1") == tag for name, value in scope["headers"]):
+            response = Response(status_code=304, headers=headers)
+        else:
+            response = Response(asset.content, headers=headers, media_type=asset.media_type)
+        await response(scope, receive, send)
+
+    async def responder() -> ASGIApp:
+        return respond
+
+    return responder

@@ -1,0 +1,175 @@
+"""The log, and the difference between two versions, as far as a principal may see them.
+
+Whoever reads everything sees all of it. Others see the transactions that changed something that they may read; what its
+author wrote about one is shown if they may read all that it changed, since the words may be about the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from starlette.responses import Response
+
+from trinitylake.errors import VersionExpired, VersionNotFound
+from trinitylake.lakehouse.history import CommittedTransaction, LogEntry, log_entry, millis_of
+from trinitylake.rest.errors import bad_request
+from trinitylake.rest.page import sight
+from trinitylake.rest.page.answers import answer, require_something, whole_number
+from trinitylake.rest.page.lakehouse import named_versions
+from trinitylake.rest.request.call import Call
+from trinitylake.rest.state.ownership import OWNER_PROPERTY
+
+#: Versions that one request shows, and looks at, and for how long; then it says where to go on.
+MAX_SHOWN, MAX_LOOKED_AT, SECONDS = 100, 1000, 3.0
+#: Changed objects that are named with each transaction.
+MAX_NAMED = 20
+#: Rows of a difference that one request looks at.
+MAX_DIFFERENCES = 5000
+
+_OPERATION, _ROLLBACK_TARGET = "trinitylake.operation", "trinitylake.rollback-target"
+#: What such a version changed is found by comparing trees, which may take long.
+_COMPARES_TREES = frozenset({"register", "rollback", "export", "repair"})
+
+
+def log(call: Call) -> Response:
+    """Entries before a version, the newest first, that hold a text if one is given.
+
+    `next` is the version before which to go on, null at the end. A page may be short or empty all the same.
+    """
+    require_something(call)
+    lake = call.service.lake
+    before = whole_number(call, "before", (1 << 62), 1 << 62)
+    size = max(whole_number(call, "size", 50, MAX_SHOWN), 1)
+    wanted = call.query.get("search", "").casefold()
+    names = _names_of_versions(call)
+    found: list[dict[str, Any]] = []
+    following: int | None = None
+    deadline = time.monotonic() + SECONDS
+    with call.service.room.taken(call.principal.name):
+        for count, entry in enumerate(_entries(call, before, size)):
+            if len(found) == size or count == MAX_LOOKED_AT or (count and time.monotonic() > deadline):
+                following = entry.version + 1
+                break
+            shown = _visible(call, entry)
+            if shown is not None:
+                shown["snapshots"] = names.get(entry.version, [])
+                if not wanted or wanted in _text_of(shown):
+                    found.append(shown)
+    return answer({"entries": found, "next": following, "oldest-version": lake.core.oldest()})
+
+
+def diff(call: Call) -> Response:
+    """Objects that differ between two versions, from a position in the difference on.
+
+    `next` is the position at which to go on, null at the end.
+    """
+    require_something(call)
+    lake = call.service.lake
+    newest = 1 << 62
+    if "to" not in call.query:
+        raise bad_request("the versions `from` and `to` are needed")
+    after = whole_number(call, "to", 0, newest)
+    before = whole_number(call, "from", max(after - 1, 0), newest)
+    start = whole_number(call, "start", 0, newest)
+    with call.service.room.taken(call.principal.name):
+        rows = lake.core.version(before).diff(lake.core.version(after))
+    page = rows.slice(min(start, len(rows)), MAX_DIFFERENCES)
+    end = start + len(page)
+    changes = sight.visible_changes(call.principal, page.to_pylist())
+    return answer({"from": before, "to": after, "changes": changes, "next": end if end < len(rows) else None})
+
+
+def _entries(call: Call, before: int, size: int) -> Iterator[LogEntry]:
+    core = call.service.lake.core
+    newest = core.latest().number
+    before = min(before, newest + 1)
+    while before > 0:
+        infos = core.log(size + 1, before)
+        if not infos:
+            return
+        yield from map(log_entry, infos)
+        before = infos[-1].version
+
+
+def _names_of_versions(call: Call) -> dict[int, list[str]]:
+    names: dict[int, list[str]] = {}
+    for name, version in named_versions(call).items():
+        names.setdefault(version, []).append(name)
+    return names
+
+
+def _visible(call: Call, entry: LogEntry) -> dict[str, Any] | None:
+    """What may be shown of a version; None for nothing."""
+    everything = sight.reads_everything(call.principal)
+    rows = _changes(call, entry, everything)
+    transactions = []
+    for position, transaction in enumerate(entry.transactions):
+        mine = None if rows is None else [row for row in rows if row["transaction"] == position]
+        changes = None if mine is None else sight.visible_changes(call.principal, mine)
+        if everything or changes:
+            is_whole = everything or (mine is not None and changes is not None and len(mine) == len(changes))
+            transactions.append(_transaction(transaction, changes, is_whole))
+    if not everything and not transactions:
+        return None
+    target = next((one.properties[_ROLLBACK_TARGET] for one in entry.transactions if _is_rollback(one)), None)
+    return {
+        "version": entry.version,
+        "created-at-millis": millis_of(entry.created_at),
+        "rollback-from": entry.rollback_from,
+        "rollback-to": int(target) if target is not None and target.isdigit() else None,
+        "problem": entry.problem if everything else "",
+        "transactions": transactions,
+    }
+
+
+def _is_rollback(transaction: CommittedTransaction) -> bool:
+    return _ROLLBACK_TARGET in transaction.properties
+
+
+def _changes(call: Call, entry: LogEntry, everything: bool) -> list[dict[str, Any]] | None:
+    """The rows that a version changed, each with the position of its transaction; None where nobody should look."""
+    if entry.problem or not entry.transactions:
+        return None
+    compares = any(one.properties.get(_OPERATION) in _COMPARES_TREES for one in entry.transactions)
+    if everything and compares:
+        return None
+    core = call.service.lake.core
+    try:
+        rows: list[dict[str, Any]] = core.version(entry.version).changes(core.version(entry.version - 1)).to_pylist()
+    except (VersionExpired, VersionNotFound):  # of the oldest version nothing tells what it changed
+        return None
+    return rows
+
+
+def _transaction(
+    transaction: CommittedTransaction, changes: list[dict[str, Any]] | None, is_whole: bool
+) -> dict[str, Any]:
+    properties = transaction.properties
+    document: dict[str, Any] = {
+        "is-whole": is_whole,
+        "operation": properties.get(_OPERATION, ""),
+        "changes": None if changes is None else changes[:MAX_NAMED],
+        "n-changes": None if changes is None else len(changes),
+    }
+    if is_whole:
+        document |= {
+            "id": transaction.id,
+            "message": transaction.message,
+            "author": transaction.author,
+            "isolation": transaction.isolation,
+            "began-at-version": transaction.began_at_version,
+            "principal": properties.get(OWNER_PROPERTY, ""),
+            "properties": properties,
+        }
+    return document
+
+
+def _text_of(shown: dict[str, Any]) -> str:
+    """All that a search looks at, in one text."""
+    texts = [str(shown["version"]), *shown["snapshots"]]
+    for one in shown["transactions"]:
+        texts += [one.get("id", ""), one.get("message", ""), one.get("author", ""), one.get("principal", "")]
+        texts += [".".join(change["name"]) for change in one["changes"] or ()]
+    return "\n".join(texts).casefold()

@@ -1,0 +1,111 @@
+"""The lakehouse as a whole: what the page asks first, versions of moments, counts, saved transactions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from starlette.responses import Response
+
+from trinitylake import core
+from trinitylake.lakehouse.history import SavedTransaction, millis_of
+from trinitylake.rest.page import sight
+from trinitylake.rest.page.answers import answer, require_something, version_of
+from trinitylake.rest.request.call import Call
+from trinitylake.rest.resources import transactions
+from trinitylake.rest.state.addresses import prefix_of
+from trinitylake.rest.state.ownership import OWNER_PROPERTY
+
+_KINDS = {"namespaces": "B===", "tables": "C===", "views": "D==="}
+#: Objects of a kind are counted up to here.
+MAX_COUNTED = 10_000
+
+
+def describe(call: Call) -> Response:
+    """The lakehouse, its newest version, and what the principal may ask for."""
+    require_something(call)
+    lake, principal = call.service.lake, call.principal
+    everything = sight.reads_everything(principal)
+    newest = lake.at()
+    document: dict[str, Any] = {
+        "name": lake.name,
+        "principal": principal.name,
+        "version": newest.version,
+        "created-at-millis": millis_of(newest.created_at),
+        "oldest-version": lake.core.oldest(),
+        "reads-everything": everything,
+        "may": {
+            "rows": call.service.shows_rows,
+            "tree": everything,
+            "upkeep": principal.is_admin_of_everything,
+        },
+    }
+    if everything:
+        document["uri"] = lake.uri
+        document["properties"] = lake.properties
+        document["snapshots"] = named_versions(call)
+    return answer(document)
+
+
+def named_versions(call: Call) -> dict[str, int]:
+    """The snapshots of the lakehouse: name to version."""
+    named = call.service.lake.definition.exported_snapshots
+    versions = {name: core.root_version(path) for name, path in named.items()}
+    return {name: version for name, version in sorted(versions.items()) if version is not None}
+
+
+def resolve(call: Call) -> Response:
+    """The prefix and version for an address such as `@timestamp/2026-05-01T12:00:00Z`."""
+    require_something(call)
+    service = call.service
+    address = call.query.get("address", "")
+    prefix = prefix_of(address, service.lake, service.transactions, call.principal)
+    call.raw_names["prefix"] = prefix
+    found = version_of(call)
+    return answer({"prefix": prefix, "version": found.version, "created-at-millis": millis_of(found.created_at)})
+
+
+def counts(call: Call) -> Response:
+    """How many objects a version has, of each kind; at most `MAX_COUNTED` are counted."""
+    sight.require_everything(call, "the number of objects")
+    state = version_of(call).state()
+    found = {}
+    for plural, prefix in _KINDS.items():
+        stream = pa.RecordBatchReader.from_stream(state.scan(prefix, ("key",), limit=MAX_COUNTED + 1))
+        found[plural] = sum(len(batch) for batch in stream)
+    return answer({**found, "max-counted": MAX_COUNTED})
+
+
+def unfinished(call: Call) -> Response:
+    """Open and saved transactions in which the principal may work."""
+    require_something(call)
+    service, principal = call.service, call.principal
+    here = service.transactions.list(principal)
+    return answer(
+        {
+            "open": [
+                {
+                    "id": one.id,
+                    "isolation": one.isolation,
+                    "base-version": one.base_version,
+                    "owner": one.properties.get(OWNER_PROPERTY, ""),
+                }
+                for one in here
+            ],
+            "saved": [_saved(one) for one in transactions.saved(call)],
+        }
+    )
+
+
+def _saved(one: SavedTransaction) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "isolation": one.isolation,
+        "base-version": one.base_version,
+        "owner": one.properties.get(OWNER_PROPERTY, ""),
+        "author": one.author,
+        "message": one.message,
+        "began-at-millis": millis_of(one.began_at),
+        "expires-at-millis": millis_of(one.expires_at),
+        "times-saved": one.times_saved,
+    }

@@ -1,0 +1,69 @@
+"""What upkeep would free: the dry runs of `expire` and `vacuum`, for admins of everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from trinitylake.lakehouse.history import millis_of
+from trinitylake.lakehouse.vacuum import Files
+from trinitylake.rest.page.answers import answer
+from trinitylake.rest.request.call import Call
+from trinitylake.rest.security.principals import forbidden
+from trinitylake.rest.state.upkeep_estimates import Estimate
+
+_MAX_FOLDERS = 50
+
+
+def load(call: Call) -> Response:
+    """The newest estimate, if there is one."""
+    _require_admin(call)
+    return answer(_document(call.service.estimates.newest))
+
+
+def begin(call: Call) -> Response:
+    """Begin an estimate; deletes nothing."""
+    _require_admin(call)
+    return answer(_document(call.service.estimates.begin()))
+
+
+def _require_admin(call: Call) -> None:
+    if not call.principal.is_admin_of_everything:
+        raise forbidden(f"upkeep is about everything: {call.principal.name} is not an admin of *")
+
+
+def _document(estimate: Estimate | None) -> dict[str, Any]:
+    if estimate is None:
+        return {"state": "none"}
+    document: dict[str, Any] = {
+        "state": estimate.state,
+        "began-at-millis": int(estimate.began_at * 1000),
+        "ended-at-millis": None if estimate.ended_at is None else int(estimate.ended_at * 1000),
+        "progress": dict(estimate.progress),
+        "problem": estimate.problem,
+    }
+    if (expired := estimate.expired) is not None:
+        document["expire"] = {
+            "versions": len(expired),
+            "first": expired[0] if expired else None,
+            "last": expired[-1] if expired else None,
+            "size-bytes": expired.size_bytes,
+            "oldest-kept": expired.oldest,
+        }
+    if (found := estimate.vacuumed) is not None:
+        folders = sorted(found.deleted_by_table.items(), key=lambda one: -one[1].size_bytes)
+        document["vacuum"] = {
+            "before-millis": millis_of(found.before),
+            "deleted": _files(found.deleted),
+            "deleted-by-folder": _files(dict(folders[:_MAX_FOLDERS])),
+            "kept": _files(found.kept),
+            "young": _files({"young": found.young})["young"],
+            "unknown": _files({"unknown": found.unknown})["unknown"],
+        }
+    return document
+
+
+def _files(counts: Mapping[str, Files]) -> dict[str, Any]:
+    return {what: {"files": one.files, "size-bytes": one.size_bytes} for what, one in counts.items()}

@@ -1,0 +1,111 @@
+"""The first rows of a table, for people to look at, at a cost that does not grow with the table.
+
+Reading stops before a limit of bytes is passed, and says so, rather than after it: what would be read is known from the
+sizes that manifests and the ends of Parquet files state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import FileFormat
+from pyiceberg.table import FileScanTask, Table
+
+from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
+from trinitylake.iceberg_storage.live_rows import LiveRows
+
+#: Of the manifests of a snapshot, of what is read of data files before compression, and of files of deleted rows.
+MAX_MANIFESTS_SIZE_BYTES = 32 << 20
+MAX_ROWS_SIZE_BYTES = 64 << 20
+MAX_DELETES_SIZE_BYTES = 16 << 20
+MAX_COLUMNS = 100
+#: Files that are opened for rows; others of the table may be empty.
+_MAX_FILES = 8
+
+
+@dataclass(frozen=True)
+class FirstRows:
+    """Some rows of a table.
+
+    Attributes:
+        rows: the rows, with as many columns as fit.
+        omitted_columns: names of columns that are not among them.
+        problem: why there are fewer rows than were asked for although the table may have more; else "".
+    """
+
+    rows: pa.Table
+    omitted_columns: list[str] = field(default_factory=list)
+    problem: str = ""
+
+
+def first_rows(table: Table, limit: int, max_size_bytes: int = MAX_ROWS_SIZE_BYTES) -> FirstRows:
+    """The first `limit` rows that a scan would find, of the first hundred columns.
+
+    Raises what PyIceberg raises for files that are gone or damaged.
+    """
+    schema = table.schema()
+    names = [one.name for one in schema.fields]
+    columns, omitted = names[:MAX_COLUMNS], names[MAX_COLUMNS:]
+    none = schema_to_pyarrow(schema.select(*columns) if columns else schema, include_field_ids=False).empty_table()
+    if variants := variants_in(schema):
+        return FirstRows(none, omitted, f"the column {variants[0]} is a variant, which this server cannot read")
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        return FirstRows(none, omitted)
+    if sum(one.manifest_length for one in snapshot.manifests(table.io)) > MAX_MANIFESTS_SIZE_BYTES:
+        return FirstRows(none, omitted, "the table has too many files to look for its first rows here")
+    tasks = list(table.scan().plan_files())
+    parts: list[pa.Table] = []
+    n_rows, room = 0, max_size_bytes
+    for task in tasks[:_MAX_FILES]:
+        if n_rows >= limit:
+            break
+        live, size_bytes = _opened(table, task, columns, room)
+        if live is None:
+            problem = "the next rows are in a file of which too much would have to be read at once"
+            return FirstRows(_joined(parts, none), omitted, problem)
+        room -= size_bytes
+        for batch in live.batches(task, columns):
+            parts.append(pa.Table.from_batches([batch.slice(0, limit - n_rows)]))
+            n_rows += len(parts[-1])
+            if n_rows >= limit:
+                break
+    has_more = n_rows < limit and len(tasks) > _MAX_FILES
+    problem = f"rows were looked for in the first {_MAX_FILES} files" if has_more else ""
+    return FirstRows(_joined(parts, none), omitted, problem)
+
+
+def _opened(table: Table, task: FileScanTask, columns: list[str], room: int) -> tuple[LiveRows | None, int]:
+    """What reads a file, and how many bytes that takes in memory; None if there is no room for it."""
+    if sum(one.file_size_in_bytes for one in task.delete_files) > MAX_DELETES_SIZE_BYTES:
+        return None, 0
+    live = LiveRows(table.metadata, table.io, [task])
+    size_bytes = task.file.file_size_in_bytes
+    if task.file.file_format == FileFormat.PARQUET:
+        with table.io.new_input(task.file.file_path).open() as stream:
+            file = pq.ParquetFile(stream, pre_buffer=False)
+            groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+            if live.reads_as_it_is(task, file.schema_arrow):
+                size_bytes = sum(_size_bytes(group, columns) for group in groups[:1])
+            else:  # what brings columns of an older schema to the present one reads groups ahead
+                size_bytes = sum(group.total_byte_size for group in groups)
+    return (None, 0) if size_bytes > room else (live, size_bytes)
+
+
+def _size_bytes(group: pq.RowGroupMetaData, columns: Iterable[str]) -> int:
+    """Of the columns of a row group, before compression."""
+    names = set(columns)
+    chunks = (group.column(number) for number in range(group.num_columns))
+    return sum(
+        chunk.total_uncompressed_size
+        for chunk in chunks
+        if chunk.path_in_schema in names or chunk.path_in_schema.partition(".")[0] in names
+    )
+
+
+def _joined(parts: list[pa.Table], none: pa.Table) -> pa.Table:
+    return pa.concat_tables(parts, promote_options="permissive") if parts else none

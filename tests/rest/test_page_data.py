@@ -1,0 +1,426 @@
+"""The data behind the page for browsers: what it tells, to whom, and what it may cost."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pyarrow as pa
+import pytest
+
+import trinitylake as tl
+from rest.client import Answer, Client, running
+from rest.conftest import RITA, ROOT, WALT
+from rest.shop import ROWS, with_tables
+from trinitylake.rest import RestServer, ServerOptions
+from trinitylake.rest.http.routes import PAGE as ROUTES
+from trinitylake.rest.page import history, objects
+from trinitylake.rest.page.rows import texts_of
+from trinitylake.rest.state import upkeep_estimates, work_room
+from trinitylake.tables.first_rows import first_rows
+
+PAGE = "/trinitylake/v1/page"
+#: In every name and word that Rita may not see.
+CANARY = "canary"
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """A shop that Rita reads, and a payroll that she does not."""
+    with_tables(lake, "shop.orders", "canary_payroll.canary_wages")
+    lake.create_view("canary_payroll.canary_top", "SELECT 'canary'")
+    with lake.transaction(message="canary: both at once", author="canary-ann") as txn:
+        txn.table("shop.orders").append(ROWS)
+        txn.table("canary_payroll.canary_wages").append(ROWS)
+    with lake.transaction(message="canary: wages alone", author="canary-ann") as txn:
+        txn.table("canary_payroll.canary_wages").append(ROWS)
+    with lake.transaction(message="orders alone", author="ann") as txn:
+        txn.table("shop.orders").append(ROWS)
+    return lake
+
+
+@pytest.fixture
+def page_server(shop: tl.Lakehouse, tokens: Path) -> Iterator[RestServer]:
+    """It shows rows to those who may read them."""
+    with running(shop, token_file=tokens, options=ServerOptions(page_shows_rows=True)) as server:
+        yield server
+
+
+class Page:
+    """Asks for data of the page."""
+
+    def __init__(self, server: RestServer, token: str) -> None:
+        self._client, self._token = Client(server), token
+
+    def __call__(self, path: str, method: str = "GET", **query: Any) -> Answer:
+        return self._client(method, f"{PAGE}/{path}?{urlencode(query)}", token=self._token)
+
+    def found(self, path: str, **query: Any) -> Any:
+        answer = self(path, **query)
+        assert answer.code == 200, answer
+        return answer.body
+
+
+@pytest.fixture
+def rita(page_server: RestServer) -> Page:
+    return Page(page_server, RITA)
+
+
+@pytest.fixture
+def root(page_server: RestServer) -> Page:
+    return Page(page_server, ROOT)
+
+
+def table_path(*name: str, at: str = "latest") -> str:
+    return f"{at}/namespaces/{quote(chr(31).join(name[:-1]), safe='')}/tables/{quote(name[-1], safe='')}"
+
+
+def test_no_route_of_the_page_tells_what_a_role_hides(
+    rita: Page, root: Page, shop: tl.Lakehouse, page_server: RestServer
+) -> None:
+    """The routes are those of the server, so a new one counts. What Rita may not read must not be in the log, in a
+    difference, in a search, in a size or in an error either."""
+    shop.begin(id="canary-nightly", message="canary", author="canary-ann").save()
+    texts, refused = [], set()
+    for endpoint in ROUTES:
+        for at in ("latest", f"version~{shop.version - 1}"):
+            for namespace, table in (("shop", "orders"), ("canary_payroll", "canary_wages"), ("shop", "none")):
+                path = endpoint.path.removeprefix(f"{PAGE}/").replace("{prefix}", at)
+                path = path.replace("{namespace}", namespace).replace("{table}", table)
+                queries: list[dict[str, Any]] = [{}, {"to": shop.version, "from": 0}, {"text": "a"}, {"search": "ann"}]
+                queries += [{"text": CANARY}, {"at": "0"}, {"text": "a", "namespace": "canary_payroll"}]
+                for query in queries:
+                    answer = rita(path, endpoint.method, **query)
+                    assert answer.code < 500, (path, query, answer)
+                    if answer.code == 403:
+                        refused.add(endpoint.path.removeprefix(PAGE))
+                    elif CANARY in json.dumps(answer.body):
+                        texts.append((path, query, answer))
+    assert texts == []
+    assert {"/upkeep", "/{prefix}/tree", "/{prefix}/counts"} <= refused
+    assert CANARY in json.dumps(root.found("log"))
+    assert CANARY in json.dumps(root.found("transactions"))
+
+
+def test_words_about_more_than_one_may_read_are_not_shown(rita: Page, root: Page, shop: tl.Lakehouse) -> None:
+    """A message tells of all that its transaction did; a reader of one of two tables sees that hers was changed, and
+    not what was said about both."""
+    entries = rita.found("log")["entries"]
+    messages = [one["transactions"][0].get("message") for one in entries]
+    assert messages == ["orders alone", None, None]
+    mixed = entries[1]["transactions"][0]
+    assert not mixed["is-whole"]
+    assert mixed["changes"] == [{"sign": "~", "kind": "table", "name": ["shop", "orders"]}]
+    assert mixed.keys() == {"is-whole", "operation", "changes", "n-changes"}
+    assert [one["version"] for one in root.found("log")["entries"]] == list(range(shop.version, -1, -1))
+    changed = rita.found("diff", to=shop.version, **{"from": 0})["changes"]
+    assert [one["name"] for one in changed] == [["shop"], ["shop", "orders"]]
+    assert len(root.found("diff", to=shop.version, **{"from": 0})["changes"]) == 5
+
+
+def test_a_rollback_leads_to_its_target_and_tells_readers_what_it_changed(
+    rita: Page, root: Page, shop: tl.Lakehouse
+) -> None:
+    version = shop.rollback(shop.version - 1, message="the load was wrong", author="ann")
+    for page in (rita, root):
+        newest = page.found("log")["entries"][0]
+        assert (newest["version"], newest["rollback-from"], newest["rollback-to"]) == (
+            version,
+            version - 1,
+            version - 2,
+        )
+        assert newest["transactions"][0]["message"] == "the load was wrong"
+
+
+def test_the_log_is_searched_and_goes_on(root: Page, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = root.found("log", search="WAGES ALONE")
+    assert [one["transactions"][0]["message"] for one in found["entries"]] == ["canary: wages alone"]
+    assert [one["version"] for one in root.found("log", search="shop.orders")["entries"]] == [5, 3, 1]
+    versions, before = [], 1 << 40
+    while before is not None:
+        page = root.found("log", size=2, before=before)
+        versions += [one["version"] for one in page["entries"]]
+        before = page["next"]
+    assert versions == list(range(shop.version, -1, -1))
+    monkeypatch.setattr(history, "MAX_LOOKED_AT", 3)
+    page = root.found("log", search="nothing has this")
+    assert page["entries"] == []
+    assert page["next"] == shop.version - 2
+
+
+def test_a_difference_comes_in_parts(root: Page, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MAX_DIFFERENCES", 2)
+    found, start = [], 0
+    while start is not None:
+        page = root.found("diff", to=shop.version, start=start, **{"from": 0})
+        found += page["changes"]
+        start = page["next"]
+    assert len(found) == 5
+    assert {one["sign"] for one in found} == {"+"}
+    assert root("diff").code == 400
+    assert root("diff", to=10**9).code == 404
+
+
+def test_a_search_finds_names_whatever_their_case_and_goes_on(
+    root: Page, rita: Page, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with shop.transaction() as txn:
+        for number in range(30):
+            txn.create_table(("shop", f"Big.{number:02}"), {"id": "bigint"})
+    names, token = [], {}
+    while token is not None:
+        page = rita.found("latest/search", text="shop.big", size=7, **token)
+        names += [one["name"] for one in page["found"]]
+        token = {"next": page["next"]} if page["next"] else None
+    assert names == [["shop", f"Big.{number:02}"] for number in range(30)]
+    assert rita.found("latest/search", text="BIG.07", namespace="shop")["found"][0]["name"] == ["shop", "Big.07"]
+    assert rita.found("latest/search", text="shop.b", namespace="shop")["found"] == []
+    assert root.found("version~1/search", text="big")["found"] == []
+    monkeypatch.setattr(objects, "MAX_LOOKED_AT", 1)
+    page = root.found("latest/search", text="nothing has this")
+    assert page["found"] == []
+    assert root.found("latest/search", text="nothing has this", next=page["next"]) == {"found": [], "next": None}
+    for bad in ({"text": ""}, {"text": "a" * 201}, {"text": "a", "next": "?"}, {"text": "a", "next": "eg=="}):
+        assert root("latest/search", **bad).code == 400, bad
+
+
+def test_a_table_is_told_with_its_columns_sizes_and_snapshots(rita: Page, shop: tl.Lakehouse) -> None:
+    found = rita.found(table_path("shop", "orders"))
+    assert [(one["name"], one["type"]) for one in found["columns"]] == [("id", "long")]
+    assert (found["type"], found["totals"]["rows"], found["n-snapshots"]) == ("managed", 9, 3)
+    assert [one["added-rows"] for one in found["snapshots"]] == [3, 3, 3]
+    assert found["current-snapshot-id"] == found["snapshots"][0]["id"]
+    assert rita.found(table_path("shop", "orders", at="version~2"))["totals"]["rows"] == 3
+    history = rita.found(f"{table_path('shop', 'orders')}/history")["entries"]
+    assert [(one["version"], one["action"]) for one in history] == [(5, "changed"), (3, "changed"), (1, "created")]
+    for path in (table_path("shop", "none"), f"{table_path('shop', 'none')}/history"):
+        assert rita(path).code == 404
+
+
+def test_what_a_table_was_called_elsewhere_is_not_told(rita: Page, shop: tl.Lakehouse) -> None:
+    """A table that came from a namespace that Rita may not read has a history there."""
+    shop.rename_table("canary_payroll.canary_wages", "shop.wages")
+    answer = rita(f"{table_path('shop', 'wages')}/history")
+    assert answer.code == 200
+    assert CANARY not in json.dumps(answer.body)
+
+
+def test_rows_are_shown_to_readers_where_the_server_gives_data(rita: Page, shop: tl.Lakehouse, tokens: Path) -> None:
+    """Roles open the catalog; data files are opened by the storage, unless the operator says that the server may read
+    them for its clients. A page must not change that behind the operator's back."""
+    rows = f"{table_path('shop', 'orders')}/rows"
+    found = rita.found(rows, limit=4)
+    assert found["columns"] == [{"name": "id", "type": "long"}]
+    assert len(found["rows"]) == 4
+    assert {value for [value] in found["rows"]} <= {"1", "2", "3"}
+    assert rita(f"{table_path('canary_payroll', 'canary_wages')}/rows").code == 403
+    for bad in ("-1", "x", "201", "1e3"):
+        assert rita(rows, limit=bad).code == 400
+    with running(shop, token_file=tokens) as server:
+        for token in (RITA, ROOT):
+            assert Page(server, token)(rows).code == 403
+            assert Page(server, token).found("lakehouse")["may"]["rows"] is False
+    with running(shop) as server:
+        assert Page(server, "").found(rows, limit=1)["rows"]
+
+
+def test_rows_come_from_no_file_of_another_table(page_server: RestServer, rita: Page, root: Page) -> None:
+    """A table whose snapshot names the manifests of another one showed that one's rows."""
+    client = Client(page_server)
+    wages = client("GET", "/v1/namespaces/canary_payroll/tables/canary_wages", token=ROOT).body["metadata"]
+    mine = client("GET", "/v1/namespaces/shop/tables/orders", token=ROOT).body["metadata"]
+    number = mine["last-sequence-number"] + 1
+    stolen = {**wages["snapshots"][0], "snapshot-id": 7, "sequence-number": number}
+    stolen |= {"parent-snapshot-id": mine["current-snapshot-id"], "timestamp-ms": mine["last-updated-ms"] + 1}
+    updates = [
+        {"action": "add-snapshot", "snapshot": stolen},
+        {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": 7},
+    ]
+    change = {"requirements": [], "updates": updates}
+    path = "/v1/namespaces/shop/tables/orders"
+    assert client("POST", path, change, token=WALT).code == 403
+    assert client("POST", path, change, token=ROOT).code == 200
+    rows = f"{table_path('shop', 'orders')}/rows"
+    assert rita(rows).code == 400
+    assert root(rows).code == 200
+
+
+def test_rows_of_a_table_at_a_chosen_location_are_for_readers_of_everything(
+    page_server: RestServer, rita: Page, root: Page, shop: tl.Lakehouse
+) -> None:
+    body = {"name": "trap", "schema": {"type": "struct", "fields": []}, "location": f"{shop.uri}canary_payroll"}
+    assert Client(page_server)("POST", "/v1/namespaces/shop/tables", body, token=ROOT).code == 200
+    rows = f"{table_path('shop', 'trap')}/rows"
+    assert (rita(rows).code, root(rows).code) == (403, 200)
+
+
+def test_rows_cost_what_a_page_can_show(lake: tl.Lakehouse, tmp_path: Path) -> None:
+    """A preview of a table with one huge row group would have filled the memory of the server."""
+    lake.create_namespace("shop")
+    columns = {f"c{number:03}": pa.array(["x" * 3000] * 300) for number in range(120)}
+    table = lake.create_table("shop.wide", pa.table({name: values[:0] for name, values in columns.items()}))
+    table.append(pa.table(columns))
+    found = first_rows(lake.table("shop.wide").iceberg, 10)
+    assert found.rows.num_columns == 100
+    assert len(found.omitted_columns) == 20
+    assert len(found.rows) == 10
+    small = first_rows(lake.table("shop.wide").iceberg, 10, max_size_bytes=1000)
+    assert (len(small.rows), small.problem != "") == (0, True)
+    with running(lake) as server:
+        answer = Page(server, "").found(f"{table_path('shop', 'wide')}/rows", limit=200)
+    assert all(len(value) == 1001 for line in answer["rows"] for value in line)
+    assert len(json.dumps(answer)) < 4_000_000
+    assert "longer than" in answer["problem"]
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        (pa.array([2**63 - 1, None], pa.int64()), ["9223372036854775807", None]),
+        (pa.array([0.1, 3.0, float("nan"), 1e300]), ["0.1", "3.0", "nan", "1e+300"]),
+        (pa.array([2_932_897], pa.date32()), ["10000-01-01"]),  # a day after the last one of Python's calendar
+        (pa.array([1], pa.timestamp("ns")), ["1970-01-01 00:00:00.000000001"]),
+        (pa.array([b"\x00\xff", b""]), ["00ff", ""]),
+        (pa.array([b"\x01\x02"], pa.binary(2)), ["0102"]),
+        (pa.array(["<b>\u202e", "x" * 2000], pa.large_string()), ["<b>\u202e", "x" * 1000 + "…"]),
+        (pa.array([[1, None], None]), ["[1, null]", None]),
+        (pa.array([{"a": b"\x01", "b": float("nan")}]), ['{"a": "01", "b": "nan"}']),
+        (pa.array([True, False]), ["true", "false"]),
+    ],
+    ids=lambda one: str(getattr(one, "type", "")),
+)
+def test_values_of_every_type_become_text(values: pa.Array, texts: list[str | None]) -> None:
+    """A date beyond Python's calendar was an error of the server, and NaN is nothing that JSON has."""
+    assert texts_of(pa.chunked_array([values])) == texts
+
+
+def test_deleted_rows_and_older_columns_are_shown_as_a_scan_has_them(lake: tl.Lakehouse) -> None:
+    lake.create_namespace("shop")
+    table = lake.create_table("shop.orders", ROWS)
+    table.append(ROWS)
+    with table.update_schema() as update:
+        update.rename_column("id", "number")
+    table.refresh()
+    table.delete("number = 2")
+    found = first_rows(lake.table("shop.orders").iceberg, 10)
+    assert sorted(found.rows["number"].to_pylist()) == [1, 3]
+
+
+def test_the_tree_is_shown_node_by_node(root: Page, shop: tl.Lakehouse) -> None:
+    with shop.transaction() as txn:
+        for number in range(60):
+            txn.create_table(f"shop.t{number:02}", {"id": "bigint"})
+    shop.create_namespace("last")
+    top = root.found("latest/tree")
+    assert top["height"] >= 1
+    assert len(top["children"]) == top["n-children"] == len(top["separators"]) + 1
+    below = root.found("latest/tree", at="0")
+    assert below["height"] == top["height"] - 1
+    assert below["path"] == top["children"][0]
+    assert {"kind": "namespace", "name": ["last"], "removes": False} in top["messages"]
+    for way, code in (("99", 404), ("0.0.0.0.0.0", 404), ("x", 400), ("../../etc", 400), (".".join("0" * 17), 400)):
+        assert root("latest/tree", at=way).code == code, way
+
+
+def test_upkeep_is_estimated_and_nothing_deleted(
+    root: Page, rita: Page, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shop.table("shop.orders").location.removeprefix(shop.uri)
+    shop.storage.put(f"{folder}/data/left-behind.parquet", b"by a writer that died")
+    files = [path for path, *_ in shop.storage.list("")]
+    assert rita("upkeep", "POST").code == 403
+    assert root.found("upkeep") == {"state": "none"}
+    assert root("upkeep", "POST").code == 200
+    deadline = time.monotonic() + 60
+    while (found := root.found("upkeep"))["state"] == "running" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert found["state"] == "done", found
+    assert found["expire"]["versions"] == 0
+    assert found["vacuum"]["kept"]["data files"]["files"] == 6
+    assert [path for path, *_ in shop.storage.list("")] == files
+    monkeypatch.setattr(upkeep_estimates, "MAX_TABLES", 1)
+    assert root("upkeep", "POST").code == 413
+
+
+def test_only_so_many_look_for_long_at_a_time(root: Page, page_server: RestServer) -> None:
+    """Searches and differences of a large lakehouse would have taken all threads of the server."""
+    room = page_server._app.service.room
+    with room.taken("root"), room.taken("root"), room.taken("root"), room.taken("root"):
+        for path in ("log", "diff?to=1", "latest/search?text=a"):
+            answer = Client(page_server)("GET", f"{PAGE}/{path}", token=ROOT)
+            assert (answer.code, answer.error) == (429, "TooManyRequestsException"), path
+        assert root("lakehouse").code == 200
+    assert root("log").code == 200
+    assert work_room.MAX_AT_WORK_OF_ONE < work_room.MAX_AT_WORK
+
+
+def test_whoever_looks_at_an_open_transaction_takes_no_part_in_it(page_server: RestServer, root: Page) -> None:
+    """What is read in a serializable transaction counts for its conflicts, also if somebody only looked at it."""
+    begun = Client(page_server)("POST", "/trinitylake/v1/transactions", {"id": "nightly"}, token=WALT)
+    prefix = begun.body["prefix"]
+    for path in (
+        f"{prefix}/search?text=a",
+        f"{prefix}/counts",
+        f"{prefix}/tree",
+        table_path("shop", "orders", at=prefix),
+    ):
+        assert Client(page_server)("GET", f"{PAGE}/{path}", token=ROOT).code == 400, path
+    [one] = root.found("transactions")["open"]
+    assert (one["id"], one["owner"]) == ("nightly", "walt")
+    assert root("address", address="@txn/nightly").code == 400
+    assert Page(page_server, RITA)("address", address="@txn/nightly").code == 403
+
+
+def test_an_address_becomes_a_version(rita: Page, shop: tl.Lakehouse) -> None:
+    shop.snapshot("q1", version=3)
+    assert rita.found("address", address="@version/2")["version"] == 2
+    assert rita.found("address", address="@snapshot/q1") | {"created-at-millis": 0} == {
+        "prefix": "snapshot~q1",
+        "version": 3,
+        "created-at-millis": 0,
+    }
+    assert rita("address", address="@timestamp/1999-01-01T00:00:00Z").code == 404
+    assert rita("address", address="@version/99").code == 404
+    assert rita("address", address="elsewhere").code == 404
+    assert rita("version~99/search", text="a").code == 404
+
+
+def test_without_a_page_there_is_none(lake: tl.Lakehouse) -> None:
+    with running(lake, options=ServerOptions(has_page=False)) as server:
+        for path in ("/", "/ui/app.js", f"{PAGE}/lakehouse"):
+            assert Client(server)("GET", path).code == 404, path
+
+
+def test_the_page_of_a_server_without_tokens_is_let_in_and_no_other(lake: tl.Lakehouse) -> None:
+    """Browsers send `Origin` with what a page of the server itself sends, too, and `Sec-Fetch-Site` with everything: a
+    page elsewhere that names this server in a picture or a link sends no `Origin`."""
+    with running(lake) as server:
+        own = f"127.0.0.1:{server.port}"
+
+        def code(method: str = "GET", **headers: str) -> int:
+            sent = {name.replace("_", "-"): value for name, value in headers.items()}
+            return Client(server)(method, f"{PAGE}/upkeep", headers=sent).code
+
+        assert code(Sec_Fetch_Site="same-origin") == code(Sec_Fetch_Site="none") == 200
+        assert code("POST", Sec_Fetch_Site="same-origin", Origin=f"http://{own}") == 200
+        for headers in (
+            {"Sec-Fetch-Site": "cross-site"},
+            {"Sec-Fetch-Site": "same-site"},
+            {"Origin": "http://127.0.0.1:1", "Sec-Fetch-Site": "same-site"},
+            {"Origin": "http://127.0.0.1:1"},
+            {"Origin": "null"},
+            {"Origin": f"http://{own}.evil.example"},
+            {"Origin": f"http://{own}", "Host": "evil.example"},
+        ):
+            assert code(**headers) == code("POST", **headers) == 403, headers
+
+
+def test_answers_are_kept_by_no_browser_and_taken_for_nothing_else(rita: Page) -> None:
+    headers = rita("lakehouse").headers
+    assert headers["cache-control"] == "no-store"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["content-type"] == "application/json"
