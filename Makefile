@@ -15,7 +15,7 @@ WORKERS := 2
 PARALLEL = --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto')
 
-.PHONY: demo demo-alone demo-on-spark test test-rust test-python test-wheel test-browser test-spark-3.5 lint docs dist server check-release locks test-lowest test-deep fuzz soak planted-bugs compatibility bench clean help
+.PHONY: demo demo-alone demo-on-spark test test-rust test-python test-wheel test-browser test-spark-3.5 lint docs dist server check-release locks test-lowest test-deep fuzz soak planted-bugs integrations compatibility bench clean help
 
 help:
 	@echo "make demo           set up, build, run the main job on real data, then a pipeline on Spark"
@@ -31,6 +31,7 @@ help:
 	@echo "make fuzz           damaged and hostile bytes for every decoder (RUNS=10000000)"
 	@echo "make soak           processes that commit at once, on disk and on S3, and a REST server, for SECONDS=60 each"
 	@echo "make compatibility  Iceberg's REST Compatibility Kit, Trino, Flink, dlt, polars, Spark 3.5 and Spark Connect with the server (needs Java 17 and Maven)"
+	@echo "make integrations   dlt, dbt, Airflow, Dagster, SQLMesh, Ibis, Daft, Ray and DataFusion, each in an environment of its own"
 	@echo "make planted-bugs   known mistakes, in Rust and Python, one at a time, and whether the tests find them (an hour)"
 	@echo "make bench          the benchmarks, with the peers in the same run"
 	@echo "make clean          remove what these commands made"
@@ -185,7 +186,14 @@ soak: $(VENV)/.built $(VENV)/.packages-test
 	$(BIN)/python -m pytest -s tests/test_vacuum_soak.py
 	$(BIN)/python -m benches.python.soak_server --seconds $(SECONDS)
 
-compatibility: $(VENV)/.built $(VENV)/.packages-test $(VENV)/.packages-compatibility $(VENV)/.packages-spark-connect test-spark-3.5
+# The pages of docs/integrations that need environments of their own; INTEGRATIONS="dlt dbt" for some of them.
+INTEGRATIONS :=
+integrations: $(VENV)/.packages-build
+	rm -rf target/integrations-wheel
+	@$(STEP) "wheel" env $(MATURIN) build --features development --out target/integrations-wheel
+	$(BIN)/python compatibility/run_integrations.py target/integrations-wheel/*.whl $(INTEGRATIONS)
+
+compatibility: $(VENV)/.built $(VENV)/.packages-test $(VENV)/.packages-compatibility $(VENV)/.packages-spark-connect test-spark-3.5 integrations
 	$(BIN)/python compatibility/run_rck.py
 	$(BIN)/python compatibility/run_pyiceberg.py
 	$(BIN)/python compatibility/run_trino.py

@@ -33,5 +33,6 @@ def run_examples(
     for line, source in found:
         for address, place in (places or {}).items():
             source = source.replace(address, place)
-        exec(compile("\n" * (line - 1) + source, str(page), "exec"), namespace)
+        # As a reader would run it: without what this module imports from `__future__`.
+        exec(compile("\n" * (line - 1) + source, str(page), "exec", dont_inherit=True), namespace)
     return namespace

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ from trinitylake import _core
 from trinitylake.cli.app import app
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "compatibility"))
+
+from run_integrations import ENVIRONMENTS  # noqa: E402
+
 README = ROOT / "README.md"
 FORMAT = ROOT / "docs" / "format.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
@@ -47,6 +52,8 @@ RUNNABLE = [README, FORMAT] + [
 ]
 #: Pages whose Python blocks need something to work on: here, in tests/test_tracing.py, and in tests/spark.
 PREPARED = [ROOT / "docs" / f"{name}.md" for name in ("pyiceberg", "rest", "spark", "integrations/opentelemetry")]
+#: Pages for tools that are too heavy for here: `make integrations` runs them in environments of their own.
+ELSEWHERE = [ROOT / "docs" / "integrations" / f"{name}.md" for names in ENVIRONMENTS.values() for name in names]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benches").rglob("*.md")])
 ROWS = pa.table({"id": [1, 2, 3]})
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
@@ -105,7 +112,7 @@ def test_the_examples_for_the_server_run(shop: tl.Lakehouse) -> None:
 
 
 def test_every_page_with_examples_is_run() -> None:
-    assert {page for page in PAGES if blocks(page, "python")} == {*RUNNABLE, *PREPARED}
+    assert {page for page in PAGES if blocks(page, "python")} == {*RUNNABLE, *PREPARED, *ELSEWHERE}
 
 
 def test_the_commands_of_the_readme_run_on_its_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
