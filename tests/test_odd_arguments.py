@@ -89,6 +89,7 @@ FOREIGN = re.compile(
 
 #: For those who build on the package, or with a callback or another catalog in it.
 LEFT_OUT = {
+    "change_rows",
     "change_definition",
     "commit_async",
     "definition_to_commit",

@@ -12,13 +12,14 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from trinitylake.arguments import checked_as, mapping
-from trinitylake.errors import CorruptFile, InvalidName, ObjectNotFound
+from trinitylake.errors import CorruptFile, InvalidArgument, InvalidName, ObjectNotFound
 from trinitylake.lakehouse.namespace import Namespace
 from trinitylake.lakehouse.view import View
 from trinitylake.qualified_names import Identifier, check_text, full_name, namespace_name, split
 
 if TYPE_CHECKING:
     from trinitylake import _core
+    from trinitylake.tables.queries.prepared import QueryOptions
     from trinitylake.tables.queries.query import Query
     from trinitylake.tables.table import Table
 
@@ -123,14 +124,16 @@ class Reader(ABC):
         data: Mapping[str, Any] | None = None,
         allow_external: bool = False,
     ) -> Query:
-        """A query in SQL, as DuckDB reads it, over tables and views by name: `SELECT … FROM nyc.flights`.
+        """A statement in SQL, as DuckDB reads it, over tables and views by name: `SELECT … FROM nyc.flights`.
 
         Needs DuckDB, `pip install 'trinitylake[sql]'`. Names are those of the lakehouse, in the case they have there;
         what SQL would read otherwise stands in double quotes, and a namespace with two dots in one pair of them:
         `"a.b.c".t`. Views run in their text for DuckDB, or else in their first.
 
         Args:
-            query: one statement that reads.
+            query: one statement. One that reads runs when its rows are wanted. In a transaction, and on a lakehouse
+                where it is a transaction of its own, it may also be INSERT, UPDATE, DELETE, MERGE, CREATE or DROP of
+                tables, views and schemas; it runs at once, and the rows are the numbers of rows that it changed.
             parameters: values for `?` in order, or for `$name` by name.
             data: rows for names without a namespace, as `append` takes them: `{"new": frame}`.
             allow_external: whether the query may read files, URLs, and whatever else DuckDB reaches. Otherwise it
@@ -146,7 +149,17 @@ class Reader(ABC):
 
         given = {name: without_views(read_all(rows)) for name, rows in (data or {}).items()}
         options = QueryOptions(parameters, given, allow_external)
+        if (written := self._write(query, options)) is not None:
+            return written
         return Query(PreparedQuery(query, self._at_one_moment(), options))
+
+    def _write(self, query: str, options: QueryOptions) -> Query | None:
+        """Run a statement that writes; None for any other. Raises `InvalidArgument` where nothing is written."""
+        from trinitylake.lakehouse.sql_statements import writing_statement
+
+        if writing_statement(query) is None:
+            return None
+        raise InvalidArgument("a version that stands still is read-only: write in a transaction, or on the lakehouse")
 
     def _at_one_moment(self) -> Reader:
         """What answers from one state, for a query over several tables."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     from trinitylake import _core
     from trinitylake.definitions import SchemaLike
+    from trinitylake.tables.queries.prepared import QueryOptions
+    from trinitylake.tables.queries.query import Query
     from trinitylake.tables.staged_tables import StagedTables
     from trinitylake.tables.table import Table
 
@@ -52,6 +55,19 @@ class Statements(Reader):
     @abstractmethod
     def _afterwards(self, namespace: str, name: str, table: Table) -> Table:
         """A table that `execute` returned from the transaction, as it is used when the statement is over."""
+
+    def _write(self, query: str, options: QueryOptions) -> Query | None:
+        from trinitylake.lakehouse.sql_statements import SqlStatements, answer, writing_statement
+        from trinitylake.tables.queries.parameters import by_name
+        from trinitylake.tables.queries.text import shortened
+
+        if (statement := writing_statement(query)) is None:
+            return None
+        parts = replace(
+            options, parameters=by_name(options.parameters), subject=f"statement {shortened(query)}", is_part=True
+        )
+        done = self.execute(lambda transaction: SqlStatements(transaction, parts).run(statement))
+        return answer(self, done)
 
     # Namespaces
 

@@ -149,10 +149,13 @@ def _refusals(data: Any) -> Iterator[None]:
         raise InvalidArgument(f"cannot read {type(data).__name__} as Arrow: {error}") from error
 
 
-def conform(rows: Rows, schema: Schema, *, stream: bool = False) -> pa.Table | pa.RecordBatchReader:
+def conform(
+    rows: Rows, schema: Schema, *, stream: bool = False, needed: Container[str] = ()
+) -> pa.Table | pa.RecordBatchReader:
     """`rows` with the columns of an Iceberg schema, in its order.
 
-    With `stream` what is not in memory becomes a reader; else it is read into memory. Raises `InvalidArgument` that
+    With `stream` what is not in memory becomes a reader; else it is read into memory. Columns that are `needed` and
+    missing become null, if they may be. Raises `InvalidArgument` that
     names the column: for a column the table does not have, a required one that is missing or holds a null, and a value
     that does not fit the type.
     """
@@ -164,6 +167,9 @@ def conform(rows: Rows, schema: Schema, *, stream: bool = False) -> pa.Table | p
             batches = rows.batches() if isinstance(rows, Spool) else rows
             return pa.RecordBatchReader.from_batches(fields, _conformed(batches, target, fields, given))
         rows = rows.read_all()
+    for field in target:
+        if field.name in needed and field.name not in rows.column_names and field.nullable and field.name not in given:
+            rows = rows.append_column(field.name, pa.nulls(rows.num_rows, field.type))
     return _conform_table(rows, target, given)
 
 

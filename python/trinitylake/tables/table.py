@@ -26,6 +26,7 @@ from trinitylake.tables.merge import Merge, MergeResult
 from trinitylake.tables.merging.clauses import Clause
 from trinitylake.tables.merging.engine import merge
 from trinitylake.tables.merging.join_keys import check_unique
+from trinitylake.tables.merging.row_changes import PlacedRows, RowChanges, change_rows
 from trinitylake.tables.scan import Scan
 from trinitylake.tracing import span, traced
 
@@ -42,6 +43,13 @@ if TYPE_CHECKING:
 
 TableType = Literal["managed", "external", "federated"]
 Result = TypeVar("Result")
+
+
+def _conformed(given: rows.Rows, iceberg: IcebergTable) -> pa.Table | pa.RecordBatchReader:
+    """Rows as PyIceberg appends them: it streams into no partitions, and looks for the columns that they are by."""
+    schema, spec = iceberg.schema(), iceberg.spec()
+    parts = {schema.find_column_name(field.source_id) for field in spec.fields}
+    return rows.conform(given, schema, stream=spec.is_unpartitioned(), needed={name for name in parts if name})
 
 
 class UpsertResult(NamedTuple):
@@ -215,7 +223,7 @@ class Table(ABC):
         with rows.taken(data, repeatable=self._repeats_writes) as given:
 
             def operation(iceberg: IcebergTable) -> None:
-                conformed = rows.conform(given, iceberg.schema(), stream=iceberg.spec().is_unpartitioned())
+                conformed = _conformed(given, iceberg)
                 with translated(self._subject):
                     iceberg.append(conformed)
 
@@ -231,7 +239,7 @@ class Table(ABC):
         with rows.taken(data, repeatable=self._repeats_writes) as given:
 
             def operation(iceberg: IcebergTable) -> None:
-                conformed = rows.conform(given, iceberg.schema(), stream=iceberg.spec().is_unpartitioned())
+                conformed = _conformed(given, iceberg)
                 with translated(self._subject):
                     # Nothing to replace; PyIceberg would warn about that. A managed table has to know that it looked.
                     if iceberg.current_snapshot() is None and self.type != "managed":
@@ -314,6 +322,18 @@ class Table(ABC):
                 return self._write(operation, note=LogNote(message, author))
 
         return Merge(run)
+
+    def change_rows(
+        self, filter: BooleanExpression, find: Callable[[PlacedRows], RowChanges], statement: str
+    ) -> MergeResult:
+        """Change the rows that `find` finds by their place, for statements in SQL (`merging/row_changes.py`)."""
+
+        def operation(iceberg: IcebergTable) -> MergeResult:
+            with translated(self._subject):
+                done = change_rows(iceberg, filter, find, statement)
+            return MergeResult(done.updated, done.deleted, done.inserted)
+
+        return self._write(operation)
 
     def _merge_keys(self, iceberg: IcebergTable, on: Sequence[str] | None) -> list[str]:
         keys = sorted(iceberg.schema().identifier_field_names()) if on is None else self._known_columns(on)

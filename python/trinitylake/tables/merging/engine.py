@@ -84,7 +84,7 @@ def merge(
             rows = list(_inserted(new, when_not_matched, metadata)) if new.num_rows else []
             rewrite = FileRewrite(metadata, io, live, source, when_matched, only_changes)
             done = rewrite.run(tasks, matches.hits, rows)
-            _commit(change, done)
+            commit_files(change, done)
         return Counts(done.updated, done.deleted, sum(part.num_rows for part in rows))
 
 
@@ -109,7 +109,8 @@ def _inserted(source: pa.Table, clauses: Clauses, metadata: TableMetadata) -> It
             yield completed(clauses.target, values, None)
 
 
-def _commit(change: Transaction, done: Rewritten) -> None:
+def commit_files(change: Transaction, done: Rewritten) -> None:
+    """One snapshot without the files that went and with those that came; none if nothing changed."""
     if not done.removed and not done.added:
         return
     operation = Operation.OVERWRITE if done.added else Operation.DELETE

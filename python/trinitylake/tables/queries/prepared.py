@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any
 
-import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.queries.named_objects import NamedObjects, NameOf, Names
+from trinitylake.tables.queries.parameters import Parameters, by_name, in_sql, names_in, replaced
 from trinitylake.tables.queries.pushed_filters import Pushed, pushed_filters
 from trinitylake.tables.queries.source import PlannedRows, TableSource
 from trinitylake.tables.queries.text import Parsed, shortened, tree_of
-from trinitylake.tables.sql_sandbox import connect, literal, quoted, refusals
-
-Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
+from trinitylake.tables.sql_sandbox import connect, quoted, refusals
 
 NEEDS = "SQL over a lakehouse"
 #: Optimizers that would go by what is in the empty tables.
@@ -36,17 +31,21 @@ class QueryOptions:
 
     Attributes:
         parameters: values for `?` or `$name`.
-        given: rows that the query may name without a namespace.
+        given: rows that the query may name without a namespace: a table, or a dataset of Arrow.
         is_open: whether it may reach what lies outside of the lakehouse.
         quotes_rows: whether errors may show what DuckDB says of rows.
         subject: what errors call the query, instead of its text.
+        default_namespace: where names without a namespace are looked up.
+        is_part: whether the text is a part of a statement, which may need a part of the parameters.
     """
 
     parameters: Parameters = None
-    given: Mapping[str, pa.Table] | None = None
+    given: Mapping[str, Any] | None = None
     is_open: bool = False
     quotes_rows: bool = True
     subject: str = ""
+    default_namespace: str = ""
+    is_part: bool = False
 
 
 class PreparedQuery:
@@ -66,14 +65,23 @@ class PreparedQuery:
         try:
             with self._refusals():
                 objects = NamedObjects(connection, names, self._given, options.is_open)
-                query = objects.resolve(sql)
+                query = objects.resolve(sql, options.default_namespace)
                 self.sql = query.sql
+                self._parameters = options.parameters
+                if options.is_part:
+                    needed = set(names_in(query.tree))
+                    values = by_name(options.parameters).items()
+                    self._parameters = {name: value for name, value in values if name in needed}
                 self._objects = list(objects.found.values())
                 self._create(connection, {})
                 self.columns = self._bound(connection, query)
                 self._pushed = self._pushed_of(connection, query, objects.is_momentary)
         finally:
             connection.close()
+
+    def filter_of(self, table: NameOf) -> BooleanExpression:
+        """What all rows of a table match that the query looks at, by the table's namespace and name."""
+        return self._pushed[table].filter if table in self._pushed else AlwaysTrue()
 
     @contextmanager
     def running(self) -> Iterator[Any]:
@@ -86,7 +94,7 @@ class PreparedQuery:
             try:
                 with self._refusals(planned):
                     self._create(connection, planned)
-                    parameters = self._options.parameters
+                    parameters = self._parameters
                     yield connection.execute(self.sql, parameters) if parameters else connection.execute(self.sql)
             finally:
                 connection.close()
@@ -124,7 +132,7 @@ class PreparedQuery:
     def _bound(self, connection: Any, query: Parsed) -> list[tuple[str, str]]:
         text = query.sql.rstrip("; \n\t\r")
         described = f"DESCRIBE FROM ({text}\n)" if query.is_description else f"DESCRIBE {text}"
-        parameters = self._options.parameters
+        parameters = self._parameters
         rows = connection.execute(described, parameters) if parameters else connection.execute(described)
         return [(name, type) for name, type, *_ in rows.fetchall()]
 
@@ -141,51 +149,14 @@ class PreparedQuery:
 
     def _with_values(self, connection: Any, query: Parsed) -> str | None:
         """The text with values in the place of parameters, for a plan; None if one cannot be written."""
-        parameters = self._options.parameters
-        if not parameters:
+        if not self._parameters:
             return query.sql
         values: dict[str, Any] = {}
-        pairs = parameters.items() if isinstance(parameters, Mapping) else enumerate(parameters, 1)
-        for name, value in pairs:
-            if (text := _in_sql(value)) is None:
+        for name, value in by_name(self._parameters).items():
+            if (text := in_sql(value)) is None:
                 return None
             (one,) = tree_of(connection, f"SELECT {text}")["statements"][0]["node"]["select_list"]
-            values[str(name).lower()] = one
-        tree = _replaced(query.tree, values)
+            values[name.lower()] = one
+        tree = replaced(query.tree, values)
         (text,) = connection.execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchone()
         return str(text)
-
-
-def _replaced(node: Any, values: Mapping[str, Any]) -> Any:
-    """A parsed query with values in the place of parameters."""
-    if isinstance(node, list):
-        return [_replaced(child, values) for child in node]
-    if isinstance(node, dict):
-        if node.get("class") == "PARAMETER" and str(node.get("identifier")).lower() in values:
-            return values[str(node["identifier"]).lower()] | {"alias": node.get("alias", "")}
-        return {key: _replaced(child, values) for key, child in node.items()}
-    return node
-
-
-def _in_sql(value: Any) -> str | None:
-    """A value as SQL writes it, for the plan; None for one of another type."""
-    match value:
-        case None:
-            return "NULL"
-        case bool():
-            return str(value).lower()
-        case int():
-            return str(value)
-        case float() if math.isfinite(value):
-            return f"{value!r}::DOUBLE"
-        case Decimal() if value.is_finite():
-            return f"{value:f}"
-        case str():
-            return literal(value)
-        case datetime() if value.tzinfo is None:
-            return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
-        case datetime():
-            return f"TIMESTAMP WITH TIME ZONE '{value.isoformat(sep=' ')}'"
-        case date():
-            return f"DATE '{value.isoformat()}'"
-    return None

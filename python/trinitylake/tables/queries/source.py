@@ -14,6 +14,7 @@ from pyiceberg.table import DataScan, FileScanTask
 from trinitylake.errors import CorruptFile, InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.tables.merging.row_changes import FILE, POSITION
 from trinitylake.tables.queries.column_types import are_read_alike, duckdb_type, names_in_query
 from trinitylake.tables.queries.pushed_filters import Pushed
 from trinitylake.tables.queries.scanned_rows import ScannedRows
@@ -67,6 +68,8 @@ class TableSource:
         schema = self._scan.table_metadata.schema()
         if not schema.fields:
             raise InvalidArgument(f"table {table.name} has no columns, and SQL knows no such table")
+        #: As the table has them.
+        self.names = [one.name for one in schema.fields]
         self._names = names_in_query(schema)
         self._types = [duckdb_type(one.field_type, f"{one.name} of table {table.name}") for one in schema.fields]
         self._ids = [one.field_id for one in schema.fields]
@@ -77,6 +80,19 @@ class TableSource:
         """The columns, as `CREATE TABLE` has them."""
         columns = zip(self._names, self._types, strict=True)
         return ", ".join(f"{quoted(name)} {type}" for name, type in columns)
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The types of the columns for DuckDB, by their names in the table."""
+        return dict(zip(self.names, self._types, strict=True))
+
+    def placed(self, relation: str) -> str:
+        """A query for the rows of `relation`, which have the columns of the table, and their places."""
+        columns = ", ".join(
+            f"{f'-(-{quoted(name)})' if type in _FLOATING else f'CAST({quoted(name)} AS {type})'} AS {quoted(name)}"
+            for name, type in zip(self._names, self._types, strict=True)
+        )
+        return f"SELECT {columns}, {quoted(FILE)}, {quoted(POSITION)} FROM {relation}"
 
     def planned(self, pushed: Pushed | None) -> PlannedRows:
         """The files that can hold rows that match; all, and as if NaN were asked for, if nothing is known."""

@@ -1,0 +1,231 @@
+"""Statements in SQL that write, as statements of a transaction: INSERT, UPDATE, DELETE, MERGE, CREATE and DROP.
+
+DuckDB finds and works out rows; what becomes of them are the same statements that Python has, `append`, `create_table`
+and so on, and for rows that change `tables/queries/changes.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.qualified_names import Identifier
+from trinitylake.tables.merge import MergeResult
+from trinitylake.tables.queries.changes import Changes
+from trinitylake.tables.queries.named_objects import Names
+from trinitylake.tables.queries.parameters import numbered
+from trinitylake.tables.queries.prepared import NEEDS, PreparedQuery, QueryOptions
+from trinitylake.tables.queries.query import Query
+from trinitylake.tables.queries.statement_text import (
+    CreateNamespace,
+    CreateTable,
+    CreateView,
+    Delete,
+    Drop,
+    Insert,
+    MergeInto,
+    Statement,
+    Update,
+    statement_of,
+    tokens_of,
+)
+from trinitylake.tables.queries.text import shortened
+from trinitylake.tables.sql_sandbox import quoted, sandbox
+from trinitylake.tables.table import Table
+
+if TYPE_CHECKING:
+    from trinitylake.lakehouse.namespace import Namespace
+    from trinitylake.lakehouse.view import View
+
+_WRITING = frozenset({"CREATE", "DELETE", "DROP", "INSERT", "MERGE", "TRUNCATE", "UPDATE"})
+_NO_KEY: tuple[str, ...] = ()
+_FIRST_WORD = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(\w+)", re.DOTALL)
+
+
+def writing_statement(sql: str) -> Statement | None:
+    """The statement that a text is, if it writes. Raises `InvalidArgument` for one that is not for a lakehouse."""
+    first = _FIRST_WORD.match(sql)
+    word = first[1].upper() if first is not None else ""
+    if word not in _WRITING and word != "WITH":
+        return None
+    with sandbox(f"statement {shortened(sql)}", needs=NEEDS) as connection:
+        if word == "WITH" and not any(one.word in _WRITING and not one.depth for one in tokens_of(sql)):
+            return None
+        return statement_of(connection, numbered(sql))
+
+
+class Transaction(Names, Protocol):
+    """An open transaction, as far as statements in SQL need it."""
+
+    def create_namespace(self, identifier: Identifier, *, exist_ok: bool) -> Namespace: ...
+    def drop_namespace(self, identifier: Identifier, *, cascade: bool, missing_ok: bool) -> None: ...
+    def create_table(
+        self,
+        identifier: Identifier,
+        schema: pa.Schema,
+        *,
+        partition_spec: Iterable[str] | None,
+        primary_key: Iterable[str],
+    ) -> Table: ...
+    def drop_table(self, identifier: Identifier, *, missing_ok: bool = False) -> None: ...
+    def create_view(self, identifier: Identifier, sql: str, *, dialect: str) -> View: ...
+    def drop_view(self, identifier: Identifier, *, missing_ok: bool = False) -> None: ...
+
+
+def answer(names: Names, done: MergeResult) -> Query:
+    """What a statement did, as the rows of a query: one row with the numbers of rows."""
+    rows = pa.table({name: [count] for name, count in done._asdict().items()})
+    return Query(PreparedQuery("SELECT * FROM done", names, QueryOptions(given={"done": rows})))
+
+
+class SqlStatements:
+    """Runs statements in one transaction.
+
+    Args:
+        transaction: the transaction.
+        options: of the queries in them; positional parameters are named by their numbers.
+    """
+
+    def __init__(self, transaction: Transaction, options: QueryOptions) -> None:
+        self._transaction = transaction
+        self._options = options
+
+    def run(self, statement: Statement) -> MergeResult:
+        """Run one statement. Raises as the statements in Python do, and as queries do."""
+        match statement:
+            case Insert():
+                return self._insert(statement)
+            case Update():
+                return self._changes(statement).update(statement)
+            case Delete():
+                return self._changes(statement).delete(statement)
+            case MergeInto():
+                return self._changes(statement).merge(statement)
+            case CreateTable():
+                return self._create_table(statement)
+            case CreateView():
+                self._create_view(statement)
+            case CreateNamespace():
+                self._transaction.create_namespace(".".join(statement.name), exist_ok=statement.if_not_exists)
+            case Drop():
+                self._drop(statement)
+        return MergeResult(0, 0, 0)
+
+    def _changes(self, statement: Statement) -> Changes:
+        namespace, name = self._name(statement)
+        table = self._transaction.table((namespace, name))
+        return Changes(self._transaction, table, (namespace, name), statement.sql, self._options)
+
+    def _insert(self, statement: Insert) -> MergeResult:
+        changes = self._changes(statement)
+        query = self._prepared(statement.query)
+        given = [name for name, _ in query.columns]
+        if statement.is_by_name:
+            columns = [changes.column(name) for name in given]
+        else:
+            columns = [changes.column(name) for name in statement.columns or changes.columns]
+            if len(columns) != len(given):
+                raise InvalidArgument(
+                    f"{shortened(statement.sql)}: the query has {len(given)} columns, and {len(columns)} are expected: "
+                    f"{', '.join(columns)}"
+                )
+        if len(set(columns)) != len(columns):
+            raise InvalidArgument(f"{shortened(statement.sql)}: a column is named twice")
+        names = ", ".join(f"c{number}" for number in range(len(columns)))
+        casts = ", ".join(
+            f"CAST(c{number} AS {changes.types[name]}) AS {quoted(name)}" for number, name in enumerate(columns)
+        )
+        rows = self._prepared(f"SELECT {casts} FROM ({statement.query}\n) AS source({names})")
+        counted = _Counted(Query(rows).to_arrow_batch_reader())
+        self._transaction.table(self._name(statement)).append(counted.reader)
+        return MergeResult(0, 0, counted.rows)
+
+    def _create_table(self, statement: CreateTable) -> MergeResult:
+        name = self._name(statement)
+        rows = Query(self._prepared(statement.query)).to_arrow_batch_reader() if statement.query else None
+        if not self._may_create(statement, name):
+            return MergeResult(0, 0, 0)
+        if rows is not None:
+            schema, keys = rows.schema, _NO_KEY
+        else:
+            schema, keys = _declared(statement)
+        partitions = [one.strip() for one in statement.partitions]
+        table = self._transaction.create_table(name, schema, partition_spec=partitions or None, primary_key=keys)
+        if rows is None:
+            return MergeResult(0, 0, 0)
+        counted = _Counted(rows)
+        table.append(counted.reader)
+        return MergeResult(0, 0, counted.rows)
+
+    def _create_view(self, statement: CreateView) -> None:
+        name = self._name(statement)
+        if self._options.parameters:
+            raise InvalidArgument(f"{shortened(statement.sql)}: a view has no parameters")
+        PreparedQuery(statement.query, self._transaction, QueryOptions(default_namespace=name[0]))
+        if self._may_create(statement, name):
+            self._transaction.create_view(name, statement.query, dialect="duckdb")
+
+    def _may_create(self, statement: CreateTable | CreateView, name: tuple[str, str]) -> bool:
+        """Whether a name is to be given to a new object, after one that it replaces is gone."""
+        kind = "table" if isinstance(statement, CreateTable) else "view"
+        if self._transaction.kind(name) != kind:
+            return True
+        if statement.or_replace:
+            self._transaction.drop_table(name) if kind == "table" else self._transaction.drop_view(name)
+        return not statement.if_not_exists or statement.or_replace
+
+    def _drop(self, statement: Drop) -> None:
+        if statement.kind == "schema":
+            self._transaction.drop_namespace(
+                ".".join(statement.name), cascade=statement.cascade, missing_ok=statement.if_exists
+            )
+        elif statement.kind == "view":
+            self._transaction.drop_view(self._name(statement), missing_ok=statement.if_exists)
+        else:
+            self._transaction.drop_table(self._name(statement), missing_ok=statement.if_exists)
+
+    def _prepared(self, sql: str) -> PreparedQuery:
+        return PreparedQuery(sql, self._transaction, self._options)
+
+    def _name(self, statement: Statement) -> tuple[str, str]:
+        *namespace, name = statement.name
+        if not namespace:
+            raise InvalidArgument(f"{shortened(statement.sql)}: {name} has no namespace: write it as namespace.{name}")
+        return ".".join(namespace), name
+
+
+class _Counted:
+    """Counts the rows of a stream as they pass."""
+
+    def __init__(self, rows: pa.RecordBatchReader) -> None:
+        self._given = rows
+        self.rows = 0
+        self.reader = pa.RecordBatchReader.from_batches(rows.schema, self._batches())
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._given:
+            self.rows += batch.num_rows
+            yield batch
+
+
+def _declared(statement: CreateTable) -> tuple[pa.Schema, tuple[str, ...]]:
+    """The columns and the primary key of a table that is declared. Raises `InvalidArgument` for what tables lack."""
+    subject = f"statement {shortened(statement.sql)}"
+    with sandbox(subject, needs=NEEDS, quotes_rows=True) as connection:
+        connection.execute(f"CREATE TABLE declared ({', '.join(statement.columns or [])}\n)")
+        kinds = connection.execute("SELECT DISTINCT constraint_type FROM duckdb_constraints()").fetchall()
+        if others := {kind for (kind,) in kinds} - {"NOT NULL", "PRIMARY KEY"}:
+            raise InvalidArgument(f"{subject}: tables have no constraint {', '.join(sorted(others))}")
+        described: list[tuple[Any, ...]] = connection.execute("DESCRIBE declared").fetchall()
+        schema: pa.Schema = connection.execute("SELECT * FROM declared").to_arrow_table().schema
+    if defaults := [name for name, *_, default, _ in described if default is not None]:
+        raise InvalidArgument(f"{subject}: columns have no default values here: {', '.join(defaults)}")
+    fields = [
+        field.with_nullable(nullable == "YES") for field, (_, _, nullable, *_) in zip(schema, described, strict=True)
+    ]
+    keys = tuple(name for name, _, _, key, *_ in described if key == "PRI")
+    return pa.schema(fields), keys

@@ -1,0 +1,171 @@
+"""Changes of rows that somebody has found by their place: a file of the table, and the number of the row in it.
+
+For statements in SQL, whose conditions are of any kind: DuckDB finds the rows and works out what becomes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.io import FileIO
+from pyiceberg.table import DataScan, FileScanTask
+from pyiceberg.table.metadata import TableMetadata
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import read_data_ahead
+from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
+from trinitylake.iceberg_storage.live_rows import LiveRows
+from trinitylake.tables.input_rows import arrow_schema, conform
+from trinitylake.tables.merging.clauses import Clause, Clauses
+from trinitylake.tables.merging.engine import Counts, commit_files
+from trinitylake.tables.merging.file_rewrite import FileRewrite
+from trinitylake.tables.merging.matching import Hits
+from trinitylake.tables.sql_sandbox import quoted
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table as IcebergTable
+
+#: The columns that say where a row is.
+FILE, POSITION = "trinitylake:file", "trinitylake:position"
+
+
+@dataclass
+class FoundRows:
+    """Rows of a table that change in one way.
+
+    Attributes:
+        rows: the columns `FILE` and `POSITION`, and the new values of other columns under the names that they have in
+            `values`.
+        values: columns of the table, with the column of `rows` that each gets; None if the rows are deleted.
+    """
+
+    rows: pa.Table
+    values: dict[str, str] | None
+
+
+@dataclass
+class RowChanges:
+    """What a statement does: rows that change, and rows that are added."""
+
+    found: list[FoundRows] = field(default_factory=list)
+    inserted: list[pa.Table] = field(default_factory=list)
+
+
+class PlacedRows:
+    """The rows of a table in some of its files, each with its place."""
+
+    def __init__(self, metadata: TableMetadata, io: FileIO, tasks: Sequence[FileScanTask]) -> None:
+        self.metadata = metadata
+        self._io = io
+        self._tasks = tasks
+        self.live = LiveRows(metadata, io, tasks)
+        fields = list(arrow_schema(metadata.schema()))
+        self.schema = pa.schema([*fields, pa.field(FILE, pa.int32()), pa.field(POSITION, pa.int64())])
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows with some of the columns, in that order."""
+        own = [name for name in columns if name not in (FILE, POSITION)]
+        target = pa.schema([self.schema.field(name) for name in columns])
+        read_data_ahead(self._io, self._tasks)
+        for number, task in enumerate(self._tasks):
+            position = 0
+            for batch in self.live.batches(task, own):
+                count = batch.num_rows
+                arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+                arrays[FILE] = pa.array(np.full(count, number, dtype=np.int32))
+                arrays[POSITION] = pa.array(np.arange(position, position + count, dtype=np.int64))
+                position += count
+                table = pa.table([arrays[name] for name in columns], names=list(columns))
+                yield from table.cast(target).to_batches()
+
+
+def change_rows(
+    iceberg: IcebergTable, filter: BooleanExpression, find: Callable[[PlacedRows], RowChanges], statement: str
+) -> Counts:
+    """Change the rows that `find` finds, in one snapshot.
+
+    Args:
+        iceberg: the table; a staged one redoes the statement after a lost race.
+        filter: all rows that the statement looks for match it.
+        find: is given the rows of the files that can hold such rows.
+        statement: what conflicts call it.
+
+    Raises `InvalidArgument` if a row would be changed more than once, and for values that do not fit.
+    """
+    with iceberg.transaction() as change:
+        metadata = change.table_metadata
+        io = change.io if isinstance(change, StagedTransaction) else iceberg.io
+        looking = change.looking_for(statement, filter) if isinstance(change, StagedTransaction) else nullcontext()
+        with looking:
+            tasks = _tasks(metadata, io, filter)
+            placed = PlacedRows(metadata, io, tasks)
+            changes = find(placed)
+            rows = [conform(part, metadata.schema()) for part in changes.inserted if part.num_rows]
+            source, clauses, hits = _hits(changes.found)
+            applied = Clauses(clauses, source.schema, arrow_schema(metadata.schema()))
+            done = FileRewrite(metadata, io, placed.live, source, applied, False).run(tasks, hits, rows)
+            commit_files(change, done)
+        return Counts(done.updated, done.deleted, sum(part.num_rows for part in rows))
+
+
+def _tasks(metadata: TableMetadata, io: FileIO, filter: BooleanExpression) -> list[FileScanTask]:
+    if metadata.current_snapshot_id is None:
+        return []
+    scan = DataScan(metadata, io, row_filter=filter, snapshot_id=metadata.current_snapshot_id)
+    return sorted(scan.plan_files(), key=lambda task: task.file.file_path)
+
+
+def _hits(found: Sequence[FoundRows]) -> tuple[pa.Table, list[Clause], dict[int, Hits]]:
+    """The new values of all rows, what becomes of them, and where they are, by the number of the file."""
+    columns: dict[str, list[pa.ChunkedArray]] = {}
+    clauses = []
+    files, positions, of_clause = [], [], []
+    for number, one in enumerate(found):
+        names = {} if one.values is None else {name: f"{number}.{column}" for name, column in one.values.items()}
+        for name, column in (one.values or {}).items():
+            columns[names[name]] = [one.rows.column(column)]
+        clauses.append(
+            Clause("delete")
+            if one.values is None
+            else Clause("update", None, {name: f"source.{quoted(column)}" for name, column in names.items()})
+        )
+        files.append(one.rows.column(FILE).to_numpy())
+        positions.append(one.rows.column(POSITION).to_numpy())
+        of_clause.append(np.full(one.rows.num_rows, number, dtype=np.int32))
+    if not found:
+        return pa.table({}), [], {}
+    counts = [one.rows.num_rows for one in found]
+    source = _one_below_the_other(columns, counts)
+    file, position, clause = np.concatenate(files), np.concatenate(positions), np.concatenate(of_clause)
+    row = np.arange(len(file))
+    order = np.lexsort((position, file))
+    file, position, clause, row = file[order], position[order], clause[order], row[order]
+    if ((file[1:] == file[:-1]) & (position[1:] == position[:-1])).any():
+        raise InvalidArgument(
+            "a row of the table would be changed more than once, and which change is to count cannot be told"
+        )
+    hits = {}
+    ends = np.r_[True, file[1:] != file[:-1], True]
+    bounds = [int(place) for place in np.flatnonzero(ends)] if len(file) else []
+    for start, end in pairwise(bounds):
+        part = slice(start, end)
+        hits[int(file[start])] = Hits(position[part], row[part], clause[part], [])
+    return source, clauses, hits
+
+
+def _one_below_the_other(columns: dict[str, list[pa.ChunkedArray]], counts: Sequence[int]) -> pa.Table:
+    """A table with all columns; those of one way of changing rows are null in the rows of others."""
+    filled = {}
+    for name, (values,) in columns.items():
+        number = int(name.partition(".")[0])
+        before, after = sum(counts[:number]), sum(counts[number + 1 :])
+        parts = [pa.nulls(before, values.type), *values.chunks, pa.nulls(after, values.type)]
+        filled[name] = pa.chunked_array(parts, type=values.type)
+    return pa.table(filled) if filled else pa.table({"": pa.nulls(sum(counts))})

@@ -1,0 +1,235 @@
+"""UPDATE, DELETE and MERGE: DuckDB finds rows by their places, and works out what they become.
+
+The statement becomes one or more queries over the rows of the table, each with its place. What they find is applied by
+`merging/row_changes.py`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.tables.merge import MergeResult
+from trinitylake.tables.merging.row_changes import FILE, POSITION, FoundRows, PlacedRows, RowChanges
+from trinitylake.tables.queries.named_objects import NameOf, Names
+from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions
+from trinitylake.tables.queries.source import TableSource
+from trinitylake.tables.queries.statement_text import Delete, MergeInto, Update, When
+from trinitylake.tables.queries.text import shortened
+from trinitylake.tables.sql_sandbox import quoted
+from trinitylake.tables.table import Table
+
+#: The rows of the table, in the text of a query.
+_TARGET = "trinitylake_target"
+_PLACE = f"{quoted(FILE)}, {quoted(POSITION)}"
+
+
+class PlacedDataset(ds.InMemoryDataset):  # type: ignore[misc]
+    """Rows with their places, as often as DuckDB asks for them, with the columns that it asks for."""
+
+    def __init__(self, rows: PlacedRows) -> None:
+        self._placed = rows
+        super().__init__(rows.schema.empty_table())
+
+    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:
+        """The rows that match, with these columns, as DuckDB takes them."""
+        names = self._placed.schema.names if columns is None else list(columns)
+        target = pa.schema([self._placed.schema.field(name) for name in names])
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in self._placed.batches(names):
+                rows = pa.Table.from_batches([batch])
+                yield from (rows if filter is None else rows.filter(filter)).to_batches()
+
+        return _Scanner(pa.RecordBatchReader.from_batches(target, batches()))
+
+
+class _Scanner:
+    def __init__(self, rows: pa.RecordBatchReader) -> None:
+        self._rows = rows
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        return self._rows
+
+
+class Changes:
+    """A statement that changes rows of a table, in a transaction.
+
+    Args:
+        names: where other tables are looked up.
+        table: the one that is changed, and `name` its namespace and name.
+        options: of its queries.
+    """
+
+    def __init__(self, names: Names, table: Table, name: NameOf, sql: str, options: QueryOptions) -> None:
+        self._names = names
+        self._table = table
+        self._name = name
+        self._sql = sql
+        self._options = options
+        self._source = TableSource(table)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the table."""
+        return self._source.names
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Their types for DuckDB."""
+        return self._source.types
+
+    def update(self, statement: Update) -> MergeResult:
+        """Run an UPDATE. Raises `InvalidArgument` for what makes no sense."""
+        values = self._typed(statement.values)
+        picked = ", ".join([_PLACE, *(f"{text} AS {quoted(f'v{at}')}" for at, text in enumerate(values.values()))])
+        others = f", {statement.others}" if statement.others else ""
+        columns = {name: f"v{at}" for at, name in enumerate(values)}
+
+        def text(target: str, picked: str) -> str:
+            where = f"WHERE ({statement.condition}\n)"
+            return f"{statement.before}SELECT {picked} FROM {target} AS {quoted(statement.alias)}{others}\n{where}"
+
+        return self._run("update", [(text, picked, columns)])
+
+    def delete(self, statement: Delete) -> MergeResult:
+        """Run a DELETE. Raises `InvalidArgument` for what makes no sense."""
+        others = f", {statement.others}" if statement.others else ""
+
+        def text(target: str, picked: str) -> str:
+            where = f"WHERE ({statement.condition}\n)"
+            return f"{statement.before}SELECT {picked} FROM {target} AS {quoted(statement.alias)}{others}\n{where}"
+
+        return self._run("delete", [(text, f"DISTINCT {_PLACE}", None)])
+
+    def merge(self, statement: MergeInto) -> MergeResult:
+        """Run a MERGE. Raises `InvalidArgument` for what makes no sense."""
+        alias, on = quoted(statement.alias), f"({statement.condition}\n)"
+        changes: list[Change] = []
+        inserts: list[Change] = []
+        for side, whens in _by_side(statement.clauses).items():
+            for number, when in enumerate(whens):
+                earlier = [f"NOT coalesce(({one.condition}\n), false)" for one in whens[:number]]
+                holds = " AND ".join([f"coalesce(({when.condition}\n), false)", *earlier])
+                if when.action == "nothing":
+                    continue
+                if side == "target":
+                    missing = f"NOT EXISTS (SELECT 1 FROM {statement.source}\nWHERE {on})"
+                    body = f"FROM {{}} AS {alias} WHERE {missing} AND {holds}"
+                elif side == "matched":
+                    body = f"FROM {{}} AS {alias}, {statement.source}\nWHERE {on} AND {holds}"
+                else:
+                    missing = f"NOT EXISTS (SELECT 1 FROM {{}} AS {alias} WHERE {on})"
+                    body = f"FROM {statement.source}\nWHERE {missing} AND {holds}"
+                self._check_action(side, when)
+                values = self._typed(self._all_of(statement, when)) if when.action != "delete" else {}
+                picked = [f"{text} AS {quoted(f'v{at}')}" for at, text in enumerate(values.values())]
+                columns = None if when.action == "delete" else {name: f"v{at}" for at, name in enumerate(values)}
+                if side == "source":
+                    inserts.append((_filled(statement.before, body), ", ".join(picked), columns))
+                else:
+                    changes.append((_filled(statement.before, body), ", ".join([_PLACE, *picked]), columns))
+        return self._run("merge", changes, inserts)
+
+    def _run(self, statement: str, changes: Sequence[Change], inserts: Sequence[Change] = ()) -> MergeResult:
+        table = f"{quoted(self._name[0])}.{quoted(self._name[1])}"
+        filter = None
+        for text, _, _ in [*changes, *inserts]:
+            one = self._prepared(text(table, "1"), {}).filter_of(self._name)
+            filter = one if filter is None else filter | one
+
+        def find(rows: PlacedRows) -> RowChanges:
+            dataset = PlacedDataset(rows)
+            target = f"({self._source.placed(_TARGET)})"
+
+            def found(text: Callable[[str, str], str], picked: str) -> pa.Table:
+                with self._prepared(text(target, picked), {_TARGET: dataset}).running() as result:
+                    return result.to_arrow_table()
+
+            return RowChanges(
+                [FoundRows(found(text, picked), columns) for text, picked, columns in changes],
+                [_renamed(found(text, picked), columns or {}) for text, picked, columns in inserts],
+            )
+
+        if filter is None:
+            return MergeResult(0, 0, 0)
+        return self._table.change_rows(filter, find, statement)
+
+    def _prepared(self, sql: str, given: dict[str, Any]) -> PreparedQuery:
+        given = {**(self._options.given or {}), **given}
+        return PreparedQuery(sql, self._names, replace(self._options, given=given))
+
+    def _typed(self, values: dict[str, str]) -> dict[str, str]:
+        """SQL by column, with the type that the column has."""
+        types = self._source.types
+        known = {self.column(name): text for name, text in values.items()}
+        return {name: f"CAST(({text}\n) AS {types[name]})" for name, text in known.items()}
+
+    def column(self, name: str) -> str:
+        """A column as the table spells it. Raises `InvalidArgument` for one that is not there."""
+        names = self._source.names
+        if name in names:
+            return name
+        alike = [one for one in names if one.lower() == name.lower()]
+        if len(alike) == 1:
+            return alike[0]
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(names)}"
+        raise InvalidArgument(f"{shortened(self._sql)}: table {self._table.name} has no column {name}{hint}")
+
+    def _all_of(self, statement: MergeInto, when: When) -> dict[str, str]:
+        """The values of a clause; all columns that both sides have if it names none."""
+        if when.values is not None:
+            return when.values
+        source = self._prepared(f"{statement.before}SELECT * FROM {statement.source}", {})
+        alias = source_alias(statement)
+        there = {name.lower(): name for name, _ in source.columns}
+        return {name: f"{alias}.{quoted(there[name.lower()])}" for name in self._source.names if name.lower() in there}
+
+    def _check_action(self, side: str, when: When) -> None:
+        if (when.action == "insert") != (side == "source"):
+            raise InvalidArgument(
+                f"{shortened(self._sql)}: rows that match are updated or deleted, and rows that do not are inserted"
+            )
+
+
+#: The text of a query, given the rows of the table and what is picked; what is picked; and the columns that get it.
+Change: TypeAlias = "tuple[Callable[[str, str], str], str, dict[str, str] | None]"
+
+
+def source_alias(statement: MergeInto) -> str:
+    """The name of the other side of a MERGE, as SQL writes it."""
+    from trinitylake.tables.queries.statement_text import Cursor
+
+    cursor = Cursor(statement.source)
+    if cursor.sign == "(":
+        cursor.in_brackets()
+        name = cursor.alias()
+    else:
+        last = cursor.name()[-1]
+        name = cursor.alias() or last
+    if not name:
+        raise InvalidArgument(f"{shortened(statement.sql)}: give the rows that come in a name, USING (…) AS name")
+    return quoted(name)
+
+
+def _filled(before: str, body: str) -> Callable[[str, str], str]:
+    start, _, end = body.partition("{}")
+    return lambda target, picked: f"{before}SELECT {picked} {start}{target}{end}"
+
+
+def _by_side(clauses: Iterable[When]) -> dict[str, list[When]]:
+    sides: dict[str, list[When]] = {}
+    for clause in clauses:
+        sides.setdefault(clause.side, []).append(clause)
+    return sides
+
+
+def _renamed(rows: pa.Table, columns: dict[str, str]) -> pa.Table:
+    return rows.select(list(columns.values())).rename_columns(list(columns))
