@@ -28,6 +28,7 @@ from benches.python import (
     bench_rows,
     bench_safekeeping,
     bench_spark,
+    bench_sql,
     bench_uncoordinated,
 )
 from benches.python.measure import Bench, Figure, as_json
@@ -50,6 +51,7 @@ BENCHMARKS: dict[str, Callable[[Bench], None]] = {
     **bench_rest.BENCHMARKS,
     **bench_rounds.BENCHMARKS,
     **bench_spark.BENCHMARKS,
+    **bench_sql.BENCHMARKS,
 }
 
 

@@ -367,6 +367,9 @@ def test_parameters_and_rows_are_given_by_name(shop: tl.Lakehouse) -> None:
     sql = "SELECT note, item FROM new JOIN shop.orders USING (id)"
     assert shop.sql(sql, data={"new": new}).fetchall() == [("n", "i3")]
     assert shop.sql(sql, data={"new": pl.LazyFrame(new)}).fetchall() == [("n", "i3")]
+    assert shop.sql(
+        "SELECT note FROM new JOIN orders USING (id)", data={"new": new}, default_namespace="shop"
+    ).fetchall() == [("n",)]
     with pytest.raises(tl.ObjectNotFound, match="new"):
         shop.sql(sql)
 

@@ -122,6 +122,7 @@ class Reader(ABC):
         parameters: Sequence[Any] | Mapping[str, Any] | None = None,
         *,
         data: Mapping[str, Any] | None = None,
+        default_namespace: str = "",
         allow_external: bool = False,
     ) -> Query:
         """A statement in SQL, as DuckDB reads it, over tables and views by name: `SELECT … FROM nyc.flights`.
@@ -135,6 +136,7 @@ class Reader(ABC):
                 where it is a transaction of its own, it may also be INSERT, UPDATE, DELETE, MERGE, CREATE or DROP of
                 tables, views and schemas; it runs at once, and the rows are the numbers of rows that it changed.
             parameters: values for `?` in order, or for `$name` by name.
+            default_namespace: where names without a namespace are looked up.
             data: rows for names without a namespace, as `append` takes them: `{"new": frame}`.
             allow_external: whether the query may read files, URLs, and whatever else DuckDB reaches. Otherwise it
                 reaches nothing but the lakehouse and `data`; variables of the program are never seen.
@@ -148,7 +150,7 @@ class Reader(ABC):
         from trinitylake.tables.queries.query import Query
 
         given = {name: without_views(read_all(rows)) for name, rows in (data or {}).items()}
-        options = QueryOptions(parameters, given, allow_external)
+        options = QueryOptions(parameters, given, allow_external, default_namespace=default_namespace)
         if (written := self._write(query, options)) is not None:
             return written
         return Query(PreparedQuery(query, self._at_one_moment(), options))

@@ -193,6 +193,8 @@ class SqlStatements:
 
     def _name(self, statement: Statement) -> tuple[str, str]:
         *namespace, name = statement.name
+        if not namespace and self._options.default_namespace:
+            return self._options.default_namespace, name
         if not namespace:
             raise InvalidArgument(f"{shortened(statement.sql)}: {name} has no namespace: write it as namespace.{name}")
         return ".".join(namespace), name

@@ -49,6 +49,8 @@ def connect(
     except ImportError as error:
         raise InvalidArgument(f"{needs} needs DuckDB: pip install 'trinitylake[sql]'") from error
     settings: dict[str, str | bool | int | float | list[str]] = {"disabled_optimizers": without_optimizers}
+    if without_optimizers:  # it only plans
+        settings["threads"] = 1
     if is_open:
         return duckdb.connect(":memory:", config=settings)
     settings |= _CLOSED | ({"temp_directory": spill_folder} if spill_folder else {})

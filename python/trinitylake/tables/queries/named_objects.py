@@ -104,8 +104,11 @@ class NamedObjects:
         renamed: dict[Parts, str | None] = {}
         for reference in query.references:
             catalog, schema, name = reference.parts
-            namespace = full_name(catalog, schema) if catalog else schema or default_namespace
-            if not namespace and not is_view and (self.is_open or name.lower() in self.given):
+            namespace = full_name(catalog, schema) if catalog else schema
+            if not namespace and not is_view and name.lower() in self.given:
+                continue
+            namespace = namespace or default_namespace
+            if not namespace and not is_view and self.is_open:
                 continue
             one = self._provide(namespace, name, sql)
             is_plain = bool(schema) and not catalog and schema.lower() not in _DATABASES

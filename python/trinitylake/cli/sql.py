@@ -1,0 +1,99 @@
+"""`sql`: a statement over the lakehouse, or a shell for many."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
+
+if TYPE_CHECKING:
+    from trinitylake.tables.queries.query import Query
+
+#: Rows of a table for people.
+SHOWN_ROWS = 100
+
+
+class Format(StrEnum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+@command
+def sql(
+    root: Root,
+    statement: Annotated[
+        str | None,
+        typer.Argument(help="One statement. Without it a shell opens, or statements are read from standard input."),
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", help="Read a version: its number, a time in ISO 8601, or a snapshot's name.")
+    ] = None,
+    format: Annotated[Format, typer.Option("--format", "-f", help="How rows are printed.")] = Format.TABLE,
+    limit: Annotated[int, typer.Option(min=1, help="Rows of a table to print; csv and json have all.")] = SHOWN_ROWS,
+    allow_external: Annotated[
+        bool, typer.Option("--allow-external", help="Let queries read files and URLs outside of the lakehouse.")
+    ] = False,
+    options: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Run SQL over tables and views, with DuckDB; statements that write are transactions."""
+    from trinitylake.cli.sql_shell import SqlShell
+
+    lake = open_lakehouse(root, options)
+    chosen = Format.JSON if as_json else format
+    shell = SqlShell(lake, lambda query: print_rows(query, chosen, limit), allow_external=allow_external)
+    if at is not None:
+        shell.look_at(at)
+    if statement is not None:
+        shell.run(statement)
+    elif sys.stdin.isatty():
+        shell.talk()
+    else:
+        shell.run_all(sys.stdin.read())
+
+
+def print_rows(query: Query, format: Format, limit: int) -> None:
+    """Print the rows of a query as they come."""
+    if format is Format.TABLE:
+        query.show(limit)
+    elif format is Format.CSV:
+        out = csv.writer(sys.stdout, lineterminator="\n")
+        out.writerow(query.columns)
+        for row in _rows(query):
+            out.writerow(row)
+    else:
+        separator = "["
+        for row in _rows(query):
+            line = json.dumps(dict(zip(query.columns, map(_plain, row), strict=True)), ensure_ascii=False, default=str)
+            print(separator, line, sep="\n  ", end="")
+            separator = ","
+        print("[]" if separator == "[" else "\n]")
+
+
+def _rows(query: Query) -> Iterator[tuple[Any, ...]]:
+    for batch in query.to_arrow_batch_reader():
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON has: there is no NaN in it, and no bytes."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value

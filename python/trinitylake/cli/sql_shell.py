@@ -1,0 +1,272 @@
+"""The shell of `trinitylake sql`: statements and commands, one after the other, with history and completion."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trinitylake.cli.output import emit_error
+from trinitylake.errors import InvalidArgument, TrinityLakeError
+
+if TYPE_CHECKING:
+    from trinitylake.lakehouse.lakehouse import Lakehouse
+    from trinitylake.lakehouse.reader import Reader
+    from trinitylake.lakehouse.transaction import Transaction
+    from trinitylake.lakehouse.view_at import ViewAt
+    from trinitylake.tables.queries.query import Query
+
+HELP = """\
+A statement ends with a semicolon and may have many lines; Ctrl-C drops it.
+  .tables [NAMESPACE]   tables and views
+  .schema NAME          the columns of a table or view
+  .version              the version that is read
+  .at [VERSION]         read a version, a time or a snapshot; the latest without one
+  .begin [MESSAGE]      begin a transaction: what follows is one version
+  .commit, .rollback    end it
+  .help, .quit"""
+_KEYWORDS = (
+    *("AND", "AS", "ASC", "BETWEEN", "BY", "CASE", "CREATE", "DELETE", "DESC", "DISTINCT", "DROP", "ELSE", "END"),
+    *("EXISTS", "FROM", "FULL", "GROUP", "HAVING", "IN", "INNER", "INSERT", "INTO", "IS", "JOIN", "LEFT", "LIKE"),
+    *("LIMIT", "MATCHED", "MERGE", "NOT", "NULL", "OFFSET", "ON", "OR", "ORDER", "REPLACE", "RIGHT", "SCHEMA"),
+    *("SELECT", "SET", "TABLE", "THEN", "UNION", "UPDATE", "USING", "VALUES", "VIEW", "WHEN", "WHERE", "WITH"),
+)
+_COMMANDS = (".at", ".begin", ".commit", ".help", ".quit", ".rollback", ".schema", ".tables", ".version")
+#: Names that are offered at most.
+_MAX_NAMES = 10_000
+_HISTORY_LINES = 1000
+
+
+class SqlShell:
+    """Runs statements on the latest version, on one that stands still, or in a transaction.
+
+    Args:
+        lake: the lakehouse.
+        show: prints the rows of a query.
+        allow_external: whether queries may leave the lakehouse.
+    """
+
+    def __init__(self, lake: Lakehouse, show: Callable[[Query], None], *, allow_external: bool = False) -> None:
+        self._lake = lake
+        self._show = show
+        self._allow_external = allow_external
+        self._past: ViewAt | None = None
+        self._transaction: Transaction | None = None
+        self._names: tuple[object, list[str]] = (None, [])
+
+    @property
+    def reader(self) -> Reader:
+        """What statements run on."""
+        if self._transaction is not None:
+            return self._transaction
+        return self._lake if self._past is None else self._past
+
+    def look_at(self, moment: str) -> None:
+        """Read a version from now on. Raises as `Lakehouse.at` does."""
+        self._past = version_of(self._lake, moment)
+
+    def run(self, statement: str) -> None:
+        """Run one statement, and print its rows."""
+        self._show(self.reader.sql(statement, allow_external=self._allow_external))
+
+    def run_all(self, text: str) -> None:
+        """Run statements and commands one after the other, up to the first that fails.
+
+        Raises its error. A transaction that is still open is rolled back.
+        """
+        try:
+            pending = ""
+            for line in text.splitlines():
+                pending = self._read(pending, line)
+            if pending.strip():
+                self.run(pending)
+        finally:
+            self._give_up()
+
+    def talk(self) -> None:
+        """Ask for statements until somebody has enough."""
+        self._prepare_line()
+        print("TrinityLake: .help for help, .quit to leave")
+        pending = ""
+        while True:
+            try:
+                pending = self._read(pending, input(self._prompt(pending)))
+            except TrinityLakeError as error:
+                emit_error(error, as_json=False)
+                pending = ""
+            except KeyboardInterrupt:
+                print()
+                pending = ""
+            except (EOFError, SystemExit):
+                break
+        self._give_up()
+        self._keep_history()
+
+    def _prompt(self, pending: str) -> str:
+        if pending:
+            return "   ...> "
+        if self._transaction is not None:
+            return "lake*> "
+        return "lake> " if self._past is None else f"lake@{self._past.version}> "
+
+    def _read(self, pending: str, line: str) -> str:
+        """Run what a line completes; what is not complete yet."""
+        if not pending and line.lstrip().startswith("."):
+            name, _, argument = line.strip().partition(" ")
+            self._command(name, argument.strip())
+            return ""
+        text = f"{pending}\n{line}" if pending else line
+        *whole, rest = split_statements(text)
+        for statement in whole:
+            self.run(statement)
+        return rest
+
+    def _command(self, name: str, argument: str) -> None:
+        match name:
+            case ".help":
+                print(HELP)
+            case ".quit" | ".exit":
+                raise SystemExit
+            case ".tables":
+                within = argument or None
+                for one in sorted([*self.reader.tables(within), *self.reader.views(within)]):
+                    print(shown(one))
+            case ".schema" if argument:
+                query = self.reader.sql(f"SELECT * FROM {argument}")
+                width = max(map(len, query.columns))
+                for column, type in zip(query.columns, query.types, strict=True):
+                    print(f"{shown(column):<{width}}  {type}")
+            case ".version":
+                if self._transaction is not None:
+                    print(f"{self._transaction.base_version}, in a transaction on it")
+                else:
+                    print(self._past.version if self._past is not None else self._lake.version)
+            case ".at":
+                self._require_no_transaction()
+                if argument:
+                    self.look_at(argument)
+                else:
+                    self._past = None
+            case ".begin":
+                self._require_no_transaction()
+                if self._past is not None:
+                    raise InvalidArgument("an old version is read-only: .at without a version goes back to the latest")
+                self._transaction = self._lake.begin(message=argument)
+            case ".commit":
+                transaction, self._transaction = self._open(), None
+                print(f"version {transaction.commit()}")
+            case ".rollback":
+                transaction, self._transaction = self._open(), None
+                transaction.rollback()
+            case _:
+                raise InvalidArgument(f"{shown(name)} is no command, or lacks a name: .help lists them")
+
+    def _open(self) -> Transaction:
+        if self._transaction is None:
+            raise InvalidArgument("there is no transaction: .begin begins one")
+        return self._transaction
+
+    def _require_no_transaction(self) -> None:
+        if self._transaction is not None:
+            raise InvalidArgument("a transaction is open: .commit or .rollback first")
+
+    def _give_up(self) -> None:
+        if self._transaction is not None:
+            transaction, self._transaction = self._transaction, None
+            transaction.rollback()
+            print("the open transaction was rolled back", file=sys.stderr)
+
+    def candidates(self, line: str, word: str) -> list[str]:
+        """What may stand in the place of the last word of a line."""
+        if line.lstrip().startswith(".") and " " not in line.lstrip():
+            return [one for one in _COMMANDS if one.startswith(word)]
+        lower = word.lower()
+        names = [one for one in [*self._known_names(), *self._columns(line)] if one.lower().startswith(lower)]
+        keywords = [one if word.isupper() else one.lower() for one in _KEYWORDS if one.lower().startswith(lower)]
+        return [*dict.fromkeys(names), *(keywords if word else [])]
+
+    def _known_names(self) -> list[str]:
+        reader = self.reader
+        state = (id(reader), getattr(reader, "version", None))
+        if self._names[0] != state:
+            names = [*reader.tables(), *reader.views(), *(f"{one}." for one in reader.namespaces())]
+            self._names = state, names[:_MAX_NAMES]
+        return self._names[1]
+
+    def _columns(self, line: str) -> list[str]:
+        tables = {one.strip("(),;") for one in line.split()} & set(self._known_names())
+        reader = self.reader
+        return [
+            name for one in sorted(tables) if reader.kind(one) == "table" for name in reader.table(one).schema.names
+        ]
+
+    def _prepare_line(self) -> None:
+        """History and completion, where Python has a library for lines."""
+        try:
+            import readline
+        except ImportError:
+            return
+        found: list[str] = []
+
+        def complete(word: str, number: int) -> str | None:
+            nonlocal found
+            if number == 0:
+                try:
+                    found = self.candidates(readline.get_line_buffer()[: readline.get_endidx()], word)
+                except TrinityLakeError:
+                    found = []
+            return found[number] if number < len(found) else None
+
+        readline.set_completer(complete)
+        readline.set_completer_delims(" \t\n,()=<>;+-*/")
+        readline.parse_and_bind("tab: complete")
+        path = history_path()
+        if path.exists():
+            readline.read_history_file(path)
+
+    def _keep_history(self) -> None:
+        try:
+            import readline
+
+            path = history_path()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(mode=0o600)
+            readline.set_history_length(_HISTORY_LINES)
+            readline.write_history_file(path)
+        except (ImportError, OSError):
+            return
+
+
+def version_of(lake: Lakehouse, moment: str) -> ViewAt:
+    """The version that somebody names: by number, by time, or by the name of a snapshot."""
+    if moment.isdecimal():
+        return lake.at(version=int(moment))
+    if moment[:4].isdecimal() and moment[4:5] == "-":
+        return lake.at(timestamp=moment)
+    return lake.at(snapshot=moment)
+
+
+def history_path() -> Path:
+    """Where the lines of earlier shells are kept."""
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(state) / "trinitylake" / "sql_history"
+
+
+def split_statements(text: str) -> list[str]:
+    """The statements of a text that end with a semicolon, and what is behind the last."""
+    try:
+        import duckdb
+    except ImportError as error:
+        raise InvalidArgument("SQL over a lakehouse needs DuckDB: pip install 'trinitylake[sql]'") from error
+    data = text.encode(errors="replace")
+    ends = [start for start, _ in duckdb.tokenize(data.decode()) if data[start : start + 1] == b";"]
+    starts = [0, *(end + 1 for end in ends)]
+    parts = [data[start:end].decode() for start, end in zip(starts, [*ends, len(data)], strict=True)]
+    return [*(one for one in parts[:-1] if one.strip()), parts[-1] if parts[-1].strip() else ""]
+
+
+def shown(text: str) -> str:
+    """A name as a terminal shows it, whatever signs it has."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -1,0 +1,183 @@
+"""`trinitylake sql`: one statement, many, and the shell."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import trinitylake as tl
+from trinitylake.cli.app import app
+from trinitylake.cli.sql_shell import SqlShell, split_statements
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    root = str(tmp_path / "lake")
+    lake = tl.create(root, durability="none")
+    lake.sql("CREATE SCHEMA shop")
+    lake.sql("CREATE TABLE shop.items AS SELECT 1 AS id, 'a, \"b\"' AS name, 'nan'::DOUBLE AS price")
+    lake.sql("INSERT INTO shop.items VALUES (2, NULL, 1.5)")
+    return root
+
+
+def run(*arguments: str, code: int = 0, input: str = "") -> Result:
+    result = CliRunner().invoke(app, ["sql", *arguments], input=input)
+    assert result.exit_code == code, (result.output, result.exception)
+    assert "Traceback" not in result.output
+    return result
+
+
+def test_rows_are_printed_for_people_and_programs(root: str) -> None:
+    statement = "SELECT * FROM shop.items ORDER BY id"
+    shown = run("--root", root, statement).stdout.splitlines()
+    assert shown[0].split() == ["id", "name", "price"]
+    assert shown[-1] == "(2 rows)"
+    rows = list(csv.reader(io.StringIO(run("--root", root, "--format", "csv", statement).stdout)))
+    assert rows == [["id", "name", "price"], ["1", 'a, "b"', "nan"], ["2", "", "1.5"]]
+    document = [{"id": 1, "name": 'a, "b"', "price": None}, {"id": 2, "name": None, "price": 1.5}]
+    assert json.loads(run("--root", root, "--json", statement).stdout) == document
+    assert json.loads(run("--root", root, "-f", "json", f"SELECT * FROM ({statement}) LIMIT 0").stdout) == []
+
+
+def test_an_older_version_is_read(root: str) -> None:
+    assert json.loads(run("--root", root, "--at", "2", "--json", "SELECT count(*) AS n FROM shop.items").stdout) == [
+        {"n": 1}
+    ]
+    tl.open(root).snapshot("q3", version=2)
+    assert "(1 row)" in run("--root", root, "--at", "q3", "FROM shop.items").stdout
+    run("--root", root, "--at", "2", "DELETE FROM shop.items", code=2)
+    run("--root", root, "--at", "99", "FROM shop.items", code=4)
+
+
+def test_errors_have_codes_and_words(root: str) -> None:
+    assert "did you mean shop.items" in run("--root", root, "FROM shop.item", code=4).stderr
+    error = json.loads(run("--root", root, "--json", "FROM read_text('/etc/hostname')", code=2).stderr)["error"]
+    assert error["kind"] == "invalid_argument"
+    run("--root", root, "--allow-external", "FROM read_text('/etc/hostname')")
+
+
+def test_statements_come_from_standard_input(root: str) -> None:
+    """Semicolons in texts, names and comments end nothing."""
+    script = """
+    .begin two rows; a message
+    INSERT INTO shop.items VALUES (3, 'x;y', 0); -- a comment; with one
+    INSERT INTO shop.items
+      VALUES (4, $$;$$, 0);
+    .commit
+    SELECT count(*) AS n FROM shop.items
+    """
+    assert "version 4" in run("--root", root, input=script).stdout
+    lake = tl.open(root)
+    assert lake.log(1)[0].message == "two rows; a message"
+    assert lake.sql("SELECT name FROM shop.items WHERE id > 2 ORDER BY id").fetchall() == [("x;y",), (";",)]
+    run("--root", root, input=".begin\nDELETE FROM shop.items;\nFROM nothing.here;\n.commit\n", code=4)
+    assert tl.open(root).version == 4
+
+
+def test_what_a_shell_is_told(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lake = tl.open(root)
+    shell = SqlShell(lake, lambda query: print(query.fetchall()))
+
+    def says(text: str) -> str:
+        shell.run_all(text)
+        return capsys.readouterr().out
+
+    assert says(".tables") == "shop.items\n"
+    assert says(".tables shop") == "shop.items\n"
+    assert says(".schema shop.items").split() == ["id", "INTEGER", "name", "VARCHAR", "price", "DOUBLE"]
+    assert says(".version") == "3\n"
+    assert says(".at 2\n.version\nSELECT count(*) FROM shop.items;\n.at\n.version") == "2\n[(1,)]\n3\n"
+    assert ".begin" in says(".help")
+    for wrong in (".nothing", ".schema", ".commit", ".rollback", ".begin\n.begin", ".at 2\n.begin", ".begin\n.at 2"):
+        with pytest.raises(tl.InvalidArgument):
+            shell.run_all(wrong)
+        shell.run_all(".at")
+    says(".begin\nDELETE FROM shop.items;\n.rollback")
+    assert lake.version == 3
+    said = shell.run_all(".begin\nDELETE FROM shop.items;")
+    assert said is None
+    assert "rolled back" in capsys.readouterr().err
+    assert lake.version == 3
+
+
+def test_names_are_completed(root: str) -> None:
+    shell = SqlShell(tl.open(root), lambda query: None)
+    assert shell.candidates("SELECT * FROM sho", "sho") == ["shop.items", "shop."]
+    assert shell.candidates("SELECT pr", "pr") == []
+    assert shell.candidates("SELECT * FROM shop.items WHERE pr", "pr") == ["price"]
+    assert shell.candidates("SEL", "SEL") == ["SELECT"]
+    assert shell.candidates("sel", "sel") == ["select"]
+    assert shell.candidates(".co", ".co") == [".commit"]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("SELECT 1", ["SELECT 1"]),
+        ("SELECT 1; SELECT 2;", ["SELECT 1", " SELECT 2", ""]),
+        ("SELECT 'é;", ["SELECT 'é;"]),
+        ("SELECT 'é;'; x", ["SELECT 'é;'", " x"]),
+        (";;", [""]),
+        ("-- a; b", ["-- a; b"]),
+        ("SELECT /* ; */ 1;", ["SELECT /* ; */ 1", ""]),
+    ],
+)
+def test_statements_end_at_semicolons(text: str, parts: list[str]) -> None:
+    assert split_statements(text) == parts
+
+
+def test_the_shell_talks_on_a_terminal(root: str, tmp_path: Path) -> None:
+    """History, a statement of two lines, an error that ends nothing, and Ctrl-C."""
+    main, side = pty.openpty()
+    env = os.environ | {"XDG_STATE_HOME": str(tmp_path / "state"), "TERM": "dumb"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trinitylake", "sql", "--root", root],
+        stdin=side, stdout=side, stderr=side, env=env, start_new_session=True,
+    )  # fmt: skip
+    os.close(side)
+    heard = ""
+
+    def until(text: str) -> None:
+        nonlocal heard
+        end = time.monotonic() + 60
+        while text not in heard:
+            ready, _, _ = select.select([main], [], [], max(0.0, end - time.monotonic()))
+            assert ready, heard
+            heard += os.read(main, 4096).decode(errors="replace")
+        heard = heard.split(text, 1)[1]
+
+    def say(text: str) -> None:
+        os.write(main, text.encode())
+
+    until("lake> ")
+    say("SELECT id + 40\n")
+    until("...> ")
+    say("FROM shop.items WHERE id = 2;\n")
+    until("42")
+    until("lake> ")
+    say("FROM nothing.here;\n")
+    until("object_not_found")
+    until("lake> ")
+    say(".begin\n")
+    until("lake*> ")
+    say("DELETE FROM shop.items;\n")
+    until("lake*> ")
+    say(".quit\n")
+    until("rolled back")
+    assert process.wait(timeout=60) == 0
+    os.close(main)
+    history = tmp_path / "state" / "trinitylake" / "sql_history"
+    assert "FROM nothing.here;" in history.read_text()
+    assert history.stat().st_mode & 0o077 == 0
+    assert tl.open(root).version == 3
