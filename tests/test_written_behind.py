@@ -75,6 +75,18 @@ def test_a_transaction_reads_its_own_writes_before_they_are_there(s3: SlowS3, la
     assert len(definitions) == 1, "what a later statement replaced is not sent"
 
 
+def test_parts_of_a_file_are_read_before_it_is_there(s3: SlowS3, lake: tl.Lakehouse) -> None:
+    """A reader asked the store for the footer of a file that was still on its way there."""
+    with lake.transaction() as txn:
+        path, content = "a/t-01234567/data/part.parquet", bytes(range(100))
+        with s3.watched() as requests:
+            txn.storage.put(path, content)
+            assert txn.storage.get_ranges(path, [(90, 10), (0, 3), (50, 0)]) == [content[90:], content[:3], b""]
+            with pytest.raises(TrinityLakeError):
+                txn.storage.get_ranges(path, [(0, 1), (101, 1)])
+        assert not [one for one in requests if one.verb in ("get", "head")]
+
+
 def test_a_file_that_cannot_be_written_fails_its_transaction(s3: SlowS3, lake: tl.Lakehouse) -> None:
     table = lake.create_table("a.t", {"id": "int8"})
     before = lake.version
