@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
@@ -130,3 +132,70 @@ def test_tables_elsewhere_are_renamed_and_dropped_here_only(nyc: tl.Lakehouse, c
     assert [nyc.table(name).scan().count() for name in nyc.tables("nyc")] == [3, 3]
     nyc.drop_namespace("nyc", cascade=True)
     assert catalog.load_table("sales.orders").scan().count() == 3
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> tl.Lakehouse:
+    """A lakehouse on a disk, with a table `ns.t`."""
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("ns")
+    lake.create_table("ns.t", ROWS)
+    return lake
+
+
+def plain_file(lake: tl.Lakehouse) -> str:
+    """A file of rows in the folder of `ns.t`, as another catalog takes it over."""
+    path = f"{lake.table('ns.t').location}/data/plain.parquet"
+    Path(path.removeprefix("file://")).parent.mkdir(exist_ok=True)
+    pq.write_table(ROWS, path.removeprefix("file://"))
+    return path
+
+
+def test_metadata_elsewhere_that_names_files_of_the_lakehouse_is_refused(
+    disk: tl.Lakehouse, catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    """Somebody copied a metadata file and registered it as an external table. When the table that it came from was
+    dropped, vacuum deleted the files of both: it cannot read metadata outside of the root."""
+    metadata = Path(disk.table("ns.t").metadata_location.removeprefix("file://"))
+    elsewhere = tmp_path / "elsewhere" / metadata.name
+    elsewhere.parent.mkdir()
+    shutil.copy(metadata, elsewhere)
+    disk.create_external_table("ns.inside", metadata)
+    with pytest.raises(tl.InvalidLocation, match="a file of this lakehouse"):
+        disk.create_external_table("ns.e", elsewhere)
+    with pytest.raises(tl.RegistrationFailed, match="a file of this lakehouse"):
+        disk.register([{"kind": "table", "namespace": "ns", "name": "e", "metadata_location": f"file://{elsewhere}"}])
+
+    # All is elsewhere but for one data file, which a manifest names.
+    orders = catalog.load_table("sales.orders")
+    disk.create_external_table("ns.orders", orders.metadata_location)
+    orders.add_files([plain_file(disk)])
+    with pytest.raises(tl.InvalidLocation, match=r"plain\.parquet, a file of this lakehouse"):
+        disk.alter_table("ns.orders", metadata_location=orders.metadata_location)
+    with pytest.raises(tl.InvalidLocation, match=r"plain\.parquet, a file of this lakehouse"):
+        disk.create_external_table("ns.more", orders.metadata_location)
+    assert disk.tables() == ["ns.inside", "ns.orders", "ns.t"]
+
+
+def test_fsck_reports_an_external_table_whose_files_vacuum_could_take(disk: tl.Lakehouse, catalog: SqlCatalog) -> None:
+    """Such a table had been registered by a release that did not look."""
+    orders = catalog.load_table("sales.orders")
+    disk.create_external_table("ns.orders", orders.metadata_location)
+    assert disk.fsck(data=True).findings == ()
+    orders.add_files([plain_file(disk)])
+    with pytest.MonkeyPatch.context() as former_release:
+        former_release.setattr("trinitylake.iceberg_storage.files_inside.first_inside", lambda *args, **kwargs: None)
+        disk.alter_table("ns.orders", metadata_location=orders.metadata_location)
+    (finding,) = disk.fsck(data=True).findings
+    assert (finding.kind, finding.affected) == ("misplaced", ("table ns.orders",))
+    assert finding.path.endswith("/data/plain.parquet")
+
+
+def test_an_external_table_whose_manifests_cannot_be_read_is_refused(disk: tl.Lakehouse, catalog: SqlCatalog) -> None:
+    """Nobody could tell which files such a table has."""
+    orders = catalog.load_table("sales.orders")
+    snapshot = orders.current_snapshot()
+    assert snapshot is not None
+    Path(snapshot.manifest_list.removeprefix("file://")).unlink()
+    with pytest.raises(tl.InvalidLocation, match="a manifest that cannot be read"):
+        disk.create_external_table("ns.orders", orders.metadata_location)

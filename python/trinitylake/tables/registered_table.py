@@ -8,6 +8,7 @@ from trinitylake.definitions import METADATA_LOCATION, TableDef, new_table_def
 from trinitylake.errors import InvalidLocation
 from trinitylake.iceberg_storage.external import load_external
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.files_inside import require_none_inside
 from trinitylake.iceberg_storage.metadata import read_metadata
 from trinitylake.iceberg_storage.table_location import managed_location
 from trinitylake.iceberg_storage.write_rules import check_properties
@@ -20,15 +21,17 @@ def registered_definition(
     """The definition of a table whose metadata file exists: managed below the root of `io`, else external.
 
     Raises:
-        InvalidLocation: for a table whose metadata lies in the lakehouse and whose data does not; an external file that
-            cannot be read.
+        InvalidLocation: for a table whose metadata lies in the lakehouse and whose data does not, or the other way
+            round; an external file that cannot be read.
         InvalidArgument: for a property that names code.
         CorruptFile, FileNotFoundError: for a file that is no table metadata, or is not there.
     """
     try:
         path = io.path_of(metadata_location)
     except InvalidLocation:
-        metadata = load_external(metadata_location, file_io_properties).metadata
+        external = load_external(metadata_location, file_io_properties)
+        require_none_inside(external, io, with_manifests=False)
+        metadata = external.metadata
         definition = new_table_def(table_type="external", format_properties={METADATA_LOCATION: metadata_location})
     else:
         metadata = read_metadata(io, io.uri_of(path), path)

@@ -103,11 +103,14 @@ class StagedTables:
     def create_external(self, namespace: str, name: str, metadata_location: str, properties: Mapping[str, str]) -> None:
         """Record a table over metadata elsewhere, after a look at it."""
         from trinitylake.iceberg_storage.external import load_external
+        from trinitylake.iceberg_storage.files_inside import require_none_inside
 
         definition = new_table_def(
             table_type="external", format_properties={METADATA_LOCATION: metadata_location}, properties=properties
         )
-        describe(definition, load_external(definition).metadata)
+        external = load_external(definition)
+        require_none_inside(external, self._io)
+        describe(definition, external.metadata)
         self._open_core().create("table", namespace, name, serialize(definition))
 
     def create_federated(
@@ -143,9 +146,14 @@ class StagedTables:
         definition = table.definition
         change_properties(definition.properties, properties, removed)
         if metadata_location is not None:
+            from trinitylake.iceberg_storage.external import load_external
+            from trinitylake.iceberg_storage.files_inside import require_none_inside
+
             definition.format_properties[METADATA_LOCATION] = metadata_location
+            external = load_external(definition)
+            require_none_inside(external, self._io)
             table.forget()
-            describe(definition, table.iceberg.metadata)
+            describe(definition, external.metadata)
         self._open_core().replace("table", table.namespace, table.own_name, serialize(definition))
 
     def rename(self, namespace: str, name: str, new_namespace: str, new_name: str) -> None:
