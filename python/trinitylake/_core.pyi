@@ -298,6 +298,14 @@ class Lakehouse:
         examples: int = 0,
         on_progress: Callable[[str, int], object] | None = None,
     ) -> Collection: ...
+    # What each file below the root is there for: one mark, one listing. Versions below `expiring_before` count as those
+    # that an expiry would let go. `on_progress` as for `vacuum`.
+    def usage(
+        self,
+        expiring_before: int = 0,
+        small_file_size_bytes: int = 0,
+        on_progress: Callable[[str, int], object] | None = None,
+    ) -> Usage: ...
     # The version that `exported_snapshots` of the latest one names so; ObjectNotFound
     def snapshot(self, name: str) -> Version: ...
     # The tree of the latest version built anew, if that is worth it or forced: the new version, and nodes, messages and
@@ -347,6 +355,21 @@ class Collection:
     deleted_paths: list[str]
     unknown_paths: list[str]
     roots: int
+
+@final
+class Usage:
+    """What `Lakehouse.usage` found, files and bytes: of all by what holds them and kind; of the folders of tables.
+
+    Rows of `by_folder` are the folder ("" for files in none), namespace and name of the latest version's table there,
+    what holds the files ("latest", "history", "expiring", "garbage", "young"), their kind, and how many they are.
+    """
+
+    version: int
+    by_kind: list[tuple[str, str, int, int]]
+    by_folder: list[tuple[str, tuple[str, str] | None, str, str, int, int]]
+    small: list[tuple[str, int, int]]
+    unknown: tuple[int, int]
+    foreign: tuple[int, int]
 
 @final
 class LeafWriter:

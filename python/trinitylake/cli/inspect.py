@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,25 +11,85 @@ from typing import Annotated, Any
 import typer
 from rich import filesize
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
 from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
-from trinitylake.cli.output import emit, pairs
+from trinitylake.cli.output import emit, grid, pairs
+from trinitylake.cli.progress import counting
 from trinitylake.core import root_version
+from trinitylake.lakehouse.file_stats import FileStats
+from trinitylake.lakehouse.vacuum import Files, sum_of
 
 #: Columns that a drawing of a tree takes at most.
 TREE_WIDTH = 80
+#: Tables whose files are told, the largest.
+TABLES_SHOWN = 20
 _KINDS = {"B===": "namespace", "C===": "table", "D===": "view", "E===": "id"}
 
 
 @command
-def stats(root: Root, options: Options = None, as_json: Json = False) -> None:
+def stats(
+    root: Root,
+    files: Annotated[
+        bool, typer.Option("--files", help="Also what all files are there for, by kind and table, and what would go.")
+    ] = False,
+    options: Options = None,
+    as_json: Json = False,
+) -> None:
     """Count objects, tree nodes and bytes."""
-    document = asdict(open_lakehouse(root, options).stats())
-    readable = document | {"tree_size_bytes": filesize.decimal(document["tree_size_bytes"])}
-    emit(document, pairs(readable), as_json)
+    lake = open_lakehouse(root, options)
+    with counting("looking") as on_progress:
+        measured = lake.stats(files=files, progress=on_progress)
+    document = asdict(measured)
+    if measured.files is None:
+        del document["files"]
+    readable = {name: value for name, value in document.items() if name != "files"}
+    counts = pairs(readable | {"tree_size_bytes": filesize.decimal(measured.tree_size_bytes)})
+    emit(document, counts if measured.files is None else Group(counts, *_files_told(measured.files)), as_json)
+
+
+def _files_told(files: FileStats) -> Iterator[RenderableType]:
+    """What files are there for, for people."""
+    yield Text()
+    kinds = grid("files", "number", "size", numbers=["number", "size"])
+    rows = {
+        **files.by_kind,
+        "small data files, of these": files.small,
+        "of older versions and snapshots": files.history,
+        "expire and vacuum would free": files.expiring,
+        "vacuum would free": files.garbage,
+        "too young to tell": files.young,
+        "unknown": files.unknown,
+        "of external tables": files.foreign,
+        "all": files.total,
+    }
+    for name, count in rows.items():
+        if count.files or name == "all":
+            kinds.add_row(name, str(count.files), filesize.decimal(count.size_bytes))
+    yield kinds
+    if not files.tables:
+        return
+    yield Text()
+    headers = ("data", "size", "small", "del.", "metadata", "older", "to free")
+    tables = grid("table", *headers, numbers=headers)
+    for table in files.tables[:TABLES_SHOWN]:
+        data, deletes, metadata = (
+            table.by_kind.get(kind, Files(0, 0)) for kind in ("data files", "delete files", "table metadata")
+        )
+        sizes = (metadata, table.history, sum_of([table.expiring, table.garbage]))
+        tables.add_row(
+            Text(table.name or table.folder or "(in no folder of a table)", "" if table.name else "dim"),
+            str(data.files),
+            filesize.decimal(data.size_bytes),
+            str(table.small.files),
+            str(deletes.files),
+            *(filesize.decimal(one.size_bytes) for one in sizes),
+        )
+    yield tables
+    if len(files.tables) > TABLES_SHOWN:
+        yield Text(f"and {len(files.tables) - TABLES_SHOWN} more; --json has all", "dim")
 
 
 @command

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import date, datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, cast, overload
@@ -235,9 +236,27 @@ class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
         """The properties it was given."""
         return dict(self.definition.properties)
 
-    def stats(self) -> Stats:
-        """Counts of objects and tree nodes in the latest version."""
-        return self.at().stats()
+    @checked_as(files=flag)
+    def stats(self, *, files: bool = False, progress: Progress | None = None) -> Stats:
+        """Counts of objects and tree nodes in the latest version; with `files` also what all files are there for.
+
+        That is files and bytes by kind and by table, small data files, what older versions hold, and what `expire` and
+        `vacuum` would free. For it every node, definition, metadata file and manifest that a version reaches is read
+        once, and all files are listed once, as for `vacuum`. Nothing is changed.
+
+        Args:
+            files: measure the files, too.
+            progress: as for `vacuum`.
+
+        Raises `CorruptFile` with `files` if something that is reached is damaged or missing.
+        """
+        counted = self.at().stats()
+        if not files:
+            return counted
+        from trinitylake.lakehouse.file_stats import SMALL_FILE_SIZE_BYTES, file_stats
+
+        expiring_before = self.expire(dry_run=True).oldest
+        return replace(counted, files=file_stats(self.core.usage(expiring_before, SMALL_FILE_SIZE_BYTES, progress)))
 
     # Writing
 

@@ -1,4 +1,4 @@
-"""How large a lakehouse is: its objects and the tree that holds them."""
+"""How large a lakehouse is: its objects, the tree that holds them, and its files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trinitylake.lakehouse.file_stats import FileStats
+
 if TYPE_CHECKING:
     from trinitylake import _core
 
@@ -16,7 +18,7 @@ _KINDS = {"namespaces": "B===", "tables": "C===", "views": "D==="}
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counts of one version. Only the tree and the names are read, never the tables.
+    """Counts of one version. Only the tree and the names are read, never the tables, unless files are asked for.
 
     Attributes:
         version: the version that was measured.
@@ -25,6 +27,7 @@ class Stats:
         tree_nodes: node files this version reaches, the root included.
         tree_messages: messages in write buffers, on their way to a leaf.
         tree_size_bytes: the size of the node files, as stored.
+        files: what the files below the root are there for; None unless it was asked for.
     """
 
     version: int
@@ -35,6 +38,7 @@ class Stats:
     tree_nodes: int
     tree_messages: int
     tree_size_bytes: int
+    files: FileStats | None = None
 
 
 def stats_of(version: _core.Version) -> Stats:
@@ -46,7 +50,9 @@ def stats_of(version: _core.Version) -> Stats:
     }
     return Stats(
         version=version.number,
-        **counts,
+        namespaces=counts["namespaces"],
+        tables=counts["tables"],
+        views=counts["views"],
         tree_height=pc.max(nodes.column("height")).as_py(),
         tree_nodes=len(nodes),
         tree_messages=pc.sum(nodes.column("n_messages")).as_py(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
@@ -58,12 +58,12 @@ class Vacuumed:
     @property
     def total_deleted(self) -> Files:
         """All that was deleted."""
-        return _sum(self.deleted)
+        return sum_of(self.deleted.values())
 
     @property
     def total_kept(self) -> Files:
         """All that was kept for being reached."""
-        return _sum(self.kept)
+        return sum_of(self.kept.values())
 
 
 def vacuumed(found: _core.Collection, dry_run: bool) -> Vacuumed:
@@ -83,5 +83,7 @@ def vacuumed(found: _core.Collection, dry_run: bool) -> Vacuumed:
     )
 
 
-def _sum(counts: dict[str, Files]) -> Files:
-    return Files(sum(one.files for one in counts.values()), sum(one.size_bytes for one in counts.values()))
+def sum_of(counts: Iterable[Files]) -> Files:
+    """All of them together."""
+    counted = list(counts)
+    return Files(sum(one.files for one in counted), sum(one.size_bytes for one in counted))

@@ -9,6 +9,8 @@ use trinitylake_base::error::{Error, Result};
 
 /// Status of a manifest entry whose file was removed by the snapshot that wrote the manifest.
 const DELETED: i32 = 2;
+/// Content of a data file, rather than of deleted rows.
+const DATA: i32 = 0;
 
 pub(super) fn manifests(bytes: &Bytes, path: &str) -> Result<Vec<Named>> {
     records(bytes, path, |row| {
@@ -25,7 +27,9 @@ pub(super) fn content_files(bytes: &Bytes, path: &str) -> Result<Vec<Named>> {
         let file = field(row, "data_file").ok_or("an entry has no file")?;
         let Value::Record(file) = file else { return Err("an entry has no file") };
         let location = text(field(file, "file_path")).ok_or("an entry names no file")?;
-        Ok(Some(Named { location, form: Form::Content }))
+        // Manifests of format version 1 do not say it, and have data files alone.
+        let is_data = matches!(field(file, "content"), None | Some(Value::Int(DATA)));
+        Ok(Some(Named { location, form: if is_data { Form::Content } else { Form::Deletes } }))
     })
 }
 
@@ -108,9 +112,10 @@ mod tests {
             MANIFEST,
             &[&entry(1, 0, "added"), &entry(0, 1, "deletes"), &entry(2, 0, "gone"), &entry(0, 0, "kept")],
         );
-        let named: Vec<String> =
-            content_files(&bytes, "m").unwrap().into_iter().map(|file| file.location).collect();
-        assert_eq!(named, ["added", "deletes", "kept"]);
+        let named: Vec<(String, Form)> =
+            content_files(&bytes, "m").unwrap().into_iter().map(|file| (file.location, file.form)).collect();
+        let expected = [("added", Form::Content), ("deletes", Form::Deletes), ("kept", Form::Content)];
+        assert_eq!(named, expected.map(|(location, form)| (location.to_string(), form)));
     }
 
     #[test]

@@ -17,8 +17,10 @@ pub use metadata::Metadata;
 pub enum Form {
     ManifestList,
     Manifest,
-    /// It names nothing: a data file, rows that were deleted, statistics.
+    /// It names nothing: a data file, statistics.
     Content,
+    /// It names nothing: rows that were deleted from data files.
+    Deletes,
 }
 
 /// A file of a table.
@@ -39,6 +41,6 @@ pub fn in_file(form: Form, bytes: &Bytes, path: &str) -> Result<Vec<Named>> {
     match form {
         Form::ManifestList => avro::manifests(bytes, path),
         Form::Manifest => avro::content_files(bytes, path),
-        Form::Content => Ok(Vec::new()),
+        Form::Content | Form::Deletes => Ok(Vec::new()),
     }
 }

@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 use trinitylake::collection::contents::IcebergTables;
+use trinitylake::collection::usage::{TableUsage, usage};
 use trinitylake::collection::{Count, OnProgress, Options, Progress, Report, vacuum};
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
 
@@ -51,6 +52,61 @@ impl Collection {
     }
 }
 
+/// One row of a measurement: folder, namespace and name if the latest version has a table there, what holds the files,
+/// their kind, how many they are, and their bytes.
+type UsageRow = (String, Option<(String, String)>, &'static str, &'static str, u64, u64);
+
+/// What files are there for.
+#[pyclass(frozen, get_all, module = "trinitylake._core")]
+pub struct Usage {
+    version: u64,
+    by_kind: Vec<(&'static str, &'static str, u64, u64)>,
+    by_folder: Vec<UsageRow>,
+    small: Vec<(String, u64, u64)>,
+    unknown: Counted,
+    foreign: Counted,
+}
+
+/// Measures a lakehouse.
+pub fn measure(
+    py: Python<'_>,
+    lakehouse: &Arc<CoreLakehouse>,
+    expiring_before: u64,
+    small_file_size_bytes: u64,
+    on_progress: Option<Py<PyAny>>,
+) -> PyResult<Usage> {
+    let tables = tables_of(lakehouse)?;
+    let tell = teller(on_progress);
+    let found = run(py, usage(lakehouse, &tables, expiring_before, small_file_size_bytes, &tell))?;
+    let rows = |(folder, table): (&String, &TableUsage)| {
+        let row = |((held, kind), count): (&(_, _), &Count)| {
+            let (held, kind): (&trinitylake::collection::usage::Held, &trinitylake::collection::kind::Kind) =
+                (held, kind);
+            (folder.clone(), table.name.clone(), held.word(), kind.word(), count.files, count.size_bytes)
+        };
+        table.by_kind.iter().map(row).collect::<Vec<UsageRow>>()
+    };
+    let small = found.by_folder.iter().filter(|(_, table)| table.small.files > 0);
+    let small =
+        small.map(|(folder, table)| (folder.clone(), table.small.files, table.small.size_bytes)).collect();
+    Ok(Usage {
+        version: found.version,
+        by_kind: found
+            .by_kind
+            .iter()
+            .map(|((held, kind), count)| (held.word(), kind.word(), count.files, count.size_bytes))
+            .collect(),
+        by_folder: found.by_folder.iter().flat_map(rows).collect(),
+        small,
+        unknown: (found.unknown.files, found.unknown.size_bytes),
+        foreign: (found.foreign.files, found.foreign.size_bytes),
+    })
+}
+
+fn tables_of(lakehouse: &Arc<CoreLakehouse>) -> PyResult<IcebergTables> {
+    IcebergTables::new(lakehouse.storage().root(), &lakehouse.placement().other_roots()).map_err(to_python)
+}
+
 /// Runs a collection. `on_progress` is called with what is done ("marked" or "swept") and how many files.
 pub fn collect(
     py: Python<'_>,
@@ -58,10 +114,13 @@ pub fn collect(
     options: Options,
     on_progress: Option<Py<PyAny>>,
 ) -> PyResult<Collection> {
-    let placement = lakehouse.placement();
-    let tables =
-        IcebergTables::new(lakehouse.storage().root(), &placement.other_roots()).map_err(to_python)?;
-    let tell: OnProgress = Arc::new(move |progress: Progress| {
+    let tables = tables_of(lakehouse)?;
+    let tell = teller(on_progress);
+    Ok(Collection::of(run(py, vacuum(lakehouse, &tables, options, &tell))?))
+}
+
+fn teller(on_progress: Option<Py<PyAny>>) -> OnProgress {
+    Arc::new(move |progress: Progress| {
         if let Some(on_progress) = &on_progress {
             let (what, files) = match progress {
                 Progress::Marked(files) => ("marked", files),
@@ -70,10 +129,10 @@ pub fn collect(
             // Whoever only watches does not end the work by failing.
             let _ = Python::attach(|py| on_progress.call1(py, (what, files)));
         }
-    });
-    Ok(Collection::of(run(py, vacuum(lakehouse, &tables, options, &tell))?))
+    })
 }
 
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Collection>()
+    module.add_class::<Collection>()?;
+    module.add_class::<Usage>()
 }

@@ -22,7 +22,7 @@ use trinitylake::tree_compaction::{TreeSize, compact};
 
 use crate::arrow;
 use crate::bulk::parts_of;
-use crate::collection::{Collection, collect};
+use crate::collection::{Collection, Usage, collect, measure};
 use crate::errors::to_python;
 use crate::runtime::{run, run_quick, run_to_end};
 use crate::storage::Storage;
@@ -231,6 +231,18 @@ impl Lakehouse {
         on_progress: Option<Py<PyAny>>,
     ) -> PyResult<Collection> {
         collect(py, &self.inner, Options { grace_millis, dry_run, examples }, on_progress)
+    }
+
+    /// What the files below the root are there for.
+    #[pyo3(signature = (expiring_before=0, small_file_size_bytes=0, on_progress=None))]
+    fn usage(
+        &self,
+        py: Python<'_>,
+        expiring_before: u64,
+        small_file_size_bytes: u64,
+        on_progress: Option<Py<PyAny>>,
+    ) -> PyResult<Usage> {
+        measure(py, &self.inner, expiring_before, small_file_size_bytes, on_progress)
     }
 
     fn snapshot(&self, py: Python<'_>, name: &str) -> PyResult<Version> {

@@ -22,6 +22,8 @@ pub enum Kind {
     TableMetadata,
     /// Data files of tables, and files of deleted rows.
     Data,
+    /// Files of deleted rows, where it is known which of the data files these are.
+    Deletes,
     /// Saved transactions and records of ids.
     Transaction,
     /// Intents in the queue, probes, and files whose writing never ended.
@@ -38,6 +40,7 @@ impl Kind {
             Kind::Definition => "definitions",
             Kind::TableMetadata => "table metadata",
             Kind::Data => "data files",
+            Kind::Deletes => "delete files",
             Kind::Transaction => "transactions",
             Kind::Temporary => "temporary files",
             Kind::System => "system files",

@@ -13,7 +13,8 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::contents::{Contents, FileForm, Link};
+use super::contents::{Contents, FileForm, Form, Link};
+use super::kind::table_folder;
 use super::roots::Root;
 use super::{OnProgress, Progress};
 use crate::error::{Error, Result};
@@ -63,18 +64,33 @@ pub(super) struct Marks {
     /// Versions below have expired, but for those with names.
     pub oldest: u64,
     pub roots: u64,
+    /// Of the layers before the one that is being marked: what one of them reaches, no later one has.
+    finished: Vec<Paths>,
     paths: Paths,
+    details: Option<Details>,
     /// Folders of managed tables.
     folders: Paths,
     /// Folders of tables that are somebody else's.
     foreign: Paths,
 }
 
+/// What a collection need not know, and who asks for sizes wants to.
+#[derive(Debug, Default)]
+pub(super) struct Details {
+    /// Files of deleted rows.
+    deletes: Paths,
+    /// Keys of the tables of the first layer, by the folder of their metadata.
+    tables: HashMap<String, String>,
+}
+
+/// So many tables have a name in [`Details`].
+const MAX_NAMED_TABLES: usize = 100_000;
+
 /// Something to read.
 enum Item {
     Root(u64),
     Node(String),
-    Table(String),
+    Table { location: String, key: String },
     File(String, FileForm),
 }
 
@@ -83,8 +99,15 @@ enum Found {
     Item(Item),
     /// Marked, and not to be read.
     Path(String),
+    /// Marked as well: it holds deleted rows.
+    Deletes(String),
     Folder(String),
     Foreign(String),
+    /// The folder of a table's metadata, and the key of the table.
+    Named {
+        folder: String,
+        key: String,
+    },
 }
 
 impl Marks {
@@ -92,14 +115,47 @@ impl Marks {
         Marks {
             oldest,
             roots: 0,
+            finished: Vec::new(),
+            details: None,
             paths: Paths::default(),
             folders: Paths::default(),
             foreign: Paths::default(),
         }
     }
 
+    /// Marks that are made in layers, and keep details.
+    pub fn in_layers(oldest: u64) -> Marks {
+        Marks { details: Some(Details::default()), ..Marks::new(oldest) }
+    }
+
+    pub fn next_layer(&mut self) {
+        self.finished.push(std::mem::take(&mut self.paths));
+    }
+
+    /// The first layer that reaches the file.
+    pub fn layer_of(&self, path: &str) -> Option<usize> {
+        let hash = hash(path);
+        self.finished.iter().chain([&self.paths]).position(|layer| layer.contains(&hash))
+    }
+
+    pub fn are_deletes(&self, path: &str) -> bool {
+        self.details.as_ref().is_some_and(|details| details.deletes.contains(&hash(path)))
+    }
+
+    /// Keys of tables by the folder of their metadata.
+    pub fn tables(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.details.iter().flat_map(|details| &details.tables)
+    }
+
     pub fn contains(&self, path: &str) -> bool {
-        self.paths.contains(&hash(path))
+        let hash = hash(path);
+        self.paths.contains(&hash) || self.finished.iter().any(|layer| layer.contains(&hash))
+    }
+
+    /// Whether that is new.
+    fn insert(&mut self, path: &str) -> bool {
+        let hash = hash(path);
+        !self.finished.iter().any(|layer| layer.contains(&hash)) && self.paths.insert(hash)
     }
 
     pub fn is_foreign(&self, path: &str) -> bool {
@@ -148,7 +204,20 @@ impl Marks {
     fn take(&mut self, found: Found, waiting: &mut Vec<Item>) {
         match found {
             Found::Path(path) => {
-                self.paths.insert(hash(&path));
+                self.insert(&path);
+            }
+            Found::Deletes(path) => {
+                self.insert(&path);
+                if let Some(details) = &mut self.details {
+                    details.deletes.insert(hash(&path));
+                }
+            }
+            Found::Named { folder, key } => {
+                let is_first = self.finished.is_empty();
+                let details = self.details.as_mut().filter(|details| details.tables.len() < MAX_NAMED_TABLES);
+                if let Some(details) = details.filter(|_| is_first) {
+                    details.tables.insert(folder, key);
+                }
             }
             Found::Folder(folder) => {
                 self.folders.insert(hash(&folder));
@@ -159,9 +228,11 @@ impl Marks {
             Found::Item(item) => {
                 let path = match &item {
                     Item::Root(number) => root_path(*number),
-                    Item::Node(path) | Item::Table(path) | Item::File(path, _) => path.clone(),
+                    Item::Node(path) | Item::Table { location: path, .. } | Item::File(path, _) => {
+                        path.clone()
+                    }
                 };
-                if self.paths.insert(hash(&path)) {
+                if self.insert(&path) {
                     waiting.push(item);
                 }
             }
@@ -181,7 +252,16 @@ async fn open(storage: &dyn Storage, contents: &dyn Contents, item: Item) -> Res
             let node = decode(read(storage, &path).await?, &path, None)?;
             Ok(named_by(&node))
         }
-        Item::Table(path) => Ok(linked(contents.of_table(read(storage, &path).await?, &path)?)),
+        Item::Table { location, key } => {
+            let links = contents.of_table(read(storage, &location).await?, &location)?;
+            let folder = links.iter().find_map(|link| match link {
+                Link::File { path, .. } => table_folder(path).map(str::to_string),
+                _ => None,
+            });
+            let mut found = linked(links);
+            found.extend(folder.map(|folder| Found::Named { folder, key }));
+            Ok(found)
+        }
         Item::File(path, form) => Ok(linked(contents.of_file(form, &read(storage, &path).await?, &path)?)),
     }
 }
@@ -231,7 +311,7 @@ fn named_by(node: &Node) -> Vec<Found> {
 
 fn located(key: &str, location: &str) -> Found {
     match key.starts_with(ObjectKind::Table.prefix()) {
-        true => Found::Item(Item::Table(location.to_string())),
+        true => Found::Item(Item::Table { location: location.to_string(), key: key.to_string() }),
         // What they say, they say themselves.
         false => Found::Path(location.to_string()),
     }
@@ -239,7 +319,8 @@ fn located(key: &str, location: &str) -> Found {
 
 fn linked(links: Vec<Link>) -> Vec<Found> {
     let found = |link| match link {
-        Link::File { path, form: FileForm::Iceberg(trinitylake_iceberg::Form::Content) } => Found::Path(path),
+        Link::File { path, form: FileForm::Iceberg(Form::Content) } => Found::Path(path),
+        Link::File { path, form: FileForm::Iceberg(Form::Deletes) } => Found::Deletes(path),
         Link::File { path, form } => Found::Item(Item::File(path, form)),
         Link::Folder(folder) => Found::Folder(folder),
         Link::Foreign(folder) => Found::Foreign(folder),

@@ -19,6 +19,7 @@ pub mod kind;
 mod mark;
 mod roots;
 mod sweep;
+pub mod usage;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -42,6 +42,20 @@ pub(super) struct Sweep {
 /// Garbage.
 pub(super) type Doomed = (Kind, FileInfo);
 
+/// What becomes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Judged {
+    /// It is reached, or the format's own.
+    Kept(Kind),
+    /// Nothing reaches it, and it may be about to be committed.
+    Young(Kind),
+    Garbage(Kind),
+    /// It belongs to an external or federated table.
+    Foreign,
+    /// Nobody of this format made it.
+    Unknown,
+}
+
 impl Sweep {
     /// The store was asked for the time just before `asked_elapsed_millis`.
     pub fn begin(
@@ -94,42 +108,42 @@ impl Sweep {
     ) -> Result<Vec<Doomed>> {
         let mut doomed = Vec::new();
         for file in files {
-            let by_name = verdict(&file.path, self.oldest);
-            if marks.contains(&file.path) {
-                let (Verdict::Garbage(kind) | Verdict::Stays(kind) | Verdict::OfTable(kind)) = by_name else {
-                    report.kept.entry(Kind::Data).or_default().add(file.size_bytes);
-                    continue;
-                };
-                report.kept.entry(kind).or_default().add(file.size_bytes);
-                continue;
-            }
-            if marks.is_foreign(&file.path) {
-                report.foreign.add(file.size_bytes);
-                continue;
-            }
-            let kind = match by_name {
-                Verdict::Stays(kind) => {
-                    report.kept.entry(kind).or_default().add(file.size_bytes);
-                    continue;
+            match self.verdict_on(&file, marks).await? {
+                Judged::Kept(kind) => report.kept.entry(kind).or_default().add(file.size_bytes),
+                Judged::Foreign => report.foreign.add(file.size_bytes),
+                Judged::Young(_) => report.young.add(file.size_bytes),
+                Judged::Garbage(kind) => doomed.push((kind, file)),
+                Judged::Unknown => {
+                    report.unknown.add(file.size_bytes);
+                    if report.unknown_paths.len() < examples {
+                        report.unknown_paths.push(file.path);
+                    }
                 }
-                Verdict::Garbage(kind) => Some(kind),
-                Verdict::OfTable(kind) => self.is_of_table(&file.path, marks).await?.then_some(kind),
-                Verdict::Unknown => None,
-            };
-            let Some(kind) = kind else {
-                report.unknown.add(file.size_bytes);
-                if report.unknown_paths.len() < examples {
-                    report.unknown_paths.push(file.path);
-                }
-                continue;
-            };
-            if file.modified_millis >= self.before_millis {
-                report.young.add(file.size_bytes);
-            } else {
-                doomed.push((kind, file));
             }
         }
         Ok(doomed)
+    }
+
+    /// What becomes of one file.
+    pub async fn verdict_on(&mut self, file: &FileInfo, marks: &Marks) -> Result<Judged> {
+        let by_name = verdict(&file.path, self.oldest);
+        if marks.contains(&file.path) {
+            return Ok(Judged::Kept(match by_name {
+                Verdict::Garbage(kind) | Verdict::Stays(kind) | Verdict::OfTable(kind) => kind,
+                Verdict::Unknown => Kind::Data,
+            }));
+        }
+        if marks.is_foreign(&file.path) {
+            return Ok(Judged::Foreign);
+        }
+        let kind = match by_name {
+            Verdict::Stays(kind) => return Ok(Judged::Kept(kind)),
+            Verdict::Garbage(kind) => kind,
+            Verdict::OfTable(kind) if self.is_of_table(&file.path, marks).await? => kind,
+            Verdict::OfTable(_) | Verdict::Unknown => return Ok(Judged::Unknown),
+        };
+        let is_young = file.modified_millis >= self.before_millis;
+        Ok(if is_young { Judged::Young(kind) } else { Judged::Garbage(kind) })
     }
 
     /// Does the file lie in the folder of a managed table, one that is there or one that was?

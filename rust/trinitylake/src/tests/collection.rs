@@ -7,6 +7,8 @@ use bytes::Bytes;
 use futures::future::join;
 
 use crate::collection::contents::{Contents, FileForm, Form, Link};
+use crate::collection::kind::Kind;
+use crate::collection::usage::{Held, usage};
 use crate::collection::{Options, Report, silently, vacuum};
 use crate::definition::{LakehouseDefinition, proto};
 use crate::environment::Environment;
@@ -342,4 +344,38 @@ async fn a_version_with_a_name_keeps_what_it_reaches() {
     assert!(files.has(&data(0)));
     let fresh = open(files.clone(), &environment).await;
     assert_whole(fresh.snapshot("q3").await.unwrap().as_ref()).await;
+}
+
+/// What only older versions held was told as garbage, or as the latest version's, so nobody knew what an expiry frees.
+#[tokio::test]
+async fn files_are_counted_once_by_the_first_that_holds_them() {
+    let (files, environment) = setting();
+    let lakehouse = lake(&files, &environment).await;
+    write(&lakehouse, 1).await;
+    environment.advance(48 * HOUR);
+    let before = lakehouse.latest().await.unwrap().number;
+    let path = write(&lakehouse, 2).await;
+    let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
+    transaction.replace(ObjectKind::Table, "n", "n", Bytes::from(path)).await.unwrap();
+    commit(&mut transaction).await.unwrap();
+    write(&lakehouse, 3).await;
+    for (expiring_before, old) in [(0, Held::History), (before, Held::History), (before + 1, Held::Expiring)]
+    {
+        let found = usage(&lakehouse, &Paths, expiring_before, 100, &silently()).await.unwrap();
+        let folder = &found.by_folder["n/t-01234567"];
+        assert_eq!(folder.name, Some(("n".to_string(), "n".to_string())));
+        let data: Vec<(Held, u64)> = folder
+            .by_kind
+            .iter()
+            .map(|((held, kind), count)| (*held, count.files * u64::from(*kind == Kind::Data)))
+            .collect();
+        let expected = [(Held::Latest, 1), (old, 1), (Held::Garbage, 1), (Held::Young, 1)];
+        assert_eq!(data, expected, "versions below {expiring_before} expire");
+        assert_eq!(folder.small.files, 1, "of the latest version alone");
+        assert_eq!(found.unknown.files + found.foreign.files, 0);
+    }
+    let found = usage(&lakehouse, &Paths, 0, 1, &silently()).await.unwrap();
+    assert_eq!(found.by_folder["n/t-01234567"].small.files, 0);
+    let report = collect_after(&lakehouse, HOUR).await.unwrap();
+    assert_eq!(report.deleted[&Kind::Data].files, 1, "a vacuum agrees on what is garbage");
 }
