@@ -591,3 +591,96 @@ def test_reading_takes_no_more_memory_than_a_stream_needs(tmp_path: Path) -> Non
     lake = tl.create(tmp_path / "lake", durability="none")
     stream = lake.sql("SELECT range AS x FROM range(10_000_000_000)").to_arrow_batch_reader()
     assert stream.read_next_batch().num_rows > 0
+
+
+def test_a_view_stays_inside_though_its_reader_may_leave(
+    shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `allow_external`, a view of somebody else's read any file: behind a name that `WITH` defined for us, and
+    DuckDB took it for a path. The first half of a recursive query does not see its own name, and DuckDB folds the
+    letters from A to Z alone, while the sign for Kelvin was a "k" to us."""
+    path = tmp_path / "k.csv"
+    path.write_text(f"x\n{SECRET}\n")
+    kelvin = str(path).replace("k", "\u212a")
+    for view in (
+        f"WITH RECURSIVE \"{path}\" AS (FROM '{path}' UNION ALL SELECT 'x' FROM '{path}' WHERE false) FROM '{path}'",
+        f"WITH \"{kelvin}\" AS (SELECT 1) FROM '{path}'",
+    ):
+        name = f"shop.v{len(shop.views('shop'))}"
+        shop.create_view(name, view)
+        for allow_external in (False, True):
+            with pytest.raises(tl.ObjectNotFound, match="there is no table or view"):
+                shop.sql(f"FROM {name}", allow_external=allow_external)
+    # Should the look at the text overlook something, the view is refused all the same.
+    shop.create_view("shop.hidden", f"FROM '{path}'")
+    monkeypatch.setattr("trinitylake.tables.queries.text.folded", lambda name: "")
+    monkeypatch.setattr("trinitylake.tables.queries.text._nodes", _all_hidden)
+    with pytest.raises(tl.InvalidArgument, match=r"Permission|Catalog"):
+        shop.sql("FROM shop.hidden", allow_external=True).fetchall()
+
+
+def _all_hidden(tree: dict[str, Any], _: frozenset[str]) -> Any:
+    (statement,) = tree["statements"]
+    table = statement["node"]["from_table"]
+    yield table, frozenset({""})
+
+
+def test_a_recursive_query_begins_with_what_has_its_name(lake: tl.Lakehouse) -> None:
+    """Its name was taken for its own rows in its first half, too, where it stands for what is outside."""
+    lake.create_namespace("a")
+    lake.create_table("a.parts", {"id": "bigint"}).append({"id": [1]})
+    lake.create_view(
+        "a.v", "WITH RECURSIVE parts AS (FROM parts UNION ALL SELECT id + 1 FROM parts WHERE id < 3) FROM parts"
+    )
+    assert lake.sql("SELECT id FROM a.v ORDER BY id").fetchall() == [(1,), (2,), (3,)]
+
+
+def test_variables_of_the_program_are_never_seen(shop: tl.Lakehouse) -> None:
+    """`allow_external` opened local variables of this library to the query, where DuckDB found them by name."""
+    for name in ("parameters", "connection"):
+        with pytest.raises(tl.InvalidArgument, match="does not exist"):
+            shop.sql(f"FROM {name}", [], allow_external=True)
+
+
+def test_letters_beyond_z_are_told_apart_by_case(lake: tl.Lakehouse) -> None:
+    """DuckDB takes "é" and "É" for two names; we took them for one, so a column had another name, or rows none."""
+    lake.create_namespace("a")
+    lake.create_table("a.é", {"é": "bigint", "É": "bigint"}).append({"é": [1], "É": [2]})
+    lake.create_table("a.É", {"x": "bigint"}).append({"x": [3]})
+    assert lake.sql("SELECT é, É, x FROM a.é, a.É").fetchall() == [(1, 2, 3)]
+    assert lake.sql("SELECT É.z FROM É", data={"É": [{"z": 1}]}).fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("number", ["1E+3", "-2.5E+4", "0E+2", "1E-30", "-0.10", "Infinity", "-Infinity", "1E+37"])
+def test_decimal_parameters_are_the_numbers_that_they_are(shop: tl.Lakehouse, number: str) -> None:
+    """DuckDB takes Decimal("1E+3") for 1.000 and -Infinity for Infinity, so a query had wrong rows."""
+    value = Decimal(number)
+    row = shop.sql("SELECT ?, ?, ?", [value, [value], {"x": value}]).fetchone()
+    assert row == (value, [value], {"x": value})
+
+
+def test_a_parameter_may_hold_any_letter(shop: tl.Lakehouse) -> None:
+    """A zero byte in a text, which SQL cannot write, was a `KeyError`."""
+    assert shop.sql("SELECT id, ? FROM shop.orders WHERE item <> $1 ORDER BY id LIMIT 1", ["a\0b"]).fetchone() == (
+        0,
+        "a\0b",
+    )
+    assert shop.sql("SELECT ?", [Decimal("sNaN")]).fetchone() != (0,)
+
+
+def test_a_query_without_a_plan_to_tell_runs(shop: tl.Lakehouse) -> None:
+    """DuckDB says nothing of a plan with a constant of type BIT, and that was a `JSONDecodeError`."""
+    assert shop.sql("SELECT id FROM shop.orders WHERE '101'::BIT = '101'::BIT AND id = 1").fetchall() == [(1,)]
+    assert shop.sql("SELECT '101'::BIT").fetchall() == [("101",)]
+
+
+@pytest.mark.parametrize("column", ["l", "m", "s"])
+def test_nested_columns_may_be_asked_for_nulls(lake: tl.Lakehouse, column: str) -> None:
+    """Our own scan, which reads all files of remote stores, refused a filter on a list or map, so the query failed."""
+    lake.create_namespace("a")
+    types = {"l": pa.list_(pa.int64()), "m": pa.map_(pa.string(), pa.int64()), "s": pa.struct([("x", pa.int64())])}
+    values = {"l": [1], "m": [("k", 1)], "s": {"x": 1}}
+    rows = pa.table({name: pa.array([values[name], None], type) for name, type in types.items()})
+    lake.create_table("a.t", rows.schema).append(rows)
+    assert lake.sql(f"SELECT count(*) FROM a.t WHERE {column} IS NOT NULL").fetchall() == [(1,)]
+    assert lake.sql(f"SELECT count(*) FROM a.t WHERE {column} IS NULL").fetchall() == [(1,)]

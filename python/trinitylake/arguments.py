@@ -29,7 +29,9 @@ Rule: TypeAlias = Callable[[Any, str], Any]
 MAX_VERSION = (1 << 63) - 1
 _MAX_COUNT = (1 << 64) - 1
 #: What a query takes for `?`, beside text and None.
-_PARAMETER_TYPES = (bool, int, float, Decimal, date, time, timedelta, bytes, bytearray, UUID, list, tuple, dict)
+_PARAMETER_TYPES = (bool, int, float, date, time, timedelta, bytes, bytearray, UUID)
+#: Those of DuckDB's longest DECIMAL; a longer one is a DOUBLE to it.
+_DECIMAL_DIGITS = 38
 
 
 def text(value: Any, what: str) -> str:
@@ -177,9 +179,24 @@ def query_parameters(values: Any, what: str) -> list[Any] | dict[str, Any] | Non
 def _parameter(value: Any, what: str) -> Any:
     if isinstance(value, str):
         return text(value, what)
+    if isinstance(value, Decimal):
+        return _decimal(value)
+    if isinstance(value, list | tuple):
+        return [_parameter(one, what) for one in value]
+    if isinstance(value, dict):
+        return {key: _parameter(one, what) for key, one in value.items()}
     if value is None or isinstance(value, _PARAMETER_TYPES):
         return value
     raise InvalidArgument(f"{what} has a type that a query does not take: {_shown(value)}")
+
+
+def _decimal(value: Decimal) -> Decimal | float:
+    """The same number as DuckDB takes it, which ignores the exponent of 1E+3 and the sign of -Infinity."""
+    if value.is_nan():
+        return math.nan
+    if value.is_infinite() or value.adjusted() >= _DECIMAL_DIGITS:
+        return float(value)
+    return Decimal(f"{value:f}")
 
 
 def several(values: Any, what: str) -> tuple[Any, ...]:

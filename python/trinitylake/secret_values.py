@@ -20,6 +20,7 @@ _SECRET_NAMES = (
     "authorization",
     "connectionstring",
     "credential",
+    "customerkey",
     "cryptionkey",
     "password",
     "privatekey",

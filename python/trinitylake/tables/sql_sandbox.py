@@ -12,13 +12,14 @@ from typing import Any
 
 from trinitylake.errors import InvalidArgument
 
-#: No network, no extension, no object of the program around it.
+#: No object of the program around it.
+_WITHOUT_VARIABLES: dict[str, str | bool | int | float | list[str]] = {"python_enable_replacements": "false"}
+#: No network, no extension.
 _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
     "allow_unsigned_extensions": "false",
-    "python_enable_replacements": "false",
     "temp_directory": "",  # else the folder for it can be read and written
 }
 #: Nothing can be set any more.
@@ -40,7 +41,7 @@ def connect(
         files: paths that it may read.
         spill_folder: where it puts what does not fit into memory; nowhere if not given.
         without_optimizers: those of DuckDB that are not to run.
-        is_open: whether it may reach everything that this process reaches.
+        is_open: whether it may reach all files and hosts that this process reaches.
 
     Raises `InvalidArgument` without DuckDB.
     """
@@ -48,7 +49,7 @@ def connect(
         import duckdb
     except ImportError as error:
         raise InvalidArgument(f"{needs} needs DuckDB: pip install 'trinitylake[sql]'") from error
-    settings: dict[str, str | bool | int | float | list[str]] = {"disabled_optimizers": without_optimizers}
+    settings = {"disabled_optimizers": without_optimizers, **_WITHOUT_VARIABLES}
     if without_optimizers:  # it only plans
         settings["threads"] = 1
     if is_open:
@@ -108,6 +109,11 @@ def sandbox(subject: str, *, needs: str, quotes_rows: bool = False) -> Iterator[
 def quoted(name: str) -> str:
     """A name as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def folded(name: str) -> str:
+    """A name with small letters in the places of A to Z: two names are one to DuckDB if that is equal."""
+    return "".join(letter.lower() if letter.isascii() else letter for letter in name)
 
 
 def literal(text: str) -> str:

@@ -30,7 +30,7 @@ from pyiceberg.types import (
 )
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.sql_sandbox import quoted
+from trinitylake.tables.sql_sandbox import folded, quoted
 
 _PRIMITIVE: dict[type[IcebergType], str] = {
     BooleanType: "BOOLEAN",
@@ -119,9 +119,9 @@ def names_in_query(schema: Schema) -> list[str]:
     names = []
     for field in schema.fields:
         name, number = field.name, 0
-        while name.lower() in taken:
+        while folded(name) in taken:
             number += 1
             name = f"{field.name}_{number}"
-        taken.add(name.lower())
+        taken.add(folded(name))
         names.append(name)
     return names

@@ -11,7 +11,7 @@ from trinitylake.errors import InvalidArgument, InvalidName, ObjectNotFound
 from trinitylake.qualified_names import Identifier, full_name
 from trinitylake.tables.queries.source import TableSource
 from trinitylake.tables.queries.text import Parsed, Parts, parsed, shortened
-from trinitylake.tables.sql_sandbox import quoted
+from trinitylake.tables.sql_sandbox import folded, quoted
 from trinitylake.tables.table import Table
 
 #: Schemas of DuckDB's own.
@@ -105,13 +105,13 @@ class NamedObjects:
         for reference in query.references:
             catalog, schema, name = reference.parts
             namespace = full_name(catalog, schema) if catalog else schema
-            if not namespace and not is_view and name.lower() in self.given:
+            if not namespace and not is_view and folded(name) in self.given:
                 continue
             namespace = namespace or default_namespace
             if not namespace and not is_view and self.is_open:
                 continue
             one = self._provide(namespace, name, sql)
-            is_plain = bool(schema) and not catalog and schema.lower() not in _DATABASES
+            is_plain = bool(schema) and not catalog and folded(schema) not in _DATABASES
             renamed[reference.parts] = None if is_plain else one.in_sql
         text = query.renamed(renamed.get)
         return query if text == sql else parsed(self.connection, text, is_open=self.is_open and not is_view)
@@ -154,13 +154,13 @@ class NamedObjects:
             self._within.pop()
 
     def _refuse_alike(self, namespace: str, name: str) -> None:
-        if namespace.lower() in _RESERVED:
+        if folded(namespace) in _RESERVED:
             raise InvalidArgument(
                 f"namespace {namespace} has the name of one of DuckDB's own: its tables cannot be named in SQL"
             )
-        key = namespace.lower(), name.lower()
+        key = folded(namespace), folded(name)
         for other in self.found:
-            if (other[0].lower(), other[1].lower()) == key:
+            if (folded(other[0]), folded(other[1])) == key:
                 raise InvalidArgument(
                     f"{full_name(*other)} and {full_name(namespace, name)} are one name to DuckDB, which takes letters "
                     "in upper and lower case for the same: read them in queries of their own"
@@ -169,10 +169,10 @@ class NamedObjects:
     def _not_found(self, namespace: str, name: str, sql: str) -> ObjectNotFound:
         wanted = full_name(namespace, name) if namespace else name
         candidates = list(self.names.similar_names((namespace, name)))
-        folded = {one.lower(): one for one in candidates}
-        near = difflib.get_close_matches(wanted.lower(), folded, n=3, cutoff=0.6)
+        small = {one.lower(): one for one in candidates}
+        near = difflib.get_close_matches(wanted.lower(), small, n=3, cutoff=0.6)
         same = [one for one in candidates if one.rpartition(".")[2].lower() == name.lower()]
-        meant = list(dict.fromkeys([*same[:3], *(folded[one] for one in near)]))[:3]
+        meant = list(dict.fromkeys([*same[:3], *(small[one] for one in near)]))[:3]
         hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
         place = "" if namespace else ": a name without a namespace is no table of a lakehouse"
         return ObjectNotFound(f"{shortened(sql)}: there is no table or view {wanted}{place}{hint}")

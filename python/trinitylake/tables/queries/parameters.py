@@ -73,7 +73,7 @@ def in_sql(value: Any) -> str | None:
             return f"{value!r}::DOUBLE"
         case Decimal() if value.is_finite():
             return f"{value:f}"
-        case str():
+        case str() if "\0" not in value:
             return literal(value)
         case datetime() if value.tzinfo is None:
             return f"TIMESTAMP '{value.isoformat(sep=' ')}'"

@@ -18,7 +18,7 @@ from trinitylake.tables.queries.parameters import Parameters, by_name, in_sql, n
 from trinitylake.tables.queries.pushed_filters import Pushed, pushed_filters
 from trinitylake.tables.queries.source import PlannedRows, TableSource
 from trinitylake.tables.queries.text import Parsed, shortened, tree_of
-from trinitylake.tables.sql_sandbox import connect, quoted, refusals
+from trinitylake.tables.sql_sandbox import connect, folded, quoted, refusals
 
 NEEDS = "SQL over a lakehouse"
 #: Optimizers that would go by what is in the empty tables.
@@ -60,7 +60,7 @@ class PreparedQuery:
     def __init__(self, sql: str, names: Names, options: QueryOptions) -> None:
         self._options = options
         self.subject = options.subject or f"query {shortened(sql)}"
-        self._given = {name.lower(): rows for name, rows in (options.given or {}).items()}
+        self._given = {folded(name): rows for name, rows in (options.given or {}).items()}
         connection = connect(needs=NEEDS, without_optimizers=_WITHOUT, is_open=options.is_open)
         try:
             with self._refusals():
@@ -73,6 +73,8 @@ class PreparedQuery:
                     values = by_name(options.parameters).items()
                     self._parameters = {name: value for name, value in values if name in needed}
                 self._objects = list(objects.found.values())
+                if options.is_open:
+                    self._confine_views()
                 self._create(connection, {})
                 self.columns = self._bound(connection, query)
                 self._pushed = self._pushed_of(connection, query, objects.is_momentary)
@@ -128,6 +130,14 @@ class PreparedQuery:
                     connection.register(registered, rows.scanned)
                 text = one.of.rows(rows, f"temp.main.{quoted(registered)}")
                 connection.execute(f"CREATE VIEW {one.in_sql} AS {text}")
+
+    def _confine_views(self) -> None:
+        """Have the views bound where nothing can be reached, so DuckDB itself decides what their names mean."""
+        connection = connect(needs=NEEDS)
+        try:
+            self._create(connection, {})
+        finally:
+            connection.close()
 
     def _bound(self, connection: Any, query: Parsed) -> list[tuple[str, str]]:
         text = query.sql.rstrip("; \n\t\r")

@@ -73,8 +73,11 @@ class TableSource:
         self._names = names_in_query(schema)
         self._types = [duckdb_type(one.field_type, f"{one.name} of table {table.name}") for one in schema.fields]
         self._ids = [one.field_id for one in schema.fields]
-        #: Names for filters; None for a name with a dot in it, which Iceberg would look for in nested columns.
-        self.columns = [None if "." in one.name else one.name for one in schema.fields]
+        #: Names for filters; None for nested columns, which our scan cannot filter by, and for a name with a dot in it,
+        #: which Iceberg would look for in nested columns.
+        self.columns = [
+            one.name if one.field_type.is_primitive and "." not in one.name else None for one in schema.fields
+        ]
 
     def column_definitions(self) -> str:
         """The columns, as `CREATE TABLE` has them."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.tables.sql_sandbox import folded
 
 #: The functions that may stand in the place of a table.
 TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"})
@@ -122,7 +123,7 @@ def parsed(connection: Any, sql: str, *, is_open: bool = False) -> Parsed:
                         f"{shortened(sql)}: AT is not for tables of a lakehouse: read an older version of all of it, "
                         "lake.at(version=…).sql(…)"
                     )
-                if any(parts[:2]) or parts[2].lower() not in hidden:
+                if any(parts[:2]) or folded(parts[2]) not in hidden:
                     query.references.append(Reference(parts, _position(node)))
             case "SHOW_REF" if not node.get("query") and not is_open:
                 raise InvalidArgument(
@@ -172,14 +173,13 @@ def _nodes(node: Any, hidden: frozenset[str]) -> Iterator[tuple[dict[str, Any], 
     elif isinstance(node, dict):
         yield node, hidden
         for entry in node.get("cte_map", {}).get("map", []):
-            name = entry["key"].lower()
-            query = entry["value"]["query"]
-            is_recursive = query["node"]["type"] == "RECURSIVE_CTE_NODE"
-            yield from _nodes(query, hidden | {name} if is_recursive else hidden)
-            hidden |= {name}
+            yield from _nodes(entry["value"]["query"], hidden)
+            hidden |= {folded(entry["key"])}
+        # A recursive query is hidden behind its own name in its second part only.
+        again = {folded(node["cte_name"])} if node.get("type") == "RECURSIVE_CTE_NODE" else set()
         for key, child in node.items():
             if key != "cte_map":
-                yield from _nodes(child, hidden)
+                yield from _nodes(child, hidden | again if key == "right" else hidden)
 
 
 def _words(tree: dict[str, Any], sql: str) -> str:
