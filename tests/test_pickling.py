@@ -455,3 +455,12 @@ def test_every_protocol_does(lake: tl.Lakehouse, protocol: int) -> None:
         assert type(pickle.loads(pickle.dumps(handle, protocol))) is type(handle)
     for told in CLOSED:
         assert pickle.loads(pickle.dumps(told(lake), protocol)) == told(lake)
+
+
+def test_a_key_that_encrypts_files_is_a_secret(tmp_path: Path) -> None:
+    """The key of SSE-C stood in pickles, since its name was on no list of ours."""
+    tl.create(tmp_path / "lake")
+    key = "c2VjcmV0LWtleS1vZi0zMi1ieXRlcy1pbi1iYXNlNjQh"
+    lake = tl.open(tmp_path / "lake", storage_options={"aws_sse_customer_key_base64": key})
+    with pytest.raises(tl.InvalidArgument, match="aws_sse_customer_key_base64 cannot be pickled"):
+        pickle.dumps(lake)
