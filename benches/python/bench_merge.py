@@ -97,10 +97,11 @@ def upsert(bench: Bench) -> None:
 def _peak(root: Path, rows: int) -> float:
     """The most memory of a process of its own that does the upsert, without what it had before."""
     program = (
-        "import json, resource, sys; import trinitylake as tl; from benches.python.bench_merge import incoming\n"
+        "import json, sys; import trinitylake as tl; from benches.python.bench_merge import incoming\n"
+        "from benches.python.memory import most_memory_bytes\n"
         "root, rows = sys.argv[1], int(sys.argv[2]); lake = tl.open(root, durability='none')\n"
         "table = lake.table('n.t'); given = incoming(rows, table.scan().count())\n"
-        "table.upsert(given, on='id'); print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))"
+        "table.upsert(given, on='id'); print(json.dumps(most_memory_bytes()))"
     )
     done = subprocess.run([sys.executable, "-c", program, str(root), str(rows)], capture_output=True, check=True)
     return float(json.loads(done.stdout))

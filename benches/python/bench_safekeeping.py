@@ -15,13 +15,13 @@ from benches.python.measure import Bench, at_least, at_most, seconds
 from trinitylake.definitions import new_table_def, serialize
 
 _MEASURED_FSCK = """
-import resource, sys
+import sys
 import trinitylake as tl
+from benches.python.memory import most_memory_bytes
 lake = tl.open(sys.argv[1], durability="none")
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 report = lake.fsck()
 assert report.is_sound, report.findings[:3]
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, report.definitions)
+print(most_memory_bytes(), report.definitions)
 """
 
 
@@ -65,7 +65,7 @@ def fsck(bench: Bench) -> None:
             done = subprocess.run(
                 [sys.executable, "-c", _MEASURED_FSCK, str(root)], check=True, capture_output=True, text=True
             )
-            peaks.append(float(done.stdout.split()[0]) * 1024)
+            peaks.append(float(done.stdout.split()[0]))
 
         ours.append(tables / seconds(check))
         raws.append(tables / seconds(read_all))

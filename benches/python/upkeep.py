@@ -17,6 +17,7 @@ import pyarrow as pa
 
 import trinitylake as tl
 from benches.python.lakes import table_names
+from benches.python.memory import most_memory_bytes
 from trinitylake import _core
 from trinitylake.definitions import new_table_def, serialize
 
@@ -47,23 +48,17 @@ def appends(count: int) -> None:
     assert lake.table("ns.t").scan().to_arrow().num_rows == count
 
 
-def most_memory() -> int:
-    """The most memory that this process held so far, in KiB. What `getrusage` tells is that of its parent, too."""
-    status = Path("/proc/self/status").read_text()
-    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
-
-
 def vacuum_registered(uri: str) -> None:
     """One vacuum, and what it took."""
     lake = tl.open(uri, durability="none")
     before = lake.storage.counters()
-    resident = most_memory()
+    resident = most_memory_bytes()
     started = time.monotonic()
     done = lake.vacuum(grace="0 s")
     elapsed = time.monotonic() - started
     requests = {name: count - before[name] for name, count in lake.storage.counters().items() if count > before[name]}
     print(f"kept {done.total_kept}, deleted {done.total_deleted}: {elapsed:.1f} s")
-    print(f"memory: {resident / 1024:.0f} MB before, at most {most_memory() / 1024:.0f} MB; requests: {requests}")
+    print(f"memory: {resident / 1e6:.0f} MB before, at most {most_memory_bytes() / 1e6:.0f} MB; requests: {requests}")
 
 
 def registered(count: int) -> None:
