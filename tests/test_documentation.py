@@ -35,6 +35,7 @@ RUNNABLE = [README, FORMAT] + [
         "transactions",
         "processes",
         "sql",
+        "notebooks",
         "merging",
         "undo",
         "upkeep",

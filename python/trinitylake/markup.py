@@ -35,7 +35,7 @@ _STYLE = """\
 .trinitylake{background:var(--jp-layout-color0,var(--vscode-editor-background,var(--tl-l)));\
 color:var(--jp-content-font-color1,var(--vscode-editor-foreground,var(--tl-i)));\
 font:13px/1.45 system-ui,sans-serif;padding:.4em .6em;overflow-x:auto}
-.trinitylake table{border-collapse:collapse;margin:.3em 0;color:inherit;background:none}
+.trinitylake table{border-collapse:collapse;margin:.3em 0;font:inherit;color:inherit;background:none}
 .trinitylake caption{text-align:left;font-weight:600;padding:.2em 0}
 .trinitylake th,.trinitylake td{text-align:left;padding:.15em .7em .15em 0;vertical-align:top;\
 border-bottom:1px solid var(--jp-border-color2,var(--vscode-panel-border,var(--tl-b)));overflow-wrap:anywhere;\

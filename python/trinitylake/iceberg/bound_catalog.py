@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from trinitylake.errors import InvalidArgument, InvalidName
-from trinitylake.iceberg.configuration import bind, configured, storage_options
+from trinitylake.iceberg.configuration import bind, configured, properties_of, storage_options
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import ExtendedCatalog
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.lakehouse.transaction import Transaction
@@ -64,6 +64,9 @@ class BoundCatalog(ExtendedCatalog, ABC):
         self._given = lakehouse
         self._source = bind(name, self.properties, lakehouse, version, timestamp, transaction, storage_options)
         self._storage_options = storage_options
+        for place in ("version", "timestamp", "transaction"):
+            self.properties.pop(place, None)
+        self.properties.update(properties_of(self._source))
 
     def __reduce__(self) -> tuple[Callable[..., BoundCatalog], tuple[Any, ...]]:
         """The catalog is made again where it arrives; what PyIceberg's configuration says of it is looked up there.

@@ -26,7 +26,6 @@ from pyiceberg.types import transform_dict_value_to_str
 from trinitylake.errors import NamespaceNotEmpty
 from trinitylake.iceberg import table_writing
 from trinitylake.iceberg.bound_catalog import names_checked
-from trinitylake.iceberg.errors import translated
 from trinitylake.iceberg.identifiers import namespace_name, object_name, object_tuple
 from trinitylake.iceberg.namespaces import (
     child_namespaces,
@@ -37,8 +36,9 @@ from trinitylake.iceberg.namespaces import (
 )
 from trinitylake.iceberg.table_reading import open_table
 from trinitylake.iceberg.view_catalog import ViewCatalog
+from trinitylake.iceberg_storage.catalog_errors import translated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.metadata import read_metadata
+from trinitylake.iceberg_storage.staging.handle_commits import committed
 from trinitylake.lakehouse.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -177,16 +177,11 @@ class TrinityLakeCatalog(ViewCatalog):
                     transaction, namespace, name, requirements, updates, table
                 )
             )
-        metadata, location = staged.metadata, staged.table.metadata_location
-        if isinstance(self._source, Transaction):
-            if isinstance(table.io, LakehouseFileIO) and table.io is not staged.io:
-                staged.io.remember_written(table.io.written_paths)  # a rollback deletes them
-        elif staged.changed:
-            path, _ = staged.finish()
-            location = staged.io.uri_of(path)
-            metadata = read_metadata(staged.io, location, path)
-        # Built without validation: that would copy the metadata.
-        return CommitTableResponse.model_construct(metadata=metadata, metadata_location=location)
+        if not isinstance(self._source, Transaction):
+            return committed(staged)
+        if isinstance(table.io, LakehouseFileIO) and table.io is not staged.io:
+            staged.io.remember_written(table.io.written_paths)  # a rollback deletes them
+        return staged.response()
 
     # Namespaces
 

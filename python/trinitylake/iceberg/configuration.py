@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TypeAlias
+from weakref import WeakValueDictionary
 
 from pyiceberg.utils.config import Config
 
@@ -32,6 +33,9 @@ Source: TypeAlias = Lakehouse | ViewAt | Transaction
 _ROOT_PROPERTIES = ("root", "uri", "warehouse")
 _STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "client.")
 _OWN_STORAGE_PREFIX = "storage."
+
+#: Transactions that a catalog of this process is bound to, by root and id, for as long as somebody holds them.
+_OPEN_HERE: WeakValueDictionary[tuple[str, str], Transaction] = WeakValueDictionary()
 
 
 def configured(name: str, properties: Mapping[str, str]) -> dict[str, str]:
@@ -94,12 +98,28 @@ def bind(
             durability=durability,  # type: ignore[arg-type]
         )
     if transaction is not None:
-        return lakehouse.resume(transaction)
+        here = _OPEN_HERE.get((lakehouse.uri, transaction))
+        return here if here is not None and here.is_open else lakehouse.resume(transaction)
     if version is not None:
         return lakehouse.at(version=_number(version))
     if timestamp is not None:
         return lakehouse.at(timestamp=timestamp)
     return lakehouse
+
+
+def properties_of(source: Source) -> dict[str, str]:
+    """Properties that lead to the same source in this process.
+
+    Some clients make a catalog anew from its class and its properties, such as polars for a sink. Without these they
+    would write to the latest version what was meant for a transaction.
+    """
+    found = {"root": source.storage.root}
+    if isinstance(source, ViewAt):
+        found["version"] = str(source.version)
+    elif isinstance(source, Transaction):
+        found["transaction"] = source.id
+        _OPEN_HERE[source.storage.root, source.id] = source
+    return found
 
 
 def _number(version: int | str) -> int:

@@ -10,7 +10,8 @@ from pyiceberg.table import Table
 from trinitylake.definitions import EXTERNAL, MANAGED, TableDef, parse_table_def
 from trinitylake.errors import CorruptFile
 from trinitylake.iceberg.identifiers import object_tuple
-from trinitylake.iceberg.table_handle import CatalogTable, FrozenCatalogTable
+from trinitylake.iceberg.table_handle import FrozenCatalogTable
+from trinitylake.iceberg_storage.extended_pyiceberg.catalog_table import CatalogTable
 from trinitylake.iceberg_storage.external import load_external
 from trinitylake.iceberg_storage.federated import open_federated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO

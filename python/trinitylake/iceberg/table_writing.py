@@ -21,14 +21,14 @@ from pyiceberg.table.update import (
 )
 
 from trinitylake.definitions import new_id, new_table_def, serialize
-from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg.identifiers import object_tuple
 from trinitylake.iceberg.namespaces import materialize_namespace
-from trinitylake.iceberg.table_handle import CatalogTable
 from trinitylake.iceberg_storage.extended_pyiceberg.functions import empty_table_metadata
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed, new_table
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.staging.handle_commits import commit_of_handle
 from trinitylake.iceberg_storage.staging.requirements import check_requirements
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.iceberg_storage.table_location import default_location, managed_location
@@ -120,19 +120,7 @@ def commit_table(
         io = LakehouseFileIO(transaction.storage)
         return create_table(transaction, namespace, name, metadata_from_updates(io, namespace, name, updates))
     staged = managed_table(transaction, namespace, name, [one for one in requirements if isinstance(one, AssertCreate)])
-    if base is None or base.metadata is staged.metadata:
-        staged.commit(requirements, updates)
-        return staged
-    try:
-        staged.commit_from(
-            base.metadata, requirements, updates, base.added_files if isinstance(base, CatalogTable) else None
-        )
-    except TrinityLakeError:
-        raise
-    except (ValueError, KeyError) as error:  # PyIceberg's words for updates that no longer fit
-        raise CommitFailedException(
-            f"table {namespace}.{name} was changed, and the updates do not fit: {error}"
-        ) from error
+    commit_of_handle(staged, requirements, updates, base)
     return staged
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
 
 from trinitylake.errors import VersionExpired
+from trinitylake.lakehouse.pictures import heading, log_picture, log_table
+from trinitylake.markup import framed, shown, table
 from trinitylake.qualified_names import full_name
 
 if TYPE_CHECKING:
@@ -110,6 +113,10 @@ def log_entry(info: VersionInfo) -> LogEntry:
 
 #: Entries of the log that are read and held at a time.
 PAGE = 256
+#: Changes of a diff that a notebook shows.
+DIFF_SHOWN = 200
+#: Entries of the whole log that a notebook shows.
+SHOWN = 20
 
 
 class VersionLog(Sequence[LogEntry]):
@@ -166,8 +173,45 @@ class VersionLog(Sequence[LogEntry]):
             self._page = number, page
         return page
 
+    @shown
+    def _repr_html_(self) -> str:
+        """The newest versions as a picture, and how many there are."""
+        newest = self[:SHOWN]
+        names = names_of_versions(self._core)
+        title = heading("log", "", f"the newest {len(newest):,} of {len(self):,} versions")
+        return framed(title, log_picture(newest, names), log_table(newest, names))
+
     def __repr__(self) -> str:
         return f"<VersionLog of {len(self)} entries>"
+
+
+class Log(list[LogEntry]):
+    """Some versions, newest first: a list that notebooks show as a picture, from `lake.log(20)`."""
+
+    def __init__(self, entries: Iterable[LogEntry], core: _core.Lakehouse | None = None) -> None:
+        super().__init__(entries)
+        self._core = core
+
+    @shown
+    def _repr_html_(self) -> str:
+        """The versions as a picture and as a table, with the names that some of them have."""
+        names = {} if self._core is None else names_of_versions(self._core)
+        return framed(log_picture(self, names), log_table(self, names))
+
+    def __reduce__(self) -> tuple[type[Log], tuple[list[LogEntry]]]:
+        return Log, (list(self),)
+
+
+def names_of_versions(core: _core.Lakehouse) -> dict[int, list[str]]:
+    """The names that versions have, by number. One request."""
+    from trinitylake import _core
+    from trinitylake.definitions import parse_lakehouse_def
+
+    names: dict[int, list[str]] = {}
+    for name, path in sorted(parse_lakehouse_def(core.latest().definition).exported_snapshots.items()):
+        if (version := _core.root_version(path)) is not None:
+            names.setdefault(version, []).append(name)
+    return names
 
 
 class Expired(list[int]):
@@ -219,6 +263,14 @@ class Diff:
 
     def __str__(self) -> str:
         return "\n".join(f"{sign} {change}" for sign, change in self)
+
+    @shown
+    def _repr_html_(self) -> str:
+        """The difference in a notebook, each kind of change with its count."""
+        words = {"+": "added", "-": "removed", "~": "changed"}
+        rows = [(words[sign], change.kind, change.name) for sign, change in islice(self, DIFF_SHOWN)]
+        counts = f"{len(self.added):,} added, {len(self.removed):,} removed, {len(self.changed):,} changed"
+        return framed(heading("diff", f"{self.before} → {self.after}", counts), table(("change", "kind", "name"), rows))
 
 
 def diff_of(before: int, after: int, rows: Iterable[dict[str, Any]]) -> Diff:

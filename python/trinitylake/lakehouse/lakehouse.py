@@ -39,6 +39,7 @@ from trinitylake.lakehouse.bulk.statements import BulkStatements
 from trinitylake.lakehouse.history import (
     Diff,
     Expired,
+    Log,
     LogEntry,
     Outcome,
     SavedTransaction,
@@ -48,9 +49,12 @@ from trinitylake.lakehouse.history import (
     diff_of,
     log_entry,
     millis_of,
+    names_of_versions,
     time_of,
 )
 from trinitylake.lakehouse.own_folders import require_no_own_folder
+from trinitylake.lakehouse.pictures import heading, log_picture
+from trinitylake.lakehouse.reader import first_names
 from trinitylake.lakehouse.retries import OutOfDate, again_after_lost_races
 from trinitylake.lakehouse.safekeeping import Safekeeping
 from trinitylake.lakehouse.settings import (
@@ -69,6 +73,7 @@ from trinitylake.lakehouse.upkeep import Upkeep, upkeep
 from trinitylake.lakehouse.vacuum import EXAMPLES, Progress, Vacuumed, vacuumed
 from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.log_note import NO_NOTE, LogNote
+from trinitylake.markup import framed, pairs, shown
 from trinitylake.reopening import allow_secrets
 
 if TYPE_CHECKING:
@@ -78,6 +83,8 @@ if TYPE_CHECKING:
     from trinitylake.tables.table import Table
 
 Durability = Literal["fsync", "none"]
+#: Versions that a notebook shows of a lakehouse.
+NEWEST_SHOWN = 5
 Result = TypeVar("Result")
 
 
@@ -602,7 +609,7 @@ class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
         """
         if limit is None:
             return VersionLog(self.core, before)
-        return [log_entry(info) for info in self.core.log(limit, before)]
+        return Log((log_entry(info) for info in self.core.log(limit, before)), self.core)
 
     @checked
     def diff(self, before: int, after: int | None = None) -> Diff:
@@ -702,6 +709,19 @@ class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
 
             self._isolation_of = definition, default_isolation(parse_lakehouse_def(definition))
         return self._isolation_of[1]
+
+    @shown
+    def _repr_html_(self) -> str:
+        """The lakehouse in a notebook: its first namespaces and its newest versions. A few files are read."""
+        latest = self.core.latest()
+        if not self.storage.exists(_core.root_path(latest.number)):  # what a handle remembers would hide that
+            raise NotALakehouse(f"{self.uri}: the lakehouse is gone")
+        entries = [log_entry(info) for info in self.core.log(NEWEST_SHOWN, None)]
+        return framed(
+            heading("lakehouse", self.name, self.uri),
+            pairs([("version", f"{latest.number:,}"), ("namespaces", first_names(latest, "namespace"))]),
+            log_picture(entries, names_of_versions(self.core)),
+        )
 
     def __reduce__(self) -> tuple[Callable[..., Lakehouse], tuple[_core.Storage, int | None]]:
         return reopened_lakehouse, (self.storage, self._cache_size_bytes)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trinitylake.lakehouse.pictures import heading
+from trinitylake.markup import framed, pairs, shown
+
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
@@ -15,3 +18,8 @@ class Namespace:
     name: str
     id: str = field(repr=False)
     properties: dict[str, str]
+
+    @shown
+    def _repr_html_(self) -> str:
+        """The namespace in a notebook."""
+        return framed(heading("namespace", self.name), pairs(self.properties.items(), caption="properties"))

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from trinitylake.arguments import checked_as, mapping
 from trinitylake.errors import CorruptFile, InvalidArgument, InvalidName, ObjectNotFound
 from trinitylake.lakehouse.namespace import Namespace
+from trinitylake.lakehouse.pictures import listed
 from trinitylake.lakehouse.view import View
+from trinitylake.markup import Markup
 from trinitylake.qualified_names import Identifier, check_text, full_name, namespace_name, split
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from trinitylake.tables.queries.query import Query
     from trinitylake.tables.table import Table
 
+
+#: Names of objects that a notebook shows.
+SHOWN_NAMES = 20
 
 Kind: TypeAlias = Literal["namespace", "table", "view"]
 
@@ -208,6 +213,14 @@ class Reader(ABC):
             if error.path or path is None:
                 raise
             raise CorruptFile(f"{path}: {error}", path=path) from error
+
+
+def first_names(state: _core.Version | _core.Transaction, kind: Kind) -> Markup:
+    """The first names of a kind, for notebooks: the leaves that hold them are read, and no more."""
+    rows = state.list(kind, None, SHOWN_NAMES + 1)
+    columns = [column.to_pylist() for column in rows.columns]
+    names = [".".join(parts) for parts in zip(*columns[: 1 if kind == "namespace" else 2], strict=True)]
+    return listed(names[:SHOWN_NAMES], len(names) > SHOWN_NAMES)
 
 
 def _definition_in(state: _core.Version | _core.Transaction, kind: Kind, namespace: str, name: str) -> bytes:

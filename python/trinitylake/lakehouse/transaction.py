@@ -24,8 +24,10 @@ from trinitylake.errors import (
 )
 from trinitylake.lakehouse.checks import Check, Checks
 from trinitylake.lakehouse.commit_threads import run_blocking
+from trinitylake.lakehouse.pictures import heading, listed
 from trinitylake.lakehouse.statements import OpenTransaction
 from trinitylake.log_note import NO_NOTE, LogNote
+from trinitylake.markup import framed, pairs, shown
 from trinitylake.reopening import refuse_transaction
 
 if TYPE_CHECKING:
@@ -312,6 +314,19 @@ class Transaction(OpenTransaction):
                 self.commit()
         finally:
             self._span.leave()
+
+    @shown
+    def _repr_html_(self) -> str:
+        """The transaction in a notebook. Nothing is read."""
+        state = self._status.value if self._version is None else f"{self._status.value}, as version {self._version:,}"
+        facts = [
+            ("state", state),
+            ("isolation", self.isolation),
+            ("reads version", f"{self.base_version:,}"),
+            ("changes tables", listed([] if self._staged is None else self._staged.changed_names, False)),
+            ("saved", f"{self._core.sequence} times" if self._core.sequence else "never"),
+        ]
+        return framed(heading("transaction", self.id), pairs(facts), pairs(self.properties.items()))
 
     def __reduce__(self) -> NoReturn:
         refuse_transaction(self.id)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from trinitylake.arguments import checked
 from trinitylake.errors import ObjectNotFound
+from trinitylake.lakehouse.pictures import heading
+from trinitylake.markup import element, framed, shown, table
 from trinitylake.properties import OWN_PROPERTY_PREFIX
 from trinitylake.qualified_names import full_name
 
@@ -79,6 +81,12 @@ class View:
         """The properties the view was given."""
         given = self._definition.properties.items()
         return {name: value for name, value in given if not name.startswith(OWN_PROPERTY_PREFIX)}
+
+    @shown
+    def _repr_html_(self) -> str:
+        """The view in a notebook."""
+        texts = ((dialect, element("code", sql)) for dialect, sql in self.representations.items())
+        return framed(heading("view", self.name), table(("dialect", "SQL"), texts))
 
     def __reduce__(self) -> tuple[Callable[..., View], tuple[str, str, bytes]]:
         from trinitylake.definitions import serialize

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from trinitylake import _core
 from trinitylake.lakehouse.history import LogEntry, log_entry, time_of
-from trinitylake.lakehouse.reader import Reader
+from trinitylake.lakehouse.pictures import heading, when
+from trinitylake.lakehouse.reader import Reader, first_names
+from trinitylake.markup import framed, pairs, shown
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.stats import Stats
@@ -74,6 +76,20 @@ class ViewAt(Reader):
         from trinitylake.tables.frozen_table import FrozenTable
 
         return FrozenTable(self.storage, namespace, name, definition, self.version)
+
+    @shown
+    def _repr_html_(self) -> str:
+        """The version in a notebook. A few files are read."""
+        entry = self.entry
+        facts = [
+            ("created", when(self.created_at)),
+            ("message", entry.message),
+            ("author", entry.author),
+            ("namespaces", first_names(self._version, "namespace")),
+            ("tables", first_names(self._version, "table")),
+            ("views", first_names(self._version, "view")),
+        ]
+        return framed(heading("version", f"{self.version:,}", self._storage.root), pairs(facts))
 
     def __reduce__(self) -> tuple[Callable[..., ViewAt], tuple[_core.Storage, int]]:
         return _reopened, (self._storage, self.version)

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
 from trinitylake.definitions import parse_table_def, serialize
 from trinitylake.errors import CommitConflict
+from trinitylake.iceberg_storage.extended_pyiceberg.catalog_table import CatalogTable
+from trinitylake.iceberg_storage.staging.handle_commits import commit_of_handle
 from trinitylake.log_note import NO_NOTE, LogNote
 from trinitylake.tables.frozen_table import FrozenTable
+from trinitylake.tables.own_commits import OwnCommits
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.update import TableRequirement, TableUpdate
 
     from trinitylake import _core
     from trinitylake.definitions import TableDef
+    from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+    from trinitylake.iceberg_storage.staging.staged_table import StagedTable
     from trinitylake.qualified_names import Identifier
     from trinitylake.tables.table import Table
+    from trinitylake.tables.transaction_table import TransactionTable
 
 Result = TypeVar("Result")
 
@@ -123,6 +131,38 @@ class AutocommitTable(FrozenTable):
         except _AnotherTable as error:
             raise self._conflict() from error
         self._show(table.definition)
+
+    def _handle(
+        self, identifier: tuple[str, ...], metadata: TableMetadata, uri: str, io: LakehouseFileIO
+    ) -> IcebergTable:
+        return CatalogTable(identifier, metadata, uri, io, OwnCommits(self._commit, self._newest, identifier))
+
+    def _commit(
+        self, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate], base: IcebergTable
+    ) -> StagedTable:
+        """Commit what a PyIceberg table was changed by as a transaction of its own; returns what was staged.
+
+        `base` is the table as its writer saw it. Raises `CommitConflict` if another table has the name now, and as
+        `StagedTable.commit_from` does.
+        """
+
+        def statement(transaction: TransactionWithTables) -> tuple[StagedTable, Table]:
+            table = cast("TransactionTable", self._in(transaction))
+            staged = table.open_staged()
+            commit_of_handle(staged, requirements, updates, base)
+            return staged, table
+
+        try:
+            staged, written = self._lakehouse.execute(statement)
+        except _AnotherTable as error:
+            raise self._conflict() from error
+        self._show(written.definition)
+        return staged
+
+    def _newest(self) -> IcebergTable:
+        """The PyIceberg table in the latest version. Raises `ObjectNotFound`."""
+        latest = self._lakehouse.read_definition("table", self._namespace, self._name)
+        return AutocommitTable(self._lakehouse, self._namespace, self._name, latest).iceberg
 
     def _show(self, definition: TableDef) -> None:
         """Show this state of the table from now on."""

@@ -19,6 +19,7 @@ from trinitylake.tables.table import Table
 from trinitylake.tables.table_definition import metadata_path
 
 if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.update import TableRequirement, TableUpdate
 
     from trinitylake import _core
@@ -60,7 +61,11 @@ class FrozenTable(Table):
             metadata = read_metadata(io, uri, path)
         except FileNotFoundError as error:
             raise CorruptFile(f"{path}: the metadata file of table {self.name} is missing", path=path) from error
-        identifier = (*self._namespace.split("."), self._name)
+        return self._handle((*self._namespace.split("."), self._name), metadata, uri, io)
+
+    def _handle(
+        self, identifier: tuple[str, ...], metadata: TableMetadata, uri: str, io: LakehouseFileIO
+    ) -> IcebergTable:
         return ReadOnlyIcebergTable(identifier, metadata, uri, io, ReadOnlyCatalog("read-only"))
 
     def __reduce__(self) -> tuple[Callable[..., FrozenTable], tuple[Any, ...]]:

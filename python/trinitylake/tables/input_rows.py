@@ -34,6 +34,9 @@ _ALIKE = {(pa.string(), pa.large_string()), (pa.large_string(), pa.string()), (p
 # Objects with an Arrow stream that have all their rows in memory: as a table they cost no copy.
 _IN_MEMORY = (("polars", "DataFrame"), ("polars", "Series"), ("pandas", "DataFrame"))
 
+#: How many rows of a query are asked for at a time.
+BATCH_ROWS = 100_000
+
 _EXPECTED = (
     "expected Arrow data (pyarrow, polars, pandas, duckdb, a dict of columns, a list of dicts, an iterator of "
     "record batches or dicts), got {}"
@@ -82,7 +85,10 @@ def _taken(data: Any) -> pa.Table | pa.RecordBatchReader:
     if isinstance(data, Mapping):
         return pa.table({name: _column_of(name, values) for name, values in data.items()})
     if _is_a(data, (("polars", "LazyFrame"),)):
-        data = data.collect()
+        return _of_lazy_frame(data)
+    if _is_a(data, (("duckdb", "DuckDBPyRelation"),)):
+        has_new_name = hasattr(data, "to_arrow_reader")  # since DuckDB 1.4
+        return (data.to_arrow_reader if has_new_name else data.fetch_arrow_reader)(BATCH_ROWS)
     if _is_a(data, _IN_MEMORY):
         return pa.table(data)
     if hasattr(data, "__arrow_c_stream__"):
@@ -92,6 +98,18 @@ def _taken(data: Any) -> pa.Table | pa.RecordBatchReader:
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | bytearray | memoryview):
         return _taken_from(iter(data), data)
     raise InvalidArgument(_EXPECTED.format(type(data).__name__))
+
+
+def _of_lazy_frame(data: Any) -> pa.Table | pa.RecordBatchReader:
+    """The rows of a LazyFrame of polars, as its engine makes them."""
+    if not hasattr(data, "collect_batches"):  # polars before 1.34
+        return pa.table(data.collect())
+    from polars import DataFrame
+
+    schema = pa.table(DataFrame(schema=data.collect_schema())).schema
+    frames = data.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True, engine="streaming")
+    batches = (batch for frame in frames for batch in pa.table(frame).cast(schema).to_batches())
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def _taken_from(items: Iterator[Any], data: Any) -> pa.Table | pa.RecordBatchReader:

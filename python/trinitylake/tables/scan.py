@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
@@ -15,12 +15,15 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
 from trinitylake.iceberg_storage.pickled_io import PickledIO, pickled, unpickled
+from trinitylake.markup import shown
+from trinitylake.tables.table_html import scan_html
 from trinitylake.tracing import Span, begin, span
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
     from pandas import DataFrame as PandasFrame
     from polars import DataFrame as PolarsFrame
+    from polars import LazyFrame as PolarsLazyFrame
     from pyiceberg.io import FileIO
 
 #: What a scan of PyIceberg is made of, beside its file access and its catalog.
@@ -105,9 +108,26 @@ class Scan:
         frame: PandasFrame = self.to_arrow().to_pandas(**options)
         return frame
 
-    def to_polars(self) -> PolarsFrame:
-        """The matching rows as a polars frame."""
+    @overload
+    def to_polars(self, *, lazy: Literal[False] = False) -> PolarsFrame: ...
+    @overload
+    def to_polars(self, *, lazy: Literal[True]) -> PolarsLazyFrame: ...
+    @checked
+    def to_polars(self, *, lazy: bool = False) -> PolarsFrame | PolarsLazyFrame:
+        """The matching rows as a polars frame.
+
+        Args:
+            lazy: a `LazyFrame`, which reads when it is collected, each time it is: the columns that the query uses, and
+                of the rows those that its conditions may keep. It streams, and reads what the scan would read.
+        """
         import polars
+
+        if lazy:
+            from trinitylake.tables.lazy_polars import lazy_frame
+
+            return lazy_frame(
+                self._scan, lambda scan: Scan(scan, self._subject, self._table_name).to_arrow_batch_reader()
+            )
 
         frame = polars.from_arrow(self.to_arrow())
         assert isinstance(frame, polars.DataFrame)
@@ -133,6 +153,11 @@ class Scan:
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_arrow_batch_reader().__arrow_c_stream__(requested_schema)
+
+    @shown
+    def _repr_html_(self) -> str:
+        """What the scan reads, in a notebook; no row is read for that."""
+        return scan_html(self._scan, self._subject())
 
     def __reduce__(self) -> tuple[Callable[..., Scan], tuple[Any, ...]]:
         """The same state of the table elsewhere. Raises `InvalidArgument` in an open transaction."""

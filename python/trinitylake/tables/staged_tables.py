@@ -348,6 +348,11 @@ class StagedTables:
                 table.staged.io.discard()
         self._delete([*self._unused, *self._metadata_paths])
 
+    @property
+    def changed_names(self) -> list[str]:
+        """The full names of the tables that it changes."""
+        return [table.name for table in self._changed()]
+
     def _changed(self) -> list[TransactionTable]:
         return [table for table in self._tables.values() if table.staged is not None and table.staged.changed]
 

@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
+import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from trinitylake.arguments import checked, checked_as, table_properties, texts, user_names
 from trinitylake.definitions import Schema, from_iceberg
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
+from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.log_note import NO_NOTE, LogNote
+from trinitylake.markup import shown
 from trinitylake.qualified_names import full_name
 from trinitylake.tables import input_rows as rows
 from trinitylake.tables.filters import parse_filter
@@ -28,12 +31,14 @@ from trinitylake.tables.merging.engine import merge
 from trinitylake.tables.merging.join_keys import check_unique
 from trinitylake.tables.merging.row_changes import PlacedRows, RowChanges, change_rows
 from trinitylake.tables.scan import Scan
+from trinitylake.tables.schema_evolution import follow
+from trinitylake.tables.table_html import table_html
 from trinitylake.tracing import span, traced
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table import Table as IcebergTable
+    from pyiceberg.table import Transaction as IcebergTransaction
     from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
     from pyiceberg.table.sorting import SortOrder
     from pyiceberg.table.update.schema import UpdateSchema
@@ -45,11 +50,11 @@ TableType = Literal["managed", "external", "federated"]
 Result = TypeVar("Result")
 
 
-def _conformed(given: rows.Rows, iceberg: IcebergTable) -> pa.Table | pa.RecordBatchReader:
-    """Rows as PyIceberg appends them: it streams into no partitions, and looks for the columns that they are by."""
-    schema, spec = iceberg.schema(), iceberg.spec()
-    parts = {schema.find_column_name(field.source_id) for field in spec.fields}
-    return rows.conform(given, schema, stream=spec.is_unpartitioned(), needed={name for name in parts if name})
+class Stream(NamedTuple):
+    """Rows that come one batch after the other, and the change that takes them so."""
+
+    transaction: StagedTransaction
+    rows: pa.RecordBatchReader
 
 
 class UpsertResult(NamedTuple):
@@ -131,7 +136,9 @@ class Table(ABC):
     def iceberg(self) -> IcebergTable:
         """The PyIceberg table, for all that PyIceberg can do and this class does not wrap.
 
-        In a transaction its writes are part of the transaction; elsewhere it is for reading.
+        In a transaction its writes are part of the transaction. From `lake.table(…)`, each commit of PyIceberg's is a
+        transaction of its own, in PyIceberg's words: `CommitFailedException` for a lost race. Of one version, and of an
+        external table, it is for reading.
         """
         return self._iceberg()
 
@@ -213,41 +220,65 @@ class Table(ABC):
 
     @traced("append")
     @checked
-    def append(self, data: Any, *, message: str = "", author: str = "") -> None:
+    def append(self, data: Any, *, evolve_schema: bool = False, message: str = "", author: str = "") -> None:
         """Add rows: anything Arrow (pyarrow, polars, pandas, duckdb), a dict of columns, a list or iterator of dicts.
 
-        A stream or an iterator of record batches is written as it comes unless the table is partitioned. Outside of a
-        transaction it is read to its end first, into a temporary file if it is large, because the append may have to
-        be repeated. Raises `InvalidArgument` for data that does not fit the columns.
+        A stream is written as it comes, in a bounded part of memory: a reader, an iterator of record batches, a polars
+        LazyFrame, a relation of DuckDB. Outside of a transaction it is read to its end first, into a temporary file if
+        it is large, because the append may have to be repeated. Raises `InvalidArgument` for data that does not fit the
+        columns.
+
+        Args:
+            data: the rows.
+            evolve_schema: in the same transaction, add the columns that the data has and the table has not, and widen
+                columns as Iceberg allows it (int to long, float to double, more digits of a decimal).
         """
         with rows.taken(data, repeatable=self._repeats_writes) as given:
 
             def operation(iceberg: IcebergTable) -> None:
-                conformed = _conformed(given, iceberg)
-                with translated(self._subject):
-                    iceberg.append(conformed)
+                with translated(self._subject), iceberg.transaction() as change:
+                    if evolve_schema:
+                        with change.update_schema() as update:
+                            follow(update, iceberg.schema(), given.schema)
+                    conformed = self._conformed(given, change)
+                    if isinstance(conformed, Stream):
+                        conformed.transaction.append_stream(conformed.rows)
+                    else:
+                        change.append(conformed)
 
-            self._write(operation, is_append=True, note=LogNote(message, author))
+            self._write(operation, is_append=not evolve_schema, note=LogNote(message, author))
 
     @traced("overwrite")
     @checked
     def overwrite(
         self, data: Any, filter: str | BooleanExpression | None = None, *, message: str = "", author: str = ""
     ) -> None:
-        """Replace the rows that match `filter`, or all of them, by the rows of `data`. Raises as `append` does."""
+        """Replace the rows that match `filter`, or all of them, by the rows of `data`. Takes and raises as `append`."""
         matching = AlwaysTrue() if filter is None else parse_filter(filter)
         with rows.taken(data, repeatable=self._repeats_writes) as given:
 
             def operation(iceberg: IcebergTable) -> None:
-                conformed = _conformed(given, iceberg)
-                with translated(self._subject):
+                with translated(self._subject), iceberg.transaction() as change:
+                    conformed = self._conformed(given, change)
+                    if isinstance(conformed, Stream):
+                        conformed.transaction.overwrite_stream(conformed.rows, matching)
                     # Nothing to replace; PyIceberg would warn about that. A managed table has to know that it looked.
-                    if iceberg.current_snapshot() is None and self.type != "managed":
-                        iceberg.append(conformed)
+                    elif iceberg.current_snapshot() is None and self.type != "managed":
+                        change.append(conformed)
                     else:
-                        iceberg.overwrite(conformed, overwrite_filter=matching)
+                        change.overwrite(conformed, overwrite_filter=matching)
 
             self._write(operation, note=LogNote(message, author))
+
+    def _conformed(self, given: rows.Rows, change: IcebergTransaction) -> pa.Table | pa.RecordBatchReader | Stream:
+        """Rows as the table has them at this point of a change; what is not in memory as a stream, if it can be one."""
+        schema, spec = change.table_metadata.schema(), change.table_metadata.spec()
+        # PyIceberg streams into no partitions, and looks for the columns that they are by.
+        parts = {name for field in spec.fields if (name := schema.find_column_name(field.source_id))}
+        if isinstance(change, StagedTransaction):
+            conformed = rows.conform(given, schema, stream=True, needed=parts)
+            return conformed if isinstance(conformed, pa.Table) else Stream(change, conformed)
+        return rows.conform(given, schema, stream=spec.is_unpartitioned(), needed=parts)
 
     @traced("delete")
     @checked
@@ -391,6 +422,14 @@ class Table(ABC):
                     change.remove_properties(*present)
 
         self._write(operation, note=LogNote(message, author))
+
+    @shown
+    def _repr_html_(self) -> str:
+        """The table in a notebook. Of tables elsewhere only what the lakehouse itself knows."""
+        if self.type == "managed":
+            return table_html(self.name, self.type, self.schema, self._iceberg())
+        schema = self.schema if self._definition.HasField("schema") and self.type == "external" else None
+        return table_html(self.name, self.type, schema, None)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)

@@ -33,6 +33,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, TableVersion
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
+from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles, RewriteManifests
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
@@ -208,6 +209,31 @@ class StagedTransaction(Transaction):
         with self._append_snapshot_producer(snapshot_properties) as append:
             for file in files:
                 append.append_data_file(file)
+
+    def append_stream(self, rows: Iterable[pa.RecordBatch]) -> None:
+        """Append rows as they come, in a bounded part of memory, also to a partitioned table."""
+        check_writable(self.table_metadata)
+        self.append_files(self._written(rows))
+
+    def overwrite_stream(self, rows: Iterable[pa.RecordBatch], filter: BooleanExpression) -> None:
+        """Replace the rows that match `filter` by others that come as a stream, in a bounded part of memory."""
+        with self._as_statement("overwrite"):
+            files = self._written(rows)
+            self.delete(filter, _isolation_operation=Operation.OVERWRITE)
+            if files:
+                self.append_files(files)
+
+    def _written(self, rows: Iterable[pa.RecordBatch]) -> list[DataFile]:
+        import pyarrow as pa
+
+        writer = DataFileWriter(self.table_metadata, self._table.io)
+        try:
+            for batch in rows:
+                writer.write(pa.Table.from_batches([batch]))
+            return writer.close()
+        except BaseException:
+            writer.discard()
+            raise
 
     @property
     def io(self) -> FileIO:

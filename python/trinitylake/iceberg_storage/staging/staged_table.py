@@ -250,7 +250,6 @@ class StagedTable:
             if self._finished is None or self._finished[0] is not self.metadata:
                 if self._finished is not None:
                     self._superseded.append(self._finished[1])
-                    self._next_file_stem = new_file_stem(self._base_metadata_path)
                 metadata = lean(self.metadata, self._base)
                 if self._base_metadata_path is not None:
                     metadata = with_log_entry(metadata, self.io.uri_of(self._base_metadata_path), self._base)
@@ -308,6 +307,8 @@ class StagedTable:
             if metadata is self.metadata and not rows_read.get() and not requirements:
                 return
             self._commits.append(StagedCommit(tuple(requirements), tuple(updates), rows_read.get()))
+            if metadata is not self.metadata:  # each state has a name for its file
+                self._next_file_stem = new_file_stem(self._base_metadata_path)
             self._set_metadata(metadata)
 
     def commit_from(
@@ -381,6 +382,16 @@ class StagedTable:
         assert self._base_metadata_path is not None
         return self._base_metadata_path
 
+    def response(self) -> CommitTableResponse:
+        """The answer to who commits to the table, as long as its transaction is open.
+
+        The location is where the metadata file will be unless more is changed. It is another one after each change,
+        which is how polars sees that its own has happened; no file is there yet.
+        """
+        location = self._metadata_uri() if self.changed else self.table.metadata_location
+        # Built without validation: that would copy the metadata.
+        return CommitTableResponse.model_construct(metadata=self.metadata, metadata_location=location)
+
     def _metadata_uri(self) -> str:
         """Where the next metadata file goes."""
         folder = self.metadata.properties.get("write.metadata.path") or f"{self.metadata.location.rstrip('/')}/metadata"
@@ -406,10 +417,7 @@ class StagingCatalog(KeepsOldMetadata, NoopCatalog):
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
         self._staged.commit(requirements, updates)
-        # Built without validation: that would copy the metadata.
-        return CommitTableResponse.model_construct(
-            metadata=self._staged.metadata, metadata_location=self._staged.table.metadata_location
-        )
+        return self._staged.response()
 
     def supports_server_side_planning(self) -> bool:
         return False

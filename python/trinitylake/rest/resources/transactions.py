@@ -14,7 +14,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from starlette.responses import Response
 
 from trinitylake.iceberg.bound_catalog import names_checked
-from trinitylake.iceberg.errors import translated
+from trinitylake.iceberg_storage.catalog_errors import translated
 from trinitylake.lakehouse.history import SavedTransaction
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.errors import RestError, bad_request

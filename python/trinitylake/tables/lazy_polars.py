@@ -1,0 +1,92 @@
+"""A scan as a polars LazyFrame: the columns and the rows that a query needs are all that is read.
+
+What polars asks for becomes part of PyIceberg's scan as far as both mean exactly the same by it; polars itself says
+what that is. All of its predicates are applied to what was read as well, so what could not be handed down costs time
+and changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import polars as pl
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+
+from trinitylake.tables.input_rows import arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table import DataScan
+    from pyiceberg.table.metadata import TableMetadata
+
+#: Longest list of nested "and" that is looked through.
+_CONJUNCTS_MAX_DEPTH = 200
+
+
+def lazy_frame(scan: DataScan, read: Callable[[DataScan], pa.RecordBatchReader]) -> pl.LazyFrame:
+    """The rows of `scan`, which `read` streams when the frame is collected."""
+    from polars.io.plugins import register_io_source
+
+    wanted = scan.projection()
+    schema = cast(pl.DataFrame, pl.from_arrow(arrow_schema(wanted).empty_table())).schema
+
+    def source(
+        with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
+    ) -> Iterator[pl.DataFrame]:
+        shown = list(schema) if with_columns is None else with_columns
+        needed = {*shown, *(() if predicate is None else predicate.meta.root_names())}
+        names = [name for name in schema if name in needed] or list(schema)[:1]
+        narrowed = scan.update(selected_fields=tuple(names))
+        if predicate is not None and n_rows is None and scan.limit is None:  # a limit counts rows before the predicate
+            narrowed = narrowed.filter(handed_down(predicate, scan.table_metadata))
+        elif predicate is None and n_rows is not None:
+            narrowed = narrowed.update(limit=n_rows if scan.limit is None else min(n_rows, scan.limit))
+        left = n_rows
+        for batch in read(narrowed):
+            frame = cast(pl.DataFrame, pl.from_arrow(batch)).cast({name: schema[name] for name in names})
+            if left is not None:
+                frame = frame.head(left)
+                left -= frame.height
+            if predicate is not None:
+                frame = frame.filter(predicate)
+            yield frame.select(shown) if shown else frame
+            if left == 0:
+                return
+
+    return register_io_source(source, schema=schema, is_pure=True, explain_name="TRINITYLAKE")
+
+
+def handed_down(predicate: pl.Expr, metadata: TableMetadata) -> BooleanExpression:
+    """What of a predicate PyIceberg can apply: an expression that is true for each row that `predicate` keeps."""
+    filter: BooleanExpression = AlwaysTrue()
+    for part in _conjuncts(predicate, _CONJUNCTS_MAX_DEPTH):
+        # Whatever it is that cannot be translated, polars applies it to the rows that are read.
+        with suppress(Exception):
+            filter = And(filter, _translated(part, metadata))
+    return filter
+
+
+def _translated(predicate: pl.Expr, metadata: TableMetadata) -> BooleanExpression:
+    from polars.io.iceberg._utils import predicate_to_pyiceberg_delete_filter
+
+    # All that it asks of a table.
+    schemas, specs = {one.schema_id: one for one in metadata.schemas}, metadata.specs()
+    table: Any = SimpleNamespace(schema=metadata.schema, schemas=lambda: schemas, specs=lambda: specs)
+    return predicate_to_pyiceberg_delete_filter(predicate, table)
+
+
+def _conjuncts(predicate: pl.Expr, depth: int) -> Iterator[pl.Expr]:
+    """The parts of a predicate that must all be true."""
+    parts: list[pl.Expr] = []
+    with suppress(Exception):  # the form of a serialized expression is polars' own
+        if depth and json.loads(predicate.meta.serialize(format="json"))["BinaryExpr"]["op"] == "And":
+            parts = predicate.meta.pop()
+    if len(parts) != 2:
+        yield predicate
+        return
+    for part in parts:
+        yield from _conjuncts(part, depth - 1)

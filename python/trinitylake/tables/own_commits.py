@@ -1,0 +1,65 @@
+"""The catalog behind `lake.table(…).iceberg`: what PyIceberg commits to the table is a transaction of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.exceptions import NoSuchTableError
+
+from trinitylake.iceberg_storage.catalog_errors import translated
+from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
+from trinitylake.iceberg_storage.staging.handle_commits import committed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyiceberg.table import CommitTableResponse, Table
+    from pyiceberg.table.update import TableRequirement, TableUpdate
+    from pyiceberg.typedef import Identifier
+
+    from trinitylake.iceberg_storage.staging.staged_table import StagedTable
+
+    Commit: TypeAlias = Callable[[Sequence[TableRequirement], Sequence[TableUpdate], Table], StagedTable]
+
+
+class OwnCommits(KeepsOldMetadata, NoopCatalog):
+    """A catalog of one table. Errors are PyIceberg's, because what it does next goes by them: after a
+    `CommitStateUnknownException` it deletes nothing, and after a `CommitFailedException` what it wrote.
+
+    Args:
+        commit: commits what was required and changed on a table as its writer saw it; returns what was staged.
+        newest: the PyIceberg table in the latest version. Raises `ObjectNotFound`.
+        identifier: namespace parts and name of the table.
+    """
+
+    def __init__(self, commit: Commit, newest: Callable[[], Table], identifier: Identifier) -> None:
+        super().__init__("trinitylake")
+        self._commit = commit
+        self._newest = newest
+        self._own = identifier
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """The table as it is now. Raises `NoSuchTableError` for another one, and if it is gone."""
+        if self.identifier_to_tuple(identifier) != self._own:
+            raise NoSuchTableError(f"{identifier} is not the table {'.'.join(self._own)}")
+        with translated(missing=NoSuchTableError):
+            return self._newest()
+
+    def table_exists(self, identifier: str | Identifier) -> bool:
+        """Whether the table is still there, under that name."""
+        try:
+            self.load_table(identifier)
+        except NoSuchTableError:
+            return False
+        return True
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """Commit updates as a transaction of their own. Raises as `TrinityLakeCatalog.commit_table` does."""
+        with translated(missing=NoSuchTableError):
+            return committed(self._commit(requirements, updates, table))
+
+    def supports_server_side_planning(self) -> bool:
+        return False

@@ -1,0 +1,99 @@
+"""The columns of a table follow its data: `append(…, evolve_schema=True)`.
+
+Columns that the data has and the table has not are added at the end, and may be null. A column becomes wider as
+Iceberg allows it: int to long, float to double, more digits of a decimal. Fields of structs follow in the same way,
+also within lists. Whatever else differs is left to the rules for rows (`input_rows.py`): a value that the column can
+hold is taken, any other one is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StructType,
+)
+
+from trinitylake.definitions.schema import to_iceberg_schema
+from trinitylake.errors import InvalidArgument, TrinityLakeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.update.schema import UpdateSchema
+
+
+def follow(update: UpdateSchema, schema: Schema, data: pa.Schema) -> None:
+    """Add to `update` what a table with `schema` lacks for `data`.
+
+    Raises `InvalidArgument` that names every column of a type that no table can have.
+    """
+    known = _types(schema.fields)
+    problems: list[str] = []
+    for field in data:
+        try:
+            wanted = _wanted(field)
+        except TrinityLakeError as error:
+            if field.name not in known:  # a known one may hold such values all the same
+                problems.append(f"column {field.name} cannot be added: {error}")
+            continue
+        _follow_field(update, (), known, wanted)
+    if problems:
+        raise InvalidArgument("; ".join(problems))
+
+
+def _wanted(field: pa.Field) -> NestedField:
+    type = field.type
+    if pa.types.is_dictionary(type):
+        type = type.value_type
+    if pa.types.is_null(type):
+        raise InvalidArgument("all of its values are null, so its type is not known")
+    return to_iceberg_schema(pa.schema([pa.field(field.name, type)])).fields[0]
+
+
+def _follow_field(
+    update: UpdateSchema, parents: tuple[str, ...], known: dict[str, IcebergType], field: NestedField
+) -> None:
+    path, present = (*parents, field.name), known.get(field.name)
+    if present is None:
+        update.add_column(path, field.field_type)
+    elif _is_wider(field.field_type, present):
+        update.update_column(path, field.field_type)
+    else:
+        _follow_fields(update, path, present, field.field_type)
+
+
+def _follow_fields(update: UpdateSchema, path: tuple[str, ...], present: IcebergType, wanted: IcebergType) -> None:
+    """The fields of a struct, or of the structs in a list."""
+    if isinstance(present, ListType) and isinstance(wanted, ListType):
+        if _is_wider(wanted.element_type, present.element_type):
+            update.update_column((*path, "element"), wanted.element_type)
+        elif isinstance(present.element_type, StructType):
+            _follow_fields(update, path, present.element_type, wanted.element_type)
+    elif isinstance(present, StructType) and isinstance(wanted, StructType):
+        known = _types(present.fields)
+        for field in wanted.fields:
+            _follow_field(update, path, known, field)
+
+
+def _types(fields: Iterable[NestedField]) -> dict[str, IcebergType]:
+    return {field.name: field.field_type for field in fields}
+
+
+def _is_wider(wanted: IcebergType, present: IcebergType) -> bool:
+    match present, wanted:
+        case (IntegerType(), LongType()) | (FloatType(), DoubleType()):
+            return True
+        case DecimalType(), DecimalType():
+            return wanted.scale == present.scale and wanted.precision > present.precision
+    return False

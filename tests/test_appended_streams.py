@@ -1,0 +1,248 @@
+"""Rows that come as a stream are written as they come; the columns of a table follow them where that is asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import trinitylake as tl
+
+ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int32()), "name": ["a", "b", "c"]})
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> tl.Lakehouse:
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("a")
+    lake.create_table("a.t", ROWS)
+    lake.create_table("a.parts", ROWS, partition_spec=["name"])
+    return lake
+
+
+class Once:
+    """Only an Arrow stream, and only once."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self.reader = rows.to_reader(max_chunksize=1)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.reader.__arrow_c_stream__(requested_schema)
+
+
+STREAMS: dict[str, Callable[[], Any]] = {
+    "reader": lambda: ROWS.to_reader(max_chunksize=1),
+    "generator": lambda: (batch for batch in ROWS.to_batches(max_chunksize=1)),
+    "stream": lambda: Once(ROWS),
+    "lazy": lambda: pl.from_arrow(ROWS).lazy().filter(pl.col("id") > 0),  # type: ignore[union-attr]
+    "relation": lambda: duckdb.connect().from_arrow(ROWS),
+}
+
+
+def rows(reader: Any, name: str = "a.t") -> list[dict[str, Any]]:
+    return sorted(reader.table(name).scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+@pytest.mark.parametrize("name", ["a.t", "a.parts"])
+def test_every_stream_is_appended_and_overwrites(lake: tl.Lakehouse, kind: str, name: str) -> None:
+    lake.table(name).append(STREAMS[kind]())
+    assert rows(lake, name) == ROWS.to_pylist()
+    with lake.transaction() as txn:
+        txn.table(name).append(STREAMS[kind]())
+        txn.table(name).overwrite(STREAMS[kind](), filter="id = 2")
+        assert len(rows(txn, name)) == 7
+    assert len(rows(lake, name)) == 7
+    lake.table(name).overwrite(STREAMS[kind]())
+    assert rows(lake, name) == ROWS.to_pylist()
+    assert tuple(lake.table(name).upsert(STREAMS[kind](), on="id")) == (0, 0)
+    assert not lake.fsck().findings
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_stream_survives_a_lost_race(lake: tl.Lakehouse, kind: str) -> None:
+    """The second attempt found the generator empty, and committed nothing without saying so."""
+    table = lake.table("a.t")
+    real, races = lake.begin, iter(range(2))
+
+    def begin(**options: Any) -> tl.Transaction:
+        txn = real(**options)
+        if next(races, None) is not None:
+            with real() as other:
+                other.table("a.t").set_properties({"race": "won"})
+        return txn
+
+    lake.begin = begin  # type: ignore[method-assign]
+    table.append(STREAMS[kind]())
+    assert rows(lake) == ROWS.to_pylist()
+
+
+@pytest.mark.parametrize("name", ["a.t", "a.parts"])
+@pytest.mark.parametrize("place", ["lakehouse", "transaction"])
+def test_a_generator_that_raises_midway_leaves_nothing(lake: tl.Lakehouse, name: str, place: str) -> None:
+    """Files of the rows before the error stayed, and in a transaction the rows did too."""
+
+    class Broken(Exception):
+        pass
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield from ROWS.to_batches(max_chunksize=1)
+        raise Broken
+
+    version = lake.version
+    if place == "lakehouse":
+        for write in (lake.table(name).append, lake.table(name).overwrite):
+            with pytest.raises(Broken):
+                write(broken())
+        assert (lake.version, rows(lake, name)) == (version, [])
+    else:
+        with lake.transaction() as txn:
+            table = txn.table(name)
+            table.append(ROWS)
+            for write in (table.append, table.overwrite):
+                with pytest.raises(Broken):
+                    write(broken())
+            with pytest.raises(Broken):
+                table.append(with_column(broken()), evolve_schema=True)
+            assert list(table.schema.names) == ["id", "name"]
+        assert rows(lake, name) == ROWS.to_pylist()
+        data = [path for path, _, _ in lake.storage.list("") if path.endswith(".parquet")]
+        assert len(data) == (1 if name == "a.t" else 3)
+
+
+def with_column(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({**batch.to_pydict(), "more": [1] * batch.num_rows})
+
+
+# Memory
+
+PEAK = """
+import resource, sys
+import numpy, pyarrow as pa, trinitylake as tl
+
+table, count = tl.open(sys.argv[1]).table(sys.argv[2]), int(sys.argv[3])
+
+def batches():
+    source = numpy.random.default_rng(1)
+    for number in range(count):
+        ids = source.integers(0, 1 << 40, 500_000)
+        columns = {"id": ids, "value": source.random(500_000), "part": numpy.full(500_000, number % 4)}
+        yield pa.RecordBatch.from_pydict(columns)
+
+table.append(batches())
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+"""
+
+
+def peak(lake: tl.Lakehouse, name: str, count: int) -> int:
+    """MiB that a process held at most that appends `count` batches of 12 MB."""
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, lake.uri, name, str(count)], capture_output=True, text=True, check=True
+    )
+    return int(done.stdout)
+
+
+@pytest.mark.parametrize("name", ["a.numbers", "a.partitioned"])
+def test_memory_does_not_grow_with_the_stream(lake: tl.Lakehouse, name: str) -> None:
+    """A generator of 10 GB was collected before the first file of a partitioned table was written."""
+    schema = pa.schema([("id", pa.int64()), ("value", pa.float64()), ("part", pa.int64())])
+    lake.create_table(name, schema, partition_spec=["part"] if name == "a.partitioned" else None)
+    lake.table(name).set_properties({"write.target-file-size-bytes": str(16 << 20)})
+    small, large = peak(lake, name, 12), peak(lake, name, 60)
+    assert large - small < 300, (small, large)  # of 576 MB more
+    assert lake.table(name).scan().count() == 72 * 500_000
+
+
+# Columns that follow
+
+
+def test_new_columns_are_added_in_the_same_version(lake: tl.Lakehouse) -> None:
+    """A field that a source sends since yesterday stopped the load until somebody altered the table."""
+    lake.table("a.t").append(ROWS)
+    version = lake.version
+    lake.table("a.t").append({"id": [4], "more": [1.5], "tags": [["x"]]}, evolve_schema=True)
+    assert lake.version == version + 1
+    assert rows(lake)[-2:] == [
+        {"id": 3, "name": "c", "more": None, "tags": None},
+        {"id": 4, "name": None, "more": 1.5, "tags": ["x"]},
+    ]
+    with pytest.raises(tl.InvalidArgument, match="no column other"):
+        lake.table("a.t").append({"id": [5], "other": [1]})
+
+
+def test_types_become_wider_as_iceberg_allows(lake: tl.Lakehouse) -> None:
+    narrow = pa.schema([("i", pa.int32()), ("f", pa.float32()), ("d", pa.decimal128(5, 2))])
+    table = lake.create_table("a.w", narrow)
+    table.append({"i": [1], "f": [1.5], "d": [Decimal("1.50")]})
+    wide = pa.schema([("i", pa.int64()), ("f", pa.float64()), ("d", pa.decimal128(20, 2))])
+    table.append(
+        pa.table({"i": [1 << 40], "f": [0.1], "d": [Decimal("123456789.25")]}, schema=wide), evolve_schema=True
+    )
+    assert [str(column.type) for column in table.schema.columns] == ["bigint", "double", "decimal(20,2)"]
+    assert sorted(table.scan().to_arrow()["i"].to_pylist()) == [1, 1 << 40]
+    table.append(pa.table({"i": [7], "f": [0.5], "d": [Decimal("1.00")]}, schema=narrow), evolve_schema=True)
+    assert str(table.schema.columns[0].type) == "bigint"
+
+
+def test_fields_of_structs_follow(lake: tl.Lakehouse) -> None:
+    table = lake.create_table("a.s", pa.schema([("id", pa.int64()), ("at", pa.struct([("x", pa.int32())]))]))
+    table.append({"id": [1], "at": [{"x": 1}]})
+    more = pa.struct([("x", pa.int64()), ("y", pa.string())])
+    table.append(pa.table({"id": [2], "at": pa.array([{"x": 1 << 40, "y": "new"}], more)}), evolve_schema=True)
+    found = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+    assert [row["at"] for row in found] == [{"x": 1, "y": None}, {"x": 1 << 40, "y": "new"}]
+
+
+def test_what_cannot_follow_is_named_and_changes_nothing(lake: tl.Lakehouse) -> None:
+    version = lake.version
+    unknown = pa.table({"id": [1], "nothing": pa.nulls(1), "odd": pa.array([1], pa.duration("s"))})
+    with pytest.raises(
+        tl.InvalidArgument, match=r"column nothing cannot be added: .*null.*; column odd cannot be added"
+    ):
+        lake.table("a.t").append(unknown, evolve_schema=True)
+    with pytest.raises(tl.InvalidArgument, match="column id: cannot cast"):
+        lake.table("a.t").append({"id": ["text"], "more": [1]}, evolve_schema=True)
+    assert lake.version == version
+    assert list(lake.table("a.t").schema.names) == ["id", "name"]
+    with pytest.raises(tl.InvalidArgument, match="evolve_schema must be True or False"):
+        lake.table("a.t").append(ROWS, evolve_schema="yes")  # type: ignore[arg-type]
+
+
+def test_an_open_transaction_keeps_the_change_to_itself(lake: tl.Lakehouse) -> None:
+    txn = lake.begin()
+    txn.table("a.t").append({"id": [1], "more": [1]}, evolve_schema=True)
+    assert list(txn.table("a.t").schema.names) == ["id", "name", "more"]
+    assert list(lake.table("a.t").schema.names) == ["id", "name"]
+    txn.rollback()
+    assert list(lake.table("a.t").schema.names) == ["id", "name"]
+
+
+def test_two_that_add_the_same_column_both_land(lake: tl.Lakehouse) -> None:
+    """The one that lost the race added the column a second time, and failed."""
+    real, races = lake.begin, iter(range(1))
+
+    def begin(**options: Any) -> tl.Transaction:
+        txn = real(**options)
+        if next(races, None) is not None:
+            with real() as other:
+                other.table("a.t").append({"id": [1], "more": [1]}, evolve_schema=True)
+        return txn
+
+    table = lake.table("a.t")
+    lake.begin = begin  # type: ignore[method-assign]
+    table.append({"id": [2], "more": [2]}, evolve_schema=True)
+    assert [row["more"] for row in rows(lake)] == [1, 2]
+
+
+def test_a_stream_may_bring_new_columns(lake: tl.Lakehouse) -> None:
+    lake.table("a.parts").append(with_column(iter(ROWS.to_batches(max_chunksize=1))), evolve_schema=True)
+    assert [row["more"] for row in rows(lake, "a.parts")] == [1, 1, 1]

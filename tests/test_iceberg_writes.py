@@ -1,0 +1,141 @@
+"""PyIceberg's tables write through transactions: their own from `lake.table`, the open one from `txn.table`."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationException
+from pyiceberg.types import LongType
+
+import trinitylake as tl
+from trinitylake.iceberg import TrinityLakeCatalog
+
+ROWS = pa.table({"id": [1, 2, 3]})
+MORE = pl.LazyFrame({"id": [4, 5]})
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> tl.Lakehouse:
+    lake = tl.create(tmp_path / "lake", durability="none")
+    with lake.transaction() as txn:
+        txn.create_namespace("a")
+        txn.create_table("a.t", ROWS).append(ROWS)
+    return lake
+
+
+def ids(reader: tl.Lakehouse | tl.Transaction) -> list[int]:
+    return sorted(reader.table("a.t").scan().to_arrow()["id"].to_pylist())
+
+
+def test_each_commit_of_pyiceberg_is_a_transaction_of_its_own(lake: tl.Lakehouse) -> None:
+    """`lake.table(t).iceberg.append` was refused, and what went past `append` ended in `CommitStateUnknown`."""
+    table = lake.table("a.t")
+    iceberg = table.iceberg
+    iceberg.append(ROWS)
+    assert (lake.version, ids(lake)) == (2, [1, 1, 2, 2, 3, 3])
+    iceberg.delete("id = 1")
+    with iceberg.update_schema() as update:
+        update.add_column("delay", LongType())
+    with iceberg.transaction() as both:
+        both.set_properties({"owner": "ops"})
+        both.append(pa.table({"id": [9], "delay": [1]}))
+    assert (lake.version, ids(lake)) == (5, [2, 2, 3, 3, 9])
+    assert (list(table.schema.names), lake.table("a.t").properties["owner"]) == (["id", "delay"], "ops")
+    assert sorted(iceberg.scan().to_arrow()["id"].to_pylist()) == [2, 2, 3, 3, 9]
+
+
+def test_an_old_handle_appends_to_what_the_table_is_now(lake: tl.Lakehouse) -> None:
+    iceberg = lake.table("a.t").iceberg
+    lake.table("a.t").append({"id": [7]})
+    iceberg.append(pa.table({"id": [8]}))
+    assert ids(lake) == [1, 2, 3, 7, 8]
+
+
+def test_writers_at_once_lose_nothing(lake: tl.Lakehouse) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda n: lake.table("a.t").iceberg.append(pa.table({"id": [n]})), range(10, 22)))
+    assert ids(lake) == [1, 2, 3, *range(10, 22)]
+
+
+def test_what_others_changed_is_said_in_words_of_pyiceberg(lake: tl.Lakehouse) -> None:
+    iceberg, other = lake.table("a.t").iceberg, lake.table("a.t")
+    other.overwrite({"id": [50]})
+    with pytest.raises(ValidationException, match="Added data files were found"):
+        iceberg.overwrite(pa.table({"id": [60]}))
+    assert ids(lake) == [50]
+    iceberg = lake.table("a.t").iceberg
+    lake.drop_table("a.t")
+    with pytest.raises(NoSuchTableError):
+        iceberg.append(ROWS)
+    lake.create_table("a.t", ROWS)
+    with pytest.raises(CommitFailedException, match="load the table again"):
+        iceberg.append(ROWS)
+    assert ids(lake) == []
+
+
+def test_an_older_version_stays_for_reading(lake: tl.Lakehouse) -> None:
+    with pytest.raises(tl.InvalidArgument, match="read-only"):
+        lake.at(version=1).table("a.t").iceberg.append(ROWS)
+
+
+# polars
+
+
+def test_polars_sinks_into_a_table(lake: tl.Lakehouse) -> None:
+    """It failed with "could not verify the outcome of a failed Iceberg commit", after writing all of its files."""
+    MORE.sink_iceberg(lake.table("a.t").iceberg, mode="append")
+    assert (lake.version, ids(lake)) == (2, [1, 2, 3, 4, 5])
+    MORE.sink_iceberg(lake.table("a.t").iceberg, mode="overwrite")
+    assert ids(lake) == [4, 5]
+
+
+def test_polars_sinks_into_an_open_transaction(lake: tl.Lakehouse) -> None:
+    """The rows were there, but polars raised `AssertionError`: the location of the metadata had not changed."""
+    with lake.transaction() as txn:
+        MORE.sink_iceberg(txn.table("a.t").iceberg, mode="append")
+        MORE.sink_iceberg(txn.table("a.t").iceberg, mode="append")
+        txn.table("a.t").append({"id": [6]})
+        MORE.sink_iceberg(txn.table("a.t").iceberg, mode="append")
+        assert ids(txn) == [1, 2, 3, 4, 4, 4, 5, 5, 5, 6]
+        txn.create_table("a.new", ROWS)
+        MORE.sink_iceberg(txn.table("a.new").iceberg, mode="append")
+        assert ids(lake) == [1, 2, 3]
+    assert ids(lake) == [1, 2, 3, 4, 4, 4, 5, 5, 5, 6]
+    assert lake.table("a.new").scan().count() == 2
+    assert not lake.fsck().findings
+
+
+def test_a_sink_that_is_rolled_back_was_never_there(lake: tl.Lakehouse) -> None:
+    txn = lake.begin()
+    MORE.sink_iceberg(txn.table("a.t").iceberg, mode="append")
+    txn.rollback()
+    assert (lake.version, ids(lake)) == (1, [1, 2, 3])
+
+
+def test_polars_sinks_by_name_into_what_the_catalog_is_bound_to(lake: tl.Lakehouse) -> None:
+    """Polars makes the catalog anew from its class and properties: a sink into a transaction would have gone past it,
+    or failed for want of a root."""
+    with lake.transaction() as txn:
+        catalog = TrinityLakeCatalog(lakehouse=lake, transaction=txn)
+        MORE.sink_iceberg("a.t", mode="append", catalog=catalog)
+        MORE.sink_iceberg("a.made", mode="append", catalog=catalog, create_if_not_exists=True)
+        assert (ids(txn), ids(lake), lake.tables()) == ([1, 2, 3, 4, 5], [1, 2, 3], ["a.t"])
+    assert (lake.version, ids(lake), lake.tables()) == (2, [1, 2, 3, 4, 5], ["a.made", "a.t"])
+    MORE.sink_iceberg("a.t", mode="append", catalog=TrinityLakeCatalog(lakehouse=lake))
+    assert len(ids(lake)) == 7
+    with pytest.raises(tl.InvalidArgument, match="read-only"):
+        MORE.sink_iceberg("a.t", mode="append", catalog=TrinityLakeCatalog(lakehouse=lake, version=1))
+    assert len(ids(lake)) == 7
+
+
+def test_a_transaction_that_has_ended_is_not_written_by_its_id(lake: tl.Lakehouse) -> None:
+    txn = lake.begin(id="ended")
+    catalog = TrinityLakeCatalog(lakehouse=lake, transaction=txn)
+    txn.rollback()
+    with pytest.raises(tl.ObjectNotFound, match="ended"):
+        MORE.sink_iceberg("a.t", mode="append", catalog=catalog)
+    assert lake.version == 1

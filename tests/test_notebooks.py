@@ -1,0 +1,183 @@
+"""What notebooks show: every handle as plain HTML, whatever its objects are called, and without reading much."""
+
+from __future__ import annotations
+
+import html
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import trinitylake as tl
+from test_markup import HOSTILE, Page
+from trinitylake.definitions import FEDERATED, TableDef, new_id, serialize
+from trinitylake.iceberg import TrinityLakeCatalog
+from trinitylake.tables.autocommit_table import AutocommitTable
+
+ROWS = pa.table({"id": [1, 2, 3]})
+ALLOWED = {"div", "style", "table", "caption", "thead", "tbody", "tr", "th", "td", "span", "code"}
+DRAWN = {"svg", "title", "line", "path", "circle", "text", "tspan"}
+ATTRIBUTES = {"class", "scope", "style", "role", "width", "height", "viewbox", "font-size", "stroke-dasharray"} | {
+    *("x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "d", "fill")
+}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> tl.Lakehouse:
+    lake = tl.create(tmp_path / "lake", name="flights", durability="none")
+    with lake.transaction(message="load", author="etl") as txn:
+        txn.create_namespace("nyc", {"owner": "ops"})
+        txn.create_table("nyc.t", ROWS, partition_spec=["id"], primary_key=["id"]).append(ROWS)
+        txn.create_view("nyc.v", "SELECT 1 < 2", dialect="duckdb")
+    lake.snapshot("q3", version=1)
+    lake.create_namespace("wrong")
+    lake.rollback(1, message="bad load")
+    return lake
+
+
+def handles(lake: tl.Lakehouse, namespace: str = "nyc") -> Iterator[Any]:
+    """One of every class that a notebook shows."""
+    yield lake
+    yield lake.namespace(namespace)
+    yield lake.view((namespace, "v"))
+    yield lake.at()
+    yield lake.log()
+    yield lake.log(None)
+    yield lake.diff(0)
+    table = lake.table((namespace, "t"))
+    yield table
+    yield table.scan("id > 1", limit=5)
+    yield lake.at().table((namespace, "t"))
+    txn = lake.begin(message="m", author="a", properties={"why": "because"})
+    txn.table((namespace, "t")).append(ROWS)
+    yield txn
+    yield txn.table((namespace, "t"))
+    txn.rollback()
+    yield txn
+
+
+def requests(lake: tl.Lakehouse) -> int:
+    counted = lake.storage.counters()
+    return sum(counted[verb] for verb in ("get", "get_range", "list", "exists", "head"))
+
+
+def shown(handle: Any) -> str:
+    source: str = handle._repr_html_()
+    assert source.startswith('<div class="trinitylake"><style>')
+    page = Page(source)
+    assert set(page.elements) <= ALLOWED | DRAWN
+    assert set(page.attributes) <= ATTRIBUTES
+    source.encode()
+    return source
+
+
+def test_every_handle_shows_what_it_is(lake: tl.Lakehouse) -> None:
+    texts = {type(one).__name__: " ".join(Page(shown(one)).text.split()) for one in handles(lake)}
+    assert "lakehouse flights" in texts["Lakehouse"]
+    assert "ops" in texts["Namespace"]
+    assert "SELECT 1 < 2" in texts["View"]
+    assert "nyc.t" in texts["ViewAt"]
+    assert "the newest 5 of 5 versions" in texts["VersionLog"]
+    assert "3 added, 0 removed, 0 changed" in texts["Diff"]
+    assert "identity(id)" in texts["AutocommitTable"]
+    assert "GreaterThan" in texts["Scan"]
+    assert "rolled back" in texts["Transaction"]
+    assert "because" in texts["Transaction"]
+
+
+def test_the_log_is_a_picture_that_tells_itself_in_words(lake: tl.Lakehouse) -> None:
+    for source in (shown(lake.log()), shown(lake.log(None)), shown(lake)):
+        assert 'role="img"' in source
+        title = re.search("<title>(.*?)</title>", source)
+        assert title is not None
+        assert "Version 4 went back to version 1." in title[1]
+        assert "Version 1 has the name q3." in title[1]
+        picture = ElementTree.fromstring(re.search("<svg.*</svg>", source, re.S)[0])  # type: ignore[index]
+        assert len(picture.findall("circle")) == 5
+        assert len(picture.findall("path")) == 2  # an arrow, and its head
+    assert "rollback to 1" in shown(lake.log())
+
+
+@pytest.mark.parametrize("place", range(len(HOSTILE)))
+def test_hostile_texts_stay_texts_in_every_class(tmp_path: Path, place: int) -> None:
+    """A message of a commit was markup, and ran in the notebook of whoever looked at the log."""
+    text = HOSTILE[place]
+    lake = tl.create(tmp_path / "lake", durability="none")
+    said = text.encode("utf-8", "replace").decode()
+    name = re.sub(r"[./\\\x00-\x1f\x7f-\x9f\u2028\u202e\u200b]", "_", said)[:60].strip() or "x"
+    try:
+        lake.create_namespace(name)
+        lake.drop_namespace(name)
+    except tl.InvalidName:
+        name = "nyc"
+    with lake.transaction(message=said, author=said[:200], properties={"why": said}) as txn:
+        txn.create_namespace(name, {said[:100].replace("\0", "0"): said})
+        txn.create_table((name, "t"), pa.table({said[:50]: ["x"], "id": [1]})).append(
+            {said[:50]: [said[:50]], "id": [1]}
+        )
+        txn.create_view((name, "v"), said, dialect="duckdb")
+    lake.rollback(0, message=said, author=said[:200])
+    lake.rollback(lake.version - 1)
+    for handle in handles(lake, name):
+        source = shown(handle)
+        assert not any(sign in source for sign in "\0\x1b\x7f\x85\u202e\u200b\u2028")
+        assert "<script" not in source
+
+
+def test_a_lakehouse_that_is_gone_shows_that(lake: tl.Lakehouse, tmp_path: Path) -> None:
+    """The notebook showed a traceback of forty lines in the place of its cell."""
+    before = [*handles(lake)]
+    (tmp_path / "lake").rename(tmp_path / "away")
+    for handle in before:
+        assert shown(handle)
+    assert 'class="problem"' in shown(lake)
+
+
+def test_a_damaged_version_is_part_of_the_log(lake: tl.Lakehouse, tmp_path: Path) -> None:
+    from trinitylake import core
+
+    (tmp_path / "lake" / core.root_path(2)).write_bytes(b"damaged")
+    assert "Version 2 cannot be read." in html.unescape(shown(tl.open(lake.uri).log()))
+
+
+def test_showing_reads_a_few_files_whatever_the_lakehouse_holds(tmp_path: Path) -> None:
+    """Whoever wrote the name of a lakehouse at the end of a cell waited for 10,000 tables."""
+    root = tmp_path / "lake"
+    lake = tl.create(root, order=8, durability="none")
+    with lake.transaction() as txn:
+        for number in range(300):
+            txn.create_namespace(f"n{number:03}")
+    for number in range(30):
+        lake.create_namespace(f"m{number:03}")
+    for draw in (lambda one: one, lambda one: one.at(), lambda one: one.log(None), lambda one: one.log(5)):
+        one = tl.open(root)
+        handle = draw(one)
+        before = requests(one)
+        assert shown(handle)
+        assert requests(one) - before <= 40, handle
+    assert "and more" in shown(tl.open(root))
+
+
+def test_a_federated_table_is_not_asked_for(lake: tl.Lakehouse) -> None:
+    """Showing a table waited for a catalog that did not answer."""
+    there = {"uri": "http://127.0.0.1:9/none", "type": "rest", "trinitylake.catalog": "far", "trinitylake.table": "a.b"}
+    definition = TableDef(id=new_id(), table_type=FEDERATED, format_properties=there)
+    assert "federated" in shown(AutocommitTable(lake, "nyc", "far", serialize(definition)))
+
+
+def test_an_external_table_shows_its_columns(lake: tl.Lakehouse, tmp_path: Path) -> None:
+    other = tl.create(tmp_path / "other", durability="none")
+    other.create_namespace("nyc")
+    TrinityLakeCatalog(lakehouse=lake).register_table("nyc.there", other.create_table("nyc.t", ROWS).metadata_location)
+    assert "external" in shown(lake.table("nyc.there"))
+
+
+def test_tables_have_headers_for_who_listens(lake: tl.Lakehouse) -> None:
+    for handle in handles(lake):
+        source = shown(handle)
+        assert source.count("<th") >= source.count("<table")
+        assert all("scope=" in one for one in re.findall("<th[^>e][^>]*>|<th>", source))
