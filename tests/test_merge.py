@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import trinitylake as tl
+from position_deletes import delete_positions
 from trinitylake.errors import CommitConflict, InvalidArgument
 from trinitylake.tables.merging import matching
 from trinitylake.tables.merging.differences import differing
@@ -255,45 +255,10 @@ def test_a_row_moves_to_the_partition_of_its_new_value(lake: tl.Lakehouse) -> No
 
 def test_deleted_positions_of_an_engine_stay_deleted(lake: tl.Lakehouse) -> None:
     """A row that is deleted by a file of positions must neither match nor come back with the file written anew."""
-    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-    from pyiceberg.typedef import Record
-
     table = lake.create_table("ns.t", numbers([]))
     table.append(numbers([1, 2, 3, 4]))
     (task,) = table.iceberg.scan().plan_files()
-    with table.writing() as iceberg:
-        uri = f"{iceberg.location()}/data/deletes.parquet"
-        deleted = pa.table(
-            {"file_path": pa.array([task.file.file_path] * 2), "pos": pa.array([0, 2], pa.int64())},
-            schema=pa.schema(
-                [
-                    pa.field("file_path", pa.string(), False, {"PARQUET:field_id": "2147483546"}),
-                    pa.field("pos", pa.int64(), False, {"PARQUET:field_id": "2147483545"}),
-                ]
-            ),
-        )
-        output = iceberg.io.new_output(uri)
-        with output.create() as stream:
-            pq.write_table(deleted, stream)
-        file = DataFile.from_args(
-            content=DataFileContent.POSITION_DELETES,
-            file_path=uri,
-            file_format=FileFormat.PARQUET,
-            partition=Record(),
-            record_count=2,
-            file_size_in_bytes=len(output),
-            spec_id=0,
-        )
-        file.spec_id = 0
-        from pyiceberg.table.snapshots import Operation
-
-        from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles
-
-        with iceberg.transaction() as change:
-            id = change.table_metadata.new_snapshot_id()
-            producer = RewriteFiles(change, iceberg.io, change.added_files, Operation.DELETE, {}, "main", id, {})
-            producer.append_data_file(file)
-            producer.commit()
+    delete_positions(table, task, [0, 2])
     assert pairs(table) == {2: 2, 4: 4}
     assert table.upsert(numbers([1, 4], [10, 40]), on="id") == (1, 1)
     assert pairs(table) == {1: 10, 2: 2, 4: 40}

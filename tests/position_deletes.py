@@ -1,0 +1,51 @@
+"""Rows that are deleted by a file of positions, as engines other than this library write them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import FileScanTask
+from pyiceberg.table.snapshots import Operation
+
+import trinitylake as tl
+from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles
+
+
+def delete_positions(table: tl.Table, task: FileScanTask, positions: Sequence[int]) -> None:
+    """Add a file that deletes the rows at these positions of a data file, in the partition of that."""
+    with table.writing() as iceberg:
+        uri = f"{iceberg.location()}/data/deletes-{uuid.uuid4()}.parquet"
+        deleted = pa.table(
+            {
+                "file_path": pa.array([task.file.file_path] * len(positions)),
+                "pos": pa.array(sorted(positions), pa.int64()),
+            },
+            schema=pa.schema(
+                [
+                    pa.field("file_path", pa.string(), False, {"PARQUET:field_id": "2147483546"}),
+                    pa.field("pos", pa.int64(), False, {"PARQUET:field_id": "2147483545"}),
+                ]
+            ),
+        )
+        output = iceberg.io.new_output(uri)
+        with output.create() as stream:
+            pq.write_table(deleted, stream)
+        file = DataFile.from_args(
+            content=DataFileContent.POSITION_DELETES,
+            file_path=uri,
+            file_format=FileFormat.PARQUET,
+            partition=task.file.partition,
+            record_count=len(positions),
+            file_size_in_bytes=len(output),
+            spec_id=task.file.spec_id,
+        )
+        file.spec_id = task.file.spec_id
+        with iceberg.transaction() as change:
+            id = change.table_metadata.new_snapshot_id()
+            producer = RewriteFiles(change, iceberg.io, change.added_files, Operation.DELETE, {}, "main", id, {})
+            producer.append_data_file(file)
+            producer.commit()
