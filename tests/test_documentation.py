@@ -76,10 +76,12 @@ def anchors(page: Path) -> set[str]:
 
 def commands(group: Any, name: str = "") -> Iterator[str]:
     """The commands below a group of the application, such as "log" and "txn ls", and the groups themselves."""
-    for command_name, command in getattr(group, "commands", {}).items():
+    if not hasattr(group, "list_commands"):
+        return
+    for command_name in group.list_commands(None):
         full_name = f"{name} {command_name}".strip()
         yield full_name
-        yield from commands(command, full_name)
+        yield from commands(group.get_command(None, command_name), full_name)
 
 
 COMMANDS = set(commands(typer.main.get_command(app)))

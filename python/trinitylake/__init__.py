@@ -8,16 +8,15 @@
         txn.create_table("nyc.flights", data).append(data)
     lake.table("nyc.flights").scan(filter="month = 1").to_arrow()
 
-Importing this package loads neither PyIceberg nor the command line, starts no thread and opens no connection.
+Importing this package loads nothing but the errors, starts no thread and opens no connection.
 """
 
 from __future__ import annotations
 
-import atexit
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from trinitylake import _core, errors
+from trinitylake import errors
 from trinitylake.errors import (
     CheckFailed,
     CommitConflict,
@@ -41,13 +40,13 @@ from trinitylake.errors import (
     VersionExpired,
     VersionNotFound,
 )
-from trinitylake.lakehouse import Lakehouse, create, open
 
 if TYPE_CHECKING:
     from trinitylake import core, iceberg
     from trinitylake import rest as rest
     from trinitylake import spark as spark
     from trinitylake.definitions import Column, Schema, list_of, map_of, struct_of
+    from trinitylake.lakehouse import Lakehouse, create, open
     from trinitylake.lakehouse.restored_lakehouse import restore
     from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.lakehouse.view import View
@@ -97,23 +96,23 @@ __all__ = [
     "struct_of",
 ]
 
-# Hints that are still being written would be lost, and later readers look longer for the latest version.
-atexit.register(_core.finish_background_tasks, 2.0)
-
 # Loaded when they are first asked for: name -> module.
 _LAZY = {
     "Column": "trinitylake.definitions",
+    "Lakehouse": "trinitylake.lakehouse",
     "Schema": "trinitylake.definitions",
     "Table": "trinitylake.tables.table",
     "Transaction": "trinitylake.lakehouse.transaction",
     "View": "trinitylake.lakehouse.view",
     "ViewAt": "trinitylake.lakehouse.view_at",
+    "create": "trinitylake.lakehouse",
     "list_of": "trinitylake.definitions",
     "map_of": "trinitylake.definitions",
+    "open": "trinitylake.lakehouse",
     "restore": "trinitylake.lakehouse.restored_lakehouse",
     "struct_of": "trinitylake.definitions",
 }
-_LAZY_MODULES = ("core", "iceberg", "rest", "spark")
+_LAZY_MODULES = ("_core", "core", "iceberg", "lakehouse", "rest", "spark")
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,19 @@ Exit codes: 0 fine, 1 failed, 2 usage, 3 conflict, 4 not found, 5 corrupt.
 
 def main() -> None:
     """Run the command line; ends the process with its exit code."""
+    import sys
+    import warnings
+
     from trinitylake.cli.app import app
 
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character of a name shows its code.
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+    def show_warning(message: Warning | str, *_: object) -> None:
+        from trinitylake.cli.output import emit_warning
+
+        emit_warning(str(message))
+
+    warnings.showwarning = show_warning  # type: ignore[assignment]
     app(prog_name="trinitylake")

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import filesize
 from rich.console import Group, RenderableType
-from rich.syntax import Syntax
 from rich.text import Text
 
 import trinitylake
 from trinitylake.cli.command import Json, Options, Root, command, key_values, open_lakehouse, storage_options
-from trinitylake.cli.output import emit, grid, pairs
+from trinitylake.cli.completion import object_names
+from trinitylake.cli.output import emit, grid, pairs, size_text
 from trinitylake.errors import ObjectNotFound
 from trinitylake.lakehouse.reader import Reader
 from trinitylake.lakehouse.settings import DEFAULTS, default_isolation
@@ -52,7 +51,10 @@ def create(
 @command
 def ls(
     root: Root,
-    namespace: Annotated[str | None, typer.Argument(help="A namespace; all of them without it.")] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Argument(help="A namespace; all of them without it.", autocompletion=object_names("namespace")),
+    ] = None,
     recursive: Annotated[
         bool, typer.Option("--recursive", "-r", help="Nested namespaces and all objects too.")
     ] = False,
@@ -67,7 +69,11 @@ def ls(
 def show(
     root: Root,
     identifier: Annotated[
-        str | None, typer.Argument(help="A table, view or namespace; the lakehouse without it.")
+        str | None,
+        typer.Argument(
+            help="A table, view or namespace; the lakehouse without it.",
+            autocompletion=object_names("table", "view", "namespace"),
+        ),
     ] = None,
     options: Options = None,
     as_json: Json = False,
@@ -157,7 +163,7 @@ def _describe_table(table: Table) -> tuple[dict[str, Any], RenderableType]:
         picture.add_row(
             Text(column.name), Text(str(column.type)), "" if column.nullable else "not null", Text(column.doc)
         )
-    readable = facts | {"size_bytes": filesize.decimal(int(summary.get("total-files-size", 0)))}
+    readable = facts | {"size_bytes": size_text(int(summary.get("total-files-size", 0)))}
     return facts | {"columns": columns}, Group(pairs(readable), "", picture)
 
 
@@ -170,6 +176,8 @@ def _describe_view(view: View) -> tuple[dict[str, Any], RenderableType]:
         "default_namespace": view.default_namespace,
         "properties": view.properties,
     }
+    from rich.syntax import Syntax  # loads a highlighter of all languages
+
     facts = {name: value for name, value in document.items() if name != "representations"}
     texts = [
         part

@@ -1,4 +1,4 @@
-"""What every command shares: the application it registers with, common options, and how errors end it."""
+"""What every command shares: how it registers with the application, common options, and how errors of ours end it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 import trinitylake
+from trinitylake.cli.app import app
 from trinitylake.cli.exit_codes import exit_code
 from trinitylake.cli.output import emit_error, emit_warning
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.secret_values import is_reference, is_secret_name, with_values_read
+
+__all__ = ["Json", "Options", "Root", "app", "command", "key_values", "open_lakehouse", "secret_key_values"]
 
 Root = Annotated[
     str,
@@ -30,14 +33,6 @@ Options = Annotated[
     ),
 ]
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="TrinityLake: a lakehouse that is nothing but files.",
-    epilog="Exit codes: 0 fine, 1 failed, 2 usage, 3 conflict, 4 not found, 5 corrupt.",
-)
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
@@ -93,12 +88,3 @@ def key_values(texts: list[str] | None) -> dict[str, str]:
             raise InvalidArgument(f"expected KEY=VALUE, got {text!r}")
         result[key] = value
     return result
-
-
-@app.callback(invoke_without_command=True)
-def _version(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
-) -> None:
-    if version:
-        print(trinitylake.__version__)
-        raise typer.Exit

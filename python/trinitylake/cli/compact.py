@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
+from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import emit, grid
 from trinitylake.cli.progress import progress
 from trinitylake.lakehouse.tree_compaction import TreeCompaction
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
 def compact(
     root: Root,
     tables: Annotated[
-        list[str] | None, typer.Argument(help="Tables whose small data files are put together; the tree without any.")
+        list[str] | None,
+        typer.Argument(
+            help="Tables whose small data files are put together; the tree without any.",
+            autocompletion=object_names("table"),
+        ),
     ] = None,
     sort_by: Annotated[
         str | None, typer.Option("--sort-by", help="Of tables: write all files anew, sorted by this column.")

@@ -15,15 +15,19 @@ from trinitylake.errors import (
     VersionNotFound,
 )
 
+FAILED = 1
+USAGE = 2
 #: For damage that was looked for and found, as for a damaged file that something else met.
 CORRUPT = 5
+#: By Ctrl-C, as shells have it.
+INTERRUPTED = 130
 
 
 def exit_code(error: TrinityLakeError) -> int:
     """The process exit code for an error."""
     match error:
         case InvalidArgument() | InvalidName() | InvalidLocation():
-            return 2
+            return USAGE
         case CommitConflict():
             return 3
         case ObjectNotFound() | VersionNotFound() | VersionExpired() | NotALakehouse():
@@ -31,4 +35,4 @@ def exit_code(error: TrinityLakeError) -> int:
         case CorruptFile():
             return CORRUPT
         case _:
-            return 1
+            return FAILED

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from trinitylake.cli.catalog import list_objects, show_object
 from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
-from trinitylake.cli.output import emit, grid, time_text
+from trinitylake.cli.completion import object_names
+from trinitylake.cli.output import age_text, emit, grid, time_text
 from trinitylake.lakehouse.history import CommittedTransaction, LogEntry
 
 SIGN_STYLES = {"+": "green", "-": "red", "~": "yellow"}
@@ -40,7 +41,10 @@ def diff(
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Print the objects that differ between two versions: + added, - removed, ~ changed; then what was done."""
+    """Print the objects that differ between two versions, and what was done.
+
+    + added, - removed, ~ changed.
+    """
     lake = open_lakehouse(root, options)
     difference = lake.diff(before, after)
     lines = [Text(f"{sign} {change}", SIGN_STYLES[sign]) for sign, change in difference]
@@ -68,7 +72,11 @@ def at(
     root: Root,
     moment: Annotated[str, typer.Argument(help="A version number, or a time in ISO 8601 (local without a zone).")],
     identifier: Annotated[
-        str | None, typer.Argument(help="An object to show; everything is listed without it.")
+        str | None,
+        typer.Argument(
+            help="An object to show; everything is listed without it.",
+            autocompletion=object_names("table", "view", "namespace"),
+        ),
     ] = None,
     options: Options = None,
     as_json: Json = False,
@@ -106,7 +114,7 @@ def log_picture(entries: Iterable[LogEntry]) -> Grid:
         picture.add_row(
             Text("↺", "yellow") if entry.rollback_from is not None else Text("●", "green"),
             Text(str(entry.version), "bold cyan"),
-            time_text(entry.created_at),
+            age_text(entry.created_at),
             Text(entry.author),
             _what_happened(entry),
         )

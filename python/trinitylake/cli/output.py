@@ -1,52 +1,104 @@
-"""What commands print: rich text for people, one JSON document for programs; errors go to standard error."""
+"""What commands print: rich text for people, one JSON document for programs; errors go to standard error.
+
+All output goes through `emit` and its siblings, or through a `console`. There, and nowhere else, names and messages
+become harmless: nothing in them is markup, and no character that a terminal would obey is printed (`printable`).
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Container
-from datetime import datetime
-from typing import Any
+import traceback
+from collections.abc import Container, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table as Grid
 from rich.text import Text
 
-from trinitylake.errors import (
-    CommitConflict,
-    TrinityLakeError,
-)
+from trinitylake.errors import CommitConflict, TrinityLakeError
+from trinitylake.printable import printable, printable_json
 
-#: Rich cuts what does not fit; a pipe has no width, so give it room.
+if TYPE_CHECKING:
+    from rich.style import Style
+
+#: A pipe has no width, so give it room.
 PIPE_WIDTH = 220
+_AGES = ((60, 1, "s"), (3600, 60, "min"), (48 * 3600, 3600, "h"), (60 * 86400, 86400, "days"))
+
+
+class HarmlessConsole(Console):
+    """A console that neither takes text for markup nor prints a character that a terminal would obey."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        if isinstance(renderable, Text):
+            renderable = _harmless(renderable)
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text, keep="\n"), style, control)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text, keep="\n"), **options)
+
+
+def _harmless(text: Text) -> Text:
+    plain = printable(text.plain, keep="\n\t")
+    if plain == text.plain:
+        return text
+    clean = text.blank_copy(plain)
+    styles: set[str | Style] = {span.style for span in text.spans}
+    if len(styles) == 1:
+        clean.stylize(styles.pop())
+    return clean
 
 
 def console(*, stderr: bool = False) -> Console:
     """A console on what standard output is at this moment."""
     stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, width=None if stream.isatty() else PIPE_WIDTH, highlight=False, soft_wrap=False)
+    has_width = stream.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    return HarmlessConsole(
+        file=stream, width=None if has_width else PIPE_WIDTH, highlight=False, markup=False, emoji=False
+    )
 
 
 def emit(document: Any, picture: RenderableType, as_json: bool) -> None:
     """Print `document` as JSON, or `picture` for people."""
     if as_json:
-        print(json.dumps(document, indent=2, ensure_ascii=False, default=_plain))
+        print(_json(document, indent=2))
     else:
         console().print(picture)
 
 
 def emit_error(error: TrinityLakeError, as_json: bool) -> None:
     """Print an error on standard error: its kind, its message, and the attributes that its class adds."""
-    if as_json:
-        document = {"kind": error.kind, "message": error.message, **vars(error)}
-        print(json.dumps({"error": document}, ensure_ascii=False, default=_plain), file=sys.stderr)
-        return
-    out = console(stderr=True)
-    out.print(Text.assemble((f"{error.kind}: ", "bold red"), error.message), soft_wrap=True)
-    if isinstance(error, CommitConflict):
+    emit_failure(error.kind, error.message, as_json, vars(error))
+    if not as_json and isinstance(error, CommitConflict):
         for winner in error.winners:
             note = f" by {winner.author}" if winner.author else ""
-            out.print(Text(f"  lost to version {winner.version}: {winner.message or winner.transaction_id}{note}"))
+            told = winner.message or winner.transaction_id
+            console(stderr=True).print(Text(f"  lost to version {winner.version}: {told}{note}"))
+
+
+def emit_failure(kind: str, message: str, as_json: bool, more: Mapping[str, Any]) -> None:
+    """Print what went wrong on standard error, in the one shape of all errors; `more` is for programs."""
+    if as_json:
+        print(_json({"error": {"kind": kind, "message": message, **more}}), file=sys.stderr)
+        return
+    # A line break in a message must not look like the end of it.
+    text = Text.assemble((f"{kind}: ", "bold red"), "\n  ".join(message.splitlines()))
+    console(stderr=True).print(text, soft_wrap=True)
+    if hint := more.get("hint"):
+        console(stderr=True).print(Text(str(hint), "dim"), soft_wrap=True)
+
+
+def emit_unexpected(error: Exception, as_json: bool) -> None:
+    """Print an error that is none of ours, for people with the place where it came from."""
+    if not as_json:
+        lines = "".join(traceback.format_exception(error)).rstrip()
+        console(stderr=True).print(Text(lines, "dim"), soft_wrap=True)
+    emit_failure("unexpected", f"{type(error).__name__}: {error}", as_json, {})
 
 
 def emit_warning(message: str) -> None:
@@ -55,26 +107,54 @@ def emit_warning(message: str) -> None:
 
 
 def grid(*headers: str, numbers: Container[str] = ()) -> Grid:
-    """An empty table with these headers, without lines; the columns in `numbers` are aligned to the right."""
+    """An empty table with these headers, without lines; the columns in `numbers` are aligned to the right.
+
+    Numbers and what stands in one short word are never broken; the other columns share the rest of the line.
+    """
     table = Grid(box=None, pad_edge=False, header_style="bold")
     for header in headers:
-        table.add_column(header, overflow="fold", justify="right" if header in numbers else "left")
+        whole = header in numbers or header in _WHOLE
+        table.add_column(header, overflow="fold", justify="right" if header in numbers else "left", no_wrap=whole)
     return table
+
+
+#: Columns whose cells are not broken.
+_WHOLE = {"", "created", "kind", "size", "isolation", "began", "expires"}
 
 
 def pairs(rows: dict[str, Any]) -> Grid:
     """Names and values, one pair a line."""
     table = Grid(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold")
+    table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows.items():
-        table.add_row(name, Text(str(value)))
+        table.add_row(Text(name), Text(str(value)))
     return table
 
 
 def time_text(time: datetime) -> str:
     """A time for people, in their zone."""
     return time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def age_text(time: datetime) -> str:
+    """How long ago, for people: `3 min ago`; the date of what is old."""
+    seconds = (datetime.now(UTC) - time).total_seconds()
+    for below, unit, name in _AGES:
+        if 0 <= seconds < below:
+            return f"{int(seconds // unit)} {name} ago"
+    return time.astimezone().strftime("%Y-%m-%d" if seconds >= 0 else "%Y-%m-%d %H:%M")
+
+
+def size_text(size_bytes: int) -> str:
+    """A size for people."""
+    from rich import filesize
+
+    return filesize.decimal(size_bytes)
+
+
+def _json(document: Any, indent: int | None = None) -> str:
+    return printable_json(json.dumps(document, indent=indent, ensure_ascii=False, default=_plain))
 
 
 def _plain(value: Any) -> Any:

@@ -17,7 +17,7 @@ def progress(description: str) -> Iterator[Callable[[int, int], object]]:
     What it yields is to be called with how much is done, and how much there is.
     """
     out = console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
         task = bar.add_task(description)
         yield lambda done, total: bar.update(task, completed=done, total=total)
@@ -30,7 +30,7 @@ def counting(description: str) -> Iterator[Callable[[str, int], object]]:
     What it yields is to be called with what is being done, and how much of it is done.
     """
     out = console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"))
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
         task = bar.add_task(description, total=None)
         yield lambda what, done: bar.update(task, description=f"{done} files {what}")

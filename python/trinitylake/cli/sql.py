@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
+from trinitylake.printable import printable_json
 
 if TYPE_CHECKING:
     from trinitylake.tables.queries.query import Query
@@ -76,7 +77,7 @@ def print_rows(query: Query, format: Format, limit: int) -> None:
         separator = "["
         for row in _rows(query):
             line = json.dumps(dict(zip(query.columns, map(_plain, row), strict=True)), ensure_ascii=False, default=str)
-            print(separator, line, sep="\n  ", end="")
+            print(separator, printable_json(line), sep="\n  ", end="")
             separator = ","
         print("[]" if separator == "[" else "\n]")
 

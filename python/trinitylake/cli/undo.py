@@ -11,8 +11,9 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
+from trinitylake.cli.completion import object_names
 from trinitylake.cli.history import told
-from trinitylake.cli.output import emit, grid, time_text
+from trinitylake.cli.output import age_text, emit, grid
 from trinitylake.lakehouse.object_history import ObjectChange
 
 _STYLES = {"created": "green", "restored": "green", "dropped": "red"}
@@ -21,7 +22,13 @@ _STYLES = {"created": "green", "restored": "green", "dropped": "red"}
 @command
 def history(
     root: Root,
-    identifier: Annotated[str, typer.Argument(help="A table, view or namespace, as it is called now or was last.")],
+    identifier: Annotated[
+        str,
+        typer.Argument(
+            help="A table, view or namespace, as it is called now or was last.",
+            autocompletion=object_names("table", "view", "namespace"),
+        ),
+    ],
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Newest changes to print; 0 prints all.")] = 20,
     before: Annotated[int | None, typer.Option("--before", help="Only versions before this one.")] = None,
     options: Options = None,
@@ -69,7 +76,7 @@ def _picture(changes: Sequence[ObjectChange]) -> Grid:
         name = change.name if change.former_name is None else f"{change.former_name} → {change.name}"
         picture.add_row(
             Text(str(change.version), "bold cyan"),
-            time_text(change.created_at),
+            age_text(change.created_at),
             Text(what, _STYLES.get(change.action, "yellow")),
             Text(name),
             Text(log.author if log is not None else ""),

@@ -8,7 +8,6 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from trinitylake.errors import CheckFailed, InvalidArgument
 from trinitylake.lakehouse.reader import Reader
-from trinitylake.lakehouse.sql_check import first_row
 
 Subject = TypeVar("Subject", bound=Reader)
 #: A function that is called with the transaction; what it returns does not hold if it is False, that of NumPy and Arrow
@@ -110,6 +109,8 @@ def _label(check: str | Check[Any]) -> str:
 
 
 def _run_sql(transaction: Reader, sql: str) -> None:
+    from trinitylake.lakehouse.sql_check import first_row  # loads DuckDB and PyIceberg
+
     row = first_row(transaction, sql)
     if row is None or not row[0]:
         raise CheckFailed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import sys
 import warnings
@@ -81,6 +82,9 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.relocation import Relocation
     from trinitylake.lakehouse.stats import Stats
     from trinitylake.tables.table import Table
+
+# Hints that are still being written would be lost, and later readers look longer for the latest version.
+atexit.register(_core.finish_background_tasks, 2.0)
 
 Durability = Literal["fsync", "none"]
 #: Versions that a notebook shows of a lakehouse.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
@@ -23,7 +22,6 @@ from trinitylake.errors import (
     TrinityLakeError,
 )
 from trinitylake.lakehouse.checks import Check, Checks
-from trinitylake.lakehouse.commit_threads import run_blocking
 from trinitylake.lakehouse.pictures import heading, listed
 from trinitylake.lakehouse.statements import OpenTransaction
 from trinitylake.log_note import NO_NOTE, LogNote
@@ -210,8 +208,12 @@ class Transaction(OpenTransaction):
 
         The commit goes on when the task that waits for it is cancelled; `lake.outcome(txn.id)` tells how it ended.
         """
+        import asyncio
+
         core = self._state_to_change()
         if self._staged is not None or self._checks:  # PyIceberg blocks
+            from trinitylake.lakehouse.commit_threads import run_blocking
+
             return await run_blocking(
                 self.commit,
                 timeout_seconds=timeout_seconds,

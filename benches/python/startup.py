@@ -1,0 +1,51 @@
+"""How much processor time commands take that do nothing much, and how many modules they load.
+
+    python -m benches.python.startup
+
+Prints the smallest of several runs, of the whole process, with that of a Python that does nothing beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+
+import trinitylake as tl
+
+RUNS = 15
+SCRIPT = (
+    "import sys\nfrom trinitylake.cli import main\nsys.argv = ['trinitylake', *sys.argv[1:]]\n"
+    "try:\n    main()\nexcept SystemExit:\n    print(len(sys.modules), file=sys.stderr)"
+)
+
+
+def processor_millis(command: list[str]) -> tuple[float, str]:
+    """The smallest processor time of several runs, and what the last wrote on standard error."""
+    smallest, told = float("inf"), ""
+    for _ in range(RUNS):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stderr.strip()
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        smallest = min(smallest, took * 1000)
+    return smallest, told
+
+
+def main() -> None:
+    """Measure and print."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = os.path.join(folder, "lake")
+        lake = tl.create(root)
+        for number in range(20):
+            lake.create_namespace(f"n{number}")
+        print(f"python, nothing: {processor_millis([sys.executable, '-c', 'pass'])[0]:.0f} ms")
+        for arguments in (["--help"], ["ls", "--root", root], ["log", "--root", root]):
+            millis, modules = processor_millis([sys.executable, "-c", SCRIPT, *arguments])
+            print(f"{arguments[0]}: {millis:.0f} ms, {modules} modules")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""`load`: files into a table, in one version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
+from trinitylake.cli.completion import object_names
+from trinitylake.cli.output import emit, grid, size_text
+from trinitylake.cli.progress import counting
+from trinitylake.definitions import as_schema
+from trinitylake.errors import InvalidArgument
+from trinitylake.qualified_names import split
+from trinitylake.tables.file_rows import format_of, rows_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from trinitylake.lakehouse.lakehouse import Lakehouse
+
+
+@command
+def load(
+    root: Root,
+    files: Annotated[list[Path], typer.Argument(help="CSV, JSON or Parquet files; .gz and .zst too.")],
+    table: Annotated[str, typer.Argument(help="The table.", autocompletion=object_names("table"))],
+    mode: Annotated[
+        Literal["append", "overwrite", "upsert"],
+        typer.Option("--mode", help="Add rows, replace all rows, or update those whose key is there."),
+    ] = "append",
+    on: Annotated[
+        list[str] | None,
+        typer.Option("--on", help="With --mode upsert: a column of the key; may be repeated. Else the primary key."),
+    ] = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Create the table, and its namespace, if they are not there.")
+    ] = False,
+    format: Annotated[
+        Literal["csv", "json", "parquet"] | None,
+        typer.Option("--format", "-f", help="What the files are; their names tell without it."),
+    ] = None,
+    message: Annotated[str, typer.Option("--message", "-m", help="Why, for the log.")] = "",
+    author: Annotated[str, typer.Option("--author", help="Who, for the log.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the columns, and write nothing.")] = False,
+    options: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Load CSV, JSON or Parquet files into a table, all in one version.
+
+    The files are read as a stream, in bounded memory, but for --mode upsert, which holds their rows.
+    """
+    if on and mode != "upsert":
+        raise InvalidArgument("--on is about --mode upsert")
+    lake = open_lakehouse(root, options)
+    known = format or format_of(files)
+    size = sum(path.stat().st_size for path in files if path.is_file())
+    with counting("reading") as on_progress, rows_of(files, known, lambda done: on_progress("rows", done)) as rows:
+        columns = [{"name": column.name, "type": str(column.type)} for column in as_schema(rows.schema).columns]
+        document: dict[str, Any] = {
+            "table": table,
+            "format": known,
+            "files": len(files),
+            "size_bytes": size,
+            "columns": columns,
+        }
+        if dry_run:
+            picture = grid("column", "type")
+            for column in columns:
+                picture.add_row(Text(column["name"]), Text(column["type"]))
+            text = Text(
+                f"{len(files)} {known} file{'' if len(files) == 1 else 's'}, {size_text(size)}, with the columns"
+            )
+            emit(document | {"version": None}, Group(text, picture), as_json)
+            return
+        version, summary = _load(lake, table, rows, mode, on, create, message, author)
+    emit(document | {"version": version, "summary": summary}, Text(f"version {version}: {summary}"), as_json)
+
+
+def _load(
+    lake: Lakehouse,
+    name: str,
+    rows: pa.RecordBatchReader,
+    mode: str,
+    on: list[str] | None,
+    create: bool,
+    message: str,
+    author: str,
+) -> tuple[int | None, str]:
+    """One transaction, which commits when all is read; the version, and what the log says of it."""
+    with lake.transaction(message=message, author=author) as transaction:
+        if create and not transaction.exists(name):
+            transaction.create_namespace(split(name)[0], exist_ok=True)
+            table = transaction.create_table(name, rows.schema)
+        else:
+            table = transaction.table(name)
+        if mode == "overwrite":
+            table.overwrite(rows)
+        elif mode == "upsert":
+            table.upsert(rows, on)
+        else:
+            table.append(rows)
+    return transaction.version, transaction.summary

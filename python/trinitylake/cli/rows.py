@@ -1,0 +1,193 @@
+"""`head`, `count` and `cat`: the rows of a table, for people and for other programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
+from trinitylake.cli.completion import object_names
+from trinitylake.cli.output import console, emit, grid, pairs
+from trinitylake.cli.progress import counting
+from trinitylake.errors import InvalidArgument
+from trinitylake.printable import printable, printable_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from trinitylake.tables.scan import Scan
+
+Format = Literal["csv", "json", "parquet"]
+#: Of a longer value the beginning is shown.
+_CELL_MAX = 60
+#: A column of a table for people takes at least so much of a line; with more of them rows are shown one by one.
+_COLUMN_MIN = 10
+
+Identifier = Annotated[str, typer.Argument(help="A table.", autocompletion=object_names("table"))]
+Where = Annotated[str | None, typer.Option("--where", help='Only rows that match, such as "month = 1".')]
+Columns = Annotated[list[str] | None, typer.Option("--column", "-c", help="Only this column; may be repeated.")]
+Version = Annotated[int | None, typer.Option("--version", help="A version; the latest without it.")]
+
+
+@command
+def head(
+    root: Root,
+    table: Identifier,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to print.")] = 10,
+    where: Where = None,
+    columns: Columns = None,
+    version: Version = None,
+    options: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Print the first rows of a table."""
+    rows = _scan(root, options, table, version, where, columns, limit).to_arrow()
+    emit(rows.to_pylist(), picture(rows), as_json)
+
+
+@command
+def count(
+    root: Root,
+    table: Identifier,
+    where: Where = None,
+    version: Version = None,
+    options: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Count the rows of a table."""
+    number = _scan(root, options, table, version, where, None, None).count()
+    emit({"table": table, "rows": number}, Text(f"{number:,}"), as_json)
+
+
+@command
+def cat(
+    root: Root,
+    table: Identifier,
+    format: Annotated[Format, typer.Option("--format", "-f", help="JSON has one row a line.")] = "csv",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; standard output without it.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Rows at most.")] = None,
+    where: Where = None,
+    columns: Columns = None,
+    version: Version = None,
+    options: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Write the rows of a table as CSV, JSON lines or Parquet.
+
+    They are written as they are read. With --json errors are JSON; it says nothing of the rows.
+    """
+    to_terminal = output is None and sys.stdout.isatty()
+    if to_terminal and format == "parquet":
+        raise InvalidArgument("a terminal cannot show Parquet: name a file with --output, or send it to a program")
+    reader = _scan(root, options, table, version, where, columns, limit).to_arrow_batch_reader()
+    with _target(output) as target, counting("reading") as on_progress:
+        done = 0
+        with _writer(format, target, reader.schema, to_terminal) as write:
+            for batch in reader:
+                write(batch)
+                done += batch.num_rows
+                on_progress(f"of rows of {table}", done)
+
+
+def picture(rows: pa.Table) -> RenderableType:
+    """Rows for people: as a table, or one by one where a line has no room for all columns."""
+    if not rows.num_rows:
+        return Text("no row", "dim")
+    given = rows.to_pylist()
+    if rows.num_columns * _COLUMN_MIN <= console().width:
+        table = grid(*map(printable, rows.column_names))
+        for row in given:
+            table.add_row(*(_cell(row[name]) for name in rows.column_names))
+        return table
+    parts: list[RenderableType] = []
+    for number, row in enumerate(given, 1):
+        parts += [Text(f"row {number}", "bold"), pairs({name: _cell(value).plain for name, value in row.items()})]
+    return Group(*parts)
+
+
+def _cell(value: Any) -> Text:
+    if value is None:
+        return Text("null", "dim")
+    text = printable(str(value))
+    return Text(text if len(text) <= _CELL_MAX else text[: _CELL_MAX - 1] + "…")
+
+
+def _scan(
+    root: str,
+    options: list[str] | None,
+    table: str,
+    version: int | None,
+    where: str | None,
+    columns: list[str] | None,
+    limit: int | None,
+) -> Scan:
+    lake = open_lakehouse(root, options)
+    source = lake if version is None else lake.at(version=version)
+    return source.table(table).scan(where, columns or None, limit)
+
+
+@contextmanager
+def _target(output: Path | None) -> Iterator[BinaryIO]:
+    if output is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with output.open("wb") as file:
+        yield file
+
+
+@contextmanager
+def _writer(format: Format, target: BinaryIO, schema: pa.Schema, to_terminal: bool) -> Iterator[Any]:
+    """A function that writes a batch. Raises `InvalidArgument` for a column that CSV cannot hold."""
+    if format == "json":
+        yield lambda batch: target.write(_json_lines(batch))
+    elif format == "parquet":
+        from pyarrow import parquet
+
+        with parquet.ParquetWriter(target, schema) as writer:
+            yield writer.write_batch
+    else:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        nested = [field.name for field in schema if pa.types.is_nested(field.type)]
+        if nested:
+            raise InvalidArgument(
+                f"CSV cannot hold {', '.join(nested)}: choose columns with --column, or --format json"
+            )
+        out: Any = _Harmless(target) if to_terminal else target
+        with csv.CSVWriter(out, schema) as writer:
+            yield writer.write_batch
+
+
+def _json_lines(batch: pa.RecordBatch) -> bytes:
+    lines = (json.dumps(row, ensure_ascii=False, default=str) for row in batch.to_pylist())
+    return "".join(f"{printable_json(line)}\n" for line in lines).encode()
+
+
+class _Harmless:
+    """Bytes of text on their way to a terminal."""
+
+    closed = False
+
+    def __init__(self, target: BinaryIO) -> None:
+        self._target = target
+
+    def write(self, data: Any) -> int:
+        text = bytes(data).decode(errors="backslashreplace")
+        self._target.write(printable(text, keep="\n\t").encode())
+        return len(data)
+
+    def flush(self) -> None:
+        self._target.flush()
+
+    def writable(self) -> bool:
+        return True

@@ -1,0 +1,391 @@
+"""What holds for every command: what it loads, how it fails, what it prints, and how wide."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from rich.cells import cell_len
+from rich.console import Group
+from rich.syntax import Syntax
+from rich.text import Text
+from rich.tree import Tree
+from typer.main import get_command
+from typer.testing import CliRunner, Result
+
+import trinitylake as tl
+from trinitylake.cli import output
+from trinitylake.cli.app import COMMANDS, app, loaded
+from trinitylake.cli.completion import object_names
+from trinitylake.printable import printable, printable_json
+
+ROWS = pa.table({"id": [1, 2, 3], "city": ["Zürich", "New York", "東京"]})
+#: Markup, an escape of eight-bit terminals, a mark that turns the direction of writing, and one without a width.
+HOSTILE = "[red]b\u009b31m\u202egnp\u200b"
+DANGEROUS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069]")
+MESSAGE = "\x1b[31mall is well\x1b[0m [bold]really[/bold] \u202eno\r\nversion 99"
+
+
+def run(*arguments: str, code: int = 0, env: dict[str, str] | None = None) -> Result:
+    result = CliRunner().invoke(app, arguments, env=env or {})
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    root = str(tmp_path / "lake")
+    lake = tl.create(root, name="demo", durability="none")
+    with lake.transaction(message="load", author="etl") as txn:
+        txn.create_namespace("shop")
+        txn.create_table("shop.orders", ROWS).append(ROWS)
+        txn.create_view("shop.v", "SELECT 1")
+    return root
+
+
+# What is loaded
+
+
+def modules_after(*arguments: str) -> set[str]:
+    """The modules of a fresh process that has run a command."""
+    script = (
+        "import sys\nfrom trinitylake.cli import main\nsys.argv = ['trinitylake', *sys.argv[1:]]\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "print('\\n'.join(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+HEAVY = {
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pyiceberg",
+    "duckdb",
+    "google.protobuf",
+    "asyncio",
+    "pygments",
+    "trinitylake.rest",
+}
+
+
+def test_help_loads_neither_the_commands_nor_the_library() -> None:
+    """`trinitylake --help` took 0.7 s: it imported every command, and with them Arrow, PyIceberg and rich."""
+    modules = modules_after("--help")
+    assert not modules & (HEAVY | {"rich", "trinitylake._core", "pydantic"})
+    ours = {name for name in modules if name.startswith("trinitylake")}
+    assert ours == {
+        "trinitylake",
+        "trinitylake.cli",
+        "trinitylake.cli.app",
+        "trinitylake.cli.exit_codes",
+        "trinitylake.errors",
+    }
+    assert len(modules) < 220
+
+
+@pytest.mark.parametrize("arguments", [["ls"], ["ls", "-r"], ["log"], ["log", "--json"]], ids=lambda one: "-".join(one))
+def test_listing_and_the_log_load_no_arrow(root: str, arguments: list[str]) -> None:
+    """They took 1.5 s. Names and entries of the log come from the core as they are."""
+    modules = modules_after(*arguments, "--root", root)
+    assert not modules & HEAVY
+    assert len(modules) < 520
+
+
+def test_importing_the_package_loads_the_errors_alone() -> None:
+    script = "import sys, trinitylake\nprint(*(name for name in sys.modules if name.startswith('trinitylake')))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.split()) == ["trinitylake", "trinitylake.errors"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_says_what_they_say(name: str) -> None:
+    """Their help is written in the list too, so that they need not be imported for it."""
+    said = " ".join(loaded(name).help.split())
+    assert said.startswith(COMMANDS[name].help.rstrip(".")[:20])
+
+
+# How it fails
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "kind"),
+    [
+        (["log", "--limit", "many"], 2, "usage"),
+        (["lgo"], 2, "usage"),
+        (["ls", "--no-such-option"], 2, "usage"),
+        (["head"], 2, "usage"),
+        (["head", "shop.none"], 4, "object_not_found"),
+        (["load", "none.csv", "shop.orders"], 2, "invalid_argument"),
+        (["at", "99"], 4, "version_not_found"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_every_error_has_one_shape_under_json(root: str, arguments: list[str], code: int, kind: str) -> None:
+    """Errors of the library were JSON, but a wrong option was prose in a box, which no program could read."""
+    result = run(*arguments, "--json", code=code, env={"TRINITYLAKE_ROOT": root})
+    assert result.stdout == ""
+    error = json.loads(result.stderr)["error"]
+    assert (error["kind"], bool(error["message"])) == (kind, True)
+    plain = run(*arguments, code=code, env={"TRINITYLAKE_ROOT": root})
+    assert plain.stderr.startswith(f"{kind}: ")
+
+
+def test_what_nobody_expected_is_an_error_too(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError(f"broken {HOSTILE}")
+
+    monkeypatch.setattr(tl.Lakehouse, "log", fail)
+    error = json.loads(run("log", "--root", root, "--json", code=1).stderr)["error"]
+    assert (error["kind"], error["message"]) == ("unexpected", f"RuntimeError: broken {HOSTILE}")
+    people = run("log", "--root", root, code=1).stderr
+    assert "Traceback" in people
+    assert not DANGEROUS.search(people)
+
+
+# Names and messages of others
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> str:
+    """A lakehouse whose names, messages and values were chosen to do harm."""
+    root = str(tmp_path / "hostile")
+    lake = tl.create(root, name=MESSAGE.replace("\r\n", " "), durability="none", properties={HOSTILE: MESSAGE})
+    rows = pa.table({HOSTILE: [MESSAGE, HOSTILE], "n": [1, 2]})
+    with lake.transaction(message=MESSAGE, author=HOSTILE) as txn:
+        txn.create_namespace(HOSTILE, {HOSTILE: MESSAGE})
+        txn.create_table((HOSTILE, HOSTILE), rows, properties={HOSTILE: MESSAGE}).append(rows)
+        txn.create_view((HOSTILE, "v"), f"SELECT '{MESSAGE}'")
+    lake.snapshot("q3", message=MESSAGE)
+    waiting = lake.begin(id="waiting", message=MESSAGE, author=HOSTILE)
+    waiting.create_namespace("waiting")
+    waiting.save()
+    lake.drop_view((HOSTILE, "v"), message=MESSAGE)
+    lake.rollback(1, message=MESSAGE)
+    return root
+
+
+def commands(name: str, folder: Path) -> list[list[str]]:
+    """Every command that ends by itself, on objects of that name."""
+    table = f"{name}.{name}"
+    (folder / "rows.csv").write_text("id\n1\n")
+    return [
+        [],
+        ["show"],
+        ["show", table],
+        ["show", name],
+        ["show", f"{name}.v"],
+        ["show", f"{name}.none"],
+        ["ls"],
+        ["ls", name],
+        ["ls", "-r"],
+        ["head", table],
+        ["count", table],
+        ["cat", table, "--format", "json"],
+        ["load", str(folder / "rows.csv"), table, "--dry-run"],
+        ["load", str(folder / "rows.csv"), table],
+        ["log"],
+        ["diff", "0"],
+        ["diff", "1", "3"],
+        ["changes", "0"],
+        ["history", table],
+        ["at", "1"],
+        ["at", "1", table],
+        ["at", name],
+        ["snapshot", "ls"],
+        ["snapshot", "create", name],
+        ["txn", "ls"],
+        ["txn", "show", "waiting"],
+        ["txn", "show", name],
+        ["stats"],
+        ["tree"],
+        ["fsck"],
+        ["verify"],
+        ["expire", "--dry-run"],
+        ["vacuum", "--dry-run"],
+        ["upkeep", "--dry-run"],
+        ["compact", "--dry-run"],
+        ["compact", table, "--dry-run"],
+        ["undrop", f"{name}.v", "--version", "1", "--to", f"{name}.w", "-m", MESSAGE],
+        ["rollback", "1", "-m", MESSAGE],
+        ["export", str(folder / "copy")],
+        [name],
+        ["log", f"--{name}"],
+    ]
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["people", "json"])
+def test_no_name_or_message_reaches_the_terminal_as_it_is(hostile: str, tmp_path: Path, as_json: bool) -> None:
+    """A message with an escape sequence changed the colour, or the title, of the terminal of whoever read the log, a
+    name in brackets lost them, and a mark that turns the direction of writing turned the rest of the line.
+    """
+    seen = ""
+    for arguments in commands(HOSTILE, tmp_path):
+        given = [*arguments, "--json"] if as_json and arguments else arguments
+        result = CliRunner().invoke(app, given, env={"TRINITYLAKE_ROOT": hostile, "COLUMNS": "80"})
+        assert result.exit_code in (0, 2, 4, 5, 1), (given, result.output)
+        assert not isinstance(result.exception, UnicodeError), given
+        for text in (result.stdout, result.stderr):
+            assert not DANGEROUS.search(text), (given, text)
+            seen += text
+    assert "[red]b" in seen, "what is in brackets is shown"
+    assert ("\\u009b" if as_json else "\\u{9b}") in seen
+
+
+@pytest.mark.parametrize("name", ["shop", "x" * 90, HOSTILE], ids=["short", "long", "hostile"])
+def test_no_line_is_longer_than_a_terminal_of_80_columns(tmp_path: Path, name: str) -> None:
+    """At 80 columns the lines of the log and of histories were broken by the terminal, in the middle of numbers."""
+    root = str(tmp_path / "lake")
+    lake = tl.create(root, name=name, durability="none")
+    with lake.transaction(message="a message " * 20, author="somebody@example.com") as txn:
+        txn.create_namespace(name)
+        txn.create_table((name, name), pa.table({f"column_{i}": [1, 2] for i in range(12)}))
+        txn.create_view((name, "v"), "SELECT 1")
+    for number in range(3):
+        lake.create_namespace(f"n{number}", message="another")
+    lake.rollback(2)
+    for arguments in commands(name, tmp_path):
+        result = CliRunner().invoke(app, arguments, env={"TRINITYLAKE_ROOT": root, "COLUMNS": "80"})
+        if arguments[:1] in (["cat"], []) or result.exit_code:
+            continue  # rows of programs, and errors, which are one line however long
+        too_long = [line for line in result.stdout.splitlines() if cell_len(line) > 80]
+        assert not too_long, (arguments, too_long)
+
+
+def test_every_kind_of_picture_is_made_harmless_by_the_console(capsys: pytest.CaptureFixture[str]) -> None:
+    tree = Tree(f"a {HOSTILE}")
+    tree.add(Text(HOSTILE, "red"))
+    table = output.grid("x", HOSTILE)
+    table.add_row(HOSTILE, Text.assemble((HOSTILE, "bold"), " and ", (MESSAGE, "red")))
+    output.emit(None, Group(tree, table, output.pairs({HOSTILE: MESSAGE}), Syntax(MESSAGE, "sql"), HOSTILE), False)
+    output.emit_warning(HOSTILE)
+    output.emit({HOSTILE: [MESSAGE]}, Text(), True)
+    shown = capsys.readouterr()
+    assert not DANGEROUS.search(shown.out + shown.err)
+    assert shown.out.count("[red]") == 8
+    [document] = [line for line in shown.out.splitlines() if "all is well" in line and line.startswith('    "')]
+    assert json.loads(document) == MESSAGE
+
+
+def test_only_what_cannot_be_seen_is_written_as_a_code() -> None:
+    assert printable("größe 東京 😀 a\u00a0b\u3000c") == "größe 東京 😀 a\u00a0b\u3000c"
+    assert printable("a\x1b\n\u202e\ud800") == "a\\u{1b}\\u{a}\\u{202e}\\u{d800}"
+    assert printable("a\nb", keep="\n") == "a\nb"
+    assert json.loads(printable_json(json.dumps("\u009b\U000e0001x", ensure_ascii=False))) == "\u009b\U000e0001x"
+    assert printable_json('"\U000e0001"').isascii()
+
+
+# Rows
+
+
+def test_the_first_rows_and_their_number(root: str) -> None:
+    env = {"TRINITYLAKE_ROOT": root}
+    assert json.loads(run("head", "shop.orders", "-n", "2", "--json", env=env).stdout) == ROWS.slice(0, 2).to_pylist()
+    assert "Zürich" in run("head", "shop.orders", "-c", "city", env=env).stdout
+    assert run("count", "shop.orders", env=env).stdout == "3\n"
+    assert json.loads(run("count", "shop.orders", "--where", "id > 1", "--json", env=env).stdout)["rows"] == 2
+    run("head", "shop.orders", "--version", "0", env=env, code=4)
+    run("head", "shop.orders", "--where", "nothing = = 1", env=env, code=2)
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "parquet"])
+def test_rows_that_are_written_can_be_loaded_again(root: str, tmp_path: Path, format: str) -> None:
+    file = tmp_path / f"rows.{format}"
+    run("cat", "shop.orders", "--root", root, "-f", format, "-o", str(file))
+    run("load", str(file), str(file), "shop.twice", "--root", root, "--create", "-m", "again", "--author", "ann")
+    lake = tl.open(root)
+    assert lake.table("shop.twice").scan().count() == 6
+    cities = lake.table("shop.twice").scan().to_arrow()["city"].to_pylist()
+    assert sorted(cities) == sorted(ROWS["city"].to_pylist() * 2)
+    entry = lake.log(1)[0]
+    assert (entry.message, entry.author, entry.summary) == ("again", "ann", "create table shop.twice +6 rows")
+
+
+def test_loading_appends_overwrites_or_updates_in_one_version(root: str, tmp_path: Path) -> None:
+    file = tmp_path / "more.jsonl"
+    file.write_text('{"id": 3, "city": "Kyoto"}\n{"id": 4, "city": "Nairobi"}\n')
+    lake = tl.open(root)
+    before = lake.version
+    shown = json.loads(run("load", str(file), "shop.orders", "--root", root, "--dry-run", "--json").stdout)
+    assert [(one["name"], one["type"]) for one in shown["columns"]] == [("id", "bigint"), ("city", "varchar")]
+    assert lake.version == before
+    run("load", str(file), "shop.orders", "--root", root, "--mode", "upsert", "--on", "id")
+    assert (lake.version, lake.table("shop.orders").scan().count()) == (before + 1, 4)
+    run("load", str(file), "shop.orders", "--root", root)
+    assert (lake.version, lake.table("shop.orders").scan().count()) == (before + 2, 6)
+    run("load", str(file), "shop.orders", "--root", root, "--mode", "overwrite")
+    assert (lake.version, lake.table("shop.orders").scan().count()) == (before + 3, 2)
+    run("load", str(file), "shop.none", "--root", root, code=4)
+    run("load", str(file), str(tmp_path / "b.csv"), "shop.orders", "--root", root, code=2)
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes(b"not parquet")
+    run("load", str(broken), "shop.orders", "--root", root, code=2)
+    assert lake.version == before + 3
+
+
+def test_a_large_file_is_loaded_without_holding_it(root: str, tmp_path: Path) -> None:
+    file = tmp_path / "large.parquet"
+    parquet.write_table(pa.table({"id": pa.array(range(300_000)), "city": ["x" * 20] * 300_000}), file)
+    run("load", str(file), "shop.large", "--root", root, "--create")
+    assert json.loads(run("count", "shop.large", "--root", root, "--json").stdout)["rows"] == 300_000
+
+
+def test_csv_refuses_what_it_cannot_hold(root: str) -> None:
+    tl.open(root).create_table("shop.nested", pa.table({"id": [1], "tags": [["a"]]}))
+    assert "tags" in run("cat", "shop.nested", "--root", root, code=2).stderr
+    run("cat", "shop.nested", "--root", root, "-c", "id")
+
+
+# Completion
+
+
+class Context:
+    """What a completion knows of the command line."""
+
+    def __init__(self, **params: Any) -> None:
+        self.params = params
+
+
+def test_names_are_completed_and_errors_are_silent(root: str, capfd: pytest.CaptureFixture[str]) -> None:
+    lake = tl.open(root)
+    lake.create_namespace("shop.inner")
+    for name in ("$(rm -rf)", "two words", "a;b", "`x`"):
+        lake.create_table(("shop", name), ROWS.schema)
+    complete = object_names("table", "view", "namespace")
+    there: Any = Context(root=root)
+    assert complete(there, "sh") == ["shop", "shop.inner"]
+    assert complete(there, "shop.") == ["shop.inner", "shop.orders", "shop.v"]
+    assert object_names("table")(there, "shop.o") == ["shop.orders"]
+    nowhere: Any = Context(root="/no/such/place")
+    assert complete(nowhere, "") == complete(Context(), "") == []  # type: ignore[arg-type]
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_get_names_of_objects(root: str, shell: str) -> None:
+    environment = {
+        **os.environ,
+        "_TRINITYLAKE_COMPLETE": f"complete_{shell}",
+        "TRINITYLAKE_ROOT": root,
+        "COMP_WORDS": "trinitylake show shop.o",
+        "COMP_CWORD": "2",
+        "_TYPER_COMPLETE_ARGS": "trinitylake show shop.o",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }
+    command = [sys.executable, "-m", "trinitylake"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert "shop.orders" in done.stdout, done
+    assert done.stderr == ""
+
+
+def test_the_application_is_what_typer_runs() -> None:
+    assert list(get_command(app).list_commands(None)) == list(COMMANDS)  # type: ignore[attr-defined, arg-type]
