@@ -71,7 +71,7 @@ def demo(
         for chapter in story.chapters:
             chapter()
     except CheckFailed as error:
-        console(stderr=True).print(Text(f"check failed: {error}", "bold red"))
+        console(stderr=True).print(Text(f"check failed: {error}", "bold red"), soft_wrap=True)
         raise typer.Exit(1) from None
     document = {
         "root": story.lake.uri,
