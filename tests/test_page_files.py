@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
+import json
 import posixpath
 import re
 from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import trinitylake as tl
 from rest.client import TOKEN, running
-from trinitylake.page import POLICY, Asset, assets, index_of_server
+from trinitylake.cli.app import app
+from trinitylake.page import POLICY, Asset, assets, index_of_files, index_of_server, write_files
 from trinitylake.rest import RestServer
 
 #: What a browser loads before it shows anything, at most.
@@ -69,7 +75,8 @@ def test_nothing_is_fetched_from_elsewhere() -> None:
     for one in (index_of_server(), *assets()):
         if one.path.endswith(".wasm"):
             continue
-        found = re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"'`]*", one.content.decode())
+        text = re.sub(r"^\s*//.*$|^ \*.*$", "", one.content.decode(), flags=re.M)  # no comment of others' code either
+        found = re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"'`]*", text)
         assert [url for url in found if url not in namespaces] == [], one.path
 
 
@@ -83,6 +90,48 @@ def test_scripts_make_no_markup_of_text(script: Asset) -> None:
     paths = {one.path for one in assets()}
     folder = posixpath.dirname(script.path)
     assert [path for path in imported if posixpath.normpath(posixpath.join(folder, path)) not in paths] == []
+
+
+def test_code_of_others_is_as_they_published_it() -> None:
+    """fzstd 0.1.1 (MIT) decompresses nodes. Its bytes are those of the package, so that anybody can compare them."""
+    content = {one.path: one.content for one in assets()}
+    digest = hashlib.sha256(content["ui/vendor/fzstd.js"]).hexdigest()
+    assert digest == "1a901fc5a58c349bbdb4f2aa1e688637ef56891ec58243a9f0cd863166b0d2a4"
+    assert b"MIT License" in content["ui/vendor/fzstd.LICENSE.txt"]
+    assert [path for path in content if "/vendor/" in path] == ["ui/vendor/fzstd.LICENSE.txt", "ui/vendor/fzstd.js"]
+
+
+@pytest.mark.parametrize(
+    "root", ["", "s3://bucket/lake", "file:///lake", "javascript:alert(1)", "https://", "https://a:b@c/", "a?b", "a#b"]
+)
+def test_a_page_of_files_is_for_what_a_browser_can_fetch(root: str) -> None:
+    with pytest.raises(tl.InvalidArgument, match="the address of the lakehouse"):
+        index_of_files(root)
+
+
+def test_a_page_of_files_has_its_policy_in_it(tmp_path: Path) -> None:
+    written = write_files(tmp_path / "site", "https://data.example/lake")
+    assert sorted(path.relative_to(tmp_path / "site").as_posix() for path in written) == sorted(
+        ["index.html", *(one.path for one in assets())]
+    )
+    text = (tmp_path / "site" / "index.html").read_text()
+    [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text)
+    rules = dict(rule.strip().split(" ", 1) for rule in unescape(policy).split(";"))
+    assert rules["connect-src"] == "'self' https://data.example"
+    assert rules["script-src"] == "'self'"
+    assert 'name="trinitylake-root" content="https://data.example/lake/"' in text
+    assert index_of_files('x"><script>').content.count(b"<script") == 1
+    with pytest.raises(tl.InvalidArgument, match="cannot be written"):
+        write_files(tmp_path / "site" / "index.html", "../lake")
+
+
+def test_the_command_writes_a_page(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["page", str(tmp_path / "site"), "--lakehouse", "../lake", "--json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert (tmp_path / "site" / "index.html").is_file()
+    assert found["size_bytes"] == sum(path.stat().st_size for path in (tmp_path / "site").rglob("*.*"))
+    assert CliRunner().invoke(app, ["page", str(tmp_path), "--lakehouse", "s3://bucket/lake"]).exit_code == 2
 
 
 def test_the_page_is_small() -> None:

@@ -83,6 +83,7 @@ VIEWS = {
     "tree": "#/latest/tree",
     "transactions": "#/latest/transactions",
     "upkeep": "#/latest/upkeep",
+    "sql": "#/latest/sql",
     "past": "#/version~2/namespace/shop",
     "absent": "#/latest/table/shop/none",
 }
@@ -290,6 +291,19 @@ def test_the_log_draws_what_was_undone_beside_the_trunk(browser: Browser, url: s
     assert browser.run("return document.querySelectorAll('.entry').length") == 1
 
 
+def test_a_query_is_written_and_run(browser: Browser, url: str) -> None:
+    opened(browser, url, "#/latest/sql")
+    browser.click("#query")
+    browser.press(*"SELECT id, '<b>' AS x FROM shop.orders WHERE id = 2")
+    event = "new KeyboardEvent('keydown', {key: 'Enter', ctrlKey: true, bubbles: true})"
+    browser.run(f"document.activeElement.dispatchEvent({event})")
+    assert "<b>" in browser.wait_for_text("1 row")
+    browser.run("document.querySelector('#query').value = 'DROP TABLE shop.orders'")
+    browser.click(".query button")
+    browser.wait("return document.querySelector('.note.bad') !== null")
+    assert "orders" in browser.text(".note.bad")
+
+
 def test_upkeep_is_estimated_when_it_is_asked_for(browser: Browser, url: str) -> None:
     opened(browser, url, "#/latest/upkeep")
     browser.click("button.main")
@@ -328,6 +342,7 @@ def test_a_namespace_of_very_many_tables(browser: Browser, tmp_path: Path) -> No
         assert browser.run("return document.querySelectorAll('.child').length") > 4
         browser.click(".child:nth-child(2)")
         browser.wait("return location.hash.includes('way=1')")
+        browser.wait(READY)
 
 
 def test_a_view_that_was_left_does_not_come_back(browser: Browser, url: str) -> None:

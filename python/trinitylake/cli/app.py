@@ -58,7 +58,8 @@ COMMANDS = {
     "verify": Entry("verify", "Read and check every node and every definition of a version."),
     "stats": Entry("inspect", "Count objects, tree nodes and bytes."),
     "tree": Entry("inspect", "Draw the tree of node files."),
-    "serve": Entry("serve", "Serve the lakehouse as an Iceberg REST catalog until interrupted."),
+    "serve": Entry("serve", "Serve the lakehouse as an Iceberg REST catalog, and to browsers, until interrupted."),
+    "page": Entry("page", "Write the page for browsers as files that read a lakehouse over HTTP, without a server."),
     "demo": Entry("demo", "Load real data, change it, collide, travel in time, roll back."),
 }
 

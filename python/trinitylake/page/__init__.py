@@ -7,15 +7,20 @@ sends it (`trinitylake serve`), or it is written beside a lakehouse (`trinitylak
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from importlib import resources
 from importlib.resources.abc import Traversable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from trinitylake.errors import InvalidArgument
 
 _MEDIA_TYPES = {
     "css": "text/css; charset=utf-8",
     "html": "text/html; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
-    "wasm": "application/wasm",
+    "txt": "text/plain; charset=utf-8",
 }
 
 #: Nothing from elsewhere, no script but files of the page, nobody shows it in a frame of theirs.
@@ -71,3 +76,47 @@ def _below(folder: Traversable, path: str) -> list[Asset]:
         elif one.name.rpartition(".")[2] in _MEDIA_TYPES:
             found.append(Asset(f"{path}/{one.name}", one.read_bytes()))
     return found
+
+
+def index_of_files(root: str) -> Asset:
+    """The page itself, for files of a lakehouse that a browser reads without a server.
+
+    `root` is the address of the lakehouse's root: relative to the page, or a whole one (http or https). Raises
+    `InvalidArgument` for any other.
+    """
+    parts = urlsplit(root)
+    if not root or parts.scheme not in ("", "http", "https") or (parts.scheme and not parts.hostname):
+        raise InvalidArgument(f"the address of the lakehouse is one that a browser can fetch, not {root!r}")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise InvalidArgument(
+            "the address of the lakehouse is told to everybody: it has no password, query or fragment"
+        )
+    origins = f"'self' {parts.scheme}://{parts.netloc}" if parts.netloc else "'self'"
+    # A page that a file server sends has no headers of its own; in it nobody can say who may show it in a frame.
+    rules = [rule.strip() for rule in POLICY.split(";") if "frame-ancestors" not in rule]
+    policy = "; ".join(rules).replace("connect-src 'self'", f"connect-src {origins}")
+    tags = [
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">',
+        f'<meta name="referrer" content="{HEADERS["Referrer-Policy"]}">',
+        f'<meta name="trinitylake-root" content="{escape(root.rstrip("/") + "/")}">',
+    ]
+    text = index_of_server().content.decode()
+    first = '<meta charset="utf-8">\n'
+    return Asset("index.html", text.replace(first, first + "".join(f"{tag}\n" for tag in tags)).encode())
+
+
+def write_files(folder: Path, root: str) -> list[Path]:
+    """Write the page, for a lakehouse whose files a browser can fetch below `root`; returns the files.
+
+    Raises `InvalidArgument` as `index_of_files` does, and for a folder that cannot be written.
+    """
+    written = []
+    for asset in (index_of_files(root), *assets()):
+        path = folder / asset.path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(asset.content)
+        except OSError as error:
+            raise InvalidArgument(f"the page cannot be written to {path}: {error.strerror}") from error
+        written.append(path)
+    return written

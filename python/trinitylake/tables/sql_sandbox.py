@@ -6,7 +6,7 @@ This is the first of two rules that keep a query inside; the second is which fun
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,6 +33,7 @@ def connect(
     spill_folder: str = "",
     without_optimizers: str = "",
     is_open: bool = False,
+    limits: Mapping[str, str | bool | int | float | list[str]] | None = None,
 ) -> Any:
     """A DuckDB connection in memory that reaches `files`, and no way to change that.
 
@@ -42,6 +43,7 @@ def connect(
         spill_folder: where it puts what does not fit into memory; nowhere if not given.
         without_optimizers: those of DuckDB that are not to run.
         is_open: whether it may reach all files and hosts that this process reaches.
+        limits: settings of DuckDB for what it may take.
 
     Raises `InvalidArgument` without DuckDB.
     """
@@ -52,6 +54,7 @@ def connect(
     settings = {"disabled_optimizers": without_optimizers, **_WITHOUT_VARIABLES}
     if without_optimizers:  # it only plans
         settings["threads"] = 1
+    settings |= limits or {}
     if is_open:
         return duckdb.connect(":memory:", config=settings)
     settings |= _CLOSED | ({"temp_directory": spill_folder} if spill_folder else {})

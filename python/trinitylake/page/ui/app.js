@@ -4,12 +4,14 @@ import { h, icon, mark, plain, replace, shown } from "./dom.js";
 import { note, waiting } from "./parts.js";
 import { link, parse } from "./routes.js";
 import { ServerSource } from "./server.js";
+import { FilesSource } from "./files/source.js";
 import { choose } from "./chooser.js";
 import { number, title } from "./words.js";
 import { log } from "./views/log.js";
 import { namespace } from "./views/namespace.js";
 import { overview } from "./views/overview.js";
 import { search } from "./views/search.js";
+import { sql } from "./views/sql.js";
 import { table } from "./views/table.js";
 import { transactions } from "./views/transactions.js";
 import { tree } from "./views/tree.js";
@@ -17,13 +19,15 @@ import { upkeep } from "./views/upkeep.js";
 import { version } from "./views/version.js";
 import { view } from "./views/view.js";
 
-const VIEWS = { overview, namespace, table, view, search, log, version, transactions, tree, upkeep };
+const VIEWS = { sql, overview, namespace, table, view, search, log, version, transactions, tree, upkeep };
 const PLACES = [
-  ["overview", "Overview", "home"], ["log", "Log", "log"], ["transactions", "Transactions", "open"],
+  ["overview", "Overview", "home"], ["sql", "SQL", "sql"], ["log", "Log", "log"], ["transactions", "Transactions", "open"],
   ["tree", "Tree", "tree"], ["upkeep", "Upkeep", "upkeep"],
 ];
 
-const source = new ServerSource();
+/** Written into the page where there is no server, but the files of a lakehouse. */
+const rootOfFiles = document.querySelector('meta[name="trinitylake-root"]')?.content;
+const source = rootOfFiles ? new FilesSource(new URL(rootOfFiles, document.baseURI)) : new ServerSource();
 let lakehouse = null;
 let shownNow = new AbortController();
 let isFirst = true;
@@ -82,7 +86,7 @@ function drawFrame(route) {
   replace(places, h("ul", {}, open.map(([page, text, sign]) =>
     h("li", {}, h("a", { href: link(route.at, page), "aria-current": isIn(route.page, page) ? "page" : null },
       icon(sign), h("span", {}, text))))),
-    lakehouse ? h("p", { class: "who" }, lakehouse.principal === "anonymous" ? "No token asked for" : ["You are ", shown(lakehouse.principal)],
+    lakehouse ? h("p", { class: "who" }, rootOfFiles ? "Read from its files, without a server" : lakehouse.principal === "anonymous" ? "No token asked for" : ["You are ", shown(lakehouse.principal)],
       source.token ? h("button", { type: "button", class: "link", onclick: () => { source.use(""); restart(); } }, "Forget the token") : null) : null);
   replace(state, lakehouse ? h("button", { type: "button", class: "version", "aria-haspopup": "dialog", onclick: () => choose(source, lakehouse, route) },
     icon("clock"), h("span", {}, route.at === "latest" ? `Latest · ${number(lakehouse.version)}` : stateText(route.at))) : null);

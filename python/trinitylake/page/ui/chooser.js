@@ -4,7 +4,7 @@ import { h, icon, replace, shown } from "./dom.js";
 import { note } from "./parts.js";
 import { link, versionState } from "./routes.js";
 
-const STANDS_STILL = new Set(["overview", "namespace", "table", "view", "search", "tree"]);
+const STANDS_STILL = new Set(["overview", "namespace", "table", "view", "search", "sql", "tree"]);
 
 export function choose(source, lakehouse, route) {
   const wrong = h("div", { "aria-live": "polite" });

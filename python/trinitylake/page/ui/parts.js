@@ -53,7 +53,7 @@ export function objectLink(at, kind, name, whole = true) {
 }
 
 export function change(at, one) {
-  const words = { "+": "added", "-": "removed", "~": "changed" };
+  const words = { "+": "added", "-": "removed", "~": "changed", "=": "set" };
   const target = one.kind === "namespace" || one.kind === "table" || one.kind === "view";
   const text = [icon(one.kind), h("span", {}, shown(one.name.join(".")))];
   return h("li", { class: "change" },
@@ -101,9 +101,10 @@ export function longList({ label, load, draw, empty, signal }) {
   const list = h("ul", { class: "long", "aria-label": plain(label) });
   const box = h("div", { class: "longbox" }, list);
   const foot = h("p", { class: "quiet", role: "status" });
-  const place = h("div", { class: "longlist" }, box, foot);
+  const further = h("button", { type: "button", hidden: true, onclick: () => read() }, "Look further");
+  const place = h("div", { class: "longlist" }, box, foot, further);
 
-  const isLong = () => items.length > SMALL || (!ended && items.length > 0);
+  const isLong = () => items.length > SMALL;
   async function read() {
     if (reading || ended || failed) return;
     reading = true;
@@ -125,9 +126,10 @@ export function longList({ label, load, draw, empty, signal }) {
     const long = isLong();
     box.classList.toggle("is-long", long);
     if (failed) foot.textContent = failed.message;
-    else if (!items.length) foot.textContent = ended ? empty : "Reading…";
+    else if (!items.length) foot.textContent = ended ? empty : reading ? "Reading…" : "Nothing so far";
     else if (ended) foot.textContent = items.length > 20 ? `${items.length.toLocaleString("en")} in all` : "";
-    else foot.textContent = `${items.length.toLocaleString("en")} so far; more are read as you scroll`;
+    else foot.textContent = `${items.length.toLocaleString("en")} so far${long ? "; more are read as you scroll" : ""}`;
+    further.hidden = ended || reading || failed !== null || long;
     const first = long ? Math.max(Math.floor(box.scrollTop / ROW_HEIGHT) - 10, 0) : 0;
     const last = long ? Math.min(first + Math.ceil((box.clientHeight || 600) / ROW_HEIGHT) + 20, items.length) : items.length;
     list.style.height = long ? `${items.length * ROW_HEIGHT}px` : "";

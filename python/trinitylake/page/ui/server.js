@@ -1,5 +1,7 @@
 // The data of a lakehouse from the server that sent this page. A token is kept for this tab alone.
 
+import { typeText } from "./words.js";
+
 const KEY = "trinitylake.token";
 const PAGE = "trinitylake/v1/page";
 const SEPARATOR = "\u001f";
@@ -105,6 +107,10 @@ export class ServerSource {
     return this.#ask(`${PAGE}/${escaped(at)}/tree`, { at: way }, signal);
   }
 
+  sql(at, query, signal) {
+    return this.#ask(`${PAGE}/${escaped(at)}/sql`, {}, signal, "POST", { query });
+  }
+
   upkeep(signal) {
     return this.#ask(`${PAGE}/upkeep`, {}, signal);
   }
@@ -156,12 +162,4 @@ function escaped(text) {
 
 function tablePath(at, name) {
   return `${escaped(at)}/namespaces/${escaped(name.slice(0, -1).join(SEPARATOR))}/tables/${escaped(name.at(-1))}`;
-}
-
-function typeText(type) {
-  if (typeof type === "string") return type;
-  if (type.type === "struct") return `struct<${type.fields.map((one) => `${one.name}: ${typeText(one.type)}`).join(", ")}>`;
-  if (type.type === "list") return `list<${typeText(type.element)}>`;
-  if (type.type === "map") return `map<${typeText(type.key)}, ${typeText(type.value)}>`;
-  return String(type.type);
 }

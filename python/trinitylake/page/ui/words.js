@@ -53,3 +53,12 @@ export function moment(millis) {
 export function title(...words) {
   document.title = [...words.map(plain), "TrinityLake"].join(" · ");
 }
+
+/** A type as Iceberg's JSON has it. */
+export function typeText(type) {
+  if (typeof type === "string") return type;
+  if (type.type === "struct") return `struct<${type.fields.map((one) => `${one.name}: ${typeText(one.type)}`).join(", ")}>`;
+  if (type.type === "list") return `list<${typeText(type.element)}>`;
+  if (type.type === "map") return `map<${typeText(type.key)}, ${typeText(type.value)}>`;
+  return String(type.type);
+}

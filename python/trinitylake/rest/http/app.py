@@ -7,6 +7,7 @@ plain functions that block; they run on threads of which there are at most `MAX_
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -49,6 +50,8 @@ MAX_THREADS = 64
 _READY_SECONDS = 1.0
 #: How long the storage may take to be ready.
 _STORAGE_SECONDS = 10.0
+#: How often it is looked whether a client has gone away.
+_WATCH_SECONDS = 0.25
 #: How often transactions that nobody uses are looked for, at the least.
 _HAND_OVER_SECONDS = 30.0
 
@@ -130,6 +133,8 @@ class App:
                         principal=request.scope[PRINCIPAL],
                         request_id=request.scope[REQUEST_ID],
                     )
+                    if endpoint.ends_with_client:
+                        call.is_wanted = await room.enter_async_context(_watched(request))
                     # Not abandoned when the client goes away: a commit that has begun is finished.
                     return await run_sync(self._answer, endpoint, call, limiter=self._limiter)
             except ClientDisconnect:
@@ -230,6 +235,23 @@ class App:
         while True:
             await asyncio.sleep(min(self.service.options.transaction_idle_seconds / 4, _HAND_OVER_SECONDS))
             await run_sync(self.service.transactions.hand_over_idle)
+
+
+@asynccontextmanager
+async def _watched(request: Request) -> AsyncIterator[Callable[[], bool]]:
+    """Tells whether the client is still there. The body must have been read."""
+    is_gone = threading.Event()
+
+    async def watch() -> None:
+        while not await request.is_disconnected():
+            await asyncio.sleep(_WATCH_SECONDS)
+        is_gone.set()
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield lambda: not is_gone.is_set()
+    finally:
+        watching.cancel()
 
 
 def _shows_rows(options: ServerOptions, asks_for_tokens: bool) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from starlette.responses import Response
 
-from trinitylake.rest.page import history, lakehouse, objects, rows, tree, upkeep
+from trinitylake.rest.page import history, lakehouse, objects, queries, rows, tree, upkeep
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.request.idempotency import Replay
 from trinitylake.rest.resources import config, metrics, namespaces, replays, scan_planning, tables, transactions, views
@@ -25,6 +25,7 @@ class Endpoint:
         writes: what the past and clients of the past do not have.
         replay: how to answer a request again that was committed before; None if it cannot be sent twice.
         is_audited: for what changes something without being a write to the catalog.
+        ends_with_client: for what somebody has to wait for, and is broken off when the client goes away.
     """
 
     method: str
@@ -34,6 +35,7 @@ class Endpoint:
     writes: bool = False
     replay: Replay | None = None
     is_audited: bool = False
+    ends_with_client: bool = False
 
     @property
     def changes(self) -> bool:
@@ -124,6 +126,7 @@ PAGE = (
     _read("GET", f"{_PAGE}/{{prefix}}/counts", lakehouse.counts),
     _read("GET", f"{_PAGE}/{{prefix}}/search", objects.search),
     _read("GET", f"{_PAGE}/{{prefix}}/tree", tree.node),
+    Endpoint("POST", f"{_PAGE}/{{prefix}}/sql", queries.run, Role.READER, ends_with_client=True),
     _read("GET", _PAGE_TABLE, objects.table),
     _read("GET", f"{_PAGE_TABLE}/rows", rows.rows),
     _read("GET", f"{_PAGE_TABLE}/history", objects.history),

@@ -157,6 +157,7 @@ def _transaction(
         document |= {
             "id": transaction.id,
             "message": transaction.message,
+            "summary": transaction.summary,
             "author": transaction.author,
             "isolation": transaction.isolation,
             "began-at-version": transaction.began_at_version,
@@ -170,6 +171,12 @@ def _text_of(shown: dict[str, Any]) -> str:
     """All that a search looks at, in one text."""
     texts = [str(shown["version"]), *shown["snapshots"]]
     for one in shown["transactions"]:
-        texts += [one.get("id", ""), one.get("message", ""), one.get("author", ""), one.get("principal", "")]
+        texts += [
+            one.get("id", ""),
+            one.get("message", ""),
+            one.get("summary", ""),
+            one.get("author", ""),
+            one.get("principal", ""),
+        ]
         texts += [".".join(change["name"]) for change in one["changes"] or ()]
     return "\n".join(texts).casefold()

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from trinitylake import core
 from trinitylake.lakehouse.history import SavedTransaction, millis_of
-from trinitylake.rest.page import sight
+from trinitylake.rest.page import queries, sight
 from trinitylake.rest.page.answers import answer, require_something, version_of
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.resources import transactions
@@ -36,6 +36,8 @@ def describe(call: Call) -> Response:
         "reads-everything": everything,
         "may": {
             "rows": call.service.shows_rows,
+            "counts": everything,
+            "sql": everything and queries.can_run(call),
             "tree": everything,
             "upkeep": principal.is_admin_of_everything,
         },

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -49,7 +49,8 @@ def rows(call: Call) -> Response:
 
 def _first(call: Call, table: Table, limit: int) -> dict[str, Any]:
     types = {field.name: str(field.field_type) for field in table.schema().fields}
-    return document_of(first_rows(_readable(call, table), limit), types)
+    found = first_rows(_readable(call, table), limit)
+    return document_of(found, [types[name] for name in found.rows.column_names])
 
 
 def _readable(call: Call, table: Table) -> Table:
@@ -68,7 +69,7 @@ def _readable(call: Call, table: Table) -> Table:
     return table
 
 
-def document_of(found: FirstRows, types: Mapping[str, str]) -> dict[str, Any]:
+def document_of(found: FirstRows, types: Sequence[str]) -> dict[str, Any]:
     """Rows as they are sent: text, each value up to a length, and no more than a page can show."""
     room = MAX_VALUES
     columns = [texts_of(column) for column in found.rows.columns]
@@ -81,7 +82,7 @@ def document_of(found: FirstRows, types: Mapping[str, str]) -> dict[str, Any]:
             break
         lines.append(list(line))
     return {
-        "columns": [{"name": name, "type": types[name]} for name in found.rows.schema.names],
+        "columns": [{"name": name, "type": type} for name, type in zip(found.rows.column_names, types, strict=True)],
         "rows": lines,
         "omitted-columns": found.omitted_columns,
         "problem": problem,

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -124,6 +124,8 @@ class Call:
     body: bytes
     principal: Principal
     request_id: str
+    is_wanted: Callable[[], bool] = lambda: True
+    """Whether the client still waits for the answer, as far as is known."""
     commit: Commit = field(init=False)
     """What this request commits, if it does."""
 

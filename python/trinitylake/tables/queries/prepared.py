@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +13,7 @@ from typing import Any
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.tables.queries.limits import QueryLimits
 from trinitylake.tables.queries.named_objects import NamedObjects, NameOf, Names
 from trinitylake.tables.queries.parameters import Parameters, by_name, in_sql, names_in, replaced
 from trinitylake.tables.queries.pushed_filters import Pushed, pushed_filters
@@ -37,6 +38,7 @@ class QueryOptions:
         subject: what errors call the query, instead of its text.
         default_namespace: where names without a namespace are looked up.
         is_part: whether the text is a part of a statement, which may need a part of the parameters.
+        limits: what it may take.
     """
 
     parameters: Parameters = None
@@ -46,6 +48,7 @@ class QueryOptions:
     subject: str = ""
     default_namespace: str = ""
     is_part: bool = False
+    limits: QueryLimits | None = None
 
 
 class PreparedQuery:
@@ -92,9 +95,12 @@ class PreparedQuery:
         files = [path for rows in planned.values() for path in rows.files]
         with TemporaryDirectory(prefix="trinitylake-sql-", ignore_cleanup_errors=True) as folder:
             spill = str(Path(folder) / "spilled")
-            connection = connect(needs=NEEDS, files=files, spill_folder=spill, is_open=self._options.is_open)
+            limits = self._options.limits
+            settings = None if limits is None else limits.settings
+            is_open = self._options.is_open
+            connection = connect(needs=NEEDS, files=files, spill_folder=spill, is_open=is_open, limits=settings)
             try:
-                with self._refusals(planned):
+                with self._refusals(planned), nullcontext() if limits is None else limits.kept(connection):
                     self._create(connection, planned)
                     parameters = self._parameters
                     yield connection.execute(self.sql, parameters) if parameters else connection.execute(self.sql)

@@ -59,6 +59,7 @@ function line(one, above, draws) {
       one.undone ? badge("undone", "warn") : null,
       one.snapshots.map((name) => badge(shown(name), "good")), one.problem ? badge("damaged", "bad") : null),
     h("div", { class: "quiet" }, who(one), when(one["created-at-millis"]),
+      summaries(one).map((each) => [" · ", shown(each)]),
       one.transactions.length > 1 ? ` · ${counted(one.transactions.length, "transaction")}` : "")));
 }
 
@@ -66,6 +67,11 @@ function line(one, above, draws) {
 export function entryLine(one) {
   return h("a", { class: "entry-link", href: link("latest", "version", [String(one.version)]) },
     h("span", { class: "no" }, number(one.version)), h("span", { class: "message" }, aboutOf(one)));
+}
+
+/** What the library says of transactions that have a message of their own, too. */
+function summaries(one) {
+  return one.transactions.filter((each) => each.message && each.summary).slice(0, 3).map((each) => (each.summary.length > 160 ? `${each.summary.slice(0, 160)}…` : each.summary));
 }
 
 function who(one) {
@@ -78,11 +84,11 @@ export function aboutOf(one) {
   if (one.problem) return shown(one.problem);
   if (!one.transactions.length) return one.version === 0 ? "The lakehouse was created" : "No transaction";
   const [first] = one.transactions;
-  const text = one.transactions.map((each) => each.message).filter(Boolean).join(" · ");
+  const text = one.transactions.map((each) => each.message || each.summary).filter(Boolean).join(" · ");
   const changes = one.transactions.flatMap((each) => each.changes ?? []);
   if (text) return shown(text.length > 300 ? `${text.slice(0, 300)}…` : text);
   if (changes.length) {
-    const named = changes.slice(0, 3).flatMap((each, at) => [at ? ", " : "", each.sign === "-" ? "−" : each.sign, " ", shown(each.name.join("."))]);
+    const named = changes.slice(0, 3).flatMap((each, at) => [at ? ", " : "", { "-": "− ", "=": "" }[each.sign] ?? `${each.sign} `, shown(each.name.join("."))]);
     return [...named, changes.length > 3 ? ` and ${changes.length - 3} more` : ""];
   }
   const words = { register: "Objects were registered", rollback: "Rollback", export: "Exported", repair: "Repaired" };

@@ -13,7 +13,7 @@ export async function overview({ source, lakehouse, route, signal }) {
   return h("div", {},
     heading(lakehouse.name ? shown(lakehouse.name) : "Lakehouse"),
     lakehouse.uri ? h("p", { class: "uri" }, shown(lakehouse.uri)) : null,
-    lakehouse["reads-everything"]
+    lakehouse.may.counts
       ? later(signal, () => source.counts(at, signal), (found) => facts([
         ["Version", number(state.version)], ["Made", when(state["created-at-millis"])],
         ["Namespaces", counted(found.namespaces, found["max-counted"])],

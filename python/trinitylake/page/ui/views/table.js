@@ -11,10 +11,10 @@ export async function table({ source, lakehouse, route, signal }) {
   const { at, parts: name, options } = route;
   if (name.length < 2) throw Object.assign(new Error("A table has a namespace and a name."), { code: 404 });
   const found = await source.table(at, name, signal);
-  const chosen = TABS.some(([key]) => key === options.get("tab")) ? options.get("tab") : "columns";
+  const chosen = offeredTabs(lakehouse).some(([key]) => key === options.get("tab")) ? options.get("tab") : "columns";
   const bodies = {
     columns: () => [columns(found.columns), layout(found)],
-    rows: () => rows({ source, lakehouse, at, name, signal }),
+    rows: () => rows({ source, at, name, signal }),
     snapshots: () => snapshots(found),
     properties: () => properties([["id", found.id], ["location", found.location], ["format version", found["format-version"]], ...Object.entries(found.properties)]),
     history: () => later(signal, () => source.history(at, name, signal), (past) => history(past.entries)),
@@ -29,13 +29,17 @@ export async function table({ source, lakehouse, route, signal }) {
       totals["delete-files"] ? ["Delete files", number(totals["delete-files"])] : null,
       ["Snapshots", number(found["n-snapshots"])], ["Changed", when(found["last-updated-millis"])],
     ]),
-    tabs("Parts of the table", chosen, TABS.map(([key, text]) =>
+    tabs("Parts of the table", chosen, offeredTabs(lakehouse).map(([key, text]) =>
       [key, text, link(at, "table", name, key === "columns" ? {} : { tab: key })])),
     card(null, bodies[chosen]()));
 }
 
+function offeredTabs(lakehouse) {
+  return TABS.filter(([key]) => lakehouse.may[key] !== false);
+}
+
 export function columns(given) {
-  return grid("Columns", ["Name", "Type", "", "Comment"], given.map((one) => [
+  return grid("Columns", ["Name", "Type", "Rules", "Comment"], given.map((one) => [
     h("span", { class: "column" }, shown(one.name)), h("code", {}, shown(one.type)),
     [one["is-key"] ? badge("key", "good") : null, one.required ? badge("required") : null],
     one.comment ? lines(one.comment) : "",
@@ -52,19 +56,24 @@ function layout(found) {
       found.order.map((one) => h("li", {}, h("code", {}, plain(one), ` ${one.direction}, ${one.nulls}`))))) : null);
 }
 
-function rows({ source, lakehouse, at, name, signal }) {
-  if (!lakehouse.may.rows) return note("", "This server shows no rows to its clients.");
-  return later(signal, () => source.rows(at, name, 50, signal), (found) => [
+function rows({ source, at, name, signal }) {
+  return later(signal, () => source.rows(at, name, 50, signal), rowsOf, "Reading rows…");
+}
+
+/** Rows as they come from a preview or a query. */
+export function rowsOf(found) {
+  const value = (one) => (one === null ? h("span", { class: "null" }, "null") : one === "" ? h("span", { class: "null" }, "empty") : shown(one));
+  return [
     found.problem ? note("", `There may be more rows: ${found.problem}.`) : null,
     found["omitted-columns"].length ? note("", `${counted(found["omitted-columns"].length, "more column")} are not shown.`) : null,
-    grid("Rows", found.columns.map((one) => [[h("span", { class: "column" }, shown(one.name)), h("span", { class: "type" }, shown(one.type))], isNumber(one.type) ? "number" : ""]),
-      found.rows.map((row) => row.map((value) => (value === null ? h("span", { class: "null" }, "null") : value === "" ? h("span", { class: "null" }, "empty") : shown(value)))),
-      "The table has no rows."),
-  ], "Reading rows…");
+    grid("Rows", found.columns.map((one) => [
+      [h("span", { class: "column" }, shown(one.name)), h("span", { class: "type" }, shown(one.type))], isNumber(one.type) ? "number" : "",
+    ]), found.rows.map((row) => row.map(value)), "There are no rows."),
+  ];
 }
 
 function isNumber(type) {
-  return /^(int|long|float|double|decimal)/.test(type);
+  return /^(int|long|float|double|decimal|bigint|smallint|hugeint|u?(big|small|tiny)int)/i.test(type);
 }
 
 function snapshots(found) {
@@ -81,7 +90,7 @@ function snapshots(found) {
 }
 
 function history(entries) {
-  return grid("Versions that changed the table", ["Version", "What", "Name", "Made", ""], entries.map((one) => [
+  return grid("Versions that changed the table", ["Version", "What", "Name", "Made", "Then"], entries.map((one) => [
     h("a", { href: link("latest", "version", [String(one.version)]) }, number(one.version)), badge(one.action), shown(one.name.join(".")),
     when(one["created-at-millis"]),
     one.action === "dropped" ? "" : h("a", { href: link(versionState(one.version), "table", one.name) }, "As it was then"),

@@ -42,7 +42,7 @@ function transaction(one, entry) {
   }
   return card(one.message ? h("span", { class: "message" }, lines(one.message)) : "Transaction",
     properties([
-      ["author", one.author || "–"], ["id", one.id], ["isolation", one.isolation], ["began at version", number(one["began-at-version"])],
+      ...(one.summary ? [["summary", one.summary]] : []), ["author", one.author || "–"], ["id", one.id], ["isolation", one.isolation], ["began at version", number(one["began-at-version"])],
       ...Object.entries(one.properties ?? {}),
     ]),
     one["n-changes"] > (one.changes ?? []).length ? h("p", { class: "quiet" }, `It changed ${counted(one["n-changes"], "object")}.`) : null);

@@ -1,0 +1,192 @@
+"""The page without a server: a browser reads the files of a lakehouse from any server of files."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import trinitylake as tl
+from browser.driver import Browser
+from browser.test_page import HOSTILE, found_by, opened
+from rest.shop import with_tables
+from trinitylake.definitions import new_table_def, serialize
+from trinitylake.page import write_files
+
+pytestmark = pytest.mark.lane("browser")
+
+
+class FileServer:
+    """Files below a folder, and which of them were asked for."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.asked: list[tuple[str, str]] = []
+
+    def of_lakehouse(self) -> list[tuple[str, str]]:
+        """What was asked for of the lakehouse."""
+        return [(method, path) for method, path in self.asked if path.startswith("/lake/")]
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[FileServer]:
+    """A server that knows nothing of lakehouses."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            server.asked.append((self.command, self.path))
+
+    listening = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder)))
+    server = FileServer(f"http://127.0.0.1:{listening.server_port}")
+    thread = threading.Thread(target=listening.serve_forever)
+    thread.start()
+    try:
+        yield server
+    finally:
+        listening.shutdown()
+        thread.join()
+        listening.server_close()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> tl.Lakehouse:
+    """A lakehouse with some history beside the page."""
+    lake = tl.create(str(tmp_path / "lake"), name="The shop", order=8, durability="none")
+    with_tables(lake, "shop.orders", "shop.till.orders", "payroll.wages")
+    lake.create_view("shop.top", "SELECT id\nFROM shop.orders", dialect="duckdb")
+    with lake.transaction(message="Many tables", author="etl") as txn:
+        for number in range(300):
+            txn.create_table(f"shop.t{number:03}", {"id": "bigint"})
+    lake.snapshot("q1")
+    lake.drop_table("shop.t007")
+    with lake.transaction(message="Three more rows") as txn:
+        txn.table("shop.orders").append({"id": [7, 8, 9]})
+    write_files(tmp_path / "site", "../lake")
+    return lake
+
+
+def test_a_browser_reads_the_files_of_a_lakehouse(
+    browser: Browser, lake: tl.Lakehouse, tmp_path: Path, axe: str
+) -> None:
+    with serving(tmp_path) as server:
+        url = f"{server.url}/site"
+        opened(browser, url)
+        assert "The shop" in browser.text("main h1")
+        assert browser.wait_for_text("payroll")
+        opened(browser, url, "#/latest/table/shop/orders")
+        assert {"6", "2"} <= set(browser.text(".facts").split())
+        assert found_by(axe, browser) == []
+        opened(browser, url, "#/version~1/table/shop/orders")
+        assert "3" in browser.text(".facts").split()
+        opened(browser, url, "#/latest/view/shop/top")
+        assert "FROM shop.orders" in browser.text("pre")
+        opened(browser, url, "#/latest/log")
+        assert "Three more rows" in browser.text("main")
+        opened(browser, url, f"#/latest/version/{lake.version - 1}")
+        assert browser.wait_for_text("1 difference")
+        assert "shop.t007" in browser.text(".changes")
+        opened(browser, url, "#/snapshot~q1/table/shop/t007")
+        assert browser.text("main h1") == "t007"
+        opened(browser, url, "#/latest/table/shop/t007")
+        assert browser.text("main h1") == "Nothing is here"
+        opened(browser, url, "#/latest/tree")
+        browser.click(".child:nth-child(2)")
+        browser.wait("return location.hash.includes('way=1')")
+        assert {method for method, _ in server.asked} == {"GET", "HEAD"}
+
+
+def test_names_are_those_that_the_library_reads(browser: Browser, lake: tl.Lakehouse, tmp_path: Path) -> None:
+    """A second reader of trees, in another language: buffers, splits and deletes must come to the same."""
+    for number in range(0, 300, 3):
+        if lake.exists(f"shop.t{number:03}"):
+            lake.drop_table(f"shop.t{number:03}")
+    with lake.transaction() as txn:
+        for name in HOSTILE:
+            txn.create_table(("shop", name), {"id": "bigint"})
+    ask = """
+        const [root, at] = arguments;
+        return import(new URL("ui/files/source.js", document.baseURI)).then(async ({ FilesSource }) => {
+            const source = new FilesSource(new URL(root, document.baseURI));
+            await source.lakehouse();
+            const names = [];
+            let next;
+            do {
+                const page = await source.objects(at, "table", ["shop"], next);
+                names.push(...page.items.map((one) => one.at(-1)));
+                next = page.next;
+            } while (next !== undefined);
+            return names;
+        });
+    """
+    with serving(tmp_path) as server:
+        opened(browser, f"{server.url}/site")
+        for version in (1, 3, lake.version - 60, lake.version - 1, lake.version):
+            expected = [one.removeprefix("shop.") for one in lake.at(version=version).tables("shop")]
+            assert browser.run(ask, "../lake/", f"version~{version}") == expected, version
+
+
+def test_the_newest_version_is_found_from_an_old_hint_and_without_one(
+    browser: Browser, lake: tl.Lakehouse, tmp_path: Path
+) -> None:
+    """A store of files lists nothing for a browser, and the hint may be old (format §7)."""
+    hint = tmp_path / "lake" / "_latest_hint.txt"
+    with serving(tmp_path) as server:
+        for text in (str(lake.version), "1", "nonsense", None):
+            tl.lakehouse.lakehouse._core.finish_background_tasks(10)
+            hint.unlink(missing_ok=True)
+            if text is not None:
+                hint.write_text(text)
+            opened(browser, f"{server.url}/site")
+            assert f"Latest · {lake.version}" in browser.text(".version"), text
+
+
+def test_hostile_files_end_in_words(browser: Browser, lake: tl.Lakehouse, tmp_path: Path) -> None:
+    root = tmp_path / "lake" / tl.core.root_path(lake.version)
+    whole = root.read_bytes()
+    with serving(tmp_path) as server:
+        for at in (0, 100, len(whole) // 2, len(whole) - 10, len(whole) - 1):
+            root.chmod(0o644)
+            root.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+            browser.devtools("Network.clearBrowserCache", {})
+            opened(browser, f"{server.url}/site")
+            assert "went wrong" in browser.text("main h1"), at
+        root.write_bytes(whole[: len(whole) // 2])
+        browser.devtools("Network.clearBrowserCache", {})
+        opened(browser, f"{server.url}/site")
+        assert "went wrong" in browser.text("main h1")
+
+
+def test_what_is_read_of_very_many_tables_does_not_grow_with_them(browser: Browser, tmp_path: Path) -> None:
+    number = int(os.environ.get("TRINITYLAKE_PAGE_TABLES", "100000"))
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("big")
+    lake.storage.put("one.binpb", serialize(new_table_def()))
+    names = [f"table_{one:06}" for one in range(number)]
+    ones = {
+        "kind": ["table"] * number,
+        "namespace": ["big"] * number,
+        "name": names,
+        "location": ["one.binpb"] * number,
+    }
+    lake.register(pa.table(ones))
+    write_files(tmp_path / "site", "../lake")
+    with serving(tmp_path) as server:
+        opened(browser, f"{server.url}/site")
+        requests = len(server.of_lakehouse())
+        sent = browser.run("return performance.getEntries().reduce((sum, one) => sum + (one.encodedBodySize ?? 0), 0)")
+        print(f"{number:,} tables: {requests} requests and {sent:,} bytes, the page's own among them, to open it")
+        assert requests < 20
+        assert sent < 300_000
+        server.asked.clear()
+        opened(browser, f"{server.url}/site", "#/latest/namespace/big")
+        browser.wait_for_text("table_000004")
+        print(f"{len(server.of_lakehouse())} requests for the first 500 of them")
+        assert len(server.of_lakehouse()) < 60
