@@ -71,6 +71,12 @@ def duckdb_type(type: IcebergType, column: str) -> str:
     return name
 
 
+def is_filtered_alike(type: IcebergType) -> bool:
+    """Whether Iceberg's filters on such a column mean what DuckDB's do: times with a zone lose their nanoseconds in
+    DuckDB, and PyIceberg filters no nested column."""
+    return type.is_primitive and not isinstance(type, TimestamptzNanoType | UnknownType)
+
+
 def are_read_alike(metadata: TableMetadata) -> bool:
     """Whether DuckDB, told the ids of the columns, reads every Parquet file of a table as Iceberg says.
 

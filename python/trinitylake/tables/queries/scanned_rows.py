@@ -34,7 +34,8 @@ class ScannedRows(ds.InMemoryDataset):  # type: ignore[misc]
         self._tasks = list(tasks)
         self._named = subject
         self.failure: Exception | None = None
-        self._columns = schema_to_pyarrow(scan.table_metadata.schema(), include_field_ids=False)
+        columns = schema_to_pyarrow(scan.table_metadata.schema(), include_field_ids=False)
+        self._columns = pa.schema([_as_in_duckdb(column) for column in columns])
         super().__init__(self._columns.empty_table())
 
     def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:
@@ -51,13 +52,20 @@ class ScannedRows(ds.InMemoryDataset):  # type: ignore[misc]
                 read_data_ahead(scan.io, self._tasks)
                 rows = ArrowScan(scan.table_metadata, scan.io, wanted, scan.row_filter, scan.case_sensitive)
                 for batch in rows.to_record_batches(self._tasks):
-                    table = pa.Table.from_batches([batch])
+                    # DuckDB's filter is about its own types, and nanoseconds are all that can get lost.
+                    table = pa.Table.from_batches([batch]).select(target.names).cast(target, safe=False)
                     if filter is not None:
                         table = table.filter(filter)
-                    yield from table.select(target.names).cast(target).to_batches()
+                    yield from table.to_batches()
         except Exception as error:
             self.failure = error
             raise
+
+
+def _as_in_duckdb(column: pa.Field) -> pa.Field:
+    """The column without the nanoseconds of times with a zone, which DuckDB does not have."""
+    is_finer = pa.types.is_timestamp(column.type) and column.type.tz is not None and column.type.unit == "ns"
+    return column.with_type(pa.timestamp("us", column.type.tz)) if is_finer else column
 
 
 class _Scanner:

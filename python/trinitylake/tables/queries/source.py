@@ -15,7 +15,7 @@ from trinitylake.errors import CorruptFile, InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.tables.merging.row_changes import FILE, POSITION
-from trinitylake.tables.queries.column_types import are_read_alike, duckdb_type, names_in_query
+from trinitylake.tables.queries.column_types import are_read_alike, duckdb_type, is_filtered_alike, names_in_query
 from trinitylake.tables.queries.pushed_filters import Pushed
 from trinitylake.tables.queries.scanned_rows import ScannedRows
 from trinitylake.tables.sql_sandbox import literal, quoted
@@ -73,10 +73,10 @@ class TableSource:
         self._names = names_in_query(schema)
         self._types = [duckdb_type(one.field_type, f"{one.name} of table {table.name}") for one in schema.fields]
         self._ids = [one.field_id for one in schema.fields]
-        #: Names for filters; None for nested columns, which our scan cannot filter by, and for a name with a dot in it,
-        #: which Iceberg would look for in nested columns.
+        #: Names for filters; None for columns that our scan cannot filter by as DuckDB means it, and for a name with a
+        #: dot in it, which Iceberg would look for in nested columns.
         self.columns = [
-            one.name if one.field_type.is_primitive and "." not in one.name else None for one in schema.fields
+            one.name if is_filtered_alike(one.field_type) and "." not in one.name else None for one in schema.fields
         ]
 
     def column_definitions(self) -> str:
