@@ -208,6 +208,7 @@ def test_upkeep_says_so(tmp_path: Path) -> None:
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     for number in range(4):
         lake.create_namespace(f"n{number}")
+    lake.drop_namespace("n0")
     lake.expire(before=lake.version)
     for path in (tmp_path / "lake").rglob("*"):
         os.utime(path, (1, 1))
