@@ -15,6 +15,11 @@ from hypothesis import HealthCheck, settings
 
 import trinitylake as tl
 
+# pytest imports readline, which tells every process that is started from here that there is a terminal of 80 columns.
+for name in ("COLUMNS", "LINES"):
+    os.environ.pop(name, None)
+    os.unsetenv(name)
+
 # No test fails because a machine is slow: on a busy one, drawing four examples took 1.3 s and counted as a failure.
 settings.register_profile("deep", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # A pull request is judged by the same examples on every machine; deep runs look for new ones.

@@ -268,3 +268,33 @@ def test_an_empty_table_needs_no_upkeep(lake: tl.Lakehouse) -> None:
     assert table.maintenance.expire_snapshots(keep=1) == []
     with pytest.raises(InvalidArgument):
         lake.at(version=lake.version).table("ns.t").maintenance.compact()
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_a_change_that_comes_to_nothing_in_a_race_keeps_its_file(lake: tl.Lakehouse, is_saved: bool) -> None:
+    """Two took the same snapshots out of a table. The second was redone, and nothing was left to do. It counted as no
+    change then, only as a requirement, and was put on the newer table once more; the metadata file that its commit
+    named was taken for one that had been replaced, and deleted after the commit: the table could not be read any more.
+    """
+    table = filled(lake, 3)
+    late = lake.begin()
+    late.table("ns.t").maintenance.expire_snapshots(keep=1)
+    if is_saved:
+        late.save()
+        late = lake.resume(late.id)
+    table.maintenance.expire_snapshots(keep=1)
+    late.commit()
+    assert not lake.fsck(data=True).findings
+    lake.table("ns.t").append(rows(3))
+    assert ids(lake.table("ns.t")) == [0, 1, 2, 3]
+
+
+def test_a_property_that_both_set_alike_keeps_its_file(lake: tl.Lakehouse) -> None:
+    table = filled(lake, 1)
+    late = lake.begin()
+    with late.table("ns.t").iceberg.transaction() as update:
+        update.set_properties({"who": "both"})
+    with table.iceberg.transaction() as update:
+        update.set_properties({"who": "both"})
+    late.commit()
+    assert not lake.fsck(data=True).findings

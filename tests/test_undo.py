@@ -260,7 +260,8 @@ def test_the_commands_tell_and_bring_back(tmp_path: Path) -> None:
     done = run(app, ["undrop", "shop.t", "--version", "2", "--root", root, "--json"])
     assert (done.exit_code, json.loads(done.stdout)["names"]) == (0, ["shop.t"])
     told = run(app, ["history", "shop.t", "--root", root])
-    assert [line.split()[3] for line in told.stdout.splitlines()[1:]] == ["restored", "dropped", "created"]
+    rows = [line.split(" ago ")[1] for line in told.stdout.splitlines() if " ago " in line]
+    assert [row.split()[0] for row in rows] == ["restored", "dropped", "created"]
     moment = datetime.now(UTC).isoformat()
     assert "nothing to do" in run(app, ["undrop", "shop.t", "--timestamp", moment, "--root", root]).stdout
     assert run(app, ["history", "shop.x", "--root", root]).exit_code == 4

@@ -337,7 +337,7 @@ class Lakehouse:
         parts: Any,
         message: str = "",
         author: str = "",
-        registered: tuple[int, int, int] = (0, 0, 0),
+        registered: tuple[int, int, int] = ...,
     ) -> int: ...
 
 @final

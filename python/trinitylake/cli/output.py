@@ -25,8 +25,8 @@ from trinitylake.printable import printable, printable_json
 if TYPE_CHECKING:
     from rich.style import Style
 
-#: A pipe has no width, so give it room.
-PIPE_WIDTH = 220
+#: A pipe has no width: no line is broken there, so that programs find names and paths whole.
+PIPE_WIDTH = 10_000
 _AGES = ((60, 1, "s"), (3600, 60, "min"), (48 * 3600, 3600, "h"), (60 * 86400, 86400, "days"))
 
 

@@ -150,7 +150,7 @@ class TransactionTable(Table):
         assert self.staged is not None
         self._bring_in_step(self.staged.metadata)
         locations = self._definition.format_properties
-        locations[METADATA_LOCATION], _ = self.staged.finish()
+        locations[METADATA_LOCATION] = self.staged.put_forward()
         if self.staged.base_metadata_path is not None:
             locations[PREVIOUS_METADATA_LOCATION] = self.staged.base_metadata_path
         return serialize(self._definition)

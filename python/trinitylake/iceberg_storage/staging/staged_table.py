@@ -90,6 +90,7 @@ class StagedTable:
         self._superseded: list[str] = []
         self._adopted: list[Snapshot] = []
         self._finished: tuple[TableMetadata, str, bytes] | None = None
+        self._put_forward: str | None = None
         self._next_file_stem = new_file_stem(base_metadata_path)
         self._lock = threading.RLock()
         location = self._metadata_uri() if base_metadata_path is None else io.uri_of(base_metadata_path)
@@ -169,6 +170,7 @@ class StagedTable:
                 "commits": commits_to_json(self._commits, self.metadata.schema()),
                 "written": self.written_paths,
                 "superseded": [*self._superseded, path],
+                "put-forward": self._put_forward,
             }
 
     @classmethod
@@ -189,6 +191,7 @@ class StagedTable:
             metadata = apply_updates(metadata, commit.updates)
             table._commits.append(commit)
         table._superseded = list(saved["superseded"])
+        table._put_forward = saved.get("put-forward")
         table._set_metadata(metadata)
         return table
 
@@ -204,8 +207,8 @@ class StagedTable:
 
     @property
     def changed(self) -> bool:
-        """Whether there is anything to commit."""
-        return self.created or self.metadata is not self._base
+        """Whether there is anything to commit: also a change that came to nothing since, once it was put forward."""
+        return self.created or self.metadata is not self._base or self._put_forward is not None
 
     @property
     def base_size_bytes(self) -> int:
@@ -229,8 +232,8 @@ class StagedTable:
 
     @property
     def superseded_paths(self) -> list[str]:
-        """Files among `written_paths` that `reapply` made useless; they may be deleted after the commit."""
-        return list(self._superseded)
+        """Files that `reapply` made useless; they may be deleted after the commit. Never the one that is committed."""
+        return [path for path in self._superseded if path != self._put_forward]
 
     def told(self) -> list[Told]:
         """What the log is to say of the changes."""
@@ -260,6 +263,15 @@ class StagedTable:
                 sized(self.metadata, len(data))
                 cache.put(uri, sized(metadata, len(data)))
             return self._finished[1], self._finished[2]
+
+    def put_forward(self) -> str:
+        """The path of the metadata file, which a definition in the transaction names from now on.
+
+        So the table has a part in the commit, whatever becomes of the changes when they are redone.
+        """
+        with self._lock:
+            self._put_forward, _ = self.finish()
+            return self._put_forward
 
     def reapply(self, newer_metadata_path: str) -> None:
         """Redo the staged changes on metadata that was committed by somebody else.
