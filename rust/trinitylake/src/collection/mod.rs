@@ -174,6 +174,8 @@ async fn collect(
         swept += files.len() as u64;
         let mut doomed = sweep.judge(files, &marks, &mut report, options.examples).await?;
         if !doomed.is_empty() && !options.dry_run {
+            // Before the look at what was committed meanwhile, which is to be fresh.
+            sweep.wait_for_all_looks(&doomed).await;
             sweep.check_clock(time).await?;
             // The first time with a version of its own; then to see what was committed meanwhile.
             let newer = match report.version {

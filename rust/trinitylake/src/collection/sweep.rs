@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::stream::FuturesUnordered;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -13,9 +14,11 @@ use super::mark::Marks;
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::managed_table_folder::table_id_digits;
+use crate::path::root_version;
 use crate::storage::{FileInfo, Place, Step};
 use crate::transaction::fence::STORE_CLOCK_STEP_MILLIS;
 use crate::tree::node_store::PARALLEL_REQUESTS;
+use crate::version::discovery;
 use crate::version::store_time::StoreTime;
 
 /// Places that are listed at once.
@@ -33,6 +36,8 @@ pub(super) struct Sweep {
     lakehouse: Arc<Lakehouse>,
     before_millis: u64,
     oldest: u64,
+    /// On the elapsed clock, and later than that boundary was published.
+    begun_millis: u64,
     places: Vec<Place>,
     known_folders: HashMap<String, bool>,
     asked_elapsed_millis: u64,
@@ -68,6 +73,7 @@ impl Sweep {
             lakehouse: lakehouse.clone(),
             before_millis,
             oldest,
+            begun_millis: lakehouse.environment().elapsed_millis(),
             places: vec![Place::default()],
             known_folders: HashMap::new(),
             asked_elapsed_millis,
@@ -199,6 +205,19 @@ impl Sweep {
         }
         self.clock_checked_millis = Some(elapsed_millis);
         Ok(())
+    }
+
+    /// The boundary may have been published a moment ago, by an expiry that still waits for those who have not seen it.
+    pub async fn wait_for_all_looks(&self, doomed: &[Doomed]) {
+        if doomed.iter().all(|(_, file)| root_version(&file.path).is_none()) {
+            return;
+        }
+        let environment = self.lakehouse.environment();
+        let waited = Duration::from_millis(environment.elapsed_millis().saturating_sub(self.begun_millis));
+        let rest = Duration::from_millis(discovery::QUICK_LOOK_MILLIS).saturating_sub(waited);
+        if !rest.is_zero() {
+            environment.sleep(rest).await;
+        }
     }
 
     pub async fn delete(&self, doomed: &[Doomed]) -> Result<()> {

@@ -20,8 +20,10 @@ use crate::fixture::{
 };
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
+use crate::path::root_path;
 use crate::storage::Storage;
 use crate::transaction::{Isolation, Transaction, TransactionOptions};
+use crate::version::boundary::publish;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -94,6 +96,22 @@ async fn what_is_reached_stays_and_what_is_young_stays() {
         None,
         "nothing to do is no version"
     );
+}
+
+/// An expiry published its boundary and waited for those who had looked just before. A collection in the same second did
+/// not, and deleted the roots under them: a reader took an old version for the latest.
+#[tokio::test]
+async fn a_collection_deletes_no_root_sooner_than_an_expiry_does() {
+    let (files, environment) = setting();
+    let lakehouse = lake(&files, &environment).await;
+    add_namespace(&lakehouse, "more").await.unwrap();
+    let latest = lakehouse.latest().await.unwrap();
+    environment.advance(HOUR);
+    publish(files.as_ref(), latest.number).await.unwrap();
+    let published_millis = environment.elapsed_millis();
+    collect_after(&lakehouse, HOUR / 4).await.unwrap();
+    assert!(!files.has(&root_path(latest.number - 1)) && files.has(&latest.root_path));
+    assert!(environment.elapsed_millis() - published_millis >= 1000, "it did not wait");
 }
 
 /// A writer slept between writing its files and its commit; they were collected, and then it committed them.
