@@ -41,6 +41,7 @@ from trinitylake.rest.state.metrics_reports import MetricsReports
 from trinitylake.rest.state.oldest_kept import OldestKept
 from trinitylake.rest.state.open_transactions import OpenTransactions
 from trinitylake.rest.state.planned_scans import PlannedScans
+from trinitylake.rest.state.query_processes import QueryProcesses
 from trinitylake.rest.state.table_responses import TableResponses
 from trinitylake.rest.state.upkeep_estimates import UpkeepEstimates
 from trinitylake.rest.state.work_room import WorkRoom
@@ -90,6 +91,7 @@ class App:
             plans=PlannedScans(),
             oldest_kept=OldestKept(lake),
             estimates=UpkeepEstimates(lake),
+            queries=QueryProcesses(),
             room=WorkRoom(),
             shows_rows=_shows_rows(options, bool(bearers)),
         )
@@ -228,6 +230,7 @@ class App:
         finally:
             self._is_ending = True
             upkeep.cancel()
+            await run_sync(self.service.queries.close)
             await run_sync(self.service.transactions.close)
 
     async def _hand_over_idle(self) -> None:

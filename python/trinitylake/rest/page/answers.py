@@ -15,7 +15,15 @@ from trinitylake.rest.state.addresses import is_transaction
 
 def answer(document: Any) -> Response:
     """A document that no browser keeps, and that none takes for anything but JSON."""
-    response = json_response(document)
+    return _unkept(json_response(document))
+
+
+def answer_of_bytes(body: bytes, code: int) -> Response:
+    """The same for JSON that is ready."""
+    return _unkept(Response(body, code, media_type="application/json"))
+
+
+def _unkept(response: Response) -> Response:
     response.headers["Cache-Control"] = "no-store"
     response.headers["X-Content-Type-Options"] = "nosniff"
     return response

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from trinitylake.rest.state.oldest_kept import OldestKept
     from trinitylake.rest.state.open_transactions import OpenTransactions
     from trinitylake.rest.state.planned_scans import PlannedScans
+    from trinitylake.rest.state.query_processes import QueryProcesses
     from trinitylake.rest.state.table_responses import TableResponses
     from trinitylake.rest.state.upkeep_estimates import UpkeepEstimates
     from trinitylake.rest.state.work_room import WorkRoom
@@ -103,6 +104,7 @@ class Service:
     plans: PlannedScans
     oldest_kept: OldestKept
     estimates: UpkeepEstimates
+    queries: QueryProcesses
     room: WorkRoom
     shows_rows: bool
     """Whether the page shows rows of tables."""

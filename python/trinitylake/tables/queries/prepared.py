@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -100,7 +100,7 @@ class PreparedQuery:
             is_open = self._options.is_open
             connection = connect(needs=NEEDS, files=files, spill_folder=spill, is_open=is_open, limits=settings)
             try:
-                with self._refusals(planned), nullcontext() if limits is None else limits.kept(connection):
+                with self._refusals(planned):
                     self._create(connection, planned)
                     parameters = self._parameters
                     yield connection.execute(self.sql, parameters) if parameters else connection.execute(self.sql)

@@ -1,0 +1,129 @@
+"""The program of a process that runs queries in SQL for a server, one after the other (`state/query_processes.py`).
+
+DuckDB looks whether a query should end, and counts what it takes, in most places and not in all: it computes constants
+while it plans, some functions run for minutes without looking up, others make texts that it does not count. So limits
+are kept by the system, for a process of its own: memory by a limit of the process, time by an alarm that ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import signal
+import traceback
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pyarrow as pa
+
+from trinitylake import _core
+from trinitylake.lakehouse.view_at import ViewAt
+from trinitylake.reopening import StorageForTasks
+from trinitylake.rest.errors import bad_request, response_of
+from trinitylake.rest.page.rows import document_of
+from trinitylake.tables.first_rows import FirstRows
+from trinitylake.tables.queries.limits import QueryLimits
+from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions
+
+MAX_ROWS = 1000
+MAX_COLUMNS = 200
+READY = b"ready"
+
+
+@dataclass(frozen=True)
+class QueryRequest:
+    """What such a process is sent.
+
+    Attributes:
+        storage: of the lakehouse, with its secrets: the process reads as the server does.
+        version: of the lakehouse.
+        memory_size_bytes: that DuckDB may take, and as much again on disk.
+        seconds: after which the process ends.
+    """
+
+    storage: StorageForTasks
+    version: int
+    sql: str
+    memory_size_bytes: int
+    seconds: float
+
+
+class Runner:
+    """Answers requests, and keeps the lakehouse open between them."""
+
+    def __init__(self) -> None:
+        self._opened: tuple[object, _core.Lakehouse] | None = None
+
+    def answered(self, request: QueryRequest) -> bytes:
+        """A line of JSON with the status and, for an error that nobody foresaw, how it came about; then the body."""
+        try:
+            head: dict[str, object] = {"code": 200}
+            body = json.dumps(self._found(request), separators=(",", ":"), ensure_ascii=False).encode()
+        except Exception as error:
+            response = response_of(error)
+            head, body = {"code": response.status_code}, bytes(response.body)
+            if response.status_code >= 500:
+                head["problem"] = "".join(traceback.format_exception(error))
+        return json.dumps(head).encode() + b"\n" + body
+
+    def _found(self, request: QueryRequest) -> dict[str, object]:
+        view = ViewAt(request.storage.storage, self._lakehouse(request.storage.storage).version(request.version))
+        prepared = PreparedQuery(request.sql, view, QueryOptions(limits=QueryLimits(request.memory_size_bytes)))
+        if len(prepared.columns) > MAX_COLUMNS:
+            raise bad_request(
+                f"a query has at most {MAX_COLUMNS} columns here, and this one has {len(prepared.columns)}"
+            )
+        return document_of(_first(prepared), [type for _, type in prepared.columns])
+
+    def _lakehouse(self, storage: _core.Storage) -> _core.Lakehouse:
+        settings = storage.__getnewargs__()
+        if self._opened is None or self._opened[0] != settings:
+            self._opened = settings, _core.Lakehouse.open(storage)
+        return self._opened[1]
+
+
+def _first(prepared: PreparedQuery) -> FirstRows:
+    with prepared.running() as running:
+        reader = running.to_arrow_reader(MAX_ROWS + 1)
+        schema = reader.schema
+        parts, n_rows = [], 0
+        for batch in reader:
+            parts.append(batch.slice(0, MAX_ROWS + 1 - n_rows))
+            n_rows += len(parts[-1])
+            if n_rows > MAX_ROWS:
+                break
+    rows = pa.Table.from_batches(parts, schema)
+    problem = f"only the first {MAX_ROWS} are shown" if n_rows > MAX_ROWS else ""
+    return FirstRows(rows.slice(0, MAX_ROWS), [], problem)
+
+
+def limit_memory(size_bytes: int) -> None:
+    """From now on, the process gets no more than so much besides what it has; where the system keeps such limits."""
+    import resource
+
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return
+    held_kilobytes = next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmData"))
+    most = (held_kilobytes << 10) + size_bytes
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def main(descriptor: int, memory_size_bytes: int) -> None:
+    """Answer requests until the other end is closed."""
+    import duckdb  # noqa: F401  # so that no query waits for it
+
+    connection = Connection(descriptor)
+    limit_memory(memory_size_bytes)
+    runner = Runner()
+    connection.send_bytes(READY)
+    while True:
+        try:
+            request: QueryRequest = pickle.loads(connection.recv_bytes())
+        except EOFError:
+            return
+        signal.setitimer(signal.ITIMER_REAL, request.seconds)  # whose signal ends the process, whatever it does
+        answer = runner.answered(request)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        connection.send_bytes(answer)
