@@ -39,14 +39,14 @@ SETS: dict[str, tuple[str, ...]] = {
     "spark-connect": ("--group=spark-connect",),
     "bench": ("--extra=spark", "--group=bench"),
 }
-#: The environments of docs/integrations, with the package and what its server needs.
+#: The environments of docs/integrations, with the package and what its server and its SQL need.
 INTEGRATIONS = ("integrations", "integrations-airflow", "integrations-dbt")
 #: What does not fit the others: an older Spark, clients as they are without this package, tools that hold each other to
 #: old versions, and the generator of definitions, which holds protobuf below 7.
 APART: dict[str, tuple[str, ...]] = {
     "test-spark-3.5": ("--extra=rest", "--extra=spark", "--group=test-spark-3-5"),
     "clients": ("--group=clients",),
-    **{name: ("--extra=rest", f"--group={name}") for name in INTEGRATIONS},
+    **{name: ("--extra=rest", "--extra=sql", f"--group={name}") for name in INTEGRATIONS},
     "generator": (),
 }
 
