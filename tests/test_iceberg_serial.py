@@ -25,7 +25,7 @@ SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string()), pa.field("value", pa.int64())]
 )
 CITIES = "abcd"
-HISTORIES = 2000 if os.environ.get("TRINITYLAKE_DEEP") else 120
+HISTORIES = 1000 if os.environ.get("TRINITYLAKE_DEEP") else 120
 
 
 @dataclass(frozen=True)

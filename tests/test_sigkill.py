@@ -1,6 +1,6 @@
 """Real processes: killed in the middle of commits on a real disk, and many that commit at once.
 
-`TRINITYLAKE_DEEP=1` kills fifty times as often and lets many more commits race. `TRINITYLAKE_SOAK_SECONDS=n`, or
+`TRINITYLAKE_DEEP=1` kills twelve times as often and lets many more commits race. `TRINITYLAKE_SOAK_SECONDS=n`, or
 `make soak`, lets them race for that long instead, on each kind of storage.
 """
 
@@ -25,7 +25,7 @@ import s3_server
 import trinitylake as tl
 
 FORK = multiprocessing.get_context("fork")
-DEEP = 50 if os.environ.get("TRINITYLAKE_DEEP") else 1
+DEEP = 12 if os.environ.get("TRINITYLAKE_DEEP") else 1
 #: 0: as many commits as the test says.
 SOAK_SECONDS = float(os.environ.get("TRINITYLAKE_SOAK_SECONDS", "0"))
 #: A process that is stuck fails the test instead of holding it for ever.

@@ -482,8 +482,8 @@ class LakehouseMachine(RuleBasedStateMachine):
 
 
 LakehouseMachine.TestCase.settings = settings(
-    max_examples=3000 if DEEP else 80,
-    stateful_step_count=150 if DEEP else 50,
+    max_examples=600 if DEEP else 80,
+    stateful_step_count=120 if DEEP else 50,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

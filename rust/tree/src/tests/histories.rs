@@ -13,7 +13,7 @@ const ORDERS: std::ops::RangeInclusive<usize> = 3..=8;
 
 /// `TRINITYLAKE_DEEP=1` runs many times as many histories.
 pub fn histories(default: u64) -> u64 {
-    if std::env::var("TRINITYLAKE_DEEP").is_ok_and(|deep| deep != "0") { default * 50 } else { default }
+    if std::env::var("TRINITYLAKE_DEEP").is_ok_and(|deep| deep != "0") { default * 20 } else { default }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -218,7 +218,7 @@ fn whatever_becomes_of_one_operation_nothing_is_lost_or_torn() {
 #[test]
 fn two_faults_in_one_life_lose_nothing_either() {
     let is_deep = std::env::var("TRINITYLAKE_DEEP").is_ok();
-    let pairs = if is_deep { 90_000 } else { 60 };
+    let pairs = if is_deep { 9_000 } else { 60 };
     std::thread::scope(|scope| {
         for (seed, scenario) in SCENARIOS.iter().enumerate() {
             scope.spawn(move || block_on(two_faults(scenario, seed as u64, pairs)));
