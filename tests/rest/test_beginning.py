@@ -35,3 +35,14 @@ def test_nobody_begins_with_the_id_of_a_request(http_client: Client, lake: tl.La
     assert http_client("POST", OPEN, {"id": id}).code == 400
     assert http_client("POST", "/v1/namespaces", {"namespace": ["sys", "transactions", id]}).code == 400
     assert lake.transactions() == []
+
+
+def test_nobody_begins_with_the_id_that_the_library_chose_for_another(http_client: Client, lake: tl.Lakehouse) -> None:
+    """Of an id that nobody chose, nothing but the log knows whether it is used: a client began with the one of somebody
+    else's commit, and from then on the outcome of that one was the client's."""
+    with lake.transaction() as txn:
+        txn.create_namespace("shop")
+    assert http_client("POST", OPEN, {"id": txn.id}).code == 400
+    assert http_client("POST", "/v1/namespaces", {"namespace": ["sys", "transactions", txn.id]}).code == 400
+    assert lake.outcome(txn.id).version == 1
+    assert http_client("POST", OPEN, {"id": txn.id.replace("-", "")}).code == 201

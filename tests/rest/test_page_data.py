@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import trinitylake as tl
@@ -19,7 +20,7 @@ from rest.shop import ROWS, with_tables
 from trinitylake.rest import RestServer, ServerOptions
 from trinitylake.rest.http.routes import PAGE as ROUTES
 from trinitylake.rest.page import history, objects
-from trinitylake.rest.page.rows import texts_of
+from trinitylake.rest.page.texts import texts_of
 from trinitylake.rest.state import upkeep_estimates, work_room
 from trinitylake.tables.first_rows import first_rows
 
@@ -120,6 +121,16 @@ def test_words_about_more_than_one_may_read_are_not_shown(rita: Page, root: Page
     changed = rita.found("diff", to=shop.version, **{"from": 0})["changes"]
     assert [one["name"] for one in changed] == [["shop"], ["shop", "orders"]]
     assert len(root.found("diff", to=shop.version, **{"from": 0})["changes"]) == 5
+
+
+def test_names_of_versions_are_for_readers_of_everything(rita: Page, root: Page, shop: tl.Lakehouse) -> None:
+    """What a version was named is about all that is in it, and somebody who may read one table of it was told."""
+    shop.snapshot("canary-before-the-layoffs")
+    assert "canary-before-the-layoffs" in [
+        name for entry in root.found("log")["entries"] for name in entry["snapshots"]
+    ]
+    assert all(entry["snapshots"] == [] for entry in rita.found("log")["entries"])
+    assert rita.found("log", search="layoffs")["entries"] == []
 
 
 def test_a_rollback_leads_to_its_target_and_tells_readers_what_it_changed(
@@ -249,6 +260,22 @@ def test_rows_come_from_no_file_of_another_table(page_server: RestServer, rita: 
     assert root(rows).code == 200
 
 
+def test_rows_come_from_no_file_that_a_link_names(rita: Page, root: Page, shop: tl.Lakehouse) -> None:
+    """A link in the folder of a table, to a file of another one, showed that one's rows to the table's readers."""
+    rows = f"{table_path('shop', 'orders')}/rows"
+    assert rita(rows).code == 200
+    files = [
+        [Path(task.file.file_path.removeprefix("file://")) for task in shop.table(name).scan().iceberg.plan_files()]
+        for name in ("shop.orders", "canary_payroll.canary_wages")
+    ]
+    for mine in files[0]:
+        mine.unlink()
+        mine.symlink_to(files[1][0])
+    answer = rita(rows)
+    assert (answer.code, "outside of the table" in str(answer.body)) == (400, True), answer
+    assert root(rows).code == 200
+
+
 def test_rows_of_a_table_at_a_chosen_location_are_for_readers_of_everything(
     page_server: RestServer, rita: Page, root: Page, shop: tl.Lakehouse
 ) -> None:
@@ -275,6 +302,33 @@ def test_rows_cost_what_a_page_can_show(lake: tl.Lakehouse, tmp_path: Path) -> N
     assert all(len(value) == 1001 for line in answer["rows"] for value in line)
     assert len(json.dumps(answer)) < 4_000_000
     assert "longer than" in answer["problem"]
+
+
+def test_a_small_file_that_holds_a_gigabyte_takes_no_memory_of_the_server(lake: tl.Lakehouse) -> None:
+    """Sizes before compression are what a file says of itself, and say nothing of values that are named many times:
+    31 kB of Parquet took five gigabytes, and whoever writes a table may put such a file there."""
+    lake.create_namespace("shop")
+    schema = pa.schema([("id", pa.int64()), ("item", pa.string())])
+    table = lake.create_table("shop.bomb", schema)
+    item = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), pa.array(["x" * 3_000_000]))
+    table.append(pa.table([pa.array(range(2000)), pa.array([""] * 2000)], schema=schema))
+    [task] = lake.table("shop.bomb").scan().iceberg.plan_files()
+    path = task.file.file_path.removeprefix("file://")
+    fields = list(pq.read_schema(path))
+    fields[1] = fields[1].with_type(item.type)
+    options: dict[str, Any] = {"compression": "zstd", "dictionary_pagesize_limit": 10**9, "write_statistics": False}
+    with pq.ParquetWriter(path, pa.schema(fields), store_schema=False, **options) as writer:
+        writer.write_table(pa.table([pa.array(range(2000)), item], schema=pa.schema(fields)))
+    assert Path(path).stat().st_size < 100_000
+    rows = f"{table_path('shop', 'bomb')}/rows"
+    with running(lake) as server:
+        before = resident_size_bytes()
+        answer = Page(server, "")(rows)
+        assert answer.code in (200, 400), answer
+        assert resident_size_bytes() - before < 200 << 20
+        Path(path).unlink()
+        answer = Page(server, "")(rows)
+        assert (answer.code, answer.body["error"]["type"]) == (500, "CorruptFileException")
 
 
 @pytest.mark.parametrize(
@@ -424,3 +478,9 @@ def test_answers_are_kept_by_no_browser_and_taken_for_nothing_else(rita: Page) -
     assert headers["cache-control"] == "no-store"
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["content-type"] == "application/json"
+
+
+def resident_size_bytes() -> int:
+    """Memory of this process."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) << 10

@@ -175,7 +175,7 @@ def test_one_principal_does_not_take_all_processes(
     file = tmp_path / "tokens"
     file.write_text(f"{ROOT} root admin:*\n{RITA} rita reader:*\n")
     file.chmod(0o600)
-    monkeypatch.setattr(queries, "SECONDS", 8.0)
+    monkeypatch.setattr(queries, "SECONDS", 12.0)
     with running(shop, token_file=file, options=ServerOptions(page_shows_rows=True)) as server:
         at_work = server._app.service.queries
         with ThreadPoolExecutor(2) as threads:

@@ -100,7 +100,8 @@ class S3Store:
     def key_of(self, url: str) -> str | None:
         """The key that the URL of a request names, "" for the bucket itself; None for a URL that is not this bucket's.
 
-        It is escaped as it was sent. Buckets are named in the path or in front of the host.
+        It is escaped as it was sent. AWS takes the name of a bucket in the path and in front of the host; at another
+        endpoint only the form in use is understood, since such a store may take the other one for another bucket.
         """
         parts = urlsplit(url)
         if parts.fragment or "@" in parts.netloc:
@@ -108,12 +109,15 @@ class S3Store:
         base = f"{parts.scheme}://{parts.netloc}".lower()
         for endpoint in self._endpoints():
             scheme, _, host = endpoint.partition("://")
-            if base == f"{scheme}://{self.bucket}.{host}".lower():
+            if self._takes(in_host=True) and base == f"{scheme}://{self.bucket}.{host}".lower():
                 return parts.path[1:]
-            if base == endpoint.lower():
+            if self._takes(in_host=False) and base == endpoint.lower():
                 bucket, _, key = parts.path[1:].partition("/")
                 return key if bucket == self.bucket else None
         return None
+
+    def _takes(self, *, in_host: bool) -> bool:
+        return not self.endpoint or self._has_bucket_in_host == in_host
 
     def _endpoints(self) -> list[str]:
         if self.endpoint:

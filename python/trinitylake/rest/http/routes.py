@@ -128,6 +128,6 @@ PAGE = (
     _read("GET", f"{_PAGE}/{{prefix}}/tree", tree.node),
     Endpoint("POST", f"{_PAGE}/{{prefix}}/sql", queries.run, Role.READER, ends_with_client=True),
     _read("GET", _PAGE_TABLE, objects.table),
-    _read("GET", f"{_PAGE_TABLE}/rows", rows.rows),
+    Endpoint("GET", f"{_PAGE_TABLE}/rows", rows.rows, Role.READER, ends_with_client=True),
     _read("GET", f"{_PAGE_TABLE}/history", objects.history),
 )

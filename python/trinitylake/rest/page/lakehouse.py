@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from trinitylake import core
 from trinitylake.lakehouse.history import SavedTransaction, millis_of
-from trinitylake.rest.page import queries, sight
+from trinitylake.rest.page import queries, rows, sight
 from trinitylake.rest.page.answers import answer, require_something, version_of
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.resources import transactions
@@ -35,7 +35,7 @@ def describe(call: Call) -> Response:
         "oldest-version": lake.core.oldest(),
         "reads-everything": everything,
         "may": {
-            "rows": call.service.shows_rows,
+            "rows": rows.can_show(call),
             "counts": everything,
             "sql": everything and queries.can_run(call),
             "tree": everything,

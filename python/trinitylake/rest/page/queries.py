@@ -6,10 +6,6 @@ server shows them rows. It runs in another process (`query_program.py`), whose m
 
 from __future__ import annotations
 
-import json
-import logging
-import os
-import pickle
 from importlib.util import find_spec
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,16 +13,15 @@ from starlette.responses import Response
 
 from trinitylake.reopening import StorageForTasks
 from trinitylake.rest.page import sight
-from trinitylake.rest.page.answers import answer_of_bytes, version_of
+from trinitylake.rest.page.answers import version_of
+from trinitylake.rest.page.processes import SECONDS, answered
 from trinitylake.rest.page.query_program import QueryRequest
+from trinitylake.rest.page.rows import can_show
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.security.audit import audit
 from trinitylake.rest.security.principals import forbidden
 
-logger = logging.getLogger("trinitylake.rest")
-
 MEMORY_SIZE_BYTES = 512 << 20
-SECONDS = 12.0
 
 
 class SqlQuery(BaseModel):
@@ -38,9 +33,8 @@ class SqlQuery(BaseModel):
 
 
 def can_run(call: Call) -> bool:
-    """Whether the server runs queries at all: it shows rows, has DuckDB, and other processes reach the lakehouse."""
-    reaches = os.name == "posix" and not call.service.lake.uri.startswith("memory:")
-    return call.service.shows_rows and reaches and find_spec("duckdb") is not None
+    """Whether the server runs queries at all: it shows rows, and has DuckDB."""
+    return can_show(call) and find_spec("duckdb") is not None
 
 
 def run(call: Call) -> Response:
@@ -50,14 +44,9 @@ def run(call: Call) -> Response:
         raise forbidden(
             "this server runs no queries: it shows no rows (--page-rows), has no DuckDB, or its lakehouse is in memory"
         )
-    service, view = call.service, version_of(call)
-    query = call.parsed(SqlQuery).query
-    request = QueryRequest(StorageForTasks(service.lake.storage), view.version, query, MEMORY_SIZE_BYTES, SECONDS)
-    with service.room.taken(call.principal.name):
-        answered = service.queries.run(pickle.dumps(request), call.principal.name, SECONDS, call.is_wanted)
-    head, _, body = answered.partition(b"\n")
-    told = json.loads(head)
-    if "problem" in told:
-        logger.error("a query failed: %s", told["problem"])
-    audit(call.principal.name, "run SQL", [], told["code"], None, None, call.request_id)
-    return answer_of_bytes(body, told["code"])
+    view, query = version_of(call), call.parsed(SqlQuery).query
+    storage = StorageForTasks(call.service.lake.storage)
+    with call.service.room.taken(call.principal.name):
+        response = answered(call, QueryRequest(storage, view.version, SECONDS, query, MEMORY_SIZE_BYTES))
+    audit(call.principal.name, "run SQL", [], response.status_code, None, None, call.request_id)
+    return response

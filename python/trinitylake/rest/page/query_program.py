@@ -1,8 +1,9 @@
-"""The program of a process that runs queries in SQL for a server, one after the other (`state/query_processes.py`).
+"""The program of a process that reads rows for a server, of queries and of tables (`state/query_processes.py`).
 
 DuckDB looks whether a query should end, and counts what it takes, in most places and not in all: it computes constants
-while it plans, some functions run for minutes without looking up, others make texts that it does not count. So limits
-are kept by the system, for a process of its own: memory by a limit of the process, time by an alarm that ends it.
+while it plans, some functions run for minutes without looking up, others make texts that it does not count. A Parquet
+file of 30 kB may hold a gigabyte. So limits are kept by the system, for a process of its own: memory by a limit of the
+process, time by an alarm that ends it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import pickle
 import signal
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,11 +20,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from trinitylake import _core
+from trinitylake.iceberg_storage.errors import translated
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.reopening import StorageForTasks
 from trinitylake.rest.errors import bad_request, response_of
-from trinitylake.rest.page.rows import document_of
-from trinitylake.tables.first_rows import FirstRows
+from trinitylake.rest.page.texts import document_of
+from trinitylake.rest.resources.scan_planning import TableFileIO
+from trinitylake.tables.first_rows import FirstRows, first_rows
 from trinitylake.tables.queries.limits import QueryLimits
 from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions
 
@@ -32,21 +37,66 @@ READY = b"ready"
 
 
 @dataclass(frozen=True)
-class QueryRequest:
+class Request:
     """What such a process is sent.
 
     Attributes:
         storage: of the lakehouse, with its secrets: the process reads as the server does.
         version: of the lakehouse.
-        memory_size_bytes: that DuckDB may take, and as much again on disk.
         seconds: after which the process ends.
     """
 
     storage: StorageForTasks
     version: int
+    seconds: float
+
+    def document(self, view: ViewAt) -> dict[str, object]:
+        """The answer, from that version."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class QueryRequest(Request):
+    """The first rows of a query.
+
+    Attributes:
+        memory_size_bytes: that DuckDB may take, and as much again on disk.
+    """
+
     sql: str
     memory_size_bytes: int
-    seconds: float
+
+    def document(self, view: ViewAt) -> dict[str, object]:
+        prepared = PreparedQuery(self.sql, view, QueryOptions(limits=QueryLimits(self.memory_size_bytes)))
+        if len(prepared.columns) > MAX_COLUMNS:
+            raise bad_request(
+                f"a query has at most {MAX_COLUMNS} columns here, and this one has {len(prepared.columns)}"
+            )
+        return document_of(_first(prepared), [type for _, type in prepared.columns])
+
+
+@dataclass(frozen=True)
+class RowsRequest(Request):
+    """The first rows of a table.
+
+    Attributes:
+        name: namespace and name of the table.
+        folder: the path of the table, if no file outside of it is read.
+    """
+
+    name: tuple[str, str]
+    limit: int
+    folder: str | None
+
+    def document(self, view: ViewAt) -> dict[str, object]:
+        table = view.table(self.name).iceberg
+        if self.folder is not None:
+            assert isinstance(table.io, LakehouseFileIO)
+            table.io = TableFileIO(table.io, self.folder)
+        with translated(lambda: f"table {'.'.join(self.name)}"):
+            found = first_rows(table, self.limit)
+        types = {field.name: str(field.field_type) for field in table.schema().fields}
+        return document_of(found, [types[name] for name in found.rows.column_names])
 
 
 class Runner:
@@ -55,26 +105,20 @@ class Runner:
     def __init__(self) -> None:
         self._opened: tuple[object, _core.Lakehouse] | None = None
 
-    def answered(self, request: QueryRequest) -> bytes:
+    def answered(self, request: Request) -> bytes:
         """A line of JSON with the status and, for an error that nobody foresaw, how it came about; then the body."""
+        head: dict[str, object] = {"code": 200}
         try:
-            head: dict[str, object] = {"code": 200}
-            body = json.dumps(self._found(request), separators=(",", ":"), ensure_ascii=False).encode()
-        except Exception as error:
-            response = response_of(error)
+            storage = request.storage.storage
+            document = request.document(ViewAt(storage, self._lakehouse(storage).version(request.version)))
+            body = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+        except Exception as caught:
+            too_much = bad_request("the rows take more memory than a page may")
+            response = response_of(too_much if isinstance(caught, MemoryError) else caught)
             head, body = {"code": response.status_code}, bytes(response.body)
             if response.status_code >= 500:
-                head["problem"] = "".join(traceback.format_exception(error))
+                head["problem"] = "".join(traceback.format_exception(caught))
         return json.dumps(head).encode() + b"\n" + body
-
-    def _found(self, request: QueryRequest) -> dict[str, object]:
-        view = ViewAt(request.storage.storage, self._lakehouse(request.storage.storage).version(request.version))
-        prepared = PreparedQuery(request.sql, view, QueryOptions(limits=QueryLimits(request.memory_size_bytes)))
-        if len(prepared.columns) > MAX_COLUMNS:
-            raise bad_request(
-                f"a query has at most {MAX_COLUMNS} columns here, and this one has {len(prepared.columns)}"
-            )
-        return document_of(_first(prepared), [type for _, type in prepared.columns])
 
     def _lakehouse(self, storage: _core.Storage) -> _core.Lakehouse:
         settings = storage.__getnewargs__()
@@ -112,15 +156,15 @@ def limit_memory(size_bytes: int) -> None:
 
 def main(descriptor: int, memory_size_bytes: int) -> None:
     """Answer requests until the other end is closed."""
-    import duckdb  # noqa: F401  # so that no query waits for it
-
+    with suppress(ImportError):  # so that no query waits for it
+        import duckdb  # noqa: F401
     connection = Connection(descriptor)
     limit_memory(memory_size_bytes)
     runner = Runner()
     connection.send_bytes(READY)
     while True:
         try:
-            request: QueryRequest = pickle.loads(connection.recv_bytes())
+            request: Request = pickle.loads(connection.recv_bytes())
         except EOFError:
             return
         signal.setitimer(signal.ITIMER_REAL, request.seconds)  # whose signal ends the process, whatever it does

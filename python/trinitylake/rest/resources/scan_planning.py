@@ -64,11 +64,15 @@ class TableFileIO(LakehouseFileIO):
     def __init__(self, io: LakehouseFileIO, path: str) -> None:
         super().__init__(io.storage, io.properties)
         self._folder = f"{path}/"
+        self._real_folder = self.local_path(path)
 
     def path_of(self, location: str) -> str:
-        """As for any file of the lakehouse. Raises `InvalidLocation` for one outside of the table, too."""
+        """As for any file of the lakehouse. Raises `InvalidLocation` for one outside of the table, too, also for one
+        that a symbolic link of a local disk leads out of it."""
         path = super().path_of(location)
-        if not path.startswith(self._folder):
+        real_path = self.local_path(path)
+        leaves = real_path is not None and not real_path.startswith(f"{self._real_folder}/")
+        if leaves or not path.startswith(self._folder):
             raise InvalidLocation(f"{location!r} is outside of the table, so the server does not read it")
         return path
 

@@ -7,6 +7,7 @@ and who may work in it, is decided in one place for all routes (`state/ownership
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -75,7 +76,8 @@ def begin_transaction(call: Call, body: Begin) -> Transaction:
     """Begin a transaction of the principal.
 
     Raises `RestError` 403 for one who could write nothing, 413 for more than 64 KiB, which would stay in memory, and
-    400 for an id that would be that of a request with an `Idempotency-Key`, perhaps of somebody else.
+    400 for an id that would be that of a request with an `Idempotency-Key`, or one that the library chose, perhaps for
+    somebody else: of those nothing but the log knows whether they are used.
     """
     if not call.principal.may_write_somewhere():
         raise forbidden(f"{call.principal.name} is a writer of nothing")
@@ -84,6 +86,8 @@ def begin_transaction(call: Call, body: Begin) -> Transaction:
         raise RestError(413, "RequestTooLargeException", message)
     if body.id is not None and body.id.startswith(REQUEST_ID_PREFIX):
         raise bad_request(f"ids that start with {REQUEST_ID_PREFIX!r} are the server's, for requests that have a key")
+    if body.id is not None and _is_of_the_library(body.id):
+        raise bad_request(f"{body.id!r} has the form of the ids that the library chooses: send it without its hyphens")
     if reserved := [name for name in body.properties if name.startswith(RESERVED_PROPERTY_PREFIX)]:
         raise bad_request(f"properties that start with {RESERVED_PROPERTY_PREFIX!r} are the server's: {reserved}")
     transaction = call.service.transactions.begin(
@@ -97,6 +101,14 @@ def begin_transaction(call: Call, body: Begin) -> Transaction:
     )
     call.commit.transaction_id = transaction.id
     return transaction
+
+
+def _is_of_the_library(id: str) -> bool:
+    """Whether transactions that nobody chose an id for have such ids."""
+    try:
+        return str(uuid.UUID(id)) == id and uuid.UUID(id).version == 4
+    except ValueError:
+        return False
 
 
 def list_all(call: Call) -> Response:

@@ -1,4 +1,5 @@
-"""The processes in which queries in SQL run: a few at a time, each within limits that the system keeps.
+"""The processes that read rows, of queries in SQL and of tables: a few at a time, each within limits that the system
+keeps.
 
 One that has answered in good order is kept for the next query, since Python takes a second to start. Any other is
 ended, and what it left on disk goes with it.
@@ -21,8 +22,9 @@ from multiprocessing import Pipe as pipe
 
 from trinitylake.rest.errors import RestError, bad_request
 
-#: Queries at work in one server, and of one principal.
+#: Processes at work in one server, and for one principal; how long one more waits for its turn.
 MAX_AT_WORK, MAX_AT_WORK_OF_ONE = 4, 2
+_TURN_SECONDS = 5.0
 #: Of an answer: more than a page can show.
 MAX_ANSWER_SIZE_BYTES = 64 << 20
 #: What a process may take besides what it has when it is ready: four of them, and no more than that.
@@ -43,6 +45,7 @@ class QueryProcesses:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._turns = threading.Condition(self._lock)
         self._idle: _Process | None = None
         self._end_of_idle: threading.Timer | None = None
         self._at_work: Counter[str] = Counter()
@@ -73,8 +76,8 @@ class QueryProcesses:
 
     @contextmanager
     def _taken(self, who: str) -> Iterator[_Process]:
-        with self._lock:
-            if self._at_work[who] >= MAX_AT_WORK_OF_ONE or self._at_work.total() >= MAX_AT_WORK:
+        with self._turns:
+            if not self._turns.wait_for(lambda: self._has_room(who), _TURN_SECONDS):
                 raise RestError(429, "TooManyRequestsException", "other queries are at work: try again")
             self._at_work[who] += 1
         process = self._without_idle()
@@ -89,6 +92,10 @@ class QueryProcesses:
         finally:
             with self._lock:
                 self._at_work -= Counter({who: 1})
+                self._turns.notify_all()
+
+    def _has_room(self, who: str) -> bool:
+        return self._at_work[who] < MAX_AT_WORK_OF_ONE and self._at_work.total() < MAX_AT_WORK
 
     def _give_back(self, process: _Process) -> None:
         is_kept = process.growth_size_bytes <= _MAX_GROWTH_SIZE_BYTES
@@ -133,7 +140,6 @@ class _Process:
                 [sys.executable, "-c", _PROGRAM, str(theirs.fileno()), str(PROCESS_SIZE_BYTES)],
                 pass_fds=[theirs.fileno()],
                 env=environment,
-                cwd=self._folder,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
