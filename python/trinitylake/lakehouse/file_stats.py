@@ -13,8 +13,6 @@ from trinitylake.qualified_names import full_name
 if TYPE_CHECKING:
     from trinitylake import _core
 
-#: Data files below this size are small: three quarters of the size that writers aim at, as for `maintenance.compact`.
-SMALL_FILE_SIZE_BYTES = 72 << 20
 _NONE = Files(0, 0)
 
 

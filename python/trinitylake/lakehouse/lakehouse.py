@@ -264,7 +264,8 @@ class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
         counted = self.at().stats()
         if not files:
             return counted
-        from trinitylake.lakehouse.file_stats import SMALL_FILE_SIZE_BYTES, file_stats
+        from trinitylake.iceberg_storage.data_file_sizes import SMALL_FILE_SIZE_BYTES
+        from trinitylake.lakehouse.file_stats import file_stats
 
         expiring_before = self.expire(dry_run=True).oldest
         return replace(counted, files=file_stats(self.core.usage(expiring_before, SMALL_FILE_SIZE_BYTES, progress)))

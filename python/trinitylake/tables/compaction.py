@@ -25,7 +25,8 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.utils.properties import property_as_int
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import TARGET_FILE_SIZE_BYTES, DataFileWriter
+from trinitylake.iceberg_storage.data_file_sizes import SMALL_PART, TARGET_FILE_SIZE_BYTES
+from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.live_rows import LiveRows
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 #: Groups of files that are written at the same time, and files of a group that are read ahead.
 WORKERS = min(4, os.cpu_count() or 1)
 READ_AHEAD = 4
-#: A file below this part of the target size is small.
-SMALL_PART = 0.75
 #: Rows that are sorted are in memory together; so large a group at most, as it lies on storage.
 SORTED_GROUP_SIZE_BYTES = 128 << 20
 

@@ -24,6 +24,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 from pyiceberg.utils.properties import property_as_int
 
+from trinitylake.iceberg_storage.data_file_sizes import TARGET_FILE_SIZE_BYTES
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
 
 if TYPE_CHECKING:
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 #: A row group is written when so many bytes of rows have come together, as Arrow holds them.
 ROW_GROUP_SIZE_BYTES = 32 << 20
-#: Where the table does not say how large its files are to be. Several are written at once, each whole in memory on an
-#: object store, so it is less than Iceberg's 512 MiB.
-TARGET_FILE_SIZE_BYTES = 96 << 20
 #: What all open files of one writer may hold in memory. The largest one is finished beyond that.
 OPEN_FILES_SIZE_BYTES = 160 << 20
 #: Files of different partitions that are open at the same time; the one that waits longest is finished before another.
