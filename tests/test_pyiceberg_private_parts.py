@@ -33,6 +33,7 @@ EXPECTED: dict[str, str | None] = {
     "catalog.rest:RestCatalog._fetch_config": "self",
     "catalog.rest:RestCatalog._load_file_io": "self properties location",
     "table:DataScan._manifest_planner": None,
+    "table:DataScan._plan_files_local": "self",
     "table:ManifestGroupPlanner._build_metrics_evaluator": "self",
     "table:ManifestGroupPlanner._build_residual_evaluator": "self spec_id",
     "table.update.snapshot:_SnapshotProducer._commit": "self",

@@ -13,9 +13,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 from trinitylake.cli.exit_codes import FAILED, INTERRUPTED, USAGE
+from trinitylake.cli.plain_values import PlainGroup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +65,7 @@ COMMANDS = {
 }
 
 
-class Commands(TyperGroup):
+class Commands(PlainGroup):
     """The commands, each imported when it is asked for. Errors end all of them in one way."""
 
     _is_listing = False

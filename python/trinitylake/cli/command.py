@@ -12,6 +12,7 @@ import trinitylake
 from trinitylake.cli.app import app
 from trinitylake.cli.exit_codes import exit_code
 from trinitylake.cli.output import emit_error, emit_warning
+from trinitylake.cli.plain_values import PlainCommand
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.secret_values import is_reference, is_secret_name, with_values_read
 
@@ -50,7 +51,7 @@ def command(function: Command, group: typer.Typer = app) -> Command:
             emit_error(error, bool(kwargs.get("as_json")))
             raise typer.Exit(exit_code(error)) from None
 
-    group.command(name=function.__name__.rstrip("_"))(run)
+    group.command(name=function.__name__.rstrip("_"), cls=PlainCommand)(run)
     return function
 
 

@@ -11,9 +11,10 @@ from rich.text import Text
 from trinitylake.cli.command import Json, Options, Root, app, command, open_lakehouse
 from trinitylake.cli.history import told
 from trinitylake.cli.output import emit, grid, pairs, time_text
+from trinitylake.cli.plain_values import PlainGroup
 from trinitylake.errors import ObjectNotFound
 
-txn = typer.Typer(no_args_is_help=True, help="Saved transactions: list them, look at one, end one.")
+txn = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Saved transactions: list them, look at one, end one.")
 app.add_typer(txn, name="txn")
 
 Id = Annotated[str, typer.Argument(help="The id of the transaction.")]

@@ -10,8 +10,11 @@ from rich.text import Text
 
 from trinitylake.cli.command import Json, Options, Root, app, command, open_lakehouse
 from trinitylake.cli.output import emit, grid, time_text
+from trinitylake.cli.plain_values import PlainGroup
 
-snapshot = typer.Typer(no_args_is_help=True, help="Versions with names: give one, take it back, list them.")
+snapshot = typer.Typer(
+    cls=PlainGroup, no_args_is_help=True, help="Versions with names: give one, take it back, list them."
+)
 app.add_typer(snapshot, name="snapshot")
 
 Name = Annotated[str, typer.Argument(help="The name: of A-Z a-z 0-9 . _ -")]

@@ -18,6 +18,7 @@ from trinitylake.tables.merge import MergeResult
 from trinitylake.tables.queries.changes import Changes
 from trinitylake.tables.queries.named_objects import Names
 from trinitylake.tables.queries.parameters import numbered
+from trinitylake.tables.queries.planning import planning
 from trinitylake.tables.queries.prepared import NEEDS, PreparedQuery, QueryOptions
 from trinitylake.tables.queries.query import Query
 from trinitylake.tables.queries.statement_text import (
@@ -34,7 +35,7 @@ from trinitylake.tables.queries.statement_text import (
     tokens_of,
 )
 from trinitylake.tables.queries.text import shortened
-from trinitylake.tables.sql_sandbox import quoted, sandbox
+from trinitylake.tables.sql_sandbox import quoted, refusals, sandbox
 from trinitylake.tables.table import Table
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def writing_statement(sql: str) -> Statement | None:
     word = first[1].upper() if first is not None else ""
     if word not in _WRITING and word != "WITH":
         return None
-    with sandbox(f"statement {shortened(sql)}", needs=NEEDS) as connection:
+    with planning(NEEDS) as connection, refusals(f"statement {shortened(sql)}", quotes_rows=False):
         if word == "WITH" and not any(one.word in _WRITING and not one.depth for one in tokens_of(sql)):
             return None
         return statement_of(connection, numbered(sql))

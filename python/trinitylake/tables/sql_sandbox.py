@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from trinitylake.errors import InvalidArgument
@@ -24,6 +25,7 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
 }
 #: Nothing can be set any more.
 _LOCKED = {"lock_configuration": "true"}
+_SMALL_LETTERS = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
 def connect(
@@ -116,7 +118,7 @@ def quoted(name: str) -> str:
 
 def folded(name: str) -> str:
     """A name with small letters in the places of A to Z: two names are one to DuckDB if that is equal."""
-    return "".join(letter.lower() if letter.isascii() else letter for letter in name)
+    return name.translate(_SMALL_LETTERS)
 
 
 def literal(text: str) -> str:

@@ -42,6 +42,7 @@ the package. "Overridden" means that PyIceberg calls ours.
     functions         io.pyarrow:_read_deletes                                               called
     functions         io.pyarrow:ArrowScan._record_batches_from_scan_tasks_and_deletes       called
     bounded_planning  table:DataScan._manifest_planner                                       replaced
+    scan              table:DataScan._plan_files_local                                       overridden
     bounded_planning  table:ManifestGroupPlanner._build_metrics_evaluator                    overridden
     bounded_planning  table:ManifestGroupPlanner._build_residual_evaluator                   overridden
     functions         expressions.visitors:_InclusiveMetricsEvaluator.__init__               called

@@ -230,6 +230,13 @@ def read_list(io: FileIO, uri: str) -> list[ManifestFile]:
         return list(manifests)
 
 
+class PreparedManifest(ManifestFile):
+    """A manifest whose entries are read as here when PyIceberg plans a scan."""
+
+    def fetch_manifest_entry(self, io: FileIO, discard_deleted: bool = True) -> list[ManifestEntry]:
+        return read_entries(io, self, discard_deleted)
+
+
 class _PreparedInput(AvroFile[ManifestEntry]):
     """A manifest to be read; the reader for its schema is made once."""
 
@@ -283,6 +290,11 @@ class ManifestListCache:
 
 
 manifest_lists = ManifestListCache()
+
+
+def prepared_manifests(io: FileIO, uri: str) -> list[ManifestFile]:
+    """The manifests of a list, for PyIceberg to plan a scan by. Raises `InvalidLocation` for what `io` refuses."""
+    return [PreparedManifest(*manifest._data) for manifest in manifest_lists.read(io, uri)]
 
 
 def _with_sequence_number(manifest: ManifestFile, sequence_number: int) -> ManifestFile:

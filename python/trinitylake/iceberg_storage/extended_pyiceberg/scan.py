@@ -1,4 +1,7 @@
-"""PyIceberg's scan, which fetches manifests and data files of a remote store before its threads get to them."""
+"""PyIceberg's scan, which fetches manifests and data files of a remote store before its threads get to them.
+
+It is planned by manifests as `manifest.py` reads them, lists of them from memory.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pyiceberg.expressions.visitors import manifest_evaluator
 from pyiceberg.table import ALWAYS_TRUE, DataScan, FileScanTask, Table
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, prepared_manifests
 from trinitylake.iceberg_storage.file_io import WHOLE_FILE_MAX_SIZE_BYTES, LakehouseFileIO
 
 if TYPE_CHECKING:
@@ -30,6 +33,11 @@ class ReadAheadScan(DataScan):
         if self._reads_rows:
             read_data_ahead(self.io, tasks, self._columns())
         return tasks
+
+    def _plan_files_local(self) -> Iterable[FileScanTask]:
+        if (snapshot := self.snapshot()) is None:
+            return []
+        return self._manifest_planner.plan_files(prepared_manifests(self.io, snapshot.manifest_list))
 
     def to_arrow(self, dictionary_columns: tuple[str, ...] = ()) -> pa.Table:
         """All matching rows."""

@@ -16,14 +16,13 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.tables.queries.limits import QueryLimits
 from trinitylake.tables.queries.named_objects import NamedObjects, NameOf, Names
 from trinitylake.tables.queries.parameters import Parameters, by_name, in_sql, names_in, replaced
+from trinitylake.tables.queries.planning import planning
 from trinitylake.tables.queries.pushed_filters import Pushed, pushed_filters
 from trinitylake.tables.queries.source import PlannedRows, TableSource
 from trinitylake.tables.queries.text import Parsed, shortened, tree_of
 from trinitylake.tables.sql_sandbox import connect, folded, quoted, refusals
 
 NEEDS = "SQL over a lakehouse"
-#: Optimizers that would go by what is in the empty tables.
-_WITHOUT = "statistics_propagation,empty_result_pullup"
 
 
 @dataclass(frozen=True)
@@ -64,25 +63,21 @@ class PreparedQuery:
         self._options = options
         self.subject = options.subject or f"query {shortened(sql)}"
         self._given = {folded(name): rows for name, rows in (options.given or {}).items()}
-        connection = connect(needs=NEEDS, without_optimizers=_WITHOUT, is_open=options.is_open)
-        try:
-            with self._refusals():
-                objects = NamedObjects(connection, names, self._given, options.is_open)
-                query = objects.resolve(sql, options.default_namespace)
-                self.sql = query.sql
-                self._parameters = options.parameters
-                if options.is_part:
-                    needed = set(names_in(query.tree))
-                    values = by_name(options.parameters).items()
-                    self._parameters = {name: value for name, value in values if name in needed}
-                self._objects = list(objects.found.values())
-                if options.is_open:
-                    self._confine_views()
-                self._create(connection, {})
-                self.columns = self._bound(connection, query)
-                self._pushed = self._pushed_of(connection, query, objects.is_momentary)
-        finally:
-            connection.close()
+        with planning(NEEDS, is_open=options.is_open) as connection, self._refusals():
+            objects = NamedObjects(connection, names, self._given, options.is_open)
+            query = objects.resolve(sql, options.default_namespace)
+            self.sql = query.sql
+            self._parameters = options.parameters
+            if options.is_part:
+                needed = set(names_in(query.tree))
+                values = by_name(options.parameters).items()
+                self._parameters = {name: value for name, value in values if name in needed}
+            self._objects = list(objects.found.values())
+            if options.is_open:
+                self._confine_views()
+            self._create(connection, {})
+            self.columns = self._bound(connection, query)
+            self._pushed = self._pushed_of(connection, query, objects.is_momentary)
 
     def filter_of(self, table: NameOf) -> BooleanExpression:
         """What all rows of a table match that the query looks at, by the table's namespace and name."""
@@ -124,8 +119,9 @@ class PreparedQuery:
         """Make all that the query names: tables without rows, or what has been planned of them."""
         for name, given in self._given.items():
             connection.register(name, given)
+        for schema in {folded(one.schema): one.schema for one in self._objects}.values():
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS memory.{quoted(schema)}")
         for number, one in enumerate(self._objects):
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS memory.{quoted(one.schema)}")
             if isinstance(one.of, str):
                 connection.execute(f"CREATE VIEW {one.in_sql} AS {one.of}")
             elif (rows := planned.get((one.schema, one.name))) is None:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import DataScan, FileScanTask
 
@@ -16,6 +18,7 @@ from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.tables.merging.row_changes import FILE, POSITION
 from trinitylake.tables.queries.column_types import are_read_alike, duckdb_type, is_filtered_alike, names_in_query
+from trinitylake.tables.queries.columns_by_name import has_columns_by_name
 from trinitylake.tables.queries.pushed_filters import Pushed
 from trinitylake.tables.queries.scanned_rows import ScannedRows
 from trinitylake.tables.sql_sandbox import literal, quoted
@@ -36,6 +39,7 @@ class PlannedRows:
         subject: what errors about the table begin with.
         met_by_nan: the numbers of columns that are asked for something that NaN meets.
         files: paths on this machine that DuckDB reads itself, with those below the root.
+        rows_in_files: how many rows these hold, which DuckDB's optimizer goes by.
         scanned: rows that we read, or None.
     """
 
@@ -43,6 +47,7 @@ class PlannedRows:
     met_by_nan: Container[int]
 
     files: dict[str, str] = field(default_factory=dict)
+    rows_in_files: int = 0
     scanned: ScannedRows | None = None
 
     def raise_if_broken(self) -> None:
@@ -110,6 +115,7 @@ class TableSource:
         for task in tasks:
             if is_direct and (paths := self._paths_of(task)) is not None:
                 planned.files[paths[0]] = paths[1]
+                planned.rows_in_files += task.file.record_count
             else:
                 others.append(task)
         if others:
@@ -142,17 +148,27 @@ class TableSource:
 
         parts = []
         if planned.files:
-            parts.append(f"{select(values)} FROM {self._read_parquet(list(planned.files))}")
+            parts.append(f"{select(values)} FROM {self._read_parquet(planned)}")
         if planned.scanned is not None:
             parts.append(f"{select(values)} FROM {registered}")
         if not parts:
             parts.append(f"{select(['NULL'] * len(columns))} WHERE false")
         return " UNION ALL ".join(parts)
 
-    def _read_parquet(self, paths: Sequence[str]) -> str:
+    def _read_parquet(self, planned: PlannedRows) -> str:
+        files = ", ".join(map(literal, planned.files))
+        # Bounds leave NaN out, which a filter that DuckDB makes up while it joins may match.
+        options = "hive_partitioning = false, can_have_nan = true"
+        if len(planned.files) == 1 and has_columns_by_name(next(iter(planned.files)), self._in_parquet):
+            return f"read_parquet([{files}], {options})"
         columns = ", ".join(
             f"{id}: {{name: {literal(name)}, type: {literal(type)}, default_value: NULL}}"
             for id, name, type in zip(self._ids, self._names, self._types, strict=True)
         )
-        files = ", ".join(map(literal, paths))
-        return f"read_parquet([{files}], schema = MAP {{{columns}}}, hive_partitioning = false)"
+        # DuckDB that is told the columns opens no file before it plans, and would take each table for a small one.
+        options += f", explicit_cardinality = {planned.rows_in_files}"
+        return f"read_parquet([{files}], schema = MAP {{{columns}}}, {options})"
+
+    @property
+    def _in_parquet(self) -> pa.Schema:
+        return schema_to_pyarrow(self._scan.table_metadata.schema())

@@ -1,0 +1,72 @@
+"""Values of options and arguments without pydantic, which typer asks about every one of them since 0.27.
+
+Importing it takes longer than all else that a small command does. Texts, whole numbers, switches and lists of texts
+are what they are; whatever is not at first sight goes typer's own way, with its words about mistakes. The part of typer
+whose place this takes is private: where it is another, commands are only slower, and a test of their modules fails.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, get_args, get_origin
+
+from typer.core import TyperCommand, TyperGroup
+
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
+#: Where typer keeps what turns the value of a parameter into its type; None until it is needed.
+_PLACE = "_runtime_param"
+
+
+class PlainCommand(TyperCommand):
+    """A command whose parameters take plain values as they are."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _taken_plainly(super().get_params(ctx))
+
+
+class PlainGroup(TyperGroup):
+    """A command that has commands."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _taken_plainly(super().get_params(ctx))
+
+
+def _taken_plainly(parameters: Iterable[Any]) -> list[Any]:
+    found = list(parameters)
+    for parameter in found:
+        if getattr(parameter, _PLACE, "") is None:
+            setattr(parameter, _PLACE, _Plain(parameter.type_descriptor))
+    return found
+
+
+class _Plain:
+    """Turns the value of one parameter into its type."""
+
+    def __init__(self, descriptor: Any) -> None:
+        self._type = descriptor.annotation
+        self._limits = descriptor.parameter_info
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value for the command. Raises what typer does."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        if self._type is str and isinstance(value, str):
+            return value
+        if self._type is bool and isinstance(value, bool):
+            return value
+        if self._type is int and (number := self._number(value)) is not None:
+            return number
+        is_list = get_origin(self._type) is list and get_args(self._type) == (str,) and isinstance(value, list | tuple)
+        if is_list and all(isinstance(one, str) for one in value):
+            return list(value)
+        setattr(param, _PLACE, None)
+        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+    def _number(self, value: Any) -> int | None:
+        """A whole number within the limits of the parameter."""
+        if not isinstance(value, int | str) or _WHOLE_NUMBER.fullmatch(str(value)) is None:
+            return None
+        number, least, greatest = int(value), self._limits.min, self._limits.max
+        is_within = (least is None or number >= least) and (greatest is None or number <= greatest)
+        return number if is_within else None

@@ -1,0 +1,55 @@
+"""DuckDB's databases that plan queries, kept from one to the next: opening one takes longer than planning in it."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from trinitylake.tables.sql_sandbox import connect
+
+#: Optimizers that would go by what is in the empty tables, and those that only a run gains from. The order of joins
+#: takes most of the time of a plan, and many a plan whose sides have changed places cannot be told as JSON.
+_WITHOUT = (
+    "statistics_propagation,empty_result_pullup,join_order,build_side_probe_side,compressed_materialization,"
+    "column_lifetime,join_filter_pushdown"
+)
+#: More are closed after use.
+_MAX_IDLE = 4
+#: By process: what a parent has opened is not for its child.
+_idle: defaultdict[int, list[Any]] = defaultdict(list)
+
+
+@contextmanager
+def planning(needs: str, *, is_open: bool = False) -> Iterator[Any]:
+    """A connection of DuckDB to an empty database, which plans. What is made in it is gone after the block.
+
+    Args:
+        needs: what it is for, told if DuckDB is not installed.
+        is_open: whether names in a query may lead to all files and hosts that this process reaches. Else to nothing,
+            and no way to change that.
+
+    Raises `InvalidArgument` without DuckDB.
+    """
+    idle = [] if is_open else _idle[os.getpid()]
+    try:
+        database = idle.pop()
+    except IndexError:
+        database = connect(needs=needs, without_optimizers=_WITHOUT, is_open=is_open)
+    is_whole = False
+    try:
+        connection = database.cursor()  # with variables and rows of its own
+        try:
+            connection.execute("BEGIN")
+            yield connection
+            connection.execute("ROLLBACK")
+            is_whole = not is_open
+        finally:
+            connection.close()
+    finally:
+        if is_whole and len(idle) < _MAX_IDLE:
+            idle.append(database)
+        else:
+            database.close()
