@@ -107,11 +107,11 @@ def test_listing_and_the_log_load_no_arrow(root: str, arguments: list[str]) -> N
     ("arguments", "words"),
     [
         (["log", "-n", "0"], ""),
-        (["log", "-n", "-1"], "-1"),
-        (["log", "-n", "two"], "two"),
-        (["log", "-n", "1.5"], "1.5"),
-        (["log", "-n", "99999999999999999999"], ""),
-        (["ls", "shop", "--option", "a=1", "--option", "b=2"], ""),
+        (["log", "-n", "-1"], "'--limit' / '-n'"),
+        (["log", "-n", "two"], "valid integer"),
+        (["log", "-n", "1.5"], "valid integer"),
+        (["log", "-n", "99999999999999999999"], "at most"),
+        (["ls", "shop", "--option", "a=1", "--option", "b=2"], "`a` is not a known storage option"),
         (["snapshot", "ls", "--no-such"], "no-such"),
     ],
 )

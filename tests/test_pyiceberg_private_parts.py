@@ -94,7 +94,7 @@ def found(name: str) -> Any:
 
 
 def is_private(name: str) -> bool:
-    return name.startswith("_") and not name.startswith("__") and name != "_abc_impl"
+    return name.startswith("_") and not name.startswith("__") and name not in ("_abc_impl", "_is_protocol")
 
 
 def private_imports(file: Path) -> Iterator[str]:
