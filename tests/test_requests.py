@@ -20,8 +20,8 @@ from pyiceberg.types import LongType
 
 import stepped_store
 import trinitylake as tl
-from stepped_store import READ_MILLIS, SteppedStore, Trace
-from trinitylake.errors import CommitConflict, CorruptFile, InvalidLocation
+from stepped_store import READ_MILLIS, WRITE_MILLIS, SteppedStore, Trace
+from trinitylake.errors import CommitConflict, CorruptFile, InvalidLocation, ObjectAlreadyExists
 from trinitylake.iceberg import load
 from trinitylake.iceberg_storage import metadata
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists
@@ -377,6 +377,29 @@ def test_a_file_that_is_missing_is_told_by_who_reads_it(shop: Shop) -> None:
         shop.elsewhere().table("n.six").scan().to_arrow()
 
 
+def test_a_namespace_takes_two_rounds_of_writes(shop: Shop) -> None:
+    """It asked for the newest version before it wrote anything, and for the boundary when all was done."""
+    shop.lake.create_namespace("first")
+    trace = shop.traced(lambda: shop.lake.create_namespace("second"))
+    assert trace.millis == 2 * WRITE_MILLIS, trace
+    assert trace.counts["PUT"] <= 3, trace
+
+
+def test_a_namespace_that_begins_on_an_old_version_is_as_one_on_the_newest(shop: Shop) -> None:
+    """It begins without a look. What others did meanwhile, it must find all the same."""
+    other = shop.elsewhere()
+    shop.lake.create_namespace("a")
+    other.create_namespace("b")
+    with pytest.raises(ObjectAlreadyExists):
+        shop.lake.create_namespace("b")
+    other.create_namespace("c")
+    other.drop_namespace("a")
+    shop.lake.create_namespace("a")
+    other.drop_namespace("c")
+    shop.lake.create_namespace("c", exist_ok=True)
+    assert sorted(shop.elsewhere().namespaces()) == ["a", "b", "c", "n"]
+
+
 def test_a_commit_over_rest_costs_the_store_what_one_in_a_process_does(shop: Shop) -> None:
     table = shop.lake.table("n.t")
     table.scan()
@@ -388,8 +411,11 @@ def test_a_commit_over_rest_costs_the_store_what_one_in_a_process_does(shop: Sho
         loaded = shop.traced(lambda: catalog.load_table("n.t"))
         catalog.load_table("n.six")
     for verb in ("PUT", "RANGE"):
-        assert there.counts[verb] == here.counts[verb], there
+        # The hint is written about once a second, whoever commits.
+        asked = [[path for path in trace.asked(verb) if "hint" not in path] for trace in (there, here)]
+        assert len(asked[0]) == len(asked[1]), there
     assert files_read(there) == files_read(here) == files_read(loaded) == []
     assert looks(there) == looks(here) == looks(loaded) == 1
-    assert there.millis == here.millis
+    # On a machine that is busy, one of them may take so long that it has to look at the boundary.
+    assert abs(there.millis - here.millis) <= READ_MILLIS
     assert loaded.millis == READ_MILLIS

@@ -249,6 +249,7 @@ class Lakehouse:
     @property
     def is_placed(self) -> bool: ...
     def latest(self) -> Version: ...  # one request when nothing changed
+    def lately(self) -> Version | None: ...  # the latest version as of a few seconds ago; no request
     def version(self, number: int) -> Version: ...  # VersionNotFound, VersionExpired
     def version_at(self, timestamp_millis: int) -> Version: ...  # newest version created at or before
     def log(self, limit: int, before: int | None = None) -> list[VersionInfo]: ...  # newest first

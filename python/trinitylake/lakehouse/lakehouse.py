@@ -687,6 +687,9 @@ class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
 
         return again_after_lost_races(attempt)
 
+    def execute_at_once(self, statement: Callable[[Transaction], Result], note: LogNote = NO_NOTE) -> Result:
+        return self.execute(statement, note, self.core.lately())
+
     def _execute_on(self, base: _core.Version, statement: Callable[[Transaction], Result], note: LogNote) -> Result:
         """Raises `OutOfDate`, with the transaction rolled back, for what goes wrong where there is a newer version."""
         core = self.core.begin(

@@ -53,6 +53,10 @@ class Statements(Reader):
         """
 
     @abstractmethod
+    def execute_at_once(self, statement: Callable[[OpenTransaction], Result], note: LogNote = NO_NOTE) -> Result:
+        """As `execute`, without a look for the latest version before: for one that is right if its commit succeeds."""
+
+    @abstractmethod
     def _afterwards(self, namespace: str, name: str, table: Table) -> Table:
         """A table that `execute` returned from the transaction, as it is used when the statement is over."""
 
@@ -97,7 +101,8 @@ class Statements(Reader):
             core.create("namespace", name, "", serialize(definition))
             return Namespace(name, definition.id, dict(definition.properties))
 
-        return self.execute(statement, LogNote(message, author))
+        note = LogNote(message, author)
+        return self.execute(statement, note) if exist_ok else self.execute_at_once(statement, note)
 
     @checked
     def alter_namespace(

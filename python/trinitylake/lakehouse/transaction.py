@@ -360,6 +360,9 @@ class Transaction(OpenTransaction):
         self._require_no_check()
         return statement(self)
 
+    def execute_at_once(self, statement: Callable[[Transaction], Result], note: LogNote = NO_NOTE) -> Result:
+        return self.execute(statement, note)
+
     def _state_to_change(self) -> _core.Transaction:
         self._require_no_check()
         return self.state()

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use uuid::Uuid;
 
 pub trait Environment: Send + Sync + Debug {
@@ -32,10 +33,35 @@ pub trait Environment: Send + Sync + Debug {
     fn alarm(&self, duration: Duration) -> Task {
         self.sleep(duration)
     }
+    /// A pause of work in the background, which ends sooner when the process wants to end.
+    fn linger(&self, duration: Duration) -> Task {
+        self.sleep(duration)
+    }
     /// Runs work that the caller need not wait for. Returns the part that it should wait for nevertheless: by
     /// default all of it, so that a test knows when the work is done.
     fn background(&self, work: Task) -> Task {
         work
+    }
+}
+
+/// A moment, by both clocks of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    elapsed_millis: u64,
+    now_millis: u64,
+}
+
+impl Moment {
+    pub fn now(environment: &dyn Environment) -> Moment {
+        Moment { elapsed_millis: environment.elapsed_millis(), now_millis: environment.now_millis() }
+    }
+
+    /// Was it less than so long ago? Only if both clocks say so: one of them may stand still while a machine sleeps,
+    /// and the other one may be set anew. A wall clock that went back proves nothing.
+    pub fn is_within(&self, millis: u64, environment: &dyn Environment) -> bool {
+        let elapsed = environment.elapsed_millis().checked_sub(self.elapsed_millis);
+        let by_wall = environment.now_millis().checked_sub(self.now_millis);
+        [elapsed, by_wall].iter().all(|passed| passed.is_some_and(|passed| passed < millis))
     }
 }
 
@@ -92,6 +118,14 @@ impl Environment for SystemEnvironment {
         Box::pin(tokio::time::sleep(duration))
     }
 
+    fn linger(&self, duration: Duration) -> Task {
+        let (mut is_ending, mut pause) = (Box::pin(ENDING.notified()), self.sleep(duration));
+        Box::pin(std::future::poll_fn(move |context| match is_ending.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => pause.as_mut().poll(context),
+        }))
+    }
+
     /// The caller polls the work once. If that completes it, as on a local disk, no task is started; else a
     /// task of the runtime continues it.
     fn background(&self, mut work: Task) -> Task {
@@ -120,6 +154,14 @@ impl Drop for BackgroundTask {
     }
 }
 
+/// Wakes what lingers in the background.
+static ENDING: Notify = Notify::const_new();
+
+/// The process wants to end: what lingers in the background goes on at once.
+pub fn hurry_background_tasks() {
+    ENDING.notify_waiters();
+}
+
 /// Tasks of [`SystemEnvironment::background`] that are still running. A process that ends waits for them.
 pub fn background_tasks() -> usize {
     BACKGROUND_TASKS.load(Ordering::SeqCst)
@@ -128,4 +170,27 @@ pub fn background_tasks() -> usize {
 /// For a forked child: the tasks of its parent do not run there.
 pub fn forget_background_tasks() {
     BACKGROUND_TASKS.store(0, Ordering::SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::TestEnvironment;
+    use super::*;
+
+    /// A laptop slept for an hour, its clock with it, and what it had seen before counted as seen a moment ago.
+    #[test]
+    fn a_moment_is_a_while_ago_unless_both_clocks_say_that_it_is_not() {
+        let environment = TestEnvironment::seeded(1);
+        let is_recent = |moment: Moment| moment.is_within(500, environment.as_ref());
+        let moment = Moment::now(environment.as_ref());
+        environment.advance(Duration::from_millis(499));
+        assert!(is_recent(moment));
+        environment.advance(Duration::from_millis(1));
+        assert!(!is_recent(moment));
+        for wall_millis in [3_600_000, -1] {
+            let moment = Moment::now(environment.as_ref());
+            environment.set_now_millis(environment.now_millis().saturating_add_signed(wall_millis));
+            assert!(!is_recent(moment), "{wall_millis}");
+        }
+    }
 }

@@ -90,6 +90,10 @@ impl Lakehouse {
         Ok(Version { inner: run(py, self.inner.latest())? })
     }
 
+    fn lately(&self) -> Option<Version> {
+        self.inner.lately().map(|inner| Version { inner })
+    }
+
     fn version(&self, py: Python<'_>, number: u64) -> PyResult<Version> {
         Ok(Version { inner: run_quick(py, self.inner.version(number))? })
     }

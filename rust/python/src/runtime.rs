@@ -12,7 +12,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Runtime};
-use trinitylake::environment::{background_tasks, forget_background_tasks};
+use trinitylake::environment::{background_tasks, forget_background_tasks, hurry_background_tasks};
 use trinitylake::error::Result;
 use trinitylake::per_process::PerProcess;
 
@@ -77,6 +77,7 @@ pub fn finish_background_tasks(py: Python<'_>, timeout_seconds: f64) {
     py.detach(|| {
         let mut waited = Duration::ZERO;
         while is_used && background_tasks() > 0 && waited < limit {
+            hurry_background_tasks();
             std::thread::sleep(pause);
             waited += pause;
         }

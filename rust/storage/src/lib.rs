@@ -23,6 +23,7 @@ pub mod probe;
 mod remote;
 pub mod retry;
 mod staging;
+pub mod store_clock;
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -202,6 +203,12 @@ impl FromStr for Durability {
             _ => Err(Error::InvalidArgument(format!("durability is `fsync` or `none`, not `{name}`"))),
         }
     }
+}
+
+/// Do the files lie with a store that is asked over the network, or on a disk or in the memory of this machine?
+pub fn is_remote(storage: &dyn Storage) -> bool {
+    RootUri::parse_literally(storage.root())
+        .is_ok_and(|root| !matches!(root.scheme(), Scheme::File | Scheme::Memory))
 }
 
 /// The store behind a root. Nothing is asked of it yet: a root that does not exist, or credentials that

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 
+use crate::store_clock::answered;
 use crate::{FileInfo, PutOutcome, Storage};
 
 /// A store in memory that is gone when it is dropped, and may be copied as it stands.
@@ -20,6 +21,8 @@ pub struct MemoryFiles {
     written: AtomicU64,
     /// What dates files, if not their order.
     clock: Option<Arc<dyn Environment>>,
+    /// Does it answer like a store on the network, which dates its answers?
+    is_remote: bool,
 }
 
 const STEP_MILLIS: u64 = 10_000;
@@ -34,12 +37,18 @@ impl MemoryFiles {
         Arc::new(MemoryFiles { clock: Some(clock), ..MemoryFiles::default() })
     }
 
+    /// A store on the network, as far as others can tell: it says what its clock shows with each answer, by the second.
+    pub fn remote(clock: Arc<dyn Environment>) -> Arc<MemoryFiles> {
+        Arc::new(MemoryFiles { clock: Some(clock), is_remote: true, ..MemoryFiles::default() })
+    }
+
     /// The same files in a store of their own.
     pub fn copy(&self) -> Arc<MemoryFiles> {
         Arc::new(MemoryFiles {
             files: Mutex::new(self.files().clone()),
             written: AtomicU64::new(self.written.load(Ordering::SeqCst)),
             clock: self.clock.clone(),
+            is_remote: self.is_remote,
         })
     }
 
@@ -60,6 +69,14 @@ impl MemoryFiles {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The files, for a request that is answered now.
+    fn asked(&self) -> MutexGuard<'_, BTreeMap<String, (Bytes, u64)>> {
+        if let Some(clock) = self.clock.as_ref().filter(|_| self.is_remote) {
+            answered(Some(clock.now_millis() / 1000 * 1000));
+        }
+        self.files()
+    }
+
     fn tick(&self) -> u64 {
         let by_order = (self.written.fetch_add(1, Ordering::SeqCst) + 1) * STEP_MILLIS;
         self.clock.as_ref().map_or(by_order, |clock| clock.now_millis())
@@ -69,12 +86,12 @@ impl MemoryFiles {
 #[async_trait]
 impl Storage for MemoryFiles {
     fn root(&self) -> &str {
-        "memory://files/"
+        if self.is_remote { "s3://memory/files/" } else { "memory://files/" }
     }
 
     async fn get(&self, path: &str) -> Result<Bytes> {
         let missing = || Error::FileNotFound { path: path.to_string() };
-        self.files().get(path).map(|(bytes, _)| bytes.clone()).ok_or_else(missing)
+        self.asked().get(path).map(|(bytes, _)| bytes.clone()).ok_or_else(missing)
     }
 
     async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
@@ -83,12 +100,12 @@ impl Storage for MemoryFiles {
 
     async fn head(&self, path: &str) -> Result<FileInfo> {
         let missing = || Error::FileNotFound { path: path.to_string() };
-        let (bytes, modified_millis) = self.files().get(path).cloned().ok_or_else(missing)?;
+        let (bytes, modified_millis) = self.asked().get(path).cloned().ok_or_else(missing)?;
         Ok(FileInfo { path: path.to_string(), size_bytes: bytes.len() as u64, modified_millis })
     }
 
     async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
-        let mut files = self.files();
+        let mut files = self.asked();
         if files.contains_key(path) {
             return Ok(PutOutcome::AlreadyExists);
         }
@@ -111,7 +128,7 @@ impl Storage for MemoryFiles {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
-        let files = self.files();
+        let files = self.asked();
         let below = files.iter().filter(|(path, _)| path.starts_with(prefix));
         let info = |(path, (bytes, modified_millis)): (&String, &(Bytes, u64))| FileInfo {
             path: path.clone(),
@@ -122,11 +139,11 @@ impl Storage for MemoryFiles {
     }
 
     async fn delete(&self, path: &str) -> Result<()> {
-        self.files().remove(path);
+        self.asked().remove(path);
         Ok(())
     }
 
     async fn exists(&self, path: &str) -> Result<bool> {
-        Ok(self.has(path))
+        Ok(self.asked().contains_key(path))
     }
 }

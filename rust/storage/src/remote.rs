@@ -14,6 +14,7 @@ use super::failure::Secrets;
 use super::object::ObjectStorage;
 use super::options::{Settings, environment_variables, is_secret};
 use super::retry::RetryPolicy;
+use super::store_clock::ListeningConnector;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::{RootUri, Scheme};
 
@@ -64,7 +65,13 @@ fn s3(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn Objec
     }
     // Credentials are fetched with retries, which the storage knows nothing of.
     let credentials = builder.clone().with_retry(retries(settings)).build()?.credentials().clone();
-    Ok(Arc::new(builder.with_credentials(credentials).with_retry(no_retries()).build()?))
+    Ok(Arc::new(
+        builder
+            .with_credentials(credentials)
+            .with_retry(no_retries())
+            .with_http_connector(ListeningConnector)
+            .build()?,
+    ))
 }
 
 fn gcs(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn ObjectStore>> {
@@ -77,7 +84,13 @@ fn gcs(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn Obje
         builder = builder.with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true");
     }
     let credentials = builder.clone().with_retry(retries(settings)).build()?.credentials().clone();
-    Ok(Arc::new(builder.with_credentials(credentials).with_retry(no_retries()).build()?))
+    Ok(Arc::new(
+        builder
+            .with_credentials(credentials)
+            .with_retry(no_retries())
+            .with_http_connector(ListeningConnector)
+            .build()?,
+    ))
 }
 
 fn azure(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn ObjectStore>> {
@@ -94,7 +107,13 @@ fn azure(root: &RootUri, settings: &Settings) -> object_store::Result<Arc<dyn Ob
         builder = builder.with_allow_http(true);
     }
     let credentials = builder.clone().with_retry(retries(settings)).build()?.credentials().clone();
-    Ok(Arc::new(builder.with_credentials(credentials).with_retry(no_retries()).build()?))
+    Ok(Arc::new(
+        builder
+            .with_credentials(credentials)
+            .with_retry(no_retries())
+            .with_http_connector(ListeningConnector)
+            .build()?,
+    ))
 }
 
 /// An endpoint that is written `http://` is meant so, unless `allow_http` says otherwise.

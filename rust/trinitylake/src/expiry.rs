@@ -6,7 +6,6 @@
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
 
@@ -99,9 +98,9 @@ pub async fn expire_by(lakehouse: &Arc<Lakehouse>, retention: Retention, dry_run
         forget_before(lakehouse, current).await?;
     }
     boundary::publish(storage.as_ref(), target).await?;
-    // Quick discovery reads the boundary only once. So roots are deleted when all those that may have missed
-    // the new boundary are over.
-    let all_looks = Duration::from_millis(discovery::QUICK_LOOK_MILLIS);
+    // Who looked a moment ago does not ask for the boundary again, nor who creates a root in a slot that was free a
+    // moment ago. So roots are deleted when all those that may have missed the new boundary are over.
+    let all_looks = discovery::wait_before_deleting(storage.as_ref());
     lakehouse.environment().sleep(all_looks).await;
     // Whoever names a version from here on looks at the boundary afterwards, and takes the name back. Who did so
     // before is in the latest version.

@@ -6,14 +6,16 @@
 //! A hint is written after its root was created, and the newest root is never deleted. So a hint that names more than
 //! there is tells of roots that were lost ([`Found::missing`]); it is read twice before that is said.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use futures::future::{join, try_join, try_join_all};
 
 use super::boundary::boundary;
-use trinitylake_base::environment::Environment;
+use trinitylake_base::environment::{Environment, Moment};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::path::{LATEST_HINT_PATH, root_path, root_path_000, root_version};
-use trinitylake_storage::{FileInfo, Storage};
+use trinitylake_storage::{FileInfo, Storage, is_remote};
 
 /// A hint is one number; a longer file is not a hint.
 const HINT_MAX_SIZE_BYTES: usize = 20;
@@ -54,7 +56,7 @@ pub struct Found {
 pub async fn latest(storage: &dyn Storage, environment: &dyn Environment) -> Result<Found> {
     let mut suspected = None;
     for look in 1..=LOOKS {
-        let started = environment.elapsed_millis();
+        let started = Moment::now(environment);
         let found = match look_for_latest(storage).await {
             // What was found may expire before it is read. Then the boundary is above it, and discovery begins again.
             Err(Error::FileNotFound { .. }) if look < LOOKS => continue,
@@ -67,7 +69,7 @@ pub async fn latest(storage: &dyn Storage, environment: &dyn Environment) -> Res
             look => look?,
         };
         // Where versions expire while one looks, the next one may be missing because it is gone.
-        let was_quick = environment.elapsed_millis() - started < QUICK_LOOK_MILLIS;
+        let was_quick = started.is_within(QUICK_LOOK_MILLIS, environment);
         if !(found.hint.is_some() && was_quick) && boundary(storage).await? > found.version {
             continue;
         }
@@ -84,9 +86,16 @@ pub async fn latest(storage: &dyn Storage, environment: &dyn Environment) -> Res
 
 /// How often to begin again when versions expire meanwhile.
 const LOOKS: u32 = 5;
-/// Discovery that takes less time than this need not read the boundary again: expiry waits as long between
-/// publishing the boundary and deleting the first root.
-pub const QUICK_LOOK_MILLIS: u64 = 1000;
+/// What was seen less than this ago cannot have been deleted since by an expiry that nobody saw: half of what any expiry
+/// waits, as the clocks of two machines may differ in speed.
+pub const QUICK_LOOK_MILLIS: u64 = 500;
+
+/// How long an expiry waits between publishing a boundary and deleting the first root below it. On a remote store so
+/// long that the dates of its answers, whole seconds of several machines, cannot hide it
+/// ([`APART_MILLIS`](trinitylake_storage::store_clock::APART_MILLIS)): then who created a root knows from them that his machine did not stand still.
+pub fn wait_before_deleting(storage: &dyn Storage) -> Duration {
+    Duration::from_secs(if is_remote(storage) { 5 } else { 1 })
+}
 
 struct Look {
     hint: Option<u64>,

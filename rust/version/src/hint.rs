@@ -1,14 +1,20 @@
 //! Writing the latest version hint beside the commits.
 //!
 //! Best effort: no commit waits for a slow store, and while one write is under way only the newest version is
-//! remembered for the next.
+//! remembered for the next. All writers overwrite one object, and some stores take one write a second to a name: so on a
+//! remote store it is written about once a second, by whichever process finds that no other does it. The newest version
+//! of a process is told at last, when it has stopped committing (docs/decisions/0034).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use super::discovery::write_hint;
+use super::discovery::{read_hint, write_hint};
 use trinitylake_base::environment::{Environment, Task};
 use trinitylake_base::per_process::PerProcess;
-use trinitylake_storage::Storage;
+use trinitylake_storage::{Storage, is_remote};
+
+/// How often all processes together write the hint on a remote store, about.
+const PAUSE_MILLIS: u64 = 1000;
 
 #[derive(Debug, Default)]
 pub struct HintWriter(PerProcess<Mutex<State>>);
@@ -17,6 +23,8 @@ pub struct HintWriter(PerProcess<Mutex<State>>);
 struct State {
     is_writing: bool,
     next: Option<u64>,
+    /// What the hint was when this process last wrote it or looked at it, and when that was, on the elapsed clock.
+    seen: Option<(u64, u64)>,
 }
 
 impl HintWriter {
@@ -28,7 +36,7 @@ impl HintWriter {
     pub fn announce(
         self: &Arc<Self>,
         storage: Arc<dyn Storage>,
-        environment: &dyn Environment,
+        environment: &Arc<dyn Environment>,
         version: u64,
     ) -> Task {
         {
@@ -39,9 +47,15 @@ impl HintWriter {
             }
         }
         let mut writer = Writing { hint: self.clone(), is_done: false };
+        let clock = environment.clone();
         environment.background(Box::pin(async move {
-            while let Some(version) = writer.next() {
-                write_hint(storage.as_ref(), version).await;
+            let is_rationed = is_remote(storage.as_ref());
+            while writer.has_next() {
+                if is_rationed {
+                    writer.tell_in_turn(storage.as_ref(), clock.as_ref()).await;
+                } else if let Some(version) = writer.take() {
+                    write_hint(storage.as_ref(), version).await;
+                }
             }
         }))
     }
@@ -54,14 +68,45 @@ struct Writing {
 }
 
 impl Writing {
-    fn next(&mut self) -> Option<u64> {
+    fn has_next(&mut self) -> bool {
         let mut state = self.hint.state();
-        let next = state.next.take();
-        if next.is_none() {
+        if state.next.is_none() {
             state.is_writing = false;
             self.is_done = true;
         }
-        next
+        !self.is_done
+    }
+
+    fn take(&self) -> Option<u64> {
+        self.hint.state().next.take()
+    }
+
+    fn seen(&self, version: u64, clock: &dyn Environment) {
+        self.hint.state().seen = Some((version, clock.elapsed_millis()));
+    }
+
+    /// Waits until a second has passed since the hint was last seen to, and then writes it, unless another process has
+    /// done so meanwhile: then that one is at it, and whether it has gone on is looked at in another second.
+    async fn tell_in_turn(&self, storage: &dyn Storage, clock: &dyn Environment) {
+        let seen = self.hint.state().seen;
+        if let Some((_, when)) = seen {
+            let passed = clock.elapsed_millis().saturating_sub(when);
+            clock.linger(Duration::from_millis(PAUSE_MILLIS.saturating_sub(passed))).await;
+        }
+        let Some(version) = self.take() else { return };
+        if let Some((before, _)) = seen
+            && let Some(told) = read_hint(storage).await
+            && told > before
+        {
+            self.seen(told, clock);
+            if told < version {
+                let mut state = self.hint.state();
+                state.next = state.next.max(Some(version));
+            }
+            return;
+        }
+        write_hint(storage, version).await;
+        self.seen(version, clock);
     }
 }
 
@@ -72,3 +117,6 @@ impl Drop for Writing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,7 @@ pub mod metadata;
 mod opening;
 pub mod publisher;
 mod recent;
+mod sightings;
 pub mod store_time;
 pub mod summary;
 pub mod versions;

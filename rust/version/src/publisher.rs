@@ -10,7 +10,9 @@ use super::Version;
 use super::boundary::published;
 use super::hint::HintWriter;
 use super::metadata::{CommittedTransaction, RootMetadata};
+use super::sightings::{Sighting, Trust};
 use super::versions::{Versions, version_of};
+use trinitylake_base::environment::Moment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::config::TreeConfig;
 use trinitylake_format::definition::LakehouseDefinition;
@@ -20,6 +22,7 @@ use trinitylake_format::node::draft::node_system_rows;
 use trinitylake_format::node::draft::{Draft, Text};
 use trinitylake_format::path::root_path;
 use trinitylake_storage::claim::{Claim, claim as claim_file};
+use trinitylake_storage::store_clock::dated;
 
 /// How long a commit whose outcome is in doubt asks before it gives up.
 pub const DOUBT_MILLIS: u64 = 30_000;
@@ -61,6 +64,10 @@ pub struct Created {
     pub version: Arc<Version>,
     /// See [`Claim::Won`].
     sent_once: bool,
+    /// There was no such version before the first request for it, so none after it either.
+    none_above: Sighting,
+    /// When it was created, its slot was certainly that of the next version (format §7).
+    was_in_time: bool,
 }
 
 /// How publishing a root failed.
@@ -191,8 +198,18 @@ impl Publisher {
         let Prepared { version, bytes } = root;
         let number = version.number;
         let (storage, environment) = (self.versions.storage().as_ref(), self.versions.environment().as_ref());
-        match claim_file(storage, environment, &version.root_path, bytes, deadline_millis).await {
-            Claim::Won { sent_once } => Ok(Slot::Won(Created { version, sent_once })),
+        let asked = Moment::now(environment);
+        let claim = claim_file(storage, environment, &version.root_path, bytes, deadline_millis);
+        let (claim, answered) = dated(claim).await;
+        match claim {
+            Claim::Won { sent_once } => {
+                // All of the time counts that passed until the answer was here: the root may have been created just now.
+                // A second request may have come late.
+                let answered = answered.filter(|_| sent_once);
+                let trust = self.versions.sightings().is_slot_untouched(number, answered, environment);
+                let (none_above, was_in_time) = (Sighting { asked, answered }, trust == Trust::Certain);
+                Ok(Slot::Won(Created { version, sent_once, none_above, was_in_time }))
+            }
             Claim::Lost(root) => self.lost_to(number, root).await.map(Slot::Lost),
             Claim::Refused(error) => Err(Unpublished::Refused(error)),
             Claim::Unknown(error) => Err(Unpublished::InDoubt { error, version: number }),
@@ -238,14 +255,21 @@ impl Publisher {
         }
     }
 
-    /// Tells others about a root that was created here, and makes sure that it was in time (format §7):
+    /// Tells others about a root that was created here, and makes sure that it was in time (format §7). That takes a look
+    /// at the boundary where it is not certain by what was seen a moment before (docs/decisions/0034):
     /// `TransactionExpired` if its version had expired before it was written; in doubt if it
     /// expired so soon that nobody can tell.
     pub async fn confirm(&self, created: Created) -> Result<Arc<Version>, Unpublished> {
         let version = created.version.clone();
         let number = version.number;
         let storage = self.versions.storage();
-        let hint = self.hint.announce(storage.clone(), self.versions.environment().as_ref(), number);
+        let hint = self.hint.announce(storage.clone(), self.versions.environment(), number);
+        if created.was_in_time {
+            hint.await;
+            self.versions.sightings().saw_none_above(number, created.none_above);
+            self.versions.learn(version.clone());
+            return Ok(version);
+        }
         let (boundary, ()) = join(published(storage.as_ref()), hint).await;
         let unknown = |why: String| Unpublished::InDoubt {
             error: Error::CommitStateUnknown(format!(
@@ -277,6 +301,7 @@ impl Publisher {
                 }
             }
             Ok(_) => {
+                self.versions.sightings().saw_none_above(number, created.none_above);
                 self.versions.learn(version.clone());
                 Ok(version)
             }
@@ -286,7 +311,7 @@ impl Publisher {
     /// A root was created here below what is now the boundary. Either its slot had expired, and nobody will
     /// ever read it; or it was in time, others went on from it, and then it expired as it should.
     async fn look_back(&self, created: Created, published_millis: u64) -> Result<Expired> {
-        let Created { version, sent_once } = created;
+        let Created { version, sent_once, .. } = created;
         let latest = self.versions.rediscover().await?;
         for message in version.root.messages().rev() {
             // Names of definition files are unique: who finds one in the tree finds this commit, or that of

@@ -9,8 +9,9 @@ use super::boundary::boundary;
 use super::discovery::{self, read_hint};
 use super::metadata::RootMetadata;
 use super::recent::Recent;
+use super::sightings::{Sighting, Sightings, Trust};
 use super::{Version, read_definition};
-use trinitylake_base::environment::Environment;
+use trinitylake_base::environment::{Environment, Moment};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
 use trinitylake_format::definition::LakehouseDefinition;
@@ -18,11 +19,14 @@ use trinitylake_format::moved_lakehouse::Placement;
 use trinitylake_format::node::Node;
 use trinitylake_format::node::codec::decode;
 use trinitylake_format::path::{LATEST_HINT_PATH, root_path, root_path_000, root_version};
+use trinitylake_storage::store_clock::{StoreMoment, dated};
 use trinitylake_storage::{FileInfo, Storage};
 use trinitylake_tree::node_store::NodeStore;
 
 /// A hint that is so far ahead of what is known is asked for, instead of what lies in between.
 const FAR_AHEAD: u64 = 32;
+/// What has come since then is little to catch up with.
+const LATELY_MILLIS: u64 = 10_000;
 
 #[derive(Debug)]
 pub struct Versions {
@@ -36,18 +40,17 @@ pub struct Versions {
 #[derive(Debug)]
 struct Seen {
     recent: Mutex<Recent>,
-    boundary: Mutex<SeenBoundary>,
+    sightings: Sightings,
     damage: Mutex<Option<Damage>>,
 }
 
-/// The boundary as it was last asked for. Any version may be made to expire at once, so its age says nothing; yet roots
-/// are deleted only [`discovery::QUICK_LOOK_MILLIS`] after the boundary rose above them. For so long from when it was
-/// asked for, what it said is good enough.
-#[derive(Clone, Copy, Debug, Default)]
-struct SeenBoundary {
-    oldest: u64,
-    /// On the elapsed clock.
-    good_until_millis: u64,
+/// What a writer finds where the next root is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextSlot {
+    Free,
+    Taken,
+    /// Free, since versions have expired up to there: a root in it would be void.
+    Expired,
 }
 
 /// The newest version is damaged or lost. Those before it can be read; none is made after it, for nobody knows what it
@@ -92,7 +95,7 @@ impl Versions {
         let latest = Arc::new(latest);
         let seen = PerProcess::new(move || Seen {
             recent: Mutex::new(Recent::starting_with(latest.clone())),
-            boundary: Mutex::default(),
+            sightings: Sightings::default(),
             damage: Mutex::new(damage.clone()),
         });
         Versions { nodes, environment, seen }
@@ -163,6 +166,14 @@ impl Versions {
         self.damage().filter(|damage| damage.is_missing).map(|damage| damage.error)
     }
 
+    /// The newest version that this handle knows, if that was the latest a moment ago: a statement may begin on it whose
+    /// commit finds out whether there is a newer one.
+    pub fn lately(&self) -> Option<Arc<Version>> {
+        let known = self.known();
+        let was_latest = self.sightings().was_latest(known.number, LATELY_MILLIS, self.environment.as_ref());
+        (was_latest && self.damage().is_none()).then_some(known)
+    }
+
     /// The latest version: one round of requests if it is the one that is known, or the next. They are two, and once
     /// in a while four.
     pub async fn latest(&self) -> Result<Arc<Version>> {
@@ -175,30 +186,44 @@ impl Versions {
         let (next, after) = (known.number + 1, known.number + 2);
         let storage = self.storage().as_ref();
         let (next_file, file_after) = (root_path(next), root_path(after));
-        let look = async {
-            match self.known_boundary() {
-                Some(_) => Ok::<_, Error>(None),
-                None => {
-                    let (hint, oldest) = join(read_hint(storage), self.ask_boundary()).await;
-                    oldest.map(|_| hint)
-                }
+        let environment = self.environment.as_ref();
+        let asked = Moment::now(environment);
+        let look_at_boundary = async {
+            let is_untouched = self.sightings().is_slot_untouched(next, None, environment) > Trust::None;
+            match is_untouched || self.sightings().boundary(None, environment).is_some() {
+                true => Ok::<_, Error>(()),
+                false => self.ask_boundary().await.map(drop),
             }
         };
-        let (root, is_another, hint) =
-            join3(self.nodes.load(&next_file, None), storage.exists(&file_after), look).await;
+        let look = async {
+            let (hint, boundary) = join(self.read_hint_now_and_then(), look_at_boundary).await;
+            boundary.map(|()| hint)
+        };
+        let ((root, answered), (is_another, other_answered), hint) =
+            join3(dated(self.nodes.load(&next_file, None)), dated(storage.exists(&file_after)), look).await;
         let (hint, is_another) = (hint?, is_another?);
+        // Which answer says that nothing comes after it.
+        let answered = if root.is_ok() { other_answered } else { answered };
         // Nothing that is known has expired; or else it slept through all there was. What is not there may be gone, and
         // what is there may have come too late.
-        if !self.is_kept(known.number).await? {
+        let trust = self.trust_in(known.number, answered).await?;
+        if trust == Trust::None {
             return self.rediscover().await;
         }
+        let sighting = Sighting { asked, answered: answered.filter(|_| trust == Trust::Certain) };
         let latest = match root {
             Ok(root) => {
+                if !is_another {
+                    self.sightings().saw_none_above(next, sighting);
+                }
                 let version = Arc::new(version_of_node(&self.nodes, next, root, Some(&known)).await?);
                 self.learn(version.clone());
                 version
             }
-            Err(Error::FileNotFound { .. }) => known,
+            Err(Error::FileNotFound { .. }) => {
+                self.sightings().saw_none_above(known.number, sighting);
+                known
+            }
             // A repair went on after a root that is damaged.
             Err(Error::CorruptFile { .. }) if is_another => known,
             Err(error) => return Err(error),
@@ -217,40 +242,70 @@ impl Versions {
         })
     }
 
-    fn seen_boundary(&self) -> MutexGuard<'_, SeenBoundary> {
-        self.seen.get().boundary.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn sightings(&self) -> &Sightings {
+        &self.seen.get().sightings
     }
 
-    /// The boundary, if what is known of it is good enough.
-    fn known_boundary(&self) -> Option<u64> {
-        let seen = *self.seen_boundary();
-        (self.environment.elapsed_millis() < seen.good_until_millis).then_some(seen.oldest)
+    /// The hint, once in a while: it tells if newer roots were lost, or that one is far behind.
+    async fn read_hint_now_and_then(&self) -> Option<u64> {
+        match self.sightings().reads_hint(self.environment.as_ref()) {
+            true => read_hint(self.storage().as_ref()).await,
+            false => None,
+        }
     }
 
     async fn ask_boundary(&self) -> Result<u64> {
-        let good_until_millis = self.environment.elapsed_millis() + discovery::QUICK_LOOK_MILLIS;
-        let oldest = boundary(self.storage().as_ref()).await?;
-        let mut seen = self.seen_boundary();
-        if seen.good_until_millis < good_until_millis {
-            *seen = SeenBoundary { oldest, good_until_millis };
-        }
+        let asked = Moment::now(self.environment.as_ref());
+        let (oldest, answered) = dated(boundary(self.storage().as_ref())).await;
+        let oldest = oldest?;
+        self.sightings().saw_boundary(oldest, Sighting { asked, answered });
         Ok(oldest)
     }
 
-    /// Is version `number` not below the boundary? Only then does it say something that there is none after it: that
-    /// one may have been made and deleted again (format §7). To be asked when the answer is there; it sends a
-    /// request if too much time has passed since the last one.
-    pub async fn is_kept(&self, number: u64) -> Result<bool> {
-        let oldest = match self.known_boundary() {
-            Some(oldest) => oldest,
-            None => self.ask_boundary().await?,
+    /// Is version `number` not below the boundary? Only then does it say something that there is none after it, as the
+    /// store answered at that moment: that one may have been made and deleted again (format §7). To be asked when the
+    /// answer is there; it sends a request if too much time has passed since the last one. `Trust::None` if it is below.
+    async fn trust_in(&self, number: u64, answered: Option<StoreMoment>) -> Result<Trust> {
+        let environment = self.environment.as_ref();
+        let untouched = self.sightings().is_slot_untouched(number + 1, answered, environment);
+        let (oldest, trust) = match self.sightings().boundary(answered, environment) {
+            Some(seen) => seen,
+            None if untouched > Trust::None => return Ok(untouched),
+            // It is asked for after that answer came.
+            None => (self.ask_boundary().await?, Trust::Certain),
         };
-        Ok(oldest <= number)
+        Ok(if oldest > number { Trust::None } else { trust.max(untouched) })
+    }
+
+    /// What is in the slot after this version, the latest that is known? Asks nothing if that was seen a moment ago. Then
+    /// [`Sightings::is_slot_untouched`] goes by it when the root is there.
+    pub async fn next_slot(&self, number: u64) -> Result<NextSlot> {
+        let (environment, next) = (self.environment.as_ref(), root_path(number + 1));
+        if self.sightings().is_slot_untouched(number + 1, None, environment) > Trust::None {
+            return Ok(NextSlot::Free);
+        }
+        let asked = Moment::now(environment);
+        let ((exists, answered), oldest, hint) =
+            join3(dated(self.storage().exists(&next)), self.ask_boundary(), self.read_hint_now_and_then())
+                .await;
+        oldest?;
+        // A hint that is ahead tells of roots that came just now, or were lost: a look for the latest version tells which.
+        let exists = exists? || hint.is_some_and(|hint| hint > number);
+        let trust = self.trust_in(number, answered).await?;
+        if trust == Trust::None {
+            return Ok(NextSlot::Expired);
+        }
+        if exists {
+            return Ok(NextSlot::Taken);
+        }
+        let answered = answered.filter(|_| trust == Trust::Certain);
+        self.sightings().saw_none_above(number, Sighting { asked, answered });
+        Ok(NextSlot::Free)
     }
 
     /// The boundary is known to have risen: asks for it at the next look.
     pub(crate) fn distrust_boundary(&self) {
-        self.seen_boundary().good_until_millis = 0;
+        self.sightings().forget();
     }
 
     /// The latest version, given one that exists.
@@ -351,9 +406,9 @@ impl Versions {
     /// both are quick.
     pub(crate) async fn with_boundary<T>(&self, answer: impl Future<Output = T>) -> Result<(T, u64)> {
         let storage = self.storage().as_ref();
-        let started = self.environment.elapsed_millis();
+        let started = Moment::now(self.environment.as_ref());
         let (answer, oldest) = join(answer, boundary(storage)).await;
-        let was_quick = self.environment.elapsed_millis() - started < discovery::QUICK_LOOK_MILLIS;
+        let was_quick = started.is_within(discovery::QUICK_LOOK_MILLIS, self.environment.as_ref());
         Ok((answer, if was_quick { oldest? } else { boundary(storage).await? }))
     }
 

@@ -78,6 +78,11 @@ impl Environment for TestEnvironment {
         }))
     }
 
+    /// Whoever runs in the background does not move the clock of all others.
+    fn linger(&self, _: Duration) -> Task {
+        Box::pin(std::future::ready(()))
+    }
+
     fn sleep(&self, duration: Duration) -> Task {
         self.advance(duration);
         // Others get their turn, as they would while one really sleeps.

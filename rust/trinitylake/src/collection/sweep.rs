@@ -214,7 +214,7 @@ impl Sweep {
         }
         let environment = self.lakehouse.environment();
         let waited = Duration::from_millis(environment.elapsed_millis().saturating_sub(self.begun_millis));
-        let rest = Duration::from_millis(discovery::QUICK_LOOK_MILLIS).saturating_sub(waited);
+        let rest = discovery::wait_before_deleting(self.lakehouse.storage().as_ref()).saturating_sub(waited);
         if !rest.is_zero() {
             environment.sleep(rest).await;
         }

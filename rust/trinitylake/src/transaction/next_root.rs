@@ -19,6 +19,7 @@ use crate::tree::advance::advance;
 use crate::tree::node_store::PARALLEL_REQUESTS;
 use crate::version::Version;
 use crate::version::publisher::{Created, Prepared, Slot, Unpublished};
+use crate::version::versions::NextSlot;
 
 pub(super) enum Claimed {
     /// The root was created, with all of the group.
@@ -40,9 +41,9 @@ pub(super) async fn claim_for(
     }
     let started = lakehouse.environment().elapsed_millis();
     // An expired version is followed by a slot that is free and void: no root is sent there.
-    let (written, is_kept) = join(
+    let (written, slot) = join(
         write_below_root(lakehouse, previous, group, usual_size_bytes),
-        lakehouse.is_kept(previous.number),
+        lakehouse.next_slot(previous.number),
     )
     .await;
     let (root, nodes) = match written {
@@ -53,10 +54,18 @@ pub(super) async fn claim_for(
         }
         written => written?,
     };
-    // Writing may have taken longer than what was seen of the boundary is good for.
-    if !(is_kept? && lakehouse.is_kept(previous.number).await?) {
+    // Writing may have taken longer than what was seen of the slot is good for.
+    let slot = match slot? {
+        NextSlot::Free => lakehouse.next_slot(previous.number).await?,
+        slot => slot,
+    };
+    if slot != NextSlot::Free {
         remove_files(lakehouse.storage().as_ref(), nodes).await;
-        lakehouse.rediscover().await?;
+        let latest = match slot {
+            NextSlot::Expired => lakehouse.rediscover().await?,
+            _ => lakehouse.latest().await?,
+        };
+        pause_after_lost_race(lakehouse, previous, &latest, group, started).await;
         return Ok(Claimed::Nothing { files_are_written: true });
     }
     match lakehouse.publisher().claim(root, deadline_millis).await {

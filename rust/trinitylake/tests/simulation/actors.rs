@@ -90,7 +90,8 @@ fn appended(content: &[u8], id: &str) -> Bytes {
 }
 
 pub async fn open(world: &Arc<World>) -> CoreResult<Arc<Lakehouse>> {
-    Lakehouse::open(Arc::new(Line(world.clone())), Process::new(world), None).await
+    let process = Process::new(world);
+    Lakehouse::open(Line::of(&process), process, None).await
 }
 
 /// A new lakehouse, whose nodes are small. In half of them a saved transaction soon is too old to be resumed.
@@ -102,8 +103,7 @@ pub async fn create(world: &Arc<World>) {
         properties: properties.map(|(name, value)| (name.to_string(), value.to_string())).into(),
         ..Default::default()
     });
-    let storage = Arc::new(Line(world.clone()));
-    Lakehouse::create(storage, Process::new(world), definition, None).await.unwrap();
+    Lakehouse::create(Line::new(world), Process::new(world), definition, None).await.unwrap();
 }
 
 /// Creates the lakehouse and lets everybody loose; returns what every writer knows of its transactions.

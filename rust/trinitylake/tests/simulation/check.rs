@@ -53,8 +53,7 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
     assert!(roots.iter().all(|version| *version <= latest), "a hole below {:?}", roots.last());
 
     let archive = world.everything();
-    let storage = Arc::new(Line(archive.clone()));
-    let past = Lakehouse::open(storage, Process::new(&archive), None).await.unwrap();
+    let past = Lakehouse::open(Line::new(&archive), Process::new(&archive), None).await.unwrap();
     let by_id: HashMap<&str, &Record> = records.iter().map(|record| (record.id.as_str(), record)).collect();
     let mut findings = Findings::default();
     let mut states: Vec<Objects> = Vec::new();

@@ -95,7 +95,7 @@ fn race(commits: usize, extra_millis: u64, coordination: Coordination) -> (Passe
             let slow_writer = async {
                 let extra = Duration::from_millis(extra_millis);
                 let latency = Latency { write: extra, read: extra, bytes_per_second: u64::MAX };
-                let storage = Arc::new(LatencyStorage::new(Arc::new(Line(world.clone())), latency));
+                let storage = Arc::new(LatencyStorage::new(Line::new(&world), latency));
                 let lakehouse = Lakehouse::open(storage, Process::new(&world), None).await.unwrap();
                 for number in 0..commits / SEEDS as usize {
                     commit(&lakehouse, &format!("slow.{number}"), coordination, &slow).await;

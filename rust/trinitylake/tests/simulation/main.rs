@@ -12,6 +12,7 @@ mod actors;
 mod check;
 mod fairness;
 mod garbage;
+mod slots;
 mod world;
 
 use std::cell::Cell;

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use trinitylake::environment::{Environment, Task};
 use trinitylake::error::{Error, Result};
 use trinitylake::path::{boundary_version, root_version};
+use trinitylake::storage::store_clock::answered;
 use trinitylake::storage::{FileInfo, PutOutcome, Storage};
 use uuid::Uuid;
 
@@ -56,11 +57,18 @@ pub struct World {
     fault_rate: u64,
     /// Do writers line up across processes?
     pub queues: bool,
+    /// How many of a hundred roots meet a machine that stands still right before they are sent, or a store that takes
+    /// its time over them and dates its answer before it does.
+    pub stops: u64,
     start: Instant,
 }
 
 impl World {
     pub fn new(seed: u64) -> Arc<World> {
+        World::that_stops(seed, 0)
+    }
+
+    pub fn that_stops(seed: u64, stops: u64) -> Arc<World> {
         let mut generator = StdRng::seed_from_u64(seed);
         let fault_rate = [0, 5, 30, 80][generator.random_range(0..4)];
         Arc::new(World {
@@ -74,6 +82,7 @@ impl World {
             is_healthy: AtomicBool::new(true),
             fault_rate,
             queues: seed % 2 == 1,
+            stops,
             start: Instant::now(),
         })
     }
@@ -167,6 +176,11 @@ impl World {
         PutOutcome::Created
     }
 
+    /// Dates an answer, as it goes out: by the second, by one of several machines whose clocks differ a little.
+    fn date_answer(&self) {
+        answered(Some((self.store_millis() + self.below(500)) / 1000 * 1000));
+    }
+
     fn store_millis(&self) -> u64 {
         START_MILLIS + self.start.elapsed().as_millis() as u64
     }
@@ -178,11 +192,6 @@ impl World {
         let fault = FAULTS[candidates[self.below(candidates.len() as u64) as usize]];
         *self.faults.lock().unwrap().entry(fault).or_default() += 1;
         Some(fault)
-    }
-
-    async fn travel(&self) {
-        let micros = if self.chance(5) { self.below(200_000) } else { self.below(8_000) };
-        tokio::time::sleep(Duration::from_micros(micros)).await;
     }
 }
 
@@ -202,17 +211,54 @@ fn broken(what: &str, path: &str) -> Error {
 
 /// The line of one process to the store.
 #[derive(Debug)]
-pub struct Line(pub Arc<World>);
+pub struct Line(Arc<World>, Option<Arc<Process>>);
 
 impl Line {
+    pub fn new(world: &Arc<World>) -> Arc<Line> {
+        Arc::new(Line(world.clone(), None))
+    }
+
+    pub fn of(process: &Arc<Process>) -> Arc<Line> {
+        Arc::new(Line(process.world.clone(), Some(process.clone())))
+    }
+
+    async fn travel(&self) {
+        let world = &self.0;
+        let micros = if world.chance(5) { world.below(200_000) } else { world.below(8_000) };
+        tokio::time::sleep(Duration::from_micros(micros)).await;
+        if let Some(process) = &self.1 {
+            process.wait_while_stopped().await;
+        }
+    }
+
+    /// What may happen to a root on its way.
+    async fn hold_up(&self) {
+        let world = &self.0;
+        if !world.chance(world.stops) {
+            return;
+        }
+        *world.faults.lock().unwrap().entry("held up").or_default() += 1;
+        match &self.1 {
+            Some(process) if world.chance(70) => {
+                process.stop_for(world.below(20_000));
+                process.wait_while_stopped().await;
+            }
+            _ => {
+                world.date_answer();
+                tokio::time::sleep(Duration::from_millis(world.below(20_000))).await;
+            }
+        }
+    }
+
     async fn read<T>(&self, path: &str, read: impl FnOnce(&World) -> Result<T>) -> Result<T> {
-        self.0.travel().await;
+        self.travel().await;
         let fault = self.0.fault(&[0, 1, 5, 7]);
         if fault == Some("slow request") {
             tokio::time::sleep(Duration::from_secs(self.0.below(40))).await;
         }
         let answer = read(&self.0);
-        self.0.travel().await;
+        self.0.date_answer();
+        self.travel().await;
         match fault {
             Some(fault @ ("request lost" | "reply lost")) => Err(lost(fault, path)),
             Some(fault @ "broken disk") => Err(broken(fault, path)),
@@ -224,7 +270,7 @@ impl Line {
 #[async_trait]
 impl Storage for Line {
     fn root(&self) -> &str {
-        "memory://world/"
+        "s3://world/lake/"
     }
 
     async fn get(&self, path: &str) -> Result<Bytes> {
@@ -249,7 +295,10 @@ impl Storage for Line {
     }
 
     async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
-        self.0.travel().await;
+        self.travel().await;
+        if root_version(path).is_some() {
+            self.hold_up().await;
+        }
         let fault = self.0.fault(&[0, 1, 2, 3, 5, 6, 7]);
         match fault {
             Some("denied") => {
@@ -272,7 +321,8 @@ impl Storage for Line {
             _ => {}
         }
         let outcome = self.0.create(path, bytes);
-        self.0.travel().await;
+        self.0.date_answer();
+        self.travel().await;
         match fault {
             Some("reply lost") => Err(lost("reply lost", path)),
             Some("broken disk") => Err(broken("broken disk", path)),
@@ -290,7 +340,7 @@ impl Storage for Line {
     }
 
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
-        self.0.travel().await;
+        self.travel().await;
         let fault = self.0.fault(&[0, 1, 4]);
         let bytes = match fault {
             Some("request lost") => return Err(lost("request lost", path)),
@@ -298,7 +348,7 @@ impl Storage for Line {
             _ => bytes,
         };
         self.0.files().insert(path.to_string(), (bytes, self.0.store_millis()));
-        self.0.travel().await;
+        self.travel().await;
         if fault == Some("reply lost") { Err(lost("reply lost", path)) } else { Ok(()) }
     }
 
@@ -312,7 +362,7 @@ impl Storage for Line {
     }
 
     async fn delete(&self, path: &str) -> Result<()> {
-        self.0.travel().await;
+        self.travel().await;
         if self.0.fault(&[0]).is_some() {
             return Err(lost("request lost", path));
         }
@@ -330,27 +380,87 @@ impl Storage for Line {
     }
 }
 
-/// A process: its clock is wrong by up to a day, in either direction.
+/// A process: its wall clock is wrong by up to a day, in either direction. In a world that stops, it also jumps now and
+/// then, both clocks are a quarter too fast or a fifth too slow, and the one for elapsed time stands still for a while.
 #[derive(Debug)]
 pub struct Process {
     world: Arc<World>,
     skew_millis: u64,
+    /// Of a thousand.
+    speed: u64,
+    /// From when to when the elapsed clock stands still, in milliseconds of the world.
+    sleep: Range<u64>,
+    /// When the wall clock jumps by how much, forward or back.
+    jump: (u64, i64),
+    /// When all of it stood still, its clocks with it, like a virtual machine that is stopped.
+    stopped: Mutex<Vec<Range<u64>>>,
 }
 
 impl Process {
     pub fn new(world: &Arc<World>) -> Arc<Process> {
         let skew_millis = world.below(2 * DAY_MILLIS);
-        Arc::new(Process { world: world.clone(), skew_millis })
+        if world.stops == 0 {
+            let (world, never) = (world.clone(), u64::MAX);
+            let (sleep, jump) = (never..never, (never, 0));
+            return Arc::new(Process {
+                world,
+                skew_millis,
+                speed: 1000,
+                sleep,
+                jump,
+                stopped: Mutex::default(),
+            });
+        }
+        let asleep_at = world.below(20_000);
+        let sleep = asleep_at..asleep_at + world.below(10_000);
+        let jump = (world.below(30_000), world.below(7_200_000) as i64 - 3_600_000);
+        let (world, speed) = (world.clone(), 800 + world.below(451));
+        Arc::new(Process { world, skew_millis, speed, sleep, jump, stopped: Mutex::default() })
+    }
+
+    fn stop_for(&self, millis: u64) {
+        let now = self.world.start.elapsed().as_millis() as u64;
+        self.stopped.lock().unwrap().push(now..now + millis);
+    }
+
+    async fn wait_while_stopped(&self) {
+        loop {
+            let now = self.world.start.elapsed().as_millis() as u64;
+            let end = self.stopped.lock().unwrap().iter().map(|stop| stop.end).max().unwrap_or_default();
+            if end <= now {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(end - now)).await;
+        }
+    }
+
+    /// The time of the world while it ran.
+    fn world_millis(&self) -> u64 {
+        let now = self.world.start.elapsed().as_millis() as u64;
+        let passed = |stop: &Range<u64>| now.clamp(stop.start, stop.end) - stop.start;
+        now - self.stopped.lock().unwrap().iter().map(passed).sum::<u64>()
+    }
+
+    fn on_its_clock(&self, world_millis: u64) -> u64 {
+        world_millis * self.speed / 1000
+    }
+
+    fn sleep_for(&self, duration: Duration) -> Task {
+        Box::pin(tokio::time::sleep(duration * 1000 / self.speed as u32))
     }
 }
 
 impl Environment for Process {
     fn now_millis(&self) -> u64 {
-        START_MILLIS + self.skew_millis + self.elapsed_millis()
+        let now = self.world_millis();
+        let jumped = if now >= self.jump.0 { self.jump.1 } else { 0 };
+        (START_MILLIS + self.skew_millis + self.on_its_clock(now)).saturating_add_signed(jumped)
     }
 
     fn elapsed_millis(&self) -> u64 {
-        self.world.start.elapsed().as_millis() as u64
+        let now = self.world_millis();
+        let asleep = now.clamp(self.sleep.start, self.sleep.end) - self.sleep.start;
+        self.on_its_clock(now - asleep)
     }
 
     fn uuid(&self) -> Uuid {
@@ -362,7 +472,7 @@ impl Environment for Process {
     }
 
     fn sleep(&self, duration: Duration) -> Task {
-        Box::pin(tokio::time::sleep(duration))
+        self.sleep_for(duration)
     }
 
     fn background(&self, work: Task) -> Task {

@@ -19,11 +19,12 @@ fn a_child_waits_for_no_lock_that_its_parent_held() {
     });
     let created = Versions::create(MemoryFiles::shared(), TestEnvironment::seeded(1), definition, None);
     let versions = block_on(created).unwrap();
-    let parents = (versions.recent(), versions.seen_boundary(), versions.seen.get().damage.lock().unwrap());
+    let parents =
+        (versions.recent(), versions.sightings().held(), versions.seen.get().damage.lock().unwrap());
 
     let child = versions.seen.of_child(std::process::id() + 1);
     let known = child.recent.try_lock().expect("a lock of the child's own").latest.clone();
     assert_eq!(known.number, parents.0.latest.number, "it knows where its parent began");
-    assert!(child.boundary.try_lock().is_ok());
+    assert!(!child.sightings.is_held());
     assert!(child.damage.try_lock().is_ok());
 }

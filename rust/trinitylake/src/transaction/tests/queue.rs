@@ -43,6 +43,19 @@ async fn leave_intent(lakehouse: &Arc<Lakehouse>, transaction: &mut Transaction,
     assert!(matches!(line_up(lakehouse, &[submission], u64::MAX).await, Turn::Lead(_)));
 }
 
+/// An intent named a definition that was still on its way; whoever led put it into a root, and it never arrived.
+#[tokio::test]
+async fn nobody_lines_up_before_his_files_are_there() {
+    let (files, first, _) = two().await;
+    let mut transaction = creating(&first, "n").await;
+    let mut early = transaction.submission();
+    early.last_version = Some(9);
+    assert!(matches!(line_up(&first, &[early], u64::MAX).await, Turn::Lead(_)));
+    assert_eq!(intents(&files), Vec::<String>::new());
+    leave_intent(&first, &mut transaction, 9).await;
+    assert_eq!(intents(&files).len(), 1);
+}
+
 /// The path of an intent before all others, a different one for each name.
 fn intent_named(name: &str) -> String {
     let id = name.bytes().fold(1, |id: u128, byte| id << 8 | u128::from(byte));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::future::{join_all, join3};
 use tokio::time::Instant;
 
 use crate::environment::SystemEnvironment;
@@ -143,6 +143,29 @@ async fn files_of_one_are_nobody_elses_concern() {
     }
 }
 
+/// It looked for a place when nobody led, came when somebody did, and led next: who waited with it waited for its files.
+#[tokio::test(start_paused = true)]
+async fn who_comes_with_files_under_way_where_somebody_leads_keeps_nobody_waiting() {
+    let slow = Trigger::on(Verb::PutIfAbsent, 0).path("data/odd-0");
+    let lake = slow_lake(vec![Fault::new(slow, Action::Delay(Duration::from_secs(20)))]).await;
+    let mut odd = with_data(&lake.lakehouse, "odd", 1).await;
+    // On its way to its place it reads what these did.
+    let other = open(lake.files.clone(), &TestEnvironment::seeded(2)).await;
+    for name in ["w", "x", "y", "z"] {
+        commit(&mut with_data(&other, name, 0).await).await.unwrap();
+    }
+    let mut first = with_data(&lake.lakehouse, "first", 0).await;
+    let mut last = with_data(&lake.lakehouse, "last", 0).await;
+    let start = Instant::now();
+    let timed = async |transaction: &mut Transaction| {
+        commit(transaction).await.unwrap();
+        start.elapsed()
+    };
+    let (odd, first, last) = join3(timed(&mut odd), timed(&mut first), timed(&mut last)).await;
+    assert!(odd.as_secs() >= 19, "{odd:?}");
+    assert!(first.as_secs() < 2 && last.as_secs() < 2, "{first:?} and {last:?}");
+}
+
 /// A saved state named definitions and files that were not there when another process went on with it.
 #[tokio::test(start_paused = true)]
 async fn a_save_waits_for_the_same() {
@@ -198,4 +221,30 @@ async fn a_commit_waits_for_files_no_longer_than_it_may() {
     assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
     let storage: &dyn Storage = lake.files.as_ref();
     assert_eq!(storage.list("data/").await.unwrap().len(), 0);
+}
+
+/// Each commit asked for the boundary when its root was there.
+#[tokio::test(start_paused = true)]
+async fn a_quick_commit_asks_nothing_after_its_root() {
+    let environment = TestEnvironment::seeded(1);
+    let files = MemoryFiles::remote(environment.clone());
+    create(files.clone(), &environment).await;
+    let counting = Arc::new(CountingStorage::new(files));
+    let lakehouse = open(counting.clone(), &environment).await;
+    commit(&mut with_data(&lakehouse, "first", 0).await).await.unwrap();
+    let before = counting.counters();
+    for number in 0..10 {
+        environment.advance(Duration::from_millis(140));
+        commit(&mut with_data(&lakehouse, &format!("n{number}"), 0).await).await.unwrap();
+    }
+    let sent = counting.counters().since(&before);
+    assert_eq!((sent.list, sent.exists), (0, 10), "{sent:?}");
+
+    // One that was open for long looks along with its files.
+    let mut transaction = with_data(&lakehouse, "long", 0).await;
+    environment.advance(Duration::from_secs(20));
+    let before = counting.counters();
+    commit(&mut transaction).await.unwrap();
+    let sent = counting.counters().since(&before);
+    assert_eq!((sent.list, sent.exists), (1, 1), "{sent:?}");
 }

@@ -1,0 +1,119 @@
+//! What the clock of the store showed when it answered.
+//!
+//! A machine cannot tell by itself how long it stood still: a virtual one that is stopped, and goes on an hour later, has
+//! clocks that stood still with it. A remote store dates each of its answers (`Date`, in whole seconds), and that clock
+//! goes on. Whoever has to know how far two answers lie apart asks here.
+
+use std::cell::Cell;
+use std::time::UNIX_EPOCH;
+
+use async_trait::async_trait;
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+};
+use tokio::task_local;
+
+/// Machines of one store may differ by so much, and answers are dated by whole seconds: two that lie closer together may
+/// have come at the same time.
+pub const APART_MILLIS: u64 = 1000;
+
+task_local! {
+    static HEARD: Cell<Heard>;
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Heard {
+    #[default]
+    Nothing,
+    Dates {
+        first_millis: u64,
+        last_millis: u64,
+    },
+    /// An answer without a date.
+    Undated,
+}
+
+impl Heard {
+    fn and(self, other: Heard) -> Heard {
+        match (self, other) {
+            (Heard::Nothing, heard) | (heard, Heard::Nothing) => heard,
+            (
+                Heard::Dates { first_millis, last_millis },
+                Heard::Dates { first_millis: first, last_millis: last },
+            ) => Heard::Dates { first_millis: first_millis.min(first), last_millis: last_millis.max(last) },
+            (Heard::Undated, _) | (_, Heard::Undated) => Heard::Undated,
+        }
+    }
+}
+
+/// When the store answered a request, by its own clock, in milliseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreMoment(u64);
+
+impl StoreMoment {
+    /// Do both lie so close together that little time passed between them?
+    pub fn is_close_to(self, other: StoreMoment) -> bool {
+        self.0.abs_diff(other.0) <= APART_MILLIS
+    }
+}
+
+/// Does something, and tells when the store answered what was asked for it. `None` if nothing was asked, if an answer had
+/// no date, or if its answers lie apart.
+pub async fn dated<T>(requests: impl Future<Output = T>) -> (T, Option<StoreMoment>) {
+    let (result, heard) = HEARD
+        .scope(Cell::default(), async {
+            let result = requests.await;
+            (result, HEARD.with(Cell::get))
+        })
+        .await;
+    hear(heard);
+    let moment = match heard {
+        Heard::Dates { first_millis, last_millis } if last_millis - first_millis <= APART_MILLIS => {
+            Some(StoreMoment(first_millis))
+        }
+        _ => None,
+    };
+    (result, moment)
+}
+
+/// A store has answered, when its clock showed this.
+pub fn answered(millis: Option<u64>) {
+    hear(millis.map_or(Heard::Undated, |millis| Heard::Dates { first_millis: millis, last_millis: millis }));
+}
+
+fn hear(heard: Heard) {
+    // Nobody may be listening.
+    let _ = HEARD.try_with(|before| before.set(before.get().and(heard)));
+}
+
+/// Makes clients that tell what the store's clock showed.
+#[derive(Debug)]
+pub(crate) struct ListeningConnector;
+
+impl HttpConnector for ListeningConnector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(ListeningClient(ReqwestConnector::default().connect(options)?)))
+    }
+}
+
+#[derive(Debug)]
+struct ListeningClient(HttpClient);
+
+#[async_trait]
+impl HttpService for ListeningClient {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let response = self.0.execute(request).await?;
+        let date = response.headers().get("date").and_then(|date| date.to_str().ok());
+        answered(date.and_then(millis_of));
+        Ok(response)
+    }
+}
+
+fn millis_of(date: &str) -> Option<u64> {
+    let time = httpdate::parse_http_date(date).ok()?;
+    u64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()
+}
+
+#[cfg(test)]
+mod tests;

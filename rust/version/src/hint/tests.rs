@@ -1,0 +1,27 @@
+//! How often the hint is written.
+
+use super::*;
+use trinitylake_base::environment::SystemEnvironment;
+use trinitylake_storage::CountingStorage;
+use trinitylake_storage::memory_files::MemoryFiles;
+
+/// All writers overwrote one object with each commit, which some stores take once a second and refuse otherwise.
+#[tokio::test(start_paused = true)]
+async fn the_hint_of_a_remote_store_is_written_about_once_a_second_and_names_the_newest_at_last() {
+    let environment = SystemEnvironment::shared();
+    let storage = Arc::new(CountingStorage::new(MemoryFiles::remote(environment.clone())));
+    let (one, other): (Arc<HintWriter>, Arc<HintWriter>) = Default::default();
+    for version in 1..=100 {
+        let writer = if version % 2 == 0 { &one } else { &other };
+        writer.announce(storage.clone(), &environment, version).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(read_hint(storage.as_ref()).await, Some(100));
+    let written = storage.counters().put_hint;
+    assert!((4..=12).contains(&written), "100 versions of two processes in 5 seconds: {written} writes");
+    // The first one after a while is told at once.
+    one.announce(storage.clone(), &environment, 101).await;
+    tokio::time::sleep(Duration::from_millis(1001)).await;
+    assert_eq!(read_hint(storage.as_ref()).await, Some(101));
+}

@@ -1,0 +1,159 @@
+//! What a process has seen of the newest version and of the boundary, and for how long that is good enough.
+//!
+//! An expiry waits between publishing a boundary and deleting the first root below it
+//! ([`discovery::wait_before_deleting`]). So a root cannot have been created, have expired and have been deleted within
+//! less than that. Whoever has seen something less than [`discovery::QUICK_LOOK_MILLIS`] ago may go by it.
+//!
+//! By which clock? Those of this machine stand still where it is a virtual one that was stopped, and may be set anew.
+//! That is good enough for reading. A commit that counts without another look needs the store's own clock as well
+//! (docs/decisions/0034).
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::discovery;
+use trinitylake_base::environment::{Environment, Moment};
+use trinitylake_storage::store_clock::StoreMoment;
+
+/// When something was so.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sighting {
+    /// By this machine's clocks, before it was asked for.
+    pub asked: Moment,
+    /// By the clock of the store, if it is certain that it was so when the store answered.
+    pub answered: Option<StoreMoment>,
+}
+
+impl Sighting {
+    /// Is it good enough for what the store answered at that moment? Clocks of the store that were not told are no reason
+    /// to doubt it.
+    fn is_recent(&self, now: Option<StoreMoment>, environment: &dyn Environment) -> bool {
+        let is_apart = self.answered.zip(now).is_some_and(|(before, now)| !now.is_close_to(before));
+        !is_apart && self.asked.is_within(discovery::QUICK_LOOK_MILLIS, environment)
+    }
+
+    /// The same where nothing will be looked at again: only if all clocks say so.
+    fn is_certainly_recent(&self, now: Option<StoreMoment>, environment: &dyn Environment) -> bool {
+        let is_close = self.answered.zip(now).is_some_and(|(before, now)| now.is_close_to(before));
+        is_close && self.asked.is_within(discovery::QUICK_LOOK_MILLIS, environment)
+    }
+}
+
+/// How sure it is that no root was ever created in a slot, or that one is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Trust {
+    /// Nothing is known.
+    None,
+    /// As far as the clocks of this machine tell.
+    ByOwnClocks,
+    /// The clock of the store says so, too.
+    Certain,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    number: u64,
+    sighting: Sighting,
+}
+
+impl Seen {
+    fn trust(&self, now: Option<StoreMoment>, environment: &dyn Environment) -> Trust {
+        match () {
+            () if self.sighting.is_certainly_recent(now, environment) => Trust::Certain,
+            () if self.sighting.is_recent(now, environment) => Trust::ByOwnClocks,
+            () => Trust::None,
+        }
+    }
+}
+
+/// What was seen last.
+#[derive(Debug, Default)]
+pub(crate) struct Sightings {
+    /// The boundary. Any version may be made to expire at once, so its age says nothing.
+    boundary: Mutex<Option<Seen>>,
+    /// There was no version above this one, and there had never been one.
+    newest: Mutex<Option<Seen>>,
+    hint_read: Mutex<Option<Moment>>,
+}
+
+impl Sightings {
+    /// The boundary, and how far it can be trusted for something that the store answered at `now`.
+    pub fn boundary(&self, now: Option<StoreMoment>, environment: &dyn Environment) -> Option<(u64, Trust)> {
+        let seen = (*lock(&self.boundary))?;
+        let trust = seen.trust(now, environment);
+        (trust > Trust::None).then_some((seen.number, trust))
+    }
+
+    pub fn saw_boundary(&self, oldest: u64, sighting: Sighting) {
+        let mut boundary = lock(&self.boundary);
+        // It only rises: who was told of a lower one was answered later than he was heard.
+        if boundary.is_none_or(|seen| seen.number <= oldest) {
+            *boundary = Some(Seen { number: oldest, sighting });
+        }
+    }
+
+    /// There was no version above `number` then, and none that had expired.
+    pub fn saw_none_above(&self, number: u64, sighting: Sighting) {
+        let mut newest = lock(&self.newest);
+        let is_older = newest.is_some_and(|newest| newest.number > number);
+        if !is_older {
+            *newest = Some(Seen { number, sighting });
+        }
+    }
+
+    /// Can the slot of a version, when the store answers at `now`, hold nothing but the first root that was ever created
+    /// in it, or be free because there was none? If there was no such version a moment before, it cannot have been
+    /// created, have expired and have been deleted since.
+    pub fn is_slot_untouched(
+        &self,
+        number: u64,
+        now: Option<StoreMoment>,
+        environment: &dyn Environment,
+    ) -> Trust {
+        match *lock(&self.newest) {
+            Some(newest) if newest.number < number => newest.trust(now, environment),
+            _ => Trust::None,
+        }
+    }
+
+    /// Was this version the latest so short a time ago, as far as the clocks of this machine tell?
+    pub fn was_latest(&self, number: u64, millis: u64, environment: &dyn Environment) -> bool {
+        lock(&self.newest).is_some_and(|newest| {
+            newest.number == number && newest.sighting.asked.is_within(millis, environment)
+        })
+    }
+
+    /// The boundary is known to have risen.
+    pub fn forget(&self) {
+        *lock(&self.boundary) = None;
+        *lock(&self.newest) = None;
+    }
+
+    #[cfg(test)]
+    pub fn held(&self) -> impl Sized {
+        (lock(&self.boundary), lock(&self.newest), lock(&self.hint_read))
+    }
+
+    #[cfg(test)]
+    pub fn is_held(&self) -> bool {
+        self.boundary.try_lock().is_err()
+            || self.newest.try_lock().is_err()
+            || self.hint_read.try_lock().is_err()
+    }
+
+    /// Is it time to read the hint again? Then it counts as read.
+    pub fn reads_hint(&self, environment: &dyn Environment) -> bool {
+        let mut read = lock(&self.hint_read);
+        let is_due = read.is_none_or(|read| !read.is_within(HINT_LOOK_MILLIS, environment));
+        if is_due {
+            *read = Some(Moment::now(environment));
+        }
+        is_due
+    }
+}
+
+/// An open handle reads the hint no more often than this.
+const HINT_LOOK_MILLIS: u64 = 1000;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
