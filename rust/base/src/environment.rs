@@ -63,6 +63,26 @@ impl Moment {
         let by_wall = environment.now_millis().checked_sub(self.now_millis);
         [elapsed, by_wall].iter().all(|passed| passed.is_some_and(|passed| passed < millis))
     }
+
+    /// Has so much passed since? Only if both clocks say so.
+    pub fn is_past(&self, millis: u64, environment: &dyn Environment) -> bool {
+        self.passed_millis(environment).iter().all(|passed| *passed >= millis)
+    }
+
+    /// How much may have passed since: what the clock says that went on further.
+    pub fn most_passed_millis(&self, environment: &dyn Environment) -> u64 {
+        self.passed_millis(environment).into_iter().max().unwrap_or_default()
+    }
+
+    /// How much has passed since, by the clock that nobody sets.
+    pub fn elapsed_millis(&self, environment: &dyn Environment) -> u64 {
+        environment.elapsed_millis().saturating_sub(self.elapsed_millis)
+    }
+
+    /// By each clock; 0 where it went back.
+    fn passed_millis(&self, environment: &dyn Environment) -> [u64; 2] {
+        [self.elapsed_millis(environment), environment.now_millis().saturating_sub(self.now_millis)]
+    }
 }
 
 /// A future that owns all it needs.
@@ -191,6 +211,8 @@ mod tests {
             let moment = Moment::now(environment.as_ref());
             environment.set_now_millis(environment.now_millis().saturating_add_signed(wall_millis));
             assert!(!is_recent(moment), "{wall_millis}");
+            assert!(!moment.is_past(1, environment.as_ref()), "{wall_millis}");
+            assert_eq!(moment.most_passed_millis(environment.as_ref()), wall_millis.max(0) as u64);
         }
     }
 }

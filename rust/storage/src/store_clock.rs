@@ -56,18 +56,17 @@ impl StoreMoment {
     pub fn is_close_to(self, other: StoreMoment) -> bool {
         self.0.abs_diff(other.0) <= APART_MILLIS
     }
+
+    /// How much later it is than another; 0 if it is not.
+    pub fn millis_since(self, other: StoreMoment) -> u64 {
+        self.0.saturating_sub(other.0)
+    }
 }
 
 /// Does something, and tells when the store answered what was asked for it. `None` if nothing was asked, if an answer had
 /// no date, or if its answers lie apart.
 pub async fn dated<T>(requests: impl Future<Output = T>) -> (T, Option<StoreMoment>) {
-    let (result, heard) = HEARD
-        .scope(Cell::default(), async {
-            let result = requests.await;
-            (result, HEARD.with(Cell::get))
-        })
-        .await;
-    hear(heard);
+    let (result, heard) = listen(requests).await;
     let moment = match heard {
         Heard::Dates { first_millis, last_millis } if last_millis - first_millis <= APART_MILLIS => {
             Some(StoreMoment(first_millis))
@@ -75,6 +74,27 @@ pub async fn dated<T>(requests: impl Future<Output = T>) -> (T, Option<StoreMome
         _ => None,
     };
     (result, moment)
+}
+
+/// Does something, and tells when the store answered last.
+pub async fn dated_last<T>(requests: impl Future<Output = T>) -> (T, Option<StoreMoment>) {
+    let (result, heard) = listen(requests).await;
+    let moment = match heard {
+        Heard::Dates { last_millis, .. } => Some(StoreMoment(last_millis)),
+        Heard::Nothing | Heard::Undated => None,
+    };
+    (result, moment)
+}
+
+async fn listen<T>(requests: impl Future<Output = T>) -> (T, Heard) {
+    let (result, heard) = HEARD
+        .scope(Cell::default(), async {
+            let result = requests.await;
+            (result, HEARD.with(Cell::get))
+        })
+        .await;
+    hear(heard);
+    (result, heard)
 }
 
 /// A store has answered, when its clock showed this.

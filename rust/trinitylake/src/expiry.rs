@@ -100,8 +100,7 @@ pub async fn expire_by(lakehouse: &Arc<Lakehouse>, retention: Retention, dry_run
     boundary::publish(storage.as_ref(), target).await?;
     // Who looked a moment ago does not ask for the boundary again, nor who creates a root in a slot that was free a
     // moment ago. So roots are deleted when all those that may have missed the new boundary are over.
-    let all_looks = discovery::wait_before_deleting(storage.as_ref());
-    lakehouse.environment().sleep(all_looks).await;
+    discovery::wait_for_all_looks(storage.as_ref(), lakehouse.environment().as_ref()).await;
     // Whoever names a version from here on looks at the boundary afterwards, and takes the name back. Who did so
     // before is in the latest version.
     let latest = lakehouse.latest().await?;

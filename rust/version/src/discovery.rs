@@ -15,6 +15,7 @@ use super::boundary::boundary;
 use trinitylake_base::environment::{Environment, Moment};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::path::{LATEST_HINT_PATH, root_path, root_path_000, root_version};
+use trinitylake_storage::store_clock::dated_last;
 use trinitylake_storage::{FileInfo, Storage, is_remote};
 
 /// A hint is one number; a longer file is not a hint.
@@ -90,11 +91,44 @@ const LOOKS: u32 = 5;
 /// waits, as the clocks of two machines may differ in speed.
 pub const QUICK_LOOK_MILLIS: u64 = 500;
 
-/// How long an expiry waits between publishing a boundary and deleting the first root below it. On a remote store so
-/// long that the dates of its answers, whole seconds of several machines, cannot hide it
-/// ([`APART_MILLIS`](trinitylake_storage::store_clock::APART_MILLIS)): then who created a root knows from them that his machine did not stand still.
-pub fn wait_before_deleting(storage: &dyn Storage) -> Duration {
+/// How long whoever deletes roots waits after the boundary above them was published. On a remote store so long that the
+/// dates of its answers, whole seconds of several machines, cannot hide it
+/// ([`APART_MILLIS`](trinitylake_storage::store_clock::APART_MILLIS)): then who created a root knows from them that his
+/// machine did not stand still.
+fn wait_before_deleting(storage: &dyn Storage) -> Duration {
     Duration::from_secs(if is_remote(storage) { 5 } else { 1 })
+}
+
+/// What a clock can be wrong by when it jumps.
+const PART: Duration = Duration::from_millis(250);
+
+/// Waits, after a boundary was published, until all those are over who looked before it was, and those who create a root
+/// in a slot that they saw free before it was.
+///
+/// No clock is believed alone. The time is counted in parts, and a part counts only if both clocks of this machine went
+/// on while its timer ran: one that jumps is wrong by a part. On a remote store the dates of two answers have to show
+/// all of it as well. A clock that stands still for good makes it take twice as long.
+pub async fn wait_for_all_looks(storage: &dyn Storage, environment: &dyn Environment) {
+    let wait = wait_before_deleting(storage);
+    let date = async || match is_remote(storage) {
+        true => dated_last(storage.exists(LATEST_HINT_PATH)).await.1,
+        false => None,
+    };
+    let begun = date().await;
+    let parts = wait.as_millis() / PART.as_millis();
+    let mut counted = 0;
+    for _ in 0..2 * parts {
+        let moment = Moment::now(environment);
+        environment.sleep(PART).await;
+        counted += u128::from(moment.is_past(PART.as_millis() as u64 * 3 / 4, environment));
+        if counted >= parts
+            && begun
+                .zip(date().await)
+                .is_none_or(|(begun, now)| now.millis_since(begun) >= wait.as_millis() as u64)
+        {
+            return;
+        }
+    }
 }
 
 struct Look {
@@ -205,3 +239,6 @@ async fn exist_all(storage: &dyn Storage, versions: &[u64]) -> Result<Vec<bool>>
     try_join_all(versions.iter().map(|version| async move { storage.exists(&root_path(*version)).await }))
         .await
 }
+
+#[cfg(test)]
+mod tests;

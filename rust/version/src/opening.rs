@@ -19,6 +19,7 @@ use trinitylake_format::node::draft::Draft;
 use trinitylake_format::path::{content_id, lakehouse_definition_path, root_path, root_path_000};
 use trinitylake_storage::claim::{Claim, claim};
 use trinitylake_storage::probe::probe;
+use trinitylake_storage::store_clock::dated_last;
 use trinitylake_storage::{RetryingStorage, Storage};
 use trinitylake_tree::node_store::{CACHE_SIZE_BYTES, NodeStore};
 
@@ -86,7 +87,8 @@ impl Versions {
         cache_size_bytes: Option<u64>,
     ) -> Result<Arc<Versions>> {
         let storage = with_retries(storage, &environment);
-        let found = discovery::latest(storage.as_ref(), environment.as_ref()).await?;
+        let (found, answered) = dated_last(discovery::latest(storage.as_ref(), environment.as_ref())).await;
+        let found = found?;
         let nodes = Arc::new(NodeStore::new(storage, cache_size_bytes.unwrap_or(CACHE_SIZE_BYTES)));
         let (version, damage) = match version_of(&nodes, found.version, found.root, None).await {
             Ok(version) => (version, found.missing.map(|named| Damage::missing(named, found.version))),
@@ -99,7 +101,9 @@ impl Versions {
             }
             Err(error) => return Err(error),
         };
-        Ok(Arc::new(Versions::new(nodes, environment, version, damage)))
+        let versions = Versions::new(nodes, environment, version, damage);
+        versions.sightings().heard(answered);
+        Ok(Arc::new(versions))
     }
 }
 

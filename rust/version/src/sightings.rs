@@ -1,7 +1,7 @@
 //! What a process has seen of the newest version and of the boundary, and for how long that is good enough.
 //!
 //! An expiry waits between publishing a boundary and deleting the first root below it
-//! ([`discovery::wait_before_deleting`]). So a root cannot have been created, have expired and have been deleted within
+//! ([`discovery::wait_for_all_looks`]). So a root cannot have been created, have expired and have been deleted within
 //! less than that. Whoever has seen something less than [`discovery::QUICK_LOOK_MILLIS`] ago may go by it.
 //!
 //! By which clock? Those of this machine stand still where it is a virtual one that was stopped, and may be set anew.
@@ -73,6 +73,8 @@ pub(crate) struct Sightings {
     /// There was no version above this one, and there had never been one.
     newest: Mutex<Option<Seen>>,
     hint_read: Mutex<Option<Moment>>,
+    /// When the store answered last, by its clock, as far as this was noticed.
+    heard: Mutex<Option<StoreMoment>>,
 }
 
 impl Sightings {
@@ -128,9 +130,20 @@ impl Sightings {
         *lock(&self.newest) = None;
     }
 
+    /// The store has answered, when its clock showed this.
+    pub fn heard(&self, answered: Option<StoreMoment>) {
+        if answered.is_some() {
+            *lock(&self.heard) = answered;
+        }
+    }
+
+    pub fn last_heard(&self) -> Option<StoreMoment> {
+        *lock(&self.heard)
+    }
+
     #[cfg(test)]
     pub fn held(&self) -> impl Sized {
-        (lock(&self.boundary), lock(&self.newest), lock(&self.hint_read))
+        (lock(&self.boundary), lock(&self.newest), lock(&self.hint_read), lock(&self.heard))
     }
 
     #[cfg(test)]
@@ -138,6 +151,7 @@ impl Sightings {
         self.boundary.try_lock().is_err()
             || self.newest.try_lock().is_err()
             || self.hint_read.try_lock().is_err()
+            || self.heard.try_lock().is_err()
     }
 
     /// Is it time to read the hint again? Then it counts as read.

@@ -19,7 +19,7 @@ use trinitylake_format::moved_lakehouse::Placement;
 use trinitylake_format::node::Node;
 use trinitylake_format::node::codec::decode;
 use trinitylake_format::path::{LATEST_HINT_PATH, root_path, root_path_000, root_version};
-use trinitylake_storage::store_clock::{StoreMoment, dated};
+use trinitylake_storage::store_clock::{StoreMoment, dated, dated_last};
 use trinitylake_storage::{FileInfo, Storage};
 use trinitylake_tree::node_store::NodeStore;
 
@@ -201,6 +201,7 @@ impl Versions {
         };
         let ((root, answered), (is_another, other_answered), hint) =
             join3(dated(self.nodes.load(&next_file, None)), dated(storage.exists(&file_after)), look).await;
+        self.sightings().heard(other_answered.or(answered));
         let (hint, is_another) = (hint?, is_another?);
         // Which answer says that nothing comes after it.
         let answered = if root.is_ok() { other_answered } else { answered };
@@ -240,6 +241,12 @@ impl Versions {
             Some(hint) if hint > number + FAR_AHEAD && self.storage().exists(&root_path(hint)).await? => hint,
             _ => number,
         })
+    }
+
+    /// What the clock of the store showed when it answered a look for the latest version last, if it says so. It is later
+    /// by now.
+    pub fn last_heard(&self) -> Option<StoreMoment> {
+        self.sightings().last_heard()
     }
 
     pub(crate) fn sightings(&self) -> &Sightings {
@@ -327,7 +334,10 @@ impl Versions {
 
     /// The latest version, as one finds it who knows nothing.
     pub async fn rediscover(&self) -> Result<Arc<Version>> {
-        let found = discovery::latest(self.storage().as_ref(), self.environment.as_ref()).await?;
+        let look = discovery::latest(self.storage().as_ref(), self.environment.as_ref());
+        let (found, answered) = dated_last(look).await;
+        self.sightings().heard(answered);
+        let found = found?;
         let version = version_of(&self.nodes, found.version, found.root, Some(&self.known())).await?;
         let version = Arc::new(version);
         self.set_damage(found.missing.map(|named| Damage::missing(named, found.version)));

@@ -20,6 +20,12 @@ async fn answers_that_lie_apart_are_of_no_moment() {
     })
     .await;
     assert_eq!(apart, None);
+    let (_, last) = dated_last(async {
+        answered(Some(7000));
+        answered(Some(5000));
+    })
+    .await;
+    assert_eq!(last, Some(StoreMoment(7000)));
 }
 
 #[tokio::test]

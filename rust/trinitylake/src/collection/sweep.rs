@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::stream::FuturesUnordered;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -36,8 +35,8 @@ pub(super) struct Sweep {
     lakehouse: Arc<Lakehouse>,
     before_millis: u64,
     oldest: u64,
-    /// On the elapsed clock, and later than that boundary was published.
-    begun_millis: u64,
+    /// Since that boundary was read, until all looks from before it are over.
+    has_waited: bool,
     places: Vec<Place>,
     known_folders: HashMap<String, bool>,
     asked_elapsed_millis: u64,
@@ -73,7 +72,7 @@ impl Sweep {
             lakehouse: lakehouse.clone(),
             before_millis,
             oldest,
-            begun_millis: lakehouse.environment().elapsed_millis(),
+            has_waited: false,
             places: vec![Place::default()],
             known_folders: HashMap::new(),
             asked_elapsed_millis,
@@ -208,16 +207,13 @@ impl Sweep {
     }
 
     /// The boundary may have been published a moment ago, by an expiry that still waits for those who have not seen it.
-    pub async fn wait_for_all_looks(&self, doomed: &[Doomed]) {
-        if doomed.iter().all(|(_, file)| root_version(&file.path).is_none()) {
+    pub async fn wait_for_all_looks(&mut self, doomed: &[Doomed]) {
+        if self.has_waited || doomed.iter().all(|(_, file)| root_version(&file.path).is_none()) {
             return;
         }
-        let environment = self.lakehouse.environment();
-        let waited = Duration::from_millis(environment.elapsed_millis().saturating_sub(self.begun_millis));
-        let rest = discovery::wait_before_deleting(self.lakehouse.storage().as_ref()).saturating_sub(waited);
-        if !rest.is_zero() {
-            environment.sleep(rest).await;
-        }
+        let environment = self.lakehouse.environment().as_ref();
+        discovery::wait_for_all_looks(self.lakehouse.storage().as_ref(), environment).await;
+        self.has_waited = true;
     }
 
     pub async fn delete(&self, doomed: &[Doomed]) -> Result<()> {

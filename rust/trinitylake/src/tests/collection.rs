@@ -184,6 +184,32 @@ async fn clocks_of_writers_decide_nothing() {
     }
 }
 
+/// A virtual machine stood still for an hour, its clocks with it, while what its transaction had written was collected. It
+/// took its files for seconds old, and committed a table whose file was gone. The dates of the store tell; on a disk, the
+/// clock on the wall, once it was set right.
+#[tokio::test]
+async fn a_machine_that_stood_still_does_not_take_its_files_for_young() {
+    for is_remote in [true, false] {
+        let clock = TestEnvironment::seeded(1);
+        let dated = || MemoryFiles::dated(clock.clone());
+        let files = if is_remote { MemoryFiles::remote(clock.clone()) } else { dated() };
+        let lakehouse = lake(&files, &clock).await;
+        let stopped = TestEnvironment::seeded(2);
+        let other = open(files.clone(), &stopped).await;
+        let mut slow = begin(&other, Isolation::Snapshot).await;
+        let path = write(&other, 1).await;
+        slow.create(ObjectKind::Table, "n", "slow", path.into()).await.unwrap();
+        clock.advance(HOUR);
+        collect_after(&lakehouse, HOUR / 2).await.unwrap();
+        assert!(!files.has(&data(1)));
+        if !is_remote {
+            stopped.set_now_millis(clock.now_millis());
+        }
+        let error = commit(&mut slow).await.unwrap_err();
+        assert!(matches!(error, Error::TransactionExpired(_)), "{is_remote}: {error}");
+    }
+}
+
 /// What an engine wrote before it asked for a commit may be older than the transaction that commits it.
 #[tokio::test]
 async fn files_that_were_there_before_prove_their_own_age() {

@@ -5,16 +5,19 @@
 //! nobody else knows of them, so they may be gone.
 //!
 //! Invariants:
-//! - Both sides compare times of the store. The clock of this machine only measures how long ago the transaction began.
+//! - Both sides compare times of the store. How long ago the transaction began is told by the dates of the store's
+//!   answers, since a machine that stood still has clocks that stood still with it; and by its clocks, if they say more.
 //! - What a transaction takes over from a version that is kept is no file of its own: the collection kept it.
 
 use futures::future::try_join_all;
 
 use super::Transaction;
 use super::life::Failure;
-use crate::environment::Environment;
+use crate::environment::Moment;
 use crate::error::{Error, Result};
+use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
+use crate::storage::store_clock::{StoreMoment, dated_last};
 use crate::version::Version;
 use crate::version::store_time::StoreTime;
 
@@ -26,8 +29,10 @@ const FILES_AT_ONCE: usize = 64;
 /// What is known of the age of a transaction's own files.
 #[derive(Debug)]
 pub(super) struct Fence {
-    /// It wrote none before, on the elapsed clock of this process.
-    began_elapsed_millis: u64,
+    /// It wrote none before, by the clocks of this machine.
+    began: Moment,
+    /// Nor before the store answered this look for a version.
+    heard: Option<StoreMoment>,
     /// Nor before this time of the store, if it was saved: others wrote some of them.
     pub since_millis: Option<u64>,
     /// They are younger than this, or nothing was collected since.
@@ -37,9 +42,10 @@ pub(super) struct Fence {
 }
 
 impl Fence {
-    pub(super) fn of(base: &Version, environment: &dyn Environment) -> Fence {
+    pub(super) fn of(base: &Version, lakehouse: &Lakehouse) -> Fence {
         Fence {
-            began_elapsed_millis: environment.elapsed_millis(),
+            began: Moment::now(lakehouse.environment().as_ref()),
+            heard: lakehouse.last_heard(),
             since_millis: None,
             proven_millis: base.metadata.gc_before_millis.unwrap_or_default(),
             adopted: Vec::new(),
@@ -83,8 +89,17 @@ impl Transaction {
     /// A time of the store before which this transaction wrote no file.
     pub(super) async fn began_at_store(&self) -> Result<u64> {
         let environment = self.lakehouse.environment().as_ref();
-        let time = StoreTime::ask(self.lakehouse.storage().as_ref(), environment).await?;
-        let age_millis = environment.elapsed_millis().saturating_sub(self.fence.began_elapsed_millis);
+        let asked = StoreTime::ask(self.lakehouse.storage().as_ref(), environment);
+        let (time, answered) = dated_last(asked).await;
+        let time = time?;
+        let age_millis = match (self.fence.heard, answered) {
+            (Some(heard), Some(answered)) => {
+                answered.millis_since(heard).max(self.fence.began.elapsed_millis(environment))
+            }
+            // A disk, whose clock may be that of this machine; or a store that does not date its answers.
+            (None, _) => self.fence.began.most_passed_millis(environment),
+            (Some(_), None) => return Err(self.collected("the store no longer tells how long ago it began")),
+        };
         Ok(time.millis_before(age_millis.saturating_add(STORE_CLOCK_STEP_MILLIS)))
     }
 

@@ -180,7 +180,7 @@ impl Transaction {
         let pending = PendingWrites::new(lakehouse.storage().clone(), lakehouse.environment().clone());
         Transaction {
             life: Life::new(&info.id),
-            fence: Fence::of(&base, lakehouse.environment().as_ref()),
+            fence: Fence::of(&base, &lakehouse),
             lakehouse,
             info,
             isolation,

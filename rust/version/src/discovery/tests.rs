@@ -1,0 +1,81 @@
+//! How long whoever deletes roots waits, by clocks that are wrong.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::*;
+use trinitylake_base::environment::Task;
+use trinitylake_base::environment::testing::TestEnvironment;
+use trinitylake_storage::memory_files::MemoryFiles;
+use uuid::Uuid;
+
+/// The machine of an expiry. Its timer is right.
+#[derive(Debug)]
+struct Machine {
+    time: Arc<TestEnvironment>,
+    /// What its elapsed clock jumps ahead by at the first sleep.
+    jump_millis: u64,
+    /// Of a hundred that pass, so many does its elapsed clock show.
+    speed: u64,
+    sleeps: AtomicU64,
+}
+
+impl Machine {
+    fn new(jump_millis: u64, speed: u64) -> Machine {
+        Machine { time: TestEnvironment::seeded(1), jump_millis, speed, sleeps: AtomicU64::new(0) }
+    }
+}
+
+impl Environment for Machine {
+    fn now_millis(&self) -> u64 {
+        self.time.now_millis()
+    }
+
+    fn elapsed_millis(&self) -> u64 {
+        let jump_millis = if self.sleeps.load(Ordering::SeqCst) > 0 { self.jump_millis } else { 0 };
+        self.time.elapsed_millis() * self.speed / 100 + jump_millis
+    }
+
+    fn uuid(&self) -> Uuid {
+        self.time.uuid()
+    }
+
+    fn random_below(&self, bound: u64) -> u64 {
+        self.time.random_below(bound)
+    }
+
+    fn sleep(&self, duration: Duration) -> Task {
+        self.sleeps.fetch_add(1, Ordering::SeqCst);
+        self.time.sleep(duration)
+    }
+}
+
+async fn waited_millis(storage: &dyn Storage, machine: &Machine) -> u64 {
+    let begun = machine.time.elapsed_millis();
+    wait_for_all_looks(storage, machine).await;
+    machine.time.elapsed_millis() - begun
+}
+
+/// A machine slept, and was told wrongly for how long: its clock said that all who had looked were over.
+#[tokio::test]
+async fn a_clock_that_jumps_makes_no_wait_shorter() {
+    let files = MemoryFiles::shared();
+    assert_eq!(waited_millis(files.as_ref(), &Machine::new(0, 100)).await, 1000);
+    assert_eq!(waited_millis(files.as_ref(), &Machine::new(3_600_000, 100)).await, 1000);
+}
+
+/// It ends all the same.
+#[tokio::test]
+async fn a_clock_that_stands_still_makes_a_wait_twice_as_long() {
+    assert_eq!(waited_millis(MemoryFiles::shared().as_ref(), &Machine::new(0, 0)).await, 2000);
+}
+
+/// A machine was moved to another one, where its clocks ran twice as fast: it waited for half of the time.
+#[tokio::test]
+async fn the_store_has_to_say_that_the_time_has_passed() {
+    let machine = Machine::new(0, 100);
+    let stands_still = MemoryFiles::remote(TestEnvironment::seeded(2));
+    assert_eq!(waited_millis(stands_still.as_ref(), &machine).await, 10_000);
+    let goes_on = MemoryFiles::remote(machine.time.clone());
+    assert_eq!(waited_millis(goes_on.as_ref(), &machine).await, 5000);
+}
