@@ -223,6 +223,7 @@ class SteppedStore:
         if request.verb in ("GET", "RANGE"):
             request.size_bytes = len(body)
         headers.setdefault("Content-Length", str(len(body)))
+        headers["Date"] = formatdate(usegmt=True)  # the time of this machine, as of files
         head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         return f"HTTP/1.1 {status} -\r\n{head}\r\n".encode() + (b"" if parsed.verb == "HEAD" else body)
 

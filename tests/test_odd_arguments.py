@@ -96,6 +96,7 @@ LEFT_OUT = {
     "definition_to_commit",
     "drop",
     "execute",
+    "execute_at_once",
     "forget",
     "import_catalog",
     "is_used",

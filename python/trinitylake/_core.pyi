@@ -249,6 +249,8 @@ class Lakehouse:
     @property
     def is_placed(self) -> bool: ...
     def latest(self) -> Version: ...  # one request when nothing changed
+    # The same, with the definition of an object fetched at the same time.
+    def latest_for(self, kind: Kind, namespace: str, name: str) -> Version: ...
     def lately(self) -> Version | None: ...  # the latest version as of a few seconds ago; no request
     def version(self, number: int) -> Version: ...  # VersionNotFound, VersionExpired
     def version_at(self, timestamp_millis: int) -> Version: ...  # newest version created at or before

@@ -10,6 +10,7 @@ Importing this package imports neither PyIceberg nor pyarrow.
 from trinitylake.definitions.declared_types import Column, Type, list_of, map_of, parse_type, struct_of
 from trinitylake.definitions.files import (
     MAJOR_VERSION,
+    MANIFEST_LIST,
     MAX_SIZE_BYTES,
     METADATA_LOCATION,
     PARSERS,
@@ -58,6 +59,7 @@ __all__ = [
     "ICEBERG",
     "MAJOR_VERSION",
     "MANAGED",
+    "MANIFEST_LIST",
     "MAX_SIZE_BYTES",
     "METADATA_LOCATION",
     "PARSERS",

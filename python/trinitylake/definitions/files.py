@@ -30,6 +30,7 @@ Definition = TypeVar("Definition", bound=Message)
 #: Keys of `TableDef.format_properties` for the Iceberg format (§9).
 METADATA_LOCATION = "metadata_location"
 PREVIOUS_METADATA_LOCATION = "previous_metadata_location"
+MANIFEST_LIST = "manifest_list"
 
 
 def new_id() -> str:

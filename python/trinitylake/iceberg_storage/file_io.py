@@ -226,6 +226,11 @@ class LakehouseFileIO(FileIO):
             self._ahead.update(dict.fromkeys((path for path, _ in wanted), ahead))
             ahead.go_on()
 
+    def begin_to_fetch(self, path: str) -> None:
+        """Begin to fetch one small file of a remote store, while another is read that leads to it."""
+        if path and self.is_remote:
+            self.storage.read_ahead([path], METADATA_AHEAD_MAX_SIZE_BYTES)
+
     def expect_columns(self, locations: Iterable[str], field_ids: Container[int]) -> None:
         """Have large Parquet files fetch these columns whole and at once when they are opened next."""
         for location in locations:

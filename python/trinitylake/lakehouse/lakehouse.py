@@ -649,6 +649,9 @@ class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
     def state(self) -> _core.Version:
         return self.core.latest()
 
+    def _state_for(self, kind: Literal["namespace", "table", "view"], namespace: str, name: str) -> _core.Version:
+        return self.core.latest_for(kind, namespace, name)
+
     def _at_one_moment(self) -> ViewAt:
         return self.at()
 

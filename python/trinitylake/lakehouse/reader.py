@@ -109,7 +109,7 @@ class Reader(ABC):
         """A table. Raises `ObjectNotFound`."""
         namespace, name = split(identifier)
         with self.located("table", namespace, name):
-            state = self.state()
+            state = self._state_for("table", namespace, name)
             return self._table(namespace, name, _definition_in(state, "table", namespace, name), state)
 
     def view(self, identifier: Identifier) -> View:
@@ -198,7 +198,11 @@ class Reader(ABC):
 
     def read_definition(self, kind: Kind, namespace: str, name: str = "") -> bytes:
         """The bytes of an object's definition file (format §6). Raises `ObjectNotFound`."""
-        return _definition_in(self.state(), kind, namespace, name)
+        return _definition_in(self._state_for(kind, namespace, name), kind, namespace, name)
+
+    def _state_for(self, kind: Kind, namespace: str, name: str) -> _core.Version | _core.Transaction:
+        """As `state`, to read the definition of one object."""
+        return self.state()
 
     @contextmanager
     def located(self, kind: Kind, namespace: str, name: str = "") -> Iterator[None]:

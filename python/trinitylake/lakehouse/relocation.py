@@ -136,7 +136,7 @@ def _rewrite_tables(
         serialize,
     )
     from trinitylake.iceberg_storage.relocation import TableRelocation
-    from trinitylake.tables.table_definition import metadata_path
+    from trinitylake.tables.table_definition import metadata_path, name_metadata
 
     base = transaction.state().base
     listing = base.list("table")
@@ -170,7 +170,7 @@ def _rewrite_tables(
                 if one.metadata_path is not None and not dry_run:
                     locations = definition.format_properties
                     locations[PREVIOUS_METADATA_LOCATION] = locations[METADATA_LOCATION]
-                    locations[METADATA_LOCATION] = one.metadata_path
+                    name_metadata(definition, one.metadata_path)
                     transaction.state().replace("table", namespace, name, serialize(definition))
             if on_progress is not None:
                 on_progress(start + len(batch), len(names))

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from trinitylake.definitions import (
     MANAGED,
-    METADATA_LOCATION,
     PREVIOUS_METADATA_LOCATION,
     TableDef,
     object_id,
@@ -189,12 +188,12 @@ class _Restoration:
         from trinitylake.iceberg_storage.copied_table import copied_metadata
         from trinitylake.iceberg_storage.file_io import LakehouseFileIO
         from trinitylake.iceberg_storage.table_location import default_location
-        from trinitylake.tables.table_definition import metadata_path
+        from trinitylake.tables.table_definition import metadata_path, name_metadata
 
         io = LakehouseFileIO(self._storage)
         folder = default_location(io, target.namespace, target.name, definition.id)
         path = copied_metadata(io, metadata_path(definition, location), definition.id, folder)
-        definition.format_properties[METADATA_LOCATION] = path
+        name_metadata(definition, path)
         definition.format_properties.pop(PREVIOUS_METADATA_LOCATION, None)
 
     def _present_name(self, source: _Object, id: str) -> _Object | None:

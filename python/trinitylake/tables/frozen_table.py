@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.table import Table as IcebergTable
 
-from trinitylake.definitions import EXTERNAL, from_proto, parse_table_def, serialize
+from trinitylake.definitions import EXTERNAL, MANIFEST_LIST, from_proto, parse_table_def, serialize
 from trinitylake.errors import CorruptFile, InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadTable
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.metadata import read_metadata
+from trinitylake.iceberg_storage.metadata import cache, read_metadata
 from trinitylake.log_note import NO_NOTE, LogNote
 from trinitylake.tables.table import Table
 from trinitylake.tables.table_definition import metadata_path
@@ -57,6 +57,8 @@ class FrozenTable(Table):
         io = LakehouseFileIO(self._storage)
         path = metadata_path(self._definition, self.name)
         uri = io.uri_of(path)
+        if cache.get(uri) is None:
+            io.begin_to_fetch(self._definition.format_properties.get(MANIFEST_LIST, ""))
         try:
             metadata = read_metadata(io, uri, path)
         except FileNotFoundError as error:

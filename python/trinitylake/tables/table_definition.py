@@ -13,6 +13,7 @@ from pyiceberg.table.sorting import NullOrder, SortDirection
 from pyiceberg.transforms import IdentityTransform
 
 from trinitylake.definitions import (
+    MANIFEST_LIST,
     METADATA_LOCATION,
     Column,
     Schema,
@@ -36,6 +37,19 @@ def metadata_path(definition: TableDef, name: str) -> str:
     if not path:
         raise CorruptFile(f"the definition of the managed table {name} names no metadata file")
     return path
+
+
+def name_metadata(definition: TableDef, path: str, manifest_list: str = "") -> None:
+    """Have a managed table's definition name another metadata file, and the manifest list of its current snapshot.
+
+    Both are paths below the root. Whoever scans the table fetches them at the same time. "" if there is no list, or it
+    is not known.
+    """
+    definition.format_properties[METADATA_LOCATION] = path
+    if manifest_list:
+        definition.format_properties[MANIFEST_LIST] = manifest_list
+    else:
+        definition.format_properties.pop(MANIFEST_LIST, None)
 
 
 def with_primary_key(schema: Schema, primary_key: tuple[str, ...]) -> Schema:

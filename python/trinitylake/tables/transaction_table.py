@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from trinitylake.definitions import (
-    METADATA_LOCATION,
     PREVIOUS_METADATA_LOCATION,
     Schema,
     TableDef,
@@ -19,7 +18,7 @@ from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.log_note import NO_NOTE, LogNote
 from trinitylake.reopening import refuse_staged_table
 from trinitylake.tables.table import Table
-from trinitylake.tables.table_definition import describe, metadata_path
+from trinitylake.tables.table_definition import describe, metadata_path, name_metadata
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
@@ -149,10 +148,9 @@ class TransactionTable(Table):
         """The definition of a managed table with the metadata file that `staged.finish` named."""
         assert self.staged is not None
         self._bring_in_step(self.staged.metadata)
-        locations = self._definition.format_properties
-        locations[METADATA_LOCATION] = self.staged.put_forward()
+        name_metadata(self._definition, self.staged.put_forward(), self.staged.manifest_list)
         if self.staged.base_metadata_path is not None:
-            locations[PREVIOUS_METADATA_LOCATION] = self.staged.base_metadata_path
+            self._definition.format_properties[PREVIOUS_METADATA_LOCATION] = self.staged.base_metadata_path
         return serialize(self._definition)
 
     def _bring_in_step(self, metadata: TableMetadata) -> None:

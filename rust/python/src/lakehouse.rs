@@ -90,6 +90,11 @@ impl Lakehouse {
         Ok(Version { inner: run(py, self.inner.latest())? })
     }
 
+    fn latest_for(&self, py: Python<'_>, kind: &str, namespace: &str, name: &str) -> PyResult<Version> {
+        let kind = parse_kind(kind)?;
+        Ok(Version { inner: run(py, self.inner.latest_for(kind, namespace, name))? })
+    }
+
     fn lately(&self) -> Option<Version> {
         self.inner.lately().map(|inner| Version { inner })
     }

@@ -28,7 +28,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, AssertCreate, TableRequire
 from pyiceberg.typedef import Identifier
 
 from trinitylake.definitions.schema import SchemaLike, to_iceberg_schema
-from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.errors import InvalidArgument, InvalidLocation, TrinityLakeError
 from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, read_entries
@@ -272,6 +272,14 @@ class StagedTable:
         with self._lock:
             self._put_forward, _ = self.finish()
             return self._put_forward
+
+    @property
+    def manifest_list(self) -> str:
+        """The path of the manifest list of the current snapshot; "" if there is no snapshot, or it lies elsewhere."""
+        snapshot = self.metadata.current_snapshot()
+        with suppress(InvalidLocation):
+            return "" if snapshot is None else self.io.path_of(snapshot.manifest_list)
+        return ""
 
     def reapply(self, newer_metadata_path: str) -> None:
         """Redo the staged changes on metadata that was committed by somebody else.

@@ -4,12 +4,15 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use futures::future::join;
+
 use super::group_commit::CommitQueue;
 use super::{Transaction, TransactionOptions};
 use crate::definition::LakehouseDefinition;
 use crate::environment::Environment;
 use crate::error::Result;
-use crate::storage::Storage;
+use crate::key::ObjectKind;
+use crate::storage::{Storage, is_remote};
 use crate::version::Version;
 use crate::version::publisher::Publisher;
 use crate::version::versions::Versions;
@@ -48,6 +51,22 @@ impl Lakehouse {
 
     pub fn begin(self: &Arc<Self>, base: Arc<Version>, options: TransactionOptions) -> Result<Transaction> {
         Transaction::begin(self.clone(), base, options)
+    }
+
+    /// The latest version, for whoever reads one object of it next: on a remote store its definition is fetched beside the
+    /// look for a newer version, as the version that is known has it. A file that was fetched is kept.
+    pub async fn latest_for(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Arc<Version>> {
+        if !is_remote(self.storage().as_ref()) {
+            return self.latest().await;
+        }
+        let known = self.known();
+        let fetched = async {
+            // What fails here is told by who reads it.
+            if let Ok(Some(location)) = known.locate(kind, namespace, name).await {
+                let _ = self.storage().get(&location).await;
+            }
+        };
+        join(self.latest(), fetched).await.0
     }
 
     pub(crate) fn publisher(&self) -> &Publisher {
