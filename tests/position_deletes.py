@@ -8,11 +8,28 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.table import FileScanTask
+from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Operation
 
 import trinitylake as tl
 from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles
+
+
+def delete_values(table: tl.Table, task: FileScanTask) -> None:
+    """Say that a file deletes rows by their values, in the partition of a data file. The file itself is not written."""
+    with table.writing() as iceberg:
+        file = DataFile.from_args(
+            content=DataFileContent.EQUALITY_DELETES,
+            file_path=f"{iceberg.location()}/data/deletes-{uuid.uuid4()}.parquet",
+            file_format=FileFormat.PARQUET,
+            partition=task.file.partition,
+            record_count=1,
+            file_size_in_bytes=1,
+            equality_ids=[1],
+            spec_id=task.file.spec_id,
+        )
+        file.spec_id = task.file.spec_id
+        _add(iceberg, file)
 
 
 def delete_positions(table: tl.Table, task: FileScanTask, positions: Sequence[int]) -> None:
@@ -44,8 +61,12 @@ def delete_positions(table: tl.Table, task: FileScanTask, positions: Sequence[in
             spec_id=task.file.spec_id,
         )
         file.spec_id = task.file.spec_id
-        with iceberg.transaction() as change:
-            id = change.table_metadata.new_snapshot_id()
-            producer = RewriteFiles(change, iceberg.io, change.added_files, Operation.DELETE, {}, "main", id, {})
-            producer.append_data_file(file)
-            producer.commit()
+        _add(iceberg, file)
+
+
+def _add(iceberg: Table, file: DataFile) -> None:
+    with iceberg.transaction() as change:
+        id = change.table_metadata.new_snapshot_id()
+        producer = RewriteFiles(change, iceberg.io, change.added_files, Operation.DELETE, {}, "main", id, {})  # type: ignore[attr-defined]
+        producer.append_data_file(file)
+        producer.commit()

@@ -11,6 +11,8 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -23,6 +25,7 @@ from rest.shop import ROWS
 from trinitylake.iceberg_storage import metadata
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest import RestServer, ServerOptions
+from trinitylake.rest.http import turns
 from trinitylake.rest.http.observation import JsonLines
 from trinitylake.rest.http.protocol import KEEP_ALIVE_SECONDS, MAX_HEADERS_SIZE_BYTES, BoundedProtocol
 from trinitylake.rest.redaction import Redaction, without_secrets
@@ -266,6 +269,40 @@ def test_a_server_that_ends_finishes_its_commits(shop: tl.Lakehouse, monkeypatch
         ending.join()
     assert [answer.code for answer in answers] == [200]
     assert shop.exists("a")
+
+
+def test_one_principal_does_not_take_all_threads(
+    shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 requests that took long, all of one writer, closed the server to everybody else."""
+    file = tmp_path / "tokens"
+    file.write_text("the-token-of-slow-01 slow writer:*\nthe-token-of-quick-1 quick writer:*\n")
+    file.chmod(0o600)
+    monkeypatch.setattr(turns, "MAX_THREADS_OF_ONE", 3)
+    monkeypatch.setattr(turns, "_WAIT_SECONDS", 1.0)
+    commit, go_on = Transaction.commit, threading.Event()
+
+    def slow(self: Transaction, **options: float | int | None) -> int:
+        if self.properties.get("rest.principal") == "slow":
+            go_on.wait(30)
+        return commit(self, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Transaction, "commit", slow)
+    with running(shop, token_file=file) as server, ThreadPoolExecutor(4) as threads:
+        client = Client(server)
+
+        def create(who: str, number: int) -> int:
+            token = {"slow": "the-token-of-slow-01", "quick": "the-token-of-quick-1"}[who]
+            body = {"name": f"{who}{number}", "schema": {"type": "struct", "fields": []}}
+            return client("POST", "/v1/namespaces/shop/tables", body, token=token).code
+
+        waiting = [threads.submit(create, "slow", number) for number in range(4)]
+        done, _ = wait(waiting, 25, FIRST_COMPLETED)
+        assert [one.result() for one in done] == [503]
+        assert create("quick", 0) == 200
+        go_on.set()
+        assert sorted(one.result() for one in waiting) == [200, 200, 200, 503]
+        assert server._app._turns._shares == {}
 
 
 def test_commits_of_several_requests_share_a_version(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:

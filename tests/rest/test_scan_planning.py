@@ -10,8 +10,10 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
 import trinitylake as tl
+from position_deletes import delete_values
 from rest.client import Client
 from trinitylake.rest import RestServer
+from trinitylake.rest.resources import bounded_files
 
 PATH = "/v1/latest/namespaces/shop/tables/orders"
 
@@ -113,6 +115,26 @@ def test_deleted_rows_are_not_read(planned: RestCatalog, shop: tl.Lakehouse) -> 
     shop.table("shop.orders").delete("id = 3")
     ids = planned.load_table("shop.orders").scan().to_arrow()["id"].to_pylist()
     assert sorted(ids) == [0, 1, 2, 4, 5, 6, 7]
+
+
+def test_what_only_clients_plan_is_406(
+    http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that Flink had upserted into was answered with 400, as if the request were wrong, and a small manifest
+    that holds very much took the memory of the server."""
+    assert http_client("POST", f"{PATH}/plan", {}).code == 200
+    monkeypatch.setattr(bounded_files, "MAX_ENTRIES", 1)
+    answer = http_client("POST", f"{PATH}/plan", {})
+    assert (answer.code, answer.error) == (406, "UnsupportedOperationException")
+    monkeypatch.setattr(bounded_files, "MAX_ENTRIES", 1000)
+    monkeypatch.setattr(bounded_files, "MAX_STORED_SIZE_BYTES", 100)
+    assert http_client("POST", f"{PATH}/plan", {}).code == 406
+    monkeypatch.undo()
+    table = shop.table("shop.orders")
+    delete_values(table, next(iter(table.scan().iceberg.plan_files())))
+    answer = http_client("POST", f"{PATH}/plan", {})
+    assert (answer.code, answer.error) == (406, "UnsupportedOperationException")
+    assert "deleted by their values" in answer.body["error"]["message"]
 
 
 def snapshots(shop: tl.Lakehouse) -> list[int]:

@@ -45,6 +45,33 @@ def test_the_command_serves_until_it_is_told_to_stop(lake: tl.Lakehouse) -> None
     assert lake.table("shop.orders").scan().to_arrow().num_rows == 3
 
 
+NEVER_ENDS = """
+import sys, time
+from trinitylake.cli.app import app
+from trinitylake.rest.http import server
+from trinitylake.rest.state.open_transactions import OpenTransactions
+server.GRACE_SECONDS, server._SAVING_SECONDS = 1, 1.0
+OpenTransactions.close = lambda self: time.sleep(600)
+app(sys.argv[1:])
+"""
+
+
+def test_the_command_ends_though_something_in_it_does_not(lake: tl.Lakehouse) -> None:
+    """A server whose threads were all at work for hours, or whose storage hung while it saved transactions, stayed
+    after SIGTERM, until somebody killed it."""
+    command = [sys.executable, "-c", NEVER_ENDS, "serve", "--root", lake.uri, "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            catalog = RestCatalog("test", uri=json.loads(announced(process))["url"])
+            assert catalog.list_namespaces() == []
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 1
+        finally:
+            process.kill()
+            _, errors = process.communicate(timeout=60)
+    assert "requests go on that nobody can end" in errors
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1"])
 def test_the_command_refuses_to_be_open_to_other_machines(lake: tl.Lakehouse, host: str, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"

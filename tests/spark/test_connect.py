@@ -202,12 +202,15 @@ def in_a_thread(function: Callable[[], list[int]]) -> list[list[int]]:
     return results
 
 
-def test_the_data_source(spark: SparkSession, lake: tl.Lakehouse, tmp_path: Path) -> None:
+def test_the_data_source(spark: SparkSession, lake: tl.Lakehouse) -> None:
     more = spark.createDataFrame([(4, "Q")], "id long, carrier string")
     more.write.format("trinitylake").option("root", lake.uri).mode("append").save("nyc.flights")
     assert ids(reader(spark, lake).load("nyc.flights")) == [1, 2, 3, 4]
     assert reader(spark, lake).option("metadata", "count").load("nyc.flights").first().rows == 4
     assert in_a_thread(lambda: ids(reader(spark, lake).load("nyc.flights"))) == [[1, 2, 3, 4]]
+
+
+def test_the_data_source_in_a_transaction(spark: SparkSession, lake: tl.Lakehouse) -> None:
     lake.begin(id="by-two").save()
     replaced = spark.createDataFrame([(5, "Q")], "id long, carrier string").write.format("trinitylake")
     replaced.option("root", lake.uri).option("txn", "by-two").option("filter", "carrier = 'Q'").mode("overwrite").save(
@@ -216,9 +219,15 @@ def test_the_data_source(spark: SparkSession, lake: tl.Lakehouse, tmp_path: Path
     assert ids(reader(spark, lake).load("nyc.flights")) == [1, 2, 3, 4]
     lake.resume("by-two").commit()
     assert ids(reader(spark, lake).load("nyc.flights")) == [1, 2, 3, 5]
+
+
+def test_frames_that_make_tables(spark: SparkSession, lake: tl.Lakehouse) -> None:
     frame = spark.range(20).selectExpr("id", "concat('C', id % 2) AS c")
     assert tl.spark.write(frame, lake.uri, "nyc.hashed", partition_spec="bucket(4, id)", durability="none")
     assert len(list(lake.table("nyc.hashed").scan().iceberg.plan_files())) == 4
+
+
+def test_a_stream(spark: SparkSession, lake: tl.Lakehouse, tmp_path: Path) -> None:
     lake.create_table("nyc.copy", ROWS)
     stream = spark.readStream.format("trinitylake").option("root", lake.uri).load("nyc.flights")
     sink = stream.writeStream.format("trinitylake").option("root", lake.uri).trigger(availableNow=True)

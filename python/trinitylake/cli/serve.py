@@ -91,6 +91,6 @@ def serve(
     log_to_standard_error()
     emit({"url": server.url}, Text(f"serving {server.url}"), as_json)
     try:
-        server.run()
+        server.run_process()
     except KeyboardInterrupt:  # the server has ended in good order by now
         return

@@ -16,7 +16,7 @@ from typing import TypeVar
 from trinitylake.rest.errors import RestError
 
 CALL_SECONDS = 15.0
-#: Fewer in sum than requests at work (`app.MAX_THREADS`).
+#: Fewer in sum than requests at work (`turns.MAX_THREADS`).
 MAX_WAITING_FOR_ONE = 4
 MAX_WAITING = 32
 

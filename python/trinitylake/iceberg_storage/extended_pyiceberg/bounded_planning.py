@@ -7,7 +7,7 @@ What remains is one look at each value for each file and partition, which is cou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pyiceberg.expressions import (
@@ -22,7 +22,7 @@ from pyiceberg.expressions import (
     UnboundPredicate,
 )
 from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, ResidualEvaluator
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry, ManifestFile
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, ManifestGroupPlanner
@@ -34,6 +34,10 @@ MAX_LOOKS = 20_000_000
 
 class PlanTooLarge(Exception):
     """A filter has so many values, and the table so many files, that the plan would take too long."""
+
+
+class DeletesNotPlanned(Exception):
+    """Rows of the table were deleted by their values, which PyIceberg does not plan."""
 
 
 def n_values(filter: BooleanExpression) -> int:
@@ -53,7 +57,8 @@ def n_values(filter: BooleanExpression) -> int:
 
 
 def bounded(scan: DataScan, max_looks: int = MAX_LOOKS) -> DataScan:
-    """The same scan, whose `plan_files` raises `PlanTooLarge` where it would take too many looks."""
+    """The same scan, whose `plan_files` raises `PlanTooLarge` where it would take too many looks, and
+    `DeletesNotPlanned`."""
     scan.__dict__["_manifest_planner"] = _Planner(scan, max_looks)
     return scan
 
@@ -72,6 +77,12 @@ class _Planner(ManifestGroupPlanner):
                 f"a filter of {self._looks_each} predicates and values is too large to be planned by the server for so "
                 "many files: plan the scan at the client"
             )
+
+    def plan_manifest_entries(self, manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestEntry]]:
+        for entries in super().plan_manifest_entries(manifests):
+            if any(one.data_file.content is DataFileContent.EQUALITY_DELETES for one in entries):
+                raise DeletesNotPlanned("rows of the table were deleted by their values")
+            yield entries
 
     def _build_metrics_evaluator(self) -> Callable[[DataFile], bool]:
         evaluate = super()._build_metrics_evaluator()

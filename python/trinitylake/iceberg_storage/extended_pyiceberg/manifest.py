@@ -52,6 +52,8 @@ from pyiceberg.types import StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from trinitylake._core import is_named_once
+from trinitylake.errors import CorruptFile
+from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import MAX_MANIFEST_SIZE_BYTES, Allowance
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import assigned, inherit
 
 #: Where the header of an Avro file has the schema.
@@ -210,7 +212,7 @@ def write_list(
 
 
 def read_entries(io: FileIO, manifest: ManifestFile, discard_deleted: bool = True) -> list[ManifestEntry]:
-    """The entries of a manifest, with what they inherit from it."""
+    """The entries of a manifest, with what they inherit from it. Raises `TooHeavy` for one of more than 256 MiB."""
     with _PreparedInput(io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[READ_VERSION]) as file:
         entries = [_inherit_from_manifest(entry, manifest) for entry in file]
     inherit(entries, manifest)
@@ -220,14 +222,19 @@ def read_entries(io: FileIO, manifest: ManifestFile, discard_deleted: bool = Tru
 
 
 def read_list(io: FileIO, uri: str) -> list[ManifestFile]:
-    """The manifests of a manifest list."""
+    """The manifests of a manifest list. Raises `CorruptFile` for one that names a manifest twice."""
+    with io.new_input(uri).open() as stream:
+        Allowance(MAX_MANIFEST_SIZE_BYTES).spend(stream.read(), uri)
     with AvroFile[ManifestFile](
         io.new_input(uri),
         MANIFEST_LIST_FILE_SCHEMAS[READ_VERSION],
         read_types={-1: ManifestFile, 508: PartitionFieldSummary},
         read_enums={517: ManifestContent},
-    ) as manifests:
-        return list(manifests)
+    ) as file:
+        manifests = list(file)
+    if len({manifest.manifest_path for manifest in manifests}) < len(manifests):  # all of its rows would count twice
+        raise CorruptFile(f"the manifest list {uri} names a manifest twice", path=uri)
+    return manifests
 
 
 class PreparedManifest(ManifestFile):
@@ -242,7 +249,9 @@ class _PreparedInput(AvroFile[ManifestEntry]):
 
     def __enter__(self) -> _PreparedInput:
         with self.input_file.open() as stream:
-            self.decoder = new_decoder(stream.read())
+            data = stream.read()
+        Allowance(MAX_MANIFEST_SIZE_BYTES).spend(data, self.input_file.location)
+        self.decoder = new_decoder(data)
         self.header = _HEADER_READER.read(self.decoder)
         self.schema, self.reader = _entry_reader(self.header.meta[SCHEMA_KEY])
         return self

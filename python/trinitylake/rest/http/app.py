@@ -1,7 +1,7 @@
 """The ASGI application: reads a request, calls its handler on a thread, and sends the response.
 
 Paths are matched as they were sent, with their escapes, so that a name with `/` in it stays one segment. Handlers are
-plain functions that block; they run on threads of which there are at most `MAX_THREADS`.
+plain functions that block; they run on threads of which there are at most `MAX_THREADS` (`turns.py`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from trinitylake.rest.files.delegation import Delegation
 from trinitylake.rest.http.assets import asset_responders
 from trinitylake.rest.http.observation import REQUEST_ID, ROUTE, Observer
 from trinitylake.rest.http.routes import CATALOG, OTHERS, PAGE, SIGN, Endpoint, without_prefix
+from trinitylake.rest.http.turns import MAX_THREADS, Turns
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.outbound import Outbound
 from trinitylake.rest.request.body import BodiesAtWork, check_values
@@ -46,7 +47,6 @@ from trinitylake.rest.state.table_responses import TableResponses
 from trinitylake.rest.state.upkeep_estimates import UpkeepEstimates
 from trinitylake.rest.state.work_room import WorkRoom
 
-MAX_THREADS = 64
 #: How long an answer of `/readyz` holds, so that nobody can make the server read the storage at will.
 _READY_SECONDS = 1.0
 #: How long the storage may take to be ready.
@@ -100,6 +100,7 @@ class App:
         self._asking: asyncio.Task[int] | None = None
         self._is_ending = False
         self._bodies = BodiesAtWork()
+        self._turns = Turns()
         self.router = Starlette(
             routes=[
                 Route(one.path, self._endpoint(one), methods=[one.method])
@@ -137,6 +138,7 @@ class App:
                     )
                     if endpoint.ends_with_client:
                         call.is_wanted = await room.enter_async_context(_watched(request))
+                    await room.enter_async_context(self._turns.taken(call.principal.name))
                     # Not abandoned when the client goes away: a commit that has begun is finished.
                     return await run_sync(self._answer, endpoint, call, limiter=self._limiter)
             except ClientDisconnect:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import socket
 import ssl
 import threading
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 #: How long requests may go on after the server was told to stop.
 GRACE_SECONDS = 30
 _START_SECONDS = 10.0
+#: For the end in good order of what is not a request, and how often it is looked whether there is to be one.
+_SAVING_SECONDS, _LOOK_SECONDS = 15.0, 0.5
+
+logger = logging.getLogger("trinitylake.rest")
 
 
 class RestServer:
@@ -126,6 +132,22 @@ class RestServer:
     def run(self) -> None:
         """Answer in this thread until `stop`, or a signal if it is the main thread."""
         self._server.run(sockets=[self._socket])
+
+    def run_process(self) -> None:
+        """Answer in the main thread of a process that is there for nothing else, until a signal.
+
+        The process ends then, also where a request goes on that nobody can end, after the time that requests have and
+        the time for saving open transactions.
+        """
+        threading.Thread(target=self._end_process, name="trinitylake-end", daemon=True).start()
+        self.run()
+
+    def _end_process(self) -> None:
+        while not self._server.should_exit:
+            time.sleep(_LOOK_SECONDS)
+        time.sleep(GRACE_SECONDS + _SAVING_SECONDS)
+        logger.error("requests go on that nobody can end: the process ends without them")
+        os._exit(1)
 
     def stop(self) -> None:
         """Refuse new connections, finish the requests that run, save open transactions, and end."""

@@ -26,13 +26,19 @@ from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan, Table
 from pyiceberg.types import PrimitiveType
 from starlette.responses import Response
 
-from trinitylake.errors import InvalidLocation
-from trinitylake.iceberg_storage.extended_pyiceberg.bounded_planning import PlanTooLarge, bounded, n_values
+from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import TooHeavy
+from trinitylake.iceberg_storage.extended_pyiceberg.bounded_planning import (
+    DeletesNotPlanned,
+    PlanTooLarge,
+    bounded,
+    n_values,
+)
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE, blob_of, referenced_data_file
 from trinitylake.iceberg_storage.extended_pyiceberg.scanned_files import ScannedFiles
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.request.call import Call, json_response
+from trinitylake.rest.resources.bounded_files import BoundedFileIO, TableFileIO
 from trinitylake.rest.resources.elsewhere import reached
 from trinitylake.rest.security.locations import is_own, path_of_object
 from trinitylake.rest.security.principals import Role
@@ -58,29 +64,11 @@ class Continuation(BaseModel):
     plan: str = ""
 
 
-class TableFileIO(LakehouseFileIO):
-    """Files of one table. Its snapshots may name others', whose partitions and statistics a plan would tell."""
-
-    def __init__(self, io: LakehouseFileIO, path: str) -> None:
-        super().__init__(io.storage, io.properties)
-        self._folder = f"{path}/"
-        self._real_folder = self.local_path(path)
-
-    def path_of(self, location: str) -> str:
-        """As for any file of the lakehouse. Raises `InvalidLocation` for one outside of the table, too, also for one
-        that a symbolic link of a local disk leads out of it."""
-        path = super().path_of(location)
-        real_path = self.local_path(path)
-        leaves = real_path is not None and not real_path.startswith(f"{self._real_folder}/")
-        if leaves or not path.startswith(self._folder):
-            raise InvalidLocation(f"{location!r} is outside of the table, so the server does not read it")
-        return path
-
-
 def plan(call: Call) -> Response:
     """The files that a scan of a snapshot has to read, or those that were appended between two snapshots.
 
-    406 for a table at a location that is not its own (`locations.py`), unless for a reader of everything.
+    406 for a table at a location that is not its own (`locations.py`), unless for a reader of everything, for one with
+    rows that were deleted by their values, and for one with too much to read.
     """
     request = call.parsed(PlanTableScanRequest)
     if request.end_snapshot_id is not None and request.start_snapshot_id is None:
@@ -125,8 +113,10 @@ def _planned(call: Call, table: Table, request: PlanTableScanRequest, start: int
     if isinstance(table.io, LakehouseFileIO) and not call.principal.has_everywhere(Role.READER):
         path = path_of_object(table.io, table.location())
         if path is None or not is_own(path, call.identifier("table"), str(table.metadata.table_uuid)):
-            raise RestError(406, "UnsupportedOperationException", "only clients plan scans at such a location")
+            raise _for_clients_alone("only clients plan scans at such a location")
         table.io = TableFileIO(table.io, path)
+    if isinstance(table.io, LakehouseFileIO):
+        table.io = BoundedFileIO(table.io)
     request = _pinned(table, request)
     _check_filter(request)
     try:
@@ -134,6 +124,8 @@ def _planned(call: Call, table: Table, request: PlanTableScanRequest, start: int
         _check_residuals(planned)
     except PlanTooLarge as error:
         raise bad_request(str(error)) from error
+    except (TooHeavy, DeletesNotPlanned) as error:
+        raise _for_clients_alone(f"{error}: plan the scan at the client") from error
     except (ValueError, TypeError) as error:  # a column that is not there, a value that is none of its type
         raise bad_request(f"the scan makes no sense: {error}") from error
     scanned = _scanned(table, request)
@@ -145,6 +137,11 @@ def _planned(call: Call, table: Table, request: PlanTableScanRequest, start: int
     parts = {one: _compressed(_document(table, planned[one : one + MAX_FILES], scanned)) for one in others}
     call.service.plans.put(_key(call, continuation.plan), parts)
     return {**document, "plan-tasks": [_token(continuation, others[0])]}
+
+
+def _for_clients_alone(message: str) -> RestError:
+    """406, by which the specification says that a server does not plan such a scan."""
+    return RestError(406, "UnsupportedOperationException", message)
 
 
 def _compressed(document: dict[str, Any]) -> bytes:

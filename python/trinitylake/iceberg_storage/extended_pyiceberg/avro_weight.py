@@ -1,0 +1,142 @@
+"""What an Avro file takes once it is decompressed, found without holding it.
+
+Eight megabytes of a manifest can be half a gigabyte of paths. Whoever reads files that others have written weighs them
+first.
+"""
+
+from __future__ import annotations
+
+import bz2
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from io import BytesIO
+
+from pyiceberg.exceptions import ValidationError
+
+#: Of one manifest. Engines begin another one at 8 MB, compressed.
+MAX_MANIFEST_SIZE_BYTES = 256 << 20
+
+_MAGIC = b"Obj\x01"
+_SYNC_SIZE = 16
+_PIECE_SIZE_BYTES = 1 << 20
+
+
+class TooHeavy(ValidationError):
+    """A file, or all that were read so far, takes more than it may."""
+
+
+@dataclass
+class Allowance:
+    """What files may weigh together. Safe to share between threads.
+
+    Attributes:
+        size_bytes: that are left, decompressed.
+        entries: that are left.
+    """
+
+    size_bytes: int
+    entries: int | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def spend(self, data: bytes, location: str) -> None:
+        """Take the weight of an Avro file away; of anything else, its length.
+
+        Raises:
+            TooHeavy: if it is more than what is left. Little more than that is decompressed.
+            ValueError: for a file that is cut off, or compressed in an unknown way.
+        """
+        for size_bytes, entries in _blocks(data):
+            with self._lock:
+                self.size_bytes -= size_bytes
+                if self.entries is not None:
+                    self.entries -= entries
+            if self.size_bytes < 0 or (self.entries is not None and self.entries < 0):
+                raise TooHeavy(f"{location} holds more than what is read here")
+
+
+def _blocks(data: bytes) -> Iterator[tuple[int, int]]:
+    """Bytes and entries of the blocks, piece by piece."""
+    if not data.startswith(_MAGIC):
+        yield len(data), 0
+        return
+    stream = BytesIO(data)
+    stream.seek(len(_MAGIC))
+    codec = _header(stream).get(b"avro.codec", b"null")
+    if (pieces := _PIECES.get(codec)) is None:
+        raise ValueError(f"an Avro file is compressed by {codec!r}, which is not known")
+    stream.seek(_SYNC_SIZE, 1)
+    while stream.tell() < len(data):
+        entries, size_bytes = _number(stream), _number(stream)
+        block = stream.read(size_bytes)
+        if entries < 0 or size_bytes < 0 or len(block) < size_bytes:
+            raise ValueError("an Avro file is cut off")
+        yield 0, entries
+        for piece_size_bytes in pieces(block):
+            yield piece_size_bytes, 0
+        stream.seek(_SYNC_SIZE, 1)
+
+
+def _header(stream: BytesIO) -> dict[bytes, bytes]:
+    found: dict[bytes, bytes] = {}
+    while (count := _number(stream)) != 0:
+        if count < 0:  # followed by its size in bytes
+            _number(stream)
+        for _ in range(abs(count)):
+            name = stream.read(_number(stream))
+            found[name] = stream.read(_number(stream))
+    return found
+
+
+def _number(stream: BytesIO) -> int:
+    number, shift = 0, 0
+    while True:
+        byte = stream.read(1)
+        if not byte or shift > 63:
+            raise ValueError("an Avro file is cut off")
+        number |= (byte[0] & 0x7F) << shift
+        shift += 7
+        if not byte[0] & 0x80:
+            return (number >> 1) ^ -(number & 1)
+
+
+def _deflated(block: bytes) -> Iterator[int]:
+    decompressor, rest = zlib.decompressobj(-15), block
+    while rest and not decompressor.eof:
+        yield len(decompressor.decompress(rest, _PIECE_SIZE_BYTES))
+        rest = decompressor.unconsumed_tail
+
+
+def _bzipped(block: bytes) -> Iterator[int]:
+    decompressor, rest = bz2.BZ2Decompressor(), block
+    while not decompressor.eof and (piece := decompressor.decompress(rest, _PIECE_SIZE_BYTES)):
+        yield len(piece)
+        rest = b""
+
+
+def _zstd(block: bytes) -> Iterator[int]:
+    import zstandard
+
+    with zstandard.ZstdDecompressor().stream_reader(block, read_across_frames=True) as reader:
+        while piece := reader.read(_PIECE_SIZE_BYTES):
+            yield len(piece)
+
+
+def _snappy(block: bytes) -> Iterator[int]:
+    size_bytes, shift = 0, 0
+    for byte in block[:5]:  # it begins with its length, which who decompresses it holds it to
+        size_bytes |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            break
+    yield size_bytes
+
+
+_PIECES: dict[bytes, Callable[[bytes], Iterator[int]]] = {
+    b"null": lambda block: iter((len(block),)),
+    b"deflate": _deflated,
+    b"bzip2": _bzipped,
+    b"zstandard": _zstd,
+    b"snappy": _snappy,
+}
