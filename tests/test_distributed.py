@@ -243,6 +243,8 @@ def test_the_command_line_ends_saved_transactions(lake: tl.Lakehouse) -> None:
 
     saved_job(lake)
     assert "job" in run("txn", "ls")
+    assert " ago" in run("txn", "ls")
+    assert "in 23 h" in run("txn", "ls")
     assert '"times_saved": 1' in run("txn", "show", "job", "--json")
     assert "version 2" in run("txn", "commit", "job")
     assert "committed" in run("txn", "show", "job")

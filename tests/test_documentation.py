@@ -34,6 +34,7 @@ RUNNABLE = [README, FORMAT] + [
         "quickstart",
         "transactions",
         "processes",
+        "asyncio",
         "sql",
         "notebooks",
         "merging",

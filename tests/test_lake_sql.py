@@ -85,7 +85,7 @@ def test_a_query_is_shown_as_a_table(shop: tl.Lakehouse, capsys: pytest.CaptureF
     query = shop.sql("SELECT item, name, length(name) AS n FROM shop.items ORDER BY item")
     shown = repr(query).splitlines()
     assert shown[0].split() == ["item", "name", "n"]
-    assert shown[2].startswith("\\x1b[31mred\\n")
+    assert shown[2].startswith("\\u{1b}[31mred\\u{a}")
     assert shown[-1] == "(3 rows)"
     query.show(limit=1)
     assert capsys.readouterr().out.splitlines()[-1] == "(the first 1 rows)"

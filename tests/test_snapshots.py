@@ -146,6 +146,7 @@ def test_the_command_line_names_and_expires(lake: tl.Lakehouse, root: str) -> No
 
     assert "snapshot q3 is version 3" in run("snapshot", "create", "q3", "--version", "3")
     assert "q3" in run("snapshot", "ls")
+    assert " ago" in run("snapshot", "ls")
     assert "would expire" in run("expire", "--keep", "1", "--dry-run")
     assert "expired; the oldest version is" in run("expire", "--before", str(lake.version))
     assert "nothing to expire" in run("expire", "--older-than", "7 days")

@@ -261,6 +261,18 @@ def test_snapshots_expire_by_number_and_age(lake: tl.Lakehouse) -> None:
             table.maintenance.expire_snapshots(**wrong)  # type: ignore[arg-type]
 
 
+def test_upkeep_of_a_table_has_a_message_and_an_author(lake: tl.Lakehouse) -> None:
+    """The log told of an `overwrite`, and nobody knew whose."""
+    table = lake.create_table("ns.up", {"x": "bigint"})
+    for number in range(6):
+        table.append({"x": [number]})
+    for run in (table.maintenance.compact, table.maintenance.rewrite_manifests):
+        run(message="nightly", author="cron")
+        assert [lake.log(1)[0].message, lake.log(1)[0].author] == ["nightly", "cron"]
+    table.maintenance.expire_snapshots(keep=1, message="weekly", author="ann")
+    assert [lake.log(1)[0].message, lake.log(1)[0].author] == ["weekly", "ann"]
+
+
 def test_an_empty_table_needs_no_upkeep(lake: tl.Lakehouse) -> None:
     table = lake.create_table("ns.t", rows())
     assert table.maintenance.compact() == (0, 0, 0, 0)

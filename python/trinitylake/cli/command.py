@@ -16,7 +16,18 @@ from trinitylake.cli.plain_values import PlainCommand
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.secret_values import is_reference, is_secret_name, with_values_read
 
-__all__ = ["Json", "Options", "Root", "app", "command", "key_values", "open_lakehouse", "secret_key_values"]
+__all__ = [
+    "Author",
+    "Json",
+    "Message",
+    "Options",
+    "Root",
+    "app",
+    "command",
+    "key_values",
+    "open_lakehouse",
+    "secret_key_values",
+]
 
 Root = Annotated[
     str,
@@ -33,6 +44,8 @@ Options = Annotated[
         help="A storage option; may be repeated. KEY=@FILE and KEY=env:NAME keep a secret out of the command line.",
     ),
 ]
+Message = Annotated[str, typer.Option("--message", "-m", help="Why, for the log.")]
+Author = Annotated[str, typer.Option("--author", help="Who, for the log.")]
 
 Command = TypeVar("Command", bound=Callable[..., None])
 

@@ -11,7 +11,7 @@ from rich import filesize
 from rich.table import Table
 from rich.text import Text
 
-from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
+from trinitylake.cli.command import Author, Json, Message, Options, Root, command, open_lakehouse
 from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import emit, grid
 from trinitylake.cli.progress import progress
@@ -38,6 +38,8 @@ def compact(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say how many nodes or files there would be, and do nothing.")
     ] = False,
+    message: Message = "",
+    author: Author = "",
     options: Options = None,
     as_json: Json = False,
 ) -> None:
@@ -46,7 +48,7 @@ def compact(
     if not tables:
         if sort_by is not None:
             raise typer.BadParameter("--sort-by is about tables, and none is named")
-        done = lake.compact(force=force, dry_run=dry_run, message="compact")
+        done = lake.compact(force=force, dry_run=dry_run, message=message or "compact", author=author)
         emit(asdict(done), tree_told(done), as_json)
         return
     if force:
@@ -56,7 +58,11 @@ def compact(
         with progress(name) as on_progress:
             maintenance = lake.table(name).maintenance
             results[name] = maintenance.compact(
-                sort_by=sort_by, dry_run=dry_run, progress=lambda *at, to=on_progress: to(*at)
+                sort_by=sort_by,
+                dry_run=dry_run,
+                progress=lambda *at, to=on_progress: to(*at),
+                message=message,
+                author=author,
             )
     emit({name: result._asdict() for name, result in results.items()}, tables_told(results), as_json)
 

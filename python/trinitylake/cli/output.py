@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Container, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -52,6 +52,21 @@ def _harmless(text: Text) -> Text:
     if len(styles) == 1:
         clean.stylize(styles.pop())
     return clean
+
+
+class Harmless:
+    """A stream that prints no character that a terminal would obey, for rows that are printed as they come."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Print a part of the text."""
+        return self._stream.write(printable(text, keep="\n\t"))
+
+    def flush(self) -> None:
+        """Print what waits."""
+        self._stream.flush()
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -144,6 +159,17 @@ def age_text(time: datetime) -> str:
         if 0 <= seconds < below:
             return f"{int(seconds // unit)} {name} ago"
     return time.astimezone().strftime("%Y-%m-%d" if seconds >= 0 else "%Y-%m-%d %H:%M")
+
+
+def time_left_text(time: datetime) -> str:
+    """How long until then, for people: `in 3 h`; `over` for what has passed."""
+    seconds = (time - datetime.now(UTC)).total_seconds()
+    if seconds < 0:
+        return "over"
+    for below, unit, name in _AGES:
+        if seconds < below:
+            return f"in {int(seconds // unit)} {name}"
+    return time.astimezone().strftime("%Y-%m-%d")
 
 
 def size_text(size_bytes: int) -> str:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
 from trinitylake.cli.completion import object_names
-from trinitylake.cli.output import console, emit, grid, pairs
+from trinitylake.cli.output import Harmless, console, emit, grid, pairs
 from trinitylake.cli.progress import counting
 from trinitylake.errors import InvalidArgument
 from trinitylake.printable import printable, printable_json
@@ -163,7 +163,7 @@ def _writer(format: Format, target: BinaryIO, schema: pa.Schema, to_terminal: bo
             raise InvalidArgument(
                 f"CSV cannot hold {', '.join(nested)}: choose columns with --column, or --format json"
             )
-        out: Any = _Harmless(target) if to_terminal else target
+        out: Any = _AsText(Harmless(sys.stdout)) if to_terminal else target
         with csv.CSVWriter(out, schema) as writer:
             yield writer.write_batch
 
@@ -173,17 +173,16 @@ def _json_lines(batch: pa.RecordBatch) -> bytes:
     return "".join(f"{printable_json(line)}\n" for line in lines).encode()
 
 
-class _Harmless:
-    """Bytes of text on their way to a terminal."""
+class _AsText:
+    """Where Arrow writes bytes of a text."""
 
     closed = False
 
-    def __init__(self, target: BinaryIO) -> None:
+    def __init__(self, target: Harmless) -> None:
         self._target = target
 
     def write(self, data: Any) -> int:
-        text = bytes(data).decode(errors="backslashreplace")
-        self._target.write(printable(text, keep="\n\t").encode())
+        self._target.write(bytes(data).decode(errors="backslashreplace"))
         return len(data)
 
     def flush(self) -> None:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from trinitylake.cli.command import Json, Options, Root, app, command, open_lakehouse
 from trinitylake.cli.history import told
-from trinitylake.cli.output import emit, grid, pairs, time_text
+from trinitylake.cli.output import age_text, emit, grid, pairs, time_left_text, time_text
 from trinitylake.cli.plain_values import PlainGroup
 from trinitylake.errors import ObjectNotFound
 
@@ -25,8 +25,8 @@ def ls(root: Root, options: Options = None, as_json: Json = False) -> None:
     saved = open_lakehouse(root, options).transactions()
     picture = grid("id", "isolation", "began", "expires", "base", "message", numbers=["base"])
     for one in saved:
-        base = str(one.base_version)
-        picture.add_row(one.id, one.isolation, time_text(one.began_at), time_text(one.expires_at), base, one.message)
+        times = age_text(one.began_at), time_left_text(one.expires_at)
+        picture.add_row(Text(one.id), one.isolation, *times, str(one.base_version), Text(one.message))
     emit([asdict(one) for one in saved], picture if saved else Text("no saved transaction", "dim"), as_json)
 
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from trinitylake.cli.command import Json, Options, Root, app, command, open_lakehouse
-from trinitylake.cli.output import emit, grid, time_text
+from trinitylake.cli.command import Author, Json, Message, Options, Root, app, command, open_lakehouse
+from trinitylake.cli.output import age_text, emit, grid
 from trinitylake.cli.plain_values import PlainGroup
 
 snapshot = typer.Typer(
@@ -18,8 +18,6 @@ snapshot = typer.Typer(
 app.add_typer(snapshot, name="snapshot")
 
 Name = Annotated[str, typer.Argument(help="The name: of A-Z a-z 0-9 . _ -")]
-Message = Annotated[str, typer.Option("--message", "-m", help="Why, for the log.")]
-Author = Annotated[str, typer.Option("--author", help="Who, for the log.")]
 
 
 def create(
@@ -49,7 +47,7 @@ def ls(root: Root, options: Options = None, as_json: Json = False) -> None:
     named = open_lakehouse(root, options).snapshots()
     picture = grid("name", "version", "created", numbers=["version"])
     for one in named:
-        picture.add_row(Text(one.name), str(one.version), time_text(one.created_at))
+        picture.add_row(Text(one.name), str(one.version), age_text(one.created_at))
     emit([asdict(one) for one in named], picture if named else Text("no snapshot", "dim"), as_json)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
+from trinitylake.cli.output import Harmless
 from trinitylake.printable import printable_json
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def print_rows(query: Query, format: Format, limit: int) -> None:
     if format is Format.TABLE:
         query.show(limit)
     elif format is Format.CSV:
-        out = csv.writer(sys.stdout, lineterminator="\n")
+        out = csv.writer(Harmless(sys.stdout) if sys.stdout.isatty() else sys.stdout, lineterminator="\n")
         out.writerow(query.columns)
         for row in _rows(query):
             out.writerow(row)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from trinitylake.cli.output import emit_error
 from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.printable import printable
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.lakehouse import Lakehouse
@@ -132,12 +133,12 @@ class SqlShell:
             case ".tables":
                 within = argument or None
                 for one in sorted([*self.reader.tables(within), *self.reader.views(within)]):
-                    print(shown(one))
+                    print(printable(one))
             case ".schema" if argument:
                 query = self.reader.sql(f"SELECT * FROM {argument}")
                 width = max(map(len, query.columns))
                 for column, type in zip(query.columns, query.types, strict=True):
-                    print(f"{shown(column):<{width}}  {type}")
+                    print(f"{printable(column):<{width}}  {type}")
             case ".version":
                 if self._transaction is not None:
                     print(f"{self._transaction.base_version}, in a transaction on it")
@@ -161,7 +162,7 @@ class SqlShell:
                 transaction, self._transaction = self._open(), None
                 transaction.rollback()
             case _:
-                raise InvalidArgument(f"{shown(name)} is no command, or lacks a name: .help lists them")
+                raise InvalidArgument(f"{printable(name)} is no command, or lacks a name: .help lists them")
 
     def _open(self) -> Transaction:
         if self._transaction is None:
@@ -265,8 +266,3 @@ def split_statements(text: str) -> list[str]:
     starts = [0, *(end + 1 for end in ends)]
     parts = [data[start:end].decode() for start, end in zip(starts, [*ends, len(data)], strict=True)]
     return [*(one for one in parts[:-1] if one.strip()), parts[-1] if parts[-1].strip() else ""]
-
-
-def shown(text: str) -> str:
-    """A name as a terminal shows it, whatever signs it has."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

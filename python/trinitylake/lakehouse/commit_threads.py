@@ -1,4 +1,4 @@
-"""A thread pool for commits from asyncio, whose default pool is too small for many commits at once."""
+"""A thread pool for what waits in asyncio, whose default pool is too small for many commits at once."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MAX_COMMIT_THREADS = 64
 _executor: ThreadPoolExecutor | None = None
 
 
-async def run_blocking(work: Callable[..., Result], **arguments: Any) -> Result:
-    """Run `work(**arguments)` in a thread and wait for its result."""
+async def run_blocking(work: Callable[..., Result], *given: Any, **arguments: Any) -> Result:
+    """Run `work(*given, **arguments)` in a thread and wait for its result."""
     global _executor
     if _executor is None:
         _executor = ThreadPoolExecutor(MAX_COMMIT_THREADS, thread_name_prefix="trinitylake-commit")
-    return await asyncio.get_running_loop().run_in_executor(_executor, partial(work, **arguments))
+    return await asyncio.get_running_loop().run_in_executor(_executor, partial(work, *given, **arguments))
 
 
 def _forget() -> None:

@@ -21,6 +21,7 @@ from trinitylake.qualified_names import Identifier, check_text, full_name, names
 
 if TYPE_CHECKING:
     from trinitylake import _core
+    from trinitylake.lakehouse.asynchronous import Steps
     from trinitylake.tables.queries.prepared import QueryOptions
     from trinitylake.tables.queries.query import Query
     from trinitylake.tables.table import Table
@@ -119,6 +120,17 @@ class Reader(ABC):
         namespace, name = split(identifier)
         with self.located("view", namespace, name):
             return View(namespace, name, parse_view_def(self.read_definition("view", namespace, name)))
+
+    @property
+    def aio(self) -> Steps:
+        """The methods of this for asyncio: `await lake.aio.table("nyc.flights").scan("delay > 60").to_arrow()`.
+
+        Names and calls are chained as they are here; `await` runs the chain in a thread, `async for` goes through what
+        it gives, and `async with lake.aio.transaction() as txn` commits or rolls back at the end of the block.
+        """
+        from trinitylake.lakehouse.asynchronous import Steps, Turn
+
+        return Steps(lambda: self, Turn())
 
     @checked_as(data=mapping)
     def sql(

@@ -30,6 +30,7 @@ from trinitylake.reopening import refuse_transaction
 
 if TYPE_CHECKING:
     from trinitylake import _core
+    from trinitylake.lakehouse.asynchronous import AsyncTransaction
     from trinitylake.lakehouse.settings import Coordination
     from trinitylake.tables.staged_tables import StagedTables
     from trinitylake.tables.table import Table
@@ -128,6 +129,13 @@ class Transaction(OpenTransaction):
         never scanned.
         """
         return [] if self._staged is None else self._staged.read()
+
+    @property
+    def aio(self) -> AsyncTransaction:
+        """The methods of the transaction for asyncio, one at a time: `await txn.aio.table("a.t").append(rows)`."""
+        from trinitylake.lakehouse.asynchronous import AsyncTransaction
+
+        return AsyncTransaction(self)
 
     @property
     def is_open(self) -> bool:

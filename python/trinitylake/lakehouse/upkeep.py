@@ -174,7 +174,7 @@ class _Tables:
         if not (_flag(COMPACT, own[COMPACT]) if COMPACT in own else self._policy.compact):
             return
         min_files = _count(MIN_FILES, own[MIN_FILES]) if MIN_FILES in own else self._policy.min_files
-        done = table.maintenance.compact(min_files=min_files, dry_run=self._dry_run)
+        done = table.maintenance.compact(min_files=min_files, dry_run=self._dry_run, message="upkeep")
         if done.files_removed:
             self.compacted[name] = done
             if self._progress is not None:
@@ -183,7 +183,7 @@ class _Tables:
     def _expire_snapshots(self, name: str, table: Table) -> None:
         if not self._policy.expire_snapshots or self._dry_run:
             return
-        if gone := table.maintenance.expire_as_versions(*self._retention):
+        if gone := table.maintenance.expire_as_versions(*self._retention, message="upkeep"):
             self.snapshots_taken_out[name] = len(gone)
 
 

@@ -14,6 +14,7 @@ from trinitylake.durations import Duration, milliseconds
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.kept_snapshots import Retention, kept, kept_of
+from trinitylake.log_note import NO_NOTE, LogNote
 from trinitylake.tables.compaction import CompactResult, compact
 from trinitylake.tables.filters import parse_filter
 
@@ -30,7 +31,7 @@ _AT_LEAST_ONE = functools.partial(whole_number, minimum=1)
 class Write(Protocol):
     """Runs one write on a table, which may be redone."""
 
-    def __call__(self, operation: Callable[[IcebergTable], Result]) -> Result: ...
+    def __call__(self, operation: Callable[[IcebergTable], Result], *, note: LogNote = NO_NOTE) -> Result: ...
 
 
 class RewriteManifestsResult(NamedTuple):
@@ -61,6 +62,8 @@ class Maintenance:
         sort_by: str | Iterable[str] | None = None,
         dry_run: bool = False,
         progress: Callable[[int, int], None] | None = None,
+        message: str = "",
+        author: str = "",
     ) -> CompactResult:
         """Put small data files together, and apply files of deleted rows to those that they are about.
 
@@ -76,6 +79,7 @@ class Maintenance:
                 partition together. Fewer files need to be read where a filter names such a column.
             dry_run: say how many files there are to put together, and do nothing.
             progress: is called with files done and files in all.
+            message, author: for the log; of an open transaction, what it began with.
 
         Raises `InvalidArgument` for a table of format version 3 or one that is not managed here, a filter that cannot
         be read, and a column to sort by that is not there.
@@ -88,9 +92,9 @@ class Maintenance:
                 report = progress or (lambda done, total: None)
                 return compact(iceberg, matching, target_file_size_bytes, min_files, order, report, dry_run)
 
-        return self._write(operation)
+        return self._write(operation, note=LogNote(message, author))
 
-    def rewrite_manifests(self) -> RewriteManifestsResult:
+    def rewrite_manifests(self, *, message: str = "", author: str = "") -> RewriteManifestsResult:
         """List the data files in manifests of the target size, those of one partition together.
 
         Appends merge manifests by themselves, so this is for tables that engines have filled. Raises `InvalidArgument`
@@ -108,10 +112,17 @@ class Maintenance:
                     change.rewrite_manifests()
                 return RewriteManifestsResult(before, _manifests(iceberg))
 
-        return self._write(operation)
+        return self._write(operation, note=LogNote(message, author))
 
     @checked_as(keep=_AT_LEAST_ONE)
-    def expire_snapshots(self, *, keep: int | None = None, older_than: datetime | Duration | None = None) -> list[int]:
+    def expire_snapshots(
+        self,
+        *,
+        keep: int | None = None,
+        older_than: datetime | Duration | None = None,
+        message: str = "",
+        author: str = "",
+    ) -> list[int]:
         """Take snapshots out of the table's own metadata; returns their ids.
 
         What branches and tags point to always stays. Without arguments those go that the properties of the table no
@@ -136,9 +147,16 @@ class Maintenance:
                 staying |= {one.snapshot_id for one in metadata.snapshots if one.timestamp_ms >= limit}
             return self._taken_out(iceberg, staying)
 
-        return self._write(operation)
+        return self._write(operation, note=LogNote(message, author))
 
-    def expire_as_versions(self, minimum_versions_to_keep: int, maximum_version_age_millis: int) -> list[int]:
+    def expire_as_versions(
+        self,
+        minimum_versions_to_keep: int,
+        maximum_version_age_millis: int,
+        *,
+        message: str = "",
+        author: str = "",
+    ) -> list[int]:
         """Take out the snapshots that the lakehouse would not keep as versions, and no property of the table keeps.
 
         Only of `main`, and only where the table has no say of its own; returns their ids. Whatever a snapshot has must
@@ -150,7 +168,7 @@ class Maintenance:
             unset = Retention(max(minimum_versions_to_keep, 1), maximum_version_age_millis)
             return self._taken_out(iceberg, kept(iceberg.metadata, unset, now_millis))
 
-        return self._write(operation)
+        return self._write(operation, note=LogNote(message, author))
 
     def _taken_out(self, iceberg: IcebergTable, staying: set[int]) -> list[int]:
         going = [one.snapshot_id for one in iceberg.metadata.snapshots if one.snapshot_id not in staying]

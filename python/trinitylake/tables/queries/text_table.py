@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trinitylake.printable import printable
+
 #: The types, as they begin, whose values are set to the right.
 NUMBERS = (
     *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL"),
@@ -14,8 +16,6 @@ NUMBERS = (
 )
 #: A text that is longer is cut.
 CELL_MAX_WIDTH = 60
-#: What cannot be seen, or would move the cursor.
-_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 @dataclass
@@ -53,10 +53,7 @@ def text_table(preview: Preview) -> str:
 
 
 def _cell(text: str) -> str:
-    shown = "".join(
-        one if unicodedata.category(one) not in _UNSEEN else one.encode("unicode_escape", "surrogatepass").decode()
-        for one in text[: CELL_MAX_WIDTH + 1]
-    )
+    shown = printable(text[: CELL_MAX_WIDTH + 1])
     return shown if len(shown) <= CELL_MAX_WIDTH else f"{shown[: CELL_MAX_WIDTH - 1]}…"
 
 

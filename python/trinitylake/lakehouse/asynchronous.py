@@ -1,0 +1,226 @@
+"""`lake.aio`: the methods of a lakehouse for asyncio. What waits does so in a thread, while its task lets others run.
+
+Nothing is written twice here: a chain of names and calls, `lake.aio.table("a.t").scan("x > 1").to_arrow()`, is taken
+down and runs in a thread when it is awaited. So there is each method that the handles have, with the same arguments and
+errors.
+
+What a cancelled task waited for goes on in its thread, since nothing stops a thread; docs/asyncio.md says what that
+means for statements and commits. Statements of one transaction take turns, also with those whose tasks were cancelled:
+a transaction is not for two threads at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import warnings
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import suppress
+from contextvars import copy_context
+from types import TracebackType
+from typing import Any, Protocol
+
+from trinitylake.errors import TrinityLakeError
+from trinitylake.lakehouse.commit_threads import run_blocking
+
+#: What is awaited itself, instead of being given to who awaits it.
+_HANDLES = frozenset({"Table", "Scan", "Query", "Maintenance", "Merge"})
+
+
+class Abandoned(Exception):
+    """The task that gave rows was cancelled, so the statement that read them ends without effect."""
+
+
+class Turn:
+    """Who may use a transaction, one thread at a time; a lakehouse is for all at once."""
+
+    def __init__(self, is_needed: bool = False) -> None:
+        self._lock = threading.Lock() if is_needed else None
+
+    async def run(self, work: Callable[[], Any]) -> Any:
+        """Run in a thread."""
+
+        def in_turn() -> Any:
+            if self._lock is None:
+                return work()
+            with self._lock:
+                return work()
+
+        return await run_blocking(copy_context().run, in_turn)
+
+
+class Steps:
+    """A chain of names and calls that begins at a handle. It runs when it is awaited, iterated or entered.
+
+    - `await` gives the result; a table, a scan or the like is given as another beginning.
+    - `async for` goes through what the last call gives: record batches, entries of the log.
+    - `async with` enters what the last call gives, such as `lake.aio.transaction()` and `table.update_schema()`.
+    """
+
+    def __init__(
+        self, make: Callable[[], Any], turn: Turn, *, waits: str = "", stopped: threading.Event | None = None
+    ) -> None:
+        self._make = make
+        self._turn = turn
+        self._waits = waits
+        self._context: Any = None
+        self._stopped = stopped or threading.Event()
+
+    def __getattr__(self, name: str) -> Steps:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        self._waits, make = "", self._make
+        return self._next(lambda: getattr(make(), name))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Steps:
+        self._waits, make, given = "", self._make, _Given(self._stopped)
+
+        def called() -> Any:
+            named = {name: given(value) for name, value in kwargs.items()}
+            return make()(*map(given, args), **named)
+
+        return self._next(called, waits="a call")
+
+    def _next(self, make: Callable[[], Any], waits: str = "") -> Steps:
+        return Steps(make, self._turn, waits=waits, stopped=self._stopped)
+
+    def made(self) -> Any:
+        """The result, in the thread of the caller, which waits."""
+        self._waits = ""
+        return self._make()
+
+    async def _run(self, work: Callable[[], Any]) -> Any:
+        self._waits = ""
+        try:
+            return await self._turn.run(work)
+        except asyncio.CancelledError:
+            self._stopped.set()
+            raise
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._result().__await__()
+
+    async def _result(self) -> Any:
+        return self._shown(await self._run(self._make))
+
+    def _shown(self, result: Any) -> Any:
+        of = type(result)
+        if not of.__module__.startswith("trinitylake."):
+            return result
+        if hasattr(of, "aio"):
+            return result.aio
+        if not _HANDLES.isdisjoint(one.__name__ for one in of.__mro__):
+            return Steps(lambda: result, self._turn)
+        return result
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        nothing = object()
+        steps = await self._run(lambda: iter(self._make()))
+        while (one := await self._run(lambda: next(steps, nothing))) is not nothing:
+            yield one
+
+    async def __aenter__(self) -> Any:
+        made = await self._run(self._make)
+        shown = self._shown(made)
+        self._context = shown if isinstance(shown, AsyncTransaction) else _InThread(made, self._turn)
+        return await self._context.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        ended: bool | None = await self._context.__aexit__(kind, error, traceback)
+        return ended
+
+    def __del__(self) -> None:
+        if getattr(self, "_waits", ""):
+            warnings.warn(f"{self._waits} of lake.aio was never awaited", RuntimeWarning, stacklevel=2)
+
+    def __repr__(self) -> str:
+        return "Steps that have not been awaited"
+
+
+class _Given:
+    """Arguments for a method that knows no asyncio.
+
+    Args:
+        stopped: set once nobody waits for the method any more.
+    """
+
+    def __init__(self, stopped: threading.Event) -> None:
+        self._stopped = stopped
+        with suppress(RuntimeError):
+            self._loop = asyncio.get_running_loop()
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, Steps):
+            return value.made()
+        if hasattr(value, "__aiter__") and not hasattr(value, "__iter__"):
+            return self._from_loop(aiter(value))
+        return value
+
+    def _from_loop(self, steps: AsyncIterator[Any]) -> Iterator[Any]:
+        """What an async iterable gives, in a thread. Raises `Abandoned` once nobody waits any more."""
+        nothing = object()
+
+        async def following() -> Any:
+            return await anext(steps, nothing)
+
+        while (one := asyncio.run_coroutine_threadsafe(following(), self._loop).result()) is not nothing:
+            yield one
+            if self._stopped.is_set():
+                raise Abandoned
+
+
+class _InThread:
+    """A context manager whose beginning and end run in threads."""
+
+    def __init__(self, of: Any, turn: Turn) -> None:
+        self._of = of
+        self._turn = turn
+
+    async def __aenter__(self) -> Any:
+        return await self._turn.run(self._of.__enter__)
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        ended: bool | None = await self._turn.run(lambda: self._of.__exit__(*error))
+        return ended
+
+
+class OpenTransaction(Protocol):
+    """A transaction, as far as it is begun and ended here."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def is_open(self) -> bool: ...
+    def commit(self) -> int: ...
+    def rollback(self) -> None: ...
+
+
+class AsyncTransaction(Steps):
+    """A transaction whose methods are awaited, from `async with lake.aio.transaction()` or `await lake.aio.begin()`.
+
+    As a context manager it commits when the block ends, and rolls back when an exception leaves it, also for a task
+    that was cancelled: after what is under way in it.
+
+    Attributes:
+        id: of the transaction, by which `await lake.aio.outcome(id)` tells what became of its commit.
+    """
+
+    def __init__(self, transaction: OpenTransaction) -> None:
+        super().__init__(lambda: transaction, Turn(is_needed=True))
+        self._transaction = transaction
+        self.id = transaction.id
+
+    async def __aenter__(self) -> AsyncTransaction:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        transaction = self._transaction
+        if kind is not None:
+            with suppress(TrinityLakeError):  # what is left can be resumed, or is for vacuum
+                await self._turn.run(transaction.rollback)
+        elif transaction.is_open:
+            await self._turn.run(transaction.commit)
