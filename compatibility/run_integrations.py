@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 #: The pages that run in the environment of each lock file.
 ENVIRONMENTS = {
-    "integrations": ("daft", "dagster", "datafusion", "dlt", "ibis", "sqlmesh"),
+    "integrations": ("daft", "dagster", "datafusion", "dlt", "ibis", "ray", "sqlmesh"),
     "integrations-airflow": ("airflow",),
     "integrations-dbt": ("dbt",),
 }

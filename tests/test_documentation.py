@@ -37,6 +37,7 @@ RUNNABLE = [README, FORMAT] + [
         "asyncio",
         "sql",
         "notebooks",
+        "writing-rows",
         "merging",
         "undo",
         "upkeep",
