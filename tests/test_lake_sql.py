@@ -530,7 +530,7 @@ def test_the_connection_itself_reaches_nothing_but_the_planned_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The text is looked at first; should that overlook something, DuckDB has no way out either."""
-    from trinitylake.tables.queries import text
+    from trinitylake.tables.queries import parsed_query
 
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("a")
@@ -539,7 +539,7 @@ def test_the_connection_itself_reaches_nothing_but_the_planned_files(
     (other,) = [path for path in (tmp_path / "lake").rglob("*.parquet") if "other" in str(path)]
     (tmp_path / "secret.csv").write_text(SECRET)
     names = {"read_text", "read_parquet", "glob", "read_csv", "duckdb_settings", "read_blob"}
-    monkeypatch.setattr(text, "TABLE_FUNCTIONS", text.TABLE_FUNCTIONS | names)
+    monkeypatch.setattr(parsed_query, "TABLE_FUNCTIONS", parsed_query.TABLE_FUNCTIONS | names)
     for function in (f"read_parquet('{other}')", f"read_text('{tmp_path}/secret.csv')", f"glob('{tmp_path}/*')"):
         with pytest.raises(tl.InvalidArgument, match=r"disabled|Permission"):
             lake.sql(f"SELECT * FROM a.mine, {function}").fetchall()

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import atexit
-import functools
-import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from datetime import date, datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, cast, overload
 from weakref import WeakValueDictionary
@@ -18,42 +14,25 @@ from trinitylake import _core
 from trinitylake.arguments import (
     checked,
     checked_as,
-    flag,
-    moment,
-    text,
     text_mapping,
     texts,
-    version_or_moment,
-    whole_number,
 )
-from trinitylake.durations import Duration, milliseconds
 from trinitylake.errors import (
-    InvalidArgument,
     NotALakehouse,
     ObjectAlreadyExists,
     TrinityLakeError,
-    VersionExpired,
-    VersionNotFound,
 )
-from trinitylake.lakehouse import snapshots
 from trinitylake.lakehouse.bulk.statements import BulkStatements
 from trinitylake.lakehouse.history import (
-    Diff,
-    Expired,
-    Log,
-    LogEntry,
     Outcome,
     SavedTransaction,
-    TransactionChanges,
-    VersionLog,
-    changes_of,
-    diff_of,
     log_entry,
-    millis_of,
     names_of_versions,
     time_of,
 )
+from trinitylake.lakehouse.housekeeping import Housekeeping
 from trinitylake.lakehouse.own_folders import require_no_own_folder
+from trinitylake.lakehouse.past_versions import PastVersions
 from trinitylake.lakehouse.pictures import heading, log_picture
 from trinitylake.lakehouse.reader import first_names
 from trinitylake.lakehouse.retries import OutOfDate, again_after_lost_races
@@ -65,13 +44,11 @@ from trinitylake.lakehouse.settings import (
     default_isolation,
     new_lakehouse_def,
 )
-from trinitylake.lakehouse.snapshots import Snapshot
 from trinitylake.lakehouse.statements import Statements
 from trinitylake.lakehouse.transaction import Transaction
-from trinitylake.lakehouse.tree_compaction import TreeCompaction, compact_tree
 from trinitylake.lakehouse.undo import Undo
 from trinitylake.lakehouse.upkeep import Upkeep, upkeep
-from trinitylake.lakehouse.vacuum import EXAMPLES, Progress, Vacuumed, vacuumed
+from trinitylake.lakehouse.vacuum import Progress
 from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.log_note import NO_NOTE, LogNote
 from trinitylake.markup import framed, pairs, shown
@@ -80,7 +57,6 @@ from trinitylake.reopening import allow_secrets
 if TYPE_CHECKING:
     from trinitylake.definitions import LakehouseDef
     from trinitylake.lakehouse.relocation import Relocation
-    from trinitylake.lakehouse.stats import Stats
     from trinitylake.tables.table import Table
 
 # Hints that are still being written would be lost, and later readers look longer for the latest version.
@@ -198,7 +174,7 @@ def open(
     return lake if version is None else lake.at(version=version)
 
 
-class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
+class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, Statements):
     """An open lakehouse, from `create` or `open`. Safe to share between threads.
 
     A pickle of it opens it again, by root and options. Handles of one lakehouse that arrive in a process while another
@@ -246,29 +222,6 @@ class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
     def properties(self) -> dict[str, str]:
         """The properties it was given."""
         return dict(self.definition.properties)
-
-    @checked_as(files=flag)
-    def stats(self, *, files: bool = False, progress: Progress | None = None) -> Stats:
-        """Counts of objects and tree nodes in the latest version; with `files` also what all files are there for.
-
-        That is files and bytes by kind and by table, small data files, what older versions hold, and what `expire` and
-        `vacuum` would free. For it every node, definition, metadata file and manifest that a version reaches is read
-        once, and all files are listed once, as for `vacuum`. Nothing is changed.
-
-        Args:
-            files: measure the files, too.
-            progress: as for `vacuum`.
-
-        Raises `CorruptFile` with `files` if something that is reached is damaged or missing.
-        """
-        counted = self.at().stats()
-        if not files:
-            return counted
-        from trinitylake.iceberg_storage.data_file_sizes import SMALL_FILE_SIZE_BYTES
-        from trinitylake.lakehouse.file_stats import file_stats
-
-        expiring_before = self.expire(dry_run=True).oldest
-        return replace(counted, files=file_stats(self.core.usage(expiring_before, SMALL_FILE_SIZE_BYTES, progress)))
 
     # Writing
 
@@ -371,92 +324,6 @@ class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
         return self.core.is_recorded(transaction_id)
 
     @checked
-    def rollback(self, version: int, *, message: str = "", author: str = "") -> int:
-        """Make a new version with the content of an older one; returns its number. History stays as it is.
-
-        Transactions that committed since are undone, and their ids stay used.
-
-        Raises `VersionNotFound` or `VersionExpired`.
-        """
-        return self.core.rollback(version, message, author)
-
-    @checked_as(before=version_or_moment, older_than=milliseconds, keep=functools.partial(whole_number, minimum=1))
-    def expire(
-        self,
-        *,
-        before: int | datetime | date | str | None = None,
-        older_than: Duration | None = None,
-        keep: int | None = None,
-        dry_run: bool = False,
-    ) -> Expired:
-        """Delete old versions; returns their numbers, ascending, with sizes.
-
-        A saved transaction that can still be resumed keeps the version it began on and all since; one that cannot, and
-        that began on a version that is deleted, is given up and its files are deleted. A snapshot keeps its version.
-        Ids of transactions that committed in what is deleted can be used again. Files that only they reached are for
-        `vacuum`.
-
-        Args:
-            before: all older than this version, or than the one that was the newest at this moment: a datetime, a date
-                or ISO 8601 text; without a time zone it is local time. Their age does not matter then.
-            older_than: a timedelta or text such as "7 days", in the place of the setting
-                `maximum_version_age_millis`. The store tells how old a version is, whatever the clock of this machine
-                says.
-            keep: at least so many versions stay, in the place of `minimum_versions_to_keep`. Without `older_than`,
-                exactly so many, however young the others are. Versions with an age of their own
-                (`maximum_version_age_millis_overrides`) stay for that long, and so do all after them.
-            dry_run: say what would be deleted, and delete nothing.
-
-        Raises `InvalidArgument` for `before` together with one of the others, or beyond the latest version.
-        """
-        if before is not None and (older_than is not None or keep is not None):
-            raise InvalidArgument("give `before`, or `older_than` and `keep`, not both")
-        if isinstance(before, datetime):
-            try:
-                before = self._version_at(before).number
-            except (VersionNotFound, VersionExpired):  # there is nothing that old, or no more
-                before = 0
-        oldest = cast("int | None", before)
-        age = cast("int | None", 0 if keep is not None and older_than is None else older_than)
-        return Expired(*self.core.expire(oldest, age, keep, dry_run))
-
-    @checked_as(grace=milliseconds, paths=flag)
-    def vacuum(
-        self,
-        *,
-        grace: Duration | None = None,
-        dry_run: bool = False,
-        paths: bool = False,
-        progress: Progress | None = None,
-    ) -> Vacuumed:
-        """Delete files that nothing reaches any more: no kept version, no snapshot, no open saved transaction.
-
-        `expire` lets versions go; this deletes what only they reached, and what writers that died or rolled back left
-        behind: tree nodes, definitions, files of managed tables, records of transactions, temporary files. Files of
-        external and federated tables stay, and so does whatever is not made by this format.
-
-        It makes a version of its own, so that a writer that began before `grace` and did not commit yet fails with
-        `TransactionExpired` instead of committing files that are gone. It may be killed at any moment and run again,
-        and several may run at once (format §7).
-
-        Args:
-            grace: a timedelta or text such as "1 day": younger files stay, by the clock of the store. By default the
-                lakehouse's `txn_ttl_millis`, so no transaction that may still be resumed is affected. Open saved
-                transactions are never affected: what is younger than the oldest of them stays.
-            dry_run: look, and delete nothing.
-            paths: tell all paths that are deleted or unknown, not the first thousand of each.
-            progress: is called from time to time with "marked" or "swept", and how many files.
-
-        Raises:
-            CorruptFile: something that is reached is damaged or missing, so nobody can tell what else it reaches;
-                nothing was deleted.
-            CommitConflict: others committed so often that it could not.
-        """
-        examples = sys.maxsize if paths else EXAMPLES
-        found = self.core.vacuum(cast("int | None", grace), dry_run, examples, progress)
-        return vacuumed(found, dry_run)
-
-    @checked
     def upkeep(self, *, dry_run: bool = False, progress: Progress | None = None) -> Upkeep:
         """Do what the lakehouse's own policy says: put small files together, let go what is no longer kept.
 
@@ -478,29 +345,6 @@ class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
 
     # Versions with names
 
-    @checked
-    def snapshot(self, name: str, *, version: int | None = None, message: str = "", author: str = "") -> Snapshot:
-        """Give a version a name, by a commit: the latest one, or `version`. It stays until the name is dropped.
-
-        `lake.at(snapshot=name)` reads it, also after the versions around it have expired. The name has 1 to 100 of the
-        characters `A-Z a-z 0-9 . _ -`. To give the same version the same name again changes nothing.
-
-        Raises:
-            ObjectAlreadyExists: another version has that name.
-            VersionNotFound, VersionExpired: there is no such version, or no more.
-            InvalidName: for a name with other characters.
-        """
-        return snapshots.take(self, snapshots.checked_name(name), version, message, author)
-
-    @checked
-    def drop_snapshot(self, name: str, *, message: str = "", author: str = "") -> None:
-        """Take a name back; its version expires as any other. Raises `ObjectNotFound`."""
-        snapshots.drop(self, name, message, author)
-
-    def snapshots(self) -> list[Snapshot]:
-        """The versions that have names, by name."""
-        return snapshots.listed(self, self.definition)
-
     def change_definition(self, change: Callable[[LakehouseDef], None], message: str, author: str) -> None:
         """Commit a change of the lakehouse's own definition, made again on the newer one after a lost race."""
         from trinitylake.definitions import parse_lakehouse_def, serialize
@@ -516,21 +360,6 @@ class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
                     transaction.state().set_lakehouse_definition(after)
 
         again_after_lost_races(attempt)
-
-    @checked_as(force=flag)
-    def compact(
-        self, *, force: bool = False, dry_run: bool = False, message: str = "", author: str = ""
-    ) -> TreeCompaction:
-        """Build the tree of the latest version anew: full leaves, empty buffers, fewer files for who opens it cold.
-
-        It is a version that changes nothing, and what others commit meanwhile is kept. Nothing is done if there is too
-        little to gain (no node, or less than a fifth of them while few changes wait in buffers), unless `force`; with
-        `dry_run` nothing is in any case, and the result says how many nodes there would be. The tree alone is meant:
-        data files of tables are put together by `table.maintenance.compact`. Old nodes are for `vacuum`.
-
-        Raises `CommitConflict` if others rolled back, or registered objects, again and again.
-        """
-        return compact_tree(self.core, force, dry_run, message, author)
 
     @checked
     def relocate(
@@ -573,72 +402,6 @@ class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
         return done
 
     # History
-
-    @checked_as(snapshot=text)
-    def at(
-        self,
-        *,
-        version: int | None = None,
-        timestamp: datetime | date | str | None = None,
-        snapshot: str | None = None,
-    ) -> ViewAt:
-        """One version, frozen: of that number, the newest at `timestamp`, of that name, or the latest if none is given.
-
-        `timestamp` is a datetime, a date or ISO 8601 text; without a time zone it is local time.
-
-        Raises:
-            VersionNotFound: there is no such version, or none that old.
-            VersionExpired: it has passed its retention.
-            ObjectNotFound: there is no snapshot of that name.
-        """
-        if [version, timestamp, snapshot].count(None) < 2:
-            raise InvalidArgument("give a version, a timestamp or a snapshot, not several")
-        if snapshot is not None:
-            return ViewAt(self.storage, self.core.snapshot(snapshot))
-        if version is not None:
-            return ViewAt(self.storage, self.core.version(version))
-        if timestamp is not None:
-            return ViewAt(self.storage, self._version_at(moment(timestamp, "timestamp")))
-        return ViewAt(self.storage, self.core.latest())
-
-    @overload
-    def log(self, limit: int = 20, *, before: int | None = None) -> list[LogEntry]: ...
-    @overload
-    def log(self, limit: None, *, before: int | None = None) -> VersionLog: ...
-    @checked
-    def log(self, limit: int | None = 20, *, before: int | None = None) -> list[LogEntry] | VersionLog:
-        """The newest versions, newest first; all that are retained if `limit` is None; older than `before` if given.
-
-        One that cannot be read is a gap, told in its `problem`. All of them are a sequence that reads 256 at a time, as
-        they are looked at.
-        """
-        if limit is None:
-            return VersionLog(self.core, before)
-        return Log((log_entry(info) for info in self.core.log(limit, before)), self.core)
-
-    @checked
-    def diff(self, before: int, after: int | None = None) -> Diff:
-        """Objects that differ between two versions; `after` is the latest if not given.
-
-        The cost is in proportion to the change, not to the size of the lakehouse. Raises as `at` does.
-        """
-        older = self.core.version(before)
-        newer = self.core.latest() if after is None else self.core.version(after)
-        return diff_of(older.number, newer.number, older.diff(newer).to_pylist())
-
-    @checked
-    def changes(self, since: int, until: int | None = None) -> Iterator[TransactionChanges]:
-        """What each transaction changed, in commit order, from the version after `since` to the latest or `until`.
-
-        The feed for whoever follows the lakehouse: go on with the `version` of the last entry that was seen. Versions
-        are read as the iterator advances. Raises `VersionExpired` if `since` is older than what is kept.
-        """
-        last = self.core.latest().number if until is None else until
-        previous = self.core.version(since)
-        for number in range(since + 1, last + 1):
-            version = self.core.version(number)
-            yield from changes_of(version.info, version.changes(previous).to_pylist())
-            previous = version
 
     # What the shared halves need
 
@@ -706,12 +469,6 @@ class Lakehouse(BulkStatements, Safekeeping, Undo, Statements):
                     if self.core.latest().number != base.number:
                         raise OutOfDate from error
                 raise
-
-    def _version_at(self, time: datetime) -> _core.Version:
-        millis = millis_of(time)
-        if millis < 0:
-            raise VersionNotFound(f"no version is as old as {time.isoformat()}")
-        return self.core.version_at(millis)
 
     def _default_isolation(self, version: _core.Version) -> Isolation:
         definition = version.definition

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trinitylake import _core
+    from trinitylake.definitions import LakehouseDef
     from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.lakehouse.view_at import ViewAt
 
@@ -20,6 +22,19 @@ class LakehousePart(ABC):
     """
 
     core: _core.Lakehouse
+
+    @property
+    @abstractmethod
+    def definition(self) -> LakehouseDef:
+        """The latest `LakehouseDef` (format §6)."""
+
+    @abstractmethod
+    def change_definition(self, change: Callable[[LakehouseDef], None], message: str, author: str) -> None:
+        """Commit a change of the lakehouse's own definition, made again on the newer one after a lost race."""
+
+    @abstractmethod
+    def _version_at(self, time: datetime) -> _core.Version:
+        """The version that was the latest at a moment."""
 
     @property
     @abstractmethod

@@ -18,6 +18,7 @@ from trinitylake.tables.merge import MergeResult
 from trinitylake.tables.queries.changes import Changes
 from trinitylake.tables.queries.named_objects import Names
 from trinitylake.tables.queries.parameters import numbered
+from trinitylake.tables.queries.parsed_query import shortened
 from trinitylake.tables.queries.planning import planning
 from trinitylake.tables.queries.prepared import NEEDS, PreparedQuery, QueryOptions
 from trinitylake.tables.queries.query import Query
@@ -34,7 +35,6 @@ from trinitylake.tables.queries.statement_text import (
     statement_of,
     tokens_of,
 )
-from trinitylake.tables.queries.text import shortened
 from trinitylake.tables.sql_sandbox import quoted, refusals, sandbox
 from trinitylake.tables.table import Table
 

@@ -63,7 +63,7 @@ class Statements(Reader):
     def _write(self, query: str, options: QueryOptions) -> Query | None:
         from trinitylake.lakehouse.sql_statements import SqlStatements, answer, writing_statement
         from trinitylake.tables.queries.parameters import by_name
-        from trinitylake.tables.queries.text import shortened
+        from trinitylake.tables.queries.parsed_query import shortened
 
         if (statement := writing_statement(query)) is None:
             return None

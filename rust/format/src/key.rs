@@ -6,9 +6,8 @@
 
 use std::ops::Bound;
 
-use crate::object_name::{
-    PAD, TRANSACTION_ID_MAX_SIZE_BYTES, check_name, check_namespace, check_transaction_id,
-};
+use crate::object_name::{PAD, check_name, check_namespace};
+use crate::transaction_id::{TRANSACTION_ID_MAX_SIZE_BYTES, check_transaction_id};
 use trinitylake_base::error::Result;
 
 pub const SCHEMA_ID_SIZE_BYTES: usize = 4;

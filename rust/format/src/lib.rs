@@ -11,3 +11,4 @@ pub mod node;
 pub mod object_name;
 pub mod path;
 pub mod sort_text;
+pub mod transaction_id;

@@ -1,8 +1,6 @@
-//! Which names objects may have, and which ids transactions (format §4).
+//! Which names objects may have (format §4).
 
 use trinitylake_base::error::{Error, Result};
-
-pub const TRANSACTION_ID_MAX_SIZE_BYTES: usize = 100;
 
 /// What fills a name up to its width in a key: no name begins or ends with it.
 pub const PAD: char = ' ';
@@ -47,23 +45,9 @@ fn check_ends(what: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn cut_for_message(name: &str) -> String {
+/// The beginning of a name that somebody gave, short enough for a message.
+pub(crate) fn cut_for_message(name: &str) -> String {
     if name.chars().count() <= 40 { name.to_string() } else { name.chars().take(40).chain(['…']).collect() }
-}
-
-/// Ids that users choose end up in file names, so they keep to `[A-Za-z0-9._-]{1,100}`.
-pub fn check_transaction_id(id: &str) -> Result<()> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-    if id.is_empty() || id.len() > TRANSACTION_ID_MAX_SIZE_BYTES || !id.bytes().all(plain) {
-        return Err(Error::InvalidName(format!(
-            "transaction id {:?} is not 1 to {TRANSACTION_ID_MAX_SIZE_BYTES} of the characters A-Z a-z 0-9 . _ -",
-            cut_for_message(id)
-        )));
-    }
-    if id.bytes().all(|byte| byte == b'.') {
-        return Err(Error::InvalidName(format!("transaction id {id:?} consists of dots only")));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use trinitylake::tree::scan::{Scan, ScanBatch};
 use trinitylake::tree::search::get_many;
 use trinitylake::version::Version as CoreVersion;
 use trinitylake::version::history::Past;
-use trinitylake::version::metadata::CommittedTransaction;
+use trinitylake::version::root_metadata::CommittedTransaction;
 
 use crate::arrow;
 use crate::errors::to_python;

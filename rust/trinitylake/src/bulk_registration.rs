@@ -15,7 +15,7 @@ use crate::node::draft::Draft;
 use crate::tree::bulk::{NodeWriter, build, merge_runs};
 use crate::tree::leaf_writer::{Leaf, LooseRow, assemble};
 use crate::version::Version;
-use crate::version::metadata::{CommittedTransaction, OPERATION_PROPERTY, OPERATION_REGISTER};
+use crate::version::root_metadata::{CommittedTransaction, OPERATION_PROPERTY, OPERATION_REGISTER};
 use crate::version::summary::Summary;
 
 /// Registers objects by key and location, in any order. `ObjectAlreadyExists` if a key comes twice, or is

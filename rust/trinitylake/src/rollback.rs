@@ -10,7 +10,7 @@ use crate::messages_on_top::with_messages;
 use crate::node::draft::{Draft, Message, Text};
 use crate::transaction::records::records;
 use crate::version::Version;
-use crate::version::metadata::{
+use crate::version::root_metadata::{
     CommittedTransaction, LastRollback, OPERATION_PROPERTY, OPERATION_ROLLBACK, ROLLBACK_TARGET_PROPERTY,
 };
 use crate::version::summary::Summary;

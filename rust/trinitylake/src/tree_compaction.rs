@@ -14,7 +14,7 @@ use crate::tree::advance::advance;
 use crate::tree::bulk::{Level, NodeWriter};
 use crate::tree::leaf_writer::{LeafWriter, assemble};
 use crate::version::Version;
-use crate::version::metadata::CommittedTransaction;
+use crate::version::root_metadata::CommittedTransaction;
 use crate::version::summary::Summary;
 
 /// How often the tree is carried over what others committed before it is given up.

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::Version;
-use super::metadata::LastRollback;
+use super::root_metadata::LastRollback;
 use super::versions::Versions;
 use trinitylake_base::error::Result;
 use trinitylake_tree::flush::REHOMED;

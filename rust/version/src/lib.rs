@@ -11,10 +11,10 @@ pub mod discovery;
 pub mod hint;
 pub mod history;
 pub mod key_history;
-pub mod metadata;
 mod opening;
 pub mod publisher;
 mod recent;
+pub mod root_metadata;
 mod sightings;
 pub mod store_time;
 pub mod summary;
@@ -25,8 +25,8 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use metadata::RootMetadata;
 pub use opening::newest_intact;
+use root_metadata::RootMetadata;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::config::TreeConfig;
 use trinitylake_format::definition::LakehouseDefinition;

@@ -9,7 +9,7 @@ use futures::future::join;
 use super::Version;
 use super::boundary::published;
 use super::hint::HintWriter;
-use super::metadata::{CommittedTransaction, RootMetadata};
+use super::root_metadata::{CommittedTransaction, RootMetadata};
 use super::sightings::{Sighting, Trust};
 use super::versions::{Versions, version_of};
 use trinitylake_base::environment::Moment;

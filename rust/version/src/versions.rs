@@ -7,8 +7,8 @@ use futures::future::{join, join3, try_join_all};
 
 use super::boundary::boundary;
 use super::discovery::{self, read_hint};
-use super::metadata::RootMetadata;
 use super::recent::Recent;
+use super::root_metadata::RootMetadata;
 use super::sightings::{Sighting, Sightings, Trust};
 use super::{Version, read_definition};
 use trinitylake_base::environment::{Environment, Moment};

@@ -18,10 +18,10 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.tables.merge import MergeResult
 from trinitylake.tables.merging.row_changes import FILE, POSITION, FoundRows, PlacedRows, RowChanges
 from trinitylake.tables.queries.named_objects import NameOf, Names
+from trinitylake.tables.queries.parsed_query import shortened
 from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions
 from trinitylake.tables.queries.source import TableSource
 from trinitylake.tables.queries.statement_text import Delete, MergeInto, Update, When
-from trinitylake.tables.queries.text import shortened
 from trinitylake.tables.sql_sandbox import quoted
 from trinitylake.tables.table import Table
 

@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from trinitylake.errors import InvalidArgument, InvalidName, ObjectNotFound
 from trinitylake.qualified_names import Identifier, full_name
+from trinitylake.tables.queries.parsed_query import Parsed, Parts, parsed, shortened
 from trinitylake.tables.queries.source import TableSource
-from trinitylake.tables.queries.text import Parsed, Parts, parsed, shortened
 from trinitylake.tables.sql_sandbox import folded, quoted
 from trinitylake.tables.table import Table
 

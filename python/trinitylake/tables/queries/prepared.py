@@ -16,10 +16,10 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.tables.queries.limits import QueryLimits
 from trinitylake.tables.queries.named_objects import NamedObjects, NameOf, Names
 from trinitylake.tables.queries.parameters import Parameters, by_name, in_sql, names_in, replaced
+from trinitylake.tables.queries.parsed_query import Parsed, shortened, tree_of
 from trinitylake.tables.queries.planning import planning
 from trinitylake.tables.queries.pushed_filters import Pushed, pushed_filters
 from trinitylake.tables.queries.source import PlannedRows, TableSource
-from trinitylake.tables.queries.text import Parsed, shortened, tree_of
 from trinitylake.tables.sql_sandbox import connect, folded, quoted, refusals
 
 NEEDS = "SQL over a lakehouse"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.queries.text import shortened
+from trinitylake.tables.queries.parsed_query import shortened
 
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 _ANY_WORD = re.compile(r"[^\W\d][\w$]*")

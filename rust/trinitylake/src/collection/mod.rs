@@ -30,7 +30,7 @@ use crate::node::draft::Draft;
 use crate::transaction::fence::STORE_CLOCK_STEP_MILLIS;
 use crate::transaction::records::forget_before;
 use crate::transaction::saved_files::give_up_abandoned;
-use crate::version::metadata::{COLLECTION_PROPERTY, CommittedTransaction};
+use crate::version::root_metadata::{COLLECTION_PROPERTY, CommittedTransaction};
 use crate::version::store_time::StoreTime;
 use crate::version::summary::Summary;
 use crate::version::{Version, boundary};

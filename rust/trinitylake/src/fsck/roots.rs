@@ -15,7 +15,7 @@ use crate::path::{
 };
 use crate::storage::Storage;
 use crate::tree::node_store::NodeStore;
-use crate::version::metadata::{LAKEHOUSE_DEF_INLINE, LastRollback, RootMetadata};
+use crate::version::root_metadata::{LAKEHOUSE_DEF_INLINE, LastRollback, RootMetadata};
 use crate::version::{Version, boundary, discovery, newest_intact};
 
 /// Missing versions that are told one by one.

@@ -20,7 +20,7 @@ use crate::storage::{CountingStorage, FileInfo, PutOutcome, Storage};
 use crate::version::Version;
 use crate::version::discovery::{self, Found};
 use crate::version::history::PAGE;
-use crate::version::metadata::RootMetadata;
+use crate::version::root_metadata::RootMetadata;
 
 const LATEST: u64 = 12;
 

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::path::transaction_path;
 use crate::storage::retry::within;
 use crate::version::Version;
-use crate::version::metadata::CommittedTransaction;
+use crate::version::root_metadata::CommittedTransaction;
 
 /// For so many versions others may put a waiting transaction into a root.
 const QUEUED_VERSIONS: u64 = 64;

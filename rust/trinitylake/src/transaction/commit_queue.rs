@@ -32,7 +32,7 @@ use crate::lakehouse::Lakehouse;
 use crate::node::draft::{Message, Text};
 use crate::path::{INTENT_PREFIX, intent_file, intent_path};
 use crate::storage::{FileInfo, PutOutcome, Storage};
-use crate::version::metadata::CommittedTransaction;
+use crate::version::root_metadata::CommittedTransaction;
 use crate::version::summary::Summary;
 
 /// Intents that one leader reads at once.

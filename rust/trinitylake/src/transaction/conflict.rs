@@ -19,7 +19,7 @@ use super::restore::forgets_the_past;
 use crate::error::{Error, Result, Winner};
 use crate::key::ObjectKind;
 use crate::version::Version;
-use crate::version::metadata::CommittedTransaction;
+use crate::version::root_metadata::CommittedTransaction;
 
 /// A table written by this transaction and by one that committed first.
 #[derive(Clone, Debug, PartialEq, Eq)]

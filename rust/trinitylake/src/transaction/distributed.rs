@@ -30,12 +30,12 @@ use crate::lakehouse::Lakehouse;
 use crate::node::CREATED_AT_MILLIS;
 use crate::node::codec::encode;
 use crate::node::draft::Draft;
-use crate::object_name::check_transaction_id;
 use crate::path::{TRANSACTION_PREFIX, node_path, transaction_file, transaction_path};
+use crate::transaction_id::check_transaction_id;
 use crate::tree::node_store::PARALLEL_REQUESTS;
 use crate::version::Version;
-use crate::version::metadata::CommittedTransaction;
 use crate::version::publisher::DOUBT_MILLIS;
+use crate::version::root_metadata::CommittedTransaction;
 use crate::version::store_time::StoreTime;
 use crate::version::summary::Summary;
 

@@ -6,9 +6,9 @@ use super::conflict::winner;
 use super::records::{Record, recorded};
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
-use crate::object_name::check_transaction_id;
+use crate::transaction_id::check_transaction_id;
 use crate::version::Version;
-use crate::version::metadata::LastRollback;
+use crate::version::root_metadata::LastRollback;
 
 /// Versions that are looked at before more are read.
 const LOG_PAGE: usize = 64;

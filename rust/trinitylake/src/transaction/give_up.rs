@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::node::draft::Message;
 use crate::storage::retry::within;
 use crate::version::Version;
-use crate::version::metadata::{CommittedTransaction, ROLLED_BACK_PROPERTY};
+use crate::version::root_metadata::{CommittedTransaction, ROLLED_BACK_PROPERTY};
 use crate::version::summary::Summary;
 
 impl Transaction {

@@ -14,7 +14,7 @@ use crate::lakehouse::Lakehouse;
 use crate::node::draft::{Message, Text};
 use crate::storage::PendingWrites;
 use crate::version::Version;
-use crate::version::metadata::CommittedTransaction;
+use crate::version::root_metadata::CommittedTransaction;
 
 /// All that a root needs to know of one transaction.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use trinitylake::transaction::records::FORGET_MESSAGE;
 use trinitylake::transaction::saved_files::ABANDON_MESSAGE;
 use trinitylake::version::Version;
 use trinitylake::version::boundary::boundary;
-use trinitylake::version::metadata::OPERATION_PROPERTY;
+use trinitylake::version::root_metadata::OPERATION_PROPERTY;
 
 use crate::process::{Answer, Attempt, Statement, lines};
 use crate::scenarios;

@@ -14,14 +14,14 @@ use trinitylake::key::{NameSizes, ObjectKind};
 use trinitylake::node::Node;
 use trinitylake::node::codec::{Compression, decode, encode};
 use trinitylake::node::draft::{Draft, Message, Row};
-use trinitylake::object_name::check_transaction_id;
 use trinitylake::path::{
     LATEST_HINT_PATH, boundary_version, root_path, root_version, transaction_file, transaction_path,
 };
 use trinitylake::root_uri::{RootUri, check_location};
 use trinitylake::storage::{Durability, Storage, open};
+use trinitylake::transaction_id::check_transaction_id;
 use trinitylake::version::discovery::read_hint;
-use trinitylake::version::metadata::{CommittedTransaction, RootMetadata};
+use trinitylake::version::root_metadata::{CommittedTransaction, RootMetadata};
 
 const ORDER: usize = 6;
 const VERSION: u64 = 7;

@@ -11,7 +11,7 @@ use trinitylake::lakehouse::Lakehouse;
 use trinitylake::node::codec::decode;
 use trinitylake::path::{root_path, root_version, transaction_file};
 use trinitylake::version::Version;
-use trinitylake::version::metadata::RootMetadata;
+use trinitylake::version::root_metadata::RootMetadata;
 
 use crate::actors::{Lines, data_path, lines};
 use crate::world::World;

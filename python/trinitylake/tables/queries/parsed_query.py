@@ -13,14 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.tables.queries.allowed_functions import REFUSED_FUNCTIONS, TABLE_FUNCTIONS
 from trinitylake.tables.sql_sandbox import folded
 
-#: The functions that may stand in the place of a table.
-TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"})
-#: The functions that may not be called: they tell of the process, or read a query from a text.
-_REFUSED_FUNCTIONS = frozenset(
-    {"current_setting", "getenv", "json_serialize_plan", "parse_duckdb_log_message", "which_secret", "write_log"}
-)
 #: What differs from one run of a query to the next.
 _MOMENTARY = frozenset(
     {
@@ -141,7 +136,7 @@ def parsed(connection: Any, sql: str, *, is_open: bool = False) -> Parsed:
         if node.get("class") == "FUNCTION":
             name = str(node.get("function_name", "")).lower()
             query.is_momentary |= name in _MOMENTARY
-            if name in _REFUSED_FUNCTIONS and not is_open:
+            if name in REFUSED_FUNCTIONS and not is_open:
                 raise InvalidArgument(f"{shortened(sql)}: {_refusal(f'the function {name}')}")
     return query
 
