@@ -614,8 +614,8 @@ def test_a_view_stays_inside_though_its_reader_may_leave(
                 shop.sql(f"FROM {name}", allow_external=allow_external)
     # Should the look at the text overlook something, the view is refused all the same.
     shop.create_view("shop.hidden", f"FROM '{path}'")
-    monkeypatch.setattr("trinitylake.tables.queries.text.folded", lambda name: "")
-    monkeypatch.setattr("trinitylake.tables.queries.text._nodes", _all_hidden)
+    monkeypatch.setattr("trinitylake.tables.queries.parsed_query.folded", lambda name: "")
+    monkeypatch.setattr("trinitylake.tables.queries.parsed_query._nodes", _all_hidden)
     with pytest.raises(tl.InvalidArgument, match=r"Permission|Catalog"):
         shop.sql("FROM shop.hidden", allow_external=True).fetchall()
 
