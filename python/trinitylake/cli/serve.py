@@ -49,6 +49,10 @@ def serve(
             help="Show first rows of tables there to their readers; without tokens that is so anyway.",
         ),
     ] = None,
+    upkeep_every: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help='Do what the upkeep policy says, this often: "6 hours". Never by default.'),
+    ] = None,
     options: Options = None,
     as_json: Json = False,
 ) -> None:
@@ -86,6 +90,7 @@ def serve(
             s3_access=s3_access,
             has_page=page,
             page_shows_rows=page_rows,
+            upkeep_every=upkeep_every,
         ),
     )
     log_to_standard_error()

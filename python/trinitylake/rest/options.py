@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trinitylake.durations import Duration, milliseconds
+from trinitylake.errors import InvalidArgument
+
 MAX_BODY_SIZE_BYTES = 16 << 20
 
 
@@ -51,6 +54,8 @@ class ServerOptions:
         page_shows_rows: whether the page shows the first rows of tables, which the server reads with its own
             credentials, to those who may read them; None for where clients get at data files anyway: without tokens,
             or with `s3_access`.
+        upkeep_every: how often the server does what the policy of the lakehouse says (`lake.upkeep()`), as a length of
+            time such as "6 hours", of at least a second; None for never.
     """
 
     max_body_size_bytes: int = MAX_BODY_SIZE_BYTES
@@ -68,3 +73,14 @@ class ServerOptions:
     transaction_idle_seconds: float = 900.0
     has_page: bool = True
     page_shows_rows: bool | None = None
+    upkeep_every: Duration | None = None
+
+    @property
+    def upkeep_seconds(self) -> float | None:
+        """`upkeep_every` as a number; None for never. Raises `InvalidArgument` for what is no length of time."""
+        if self.upkeep_every is None:
+            return None
+        millis = milliseconds(self.upkeep_every, "upkeep_every")
+        if millis < 1000:
+            raise InvalidArgument(f"upkeep_every must be at least a second, got {self.upkeep_every!r}")
+        return millis / 1000

@@ -43,6 +43,7 @@ from trinitylake.rest.state.oldest_kept import OldestKept
 from trinitylake.rest.state.open_transactions import OpenTransactions
 from trinitylake.rest.state.planned_scans import PlannedScans
 from trinitylake.rest.state.query_processes import QueryProcesses
+from trinitylake.rest.state.scheduled_upkeep import ScheduledUpkeep
 from trinitylake.rest.state.table_responses import TableResponses
 from trinitylake.rest.state.upkeep_estimates import UpkeepEstimates
 from trinitylake.rest.state.work_room import WorkRoom
@@ -95,6 +96,7 @@ class App:
             room=WorkRoom(),
             shows_rows=_shows_rows(options, bool(bearers)),
         )
+        self._upkeep = ScheduledUpkeep(lake, options.upkeep_seconds, self.service.meters)
         self._limiter: anyio.CapacityLimiter | None = None
         self._ready: tuple[float, bool] = (0.0, False)
         self._asking: asyncio.Task[int] | None = None
@@ -226,14 +228,16 @@ class App:
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        upkeep = asyncio.create_task(self._hand_over_idle())
+        handing_over = asyncio.create_task(self._hand_over_idle())
+        self._upkeep.begin()
         try:
             yield
         finally:
             self._is_ending = True
-            upkeep.cancel()
+            handing_over.cancel()
             await run_sync(self.service.queries.close)
             await run_sync(self.service.transactions.close)
+            await run_sync(self._upkeep.end)
 
     async def _hand_over_idle(self) -> None:
         """From time to time, as long as the server runs."""

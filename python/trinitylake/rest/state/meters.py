@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -28,6 +30,37 @@ class Meters:
         self.open_transactions_size = Gauge(
             "trinitylake_open_transactions_bytes", "Memory that they take, at most", registry=self._registry
         )
+
+        self._upkeep = Counter(
+            "trinitylake_upkeep_runs", "Scheduled runs of upkeep by outcome", ["outcome"], registry=self._registry
+        )
+        self._upkeep_done = Gauge(
+            "trinitylake_upkeep_done_timestamp_seconds", "When the last run went through", registry=self._registry
+        )
+        self._upkeep_seconds = Gauge(
+            "trinitylake_upkeep_seconds", "How long the last run took", registry=self._registry
+        )
+        self._freed = {
+            what: Counter(f"trinitylake_upkeep_{what}", text, registry=self._registry)
+            for what, text in (
+                ("deleted_files", "Files that scheduled upkeep deleted"),
+                ("deleted_bytes", "Their size"),
+                ("expired_versions", "Versions that it let expire"),
+            )
+        }
+
+    def count_upkeep(self, outcome: Literal["done", "failed", "stopped"], seconds: float) -> None:
+        """Count a run of upkeep."""
+        self._upkeep.labels(outcome).inc()
+        self._upkeep_seconds.set(seconds)
+        if outcome == "done":
+            self._upkeep_done.set_to_current_time()
+
+    def count_freed(self, files: int, size_bytes: int, versions: int) -> None:
+        """Count what a run of upkeep let go."""
+        self._freed["deleted_files"].inc(files)
+        self._freed["deleted_bytes"].inc(size_bytes)
+        self._freed["expired_versions"].inc(versions)
 
     def count(self, method: str, route: str, code: int, seconds: float) -> None:
         """Count a request."""

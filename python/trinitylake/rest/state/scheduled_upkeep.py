@@ -1,0 +1,113 @@
+"""Upkeep on a schedule: what `lake.upkeep()` does, in a thread of its own, as often as the server was told.
+
+One run at a time: the next is due one period after the last began, and if that took longer, as soon as it has ended.
+Any number of servers may do this, and cron as well, since collections are safe beside each other; it costs requests.
+
+A server that ends waits for a run, and goes without it if that takes too long: an upkeep may end anywhere. What it has
+not done is for the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from trinitylake.rest.redaction import without_secrets
+from trinitylake.rest.state.meters import Meters
+
+if TYPE_CHECKING:
+    from trinitylake.lakehouse.upkeep import Upkeep
+
+logger = logging.getLogger("trinitylake.rest.upkeep")
+
+#: How long a server that ends waits for a run.
+PATIENCE_SECONDS = 5.0
+
+
+class Kept(Protocol):
+    """A lakehouse, as far as the schedule needs it."""
+
+    def upkeep(self, *, progress: Callable[[str, int], object] | None = None) -> Upkeep:
+        """Do what its policy says."""
+
+
+class ScheduledUpkeep:
+    """The schedule of one server. Safe to share between threads.
+
+    Args:
+        lake: what is kept up.
+        period_seconds: from the beginning of a run to that of the next; None for no schedule.
+        meters: where runs are counted.
+    """
+
+    def __init__(self, lake: Kept, period_seconds: float | None, meters: Meters) -> None:
+        self._lake = lake
+        self._period_seconds = period_seconds
+        self._meters = meters
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Begin to count the time to the first run, if there is a schedule."""
+        if self._period_seconds is None or self._thread is not None:
+            return
+        self._thread = threading.Thread(
+            target=self._go_on, args=(self._period_seconds,), name="trinitylake-upkeep-schedule", daemon=True
+        )
+        self._thread.start()
+
+    def end(self) -> None:
+        """Begin no more runs, and wait for the one that is at work, but not for ever."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join(PATIENCE_SECONDS)
+            if self._thread.is_alive():
+                logger.warning("upkeep is still at work, and is left: the next run goes on")
+
+    def _go_on(self, period_seconds: float) -> None:
+        due = time.monotonic() + period_seconds
+        while not self._ending.wait(max(0.0, due - time.monotonic())):
+            due = time.monotonic() + period_seconds
+            self._run()
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        try:
+            done = self._lake.upkeep(progress=self._stop_here)
+        except _Stopped:
+            self._meters.count_upkeep("stopped", time.monotonic() - began)
+            logger.info("upkeep stopped, because the server ends")
+        except Exception as error:  # the schedule goes on, whatever one run met
+            self._meters.count_upkeep("failed", time.monotonic() - began)
+            logger.error("upkeep failed: %s", without_secrets(f"{type(error).__name__}: {error}"))
+        else:
+            self._meters.count_upkeep("done", time.monotonic() - began)
+            self._report(done, time.monotonic() - began)
+
+    def _stop_here(self, what: str, files: int) -> None:
+        if self._ending.is_set():
+            raise _Stopped
+
+    def _report(self, done: Upkeep, seconds: float) -> None:
+        deleted = None if done.vacuumed is None else done.vacuumed.total_deleted
+        files, size_bytes = (0, 0) if deleted is None else (deleted.files, deleted.size_bytes)
+        versions = 0 if done.expired is None else len(done.expired)
+        self._meters.count_freed(files, size_bytes, versions)
+        fields = {
+            "tables_compacted": len(done.compacted),
+            "tables_skipped": len(done.skipped),
+            "versions_expired": versions,
+            "files_deleted": files,
+            "bytes_deleted": size_bytes,
+            "seconds": round(seconds, 3),
+        }
+        logger.info("upkeep done", extra={"fields": fields})
+        for table, why in done.skipped.items():
+            logger.warning("upkeep left table %s alone: %s", without_secrets(table), without_secrets(why))
+
+
+class _Stopped(Exception):
+    """The server ends."""

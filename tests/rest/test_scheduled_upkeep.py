@@ -1,0 +1,154 @@
+"""A server that does upkeep on a schedule: only when it is told to, one run at a time, reported, and ended in order."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import trinitylake as tl
+from rest.client import running
+from rest.shop import ROWS
+from trinitylake.cli.app import app
+from trinitylake.rest import ServerOptions
+from trinitylake.rest.state import scheduled_upkeep
+from trinitylake.rest.state.meters import Meters
+from trinitylake.rest.state.scheduled_upkeep import ScheduledUpkeep
+
+TICK_SECONDS = 0.01
+
+
+class Work:
+    """A lakehouse whose upkeep goes on until it is told to end, and then ends as it is told."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.begun = threading.Semaphore(0)
+        self.may_end = threading.Event()
+        self.at_work = 0
+        self.most_at_work = 0
+        self.progress: Callable[[str, int], object] | None = None
+        self._fails = fails
+
+    def upkeep(self, *, progress: Callable[[str, int], object] | None = None) -> Any:
+        self.at_work += 1
+        self.most_at_work = max(self.most_at_work, self.at_work)
+        self.progress = progress
+        self.begun.release()
+        try:
+            while not self.may_end.wait(TICK_SECONDS):
+                if progress is not None:
+                    progress("compacted", 1)
+            raise tl.StorageError("the store is away, password=canary-1234") if self._fails else ValueError("enough")
+        finally:
+            self.at_work -= 1
+
+
+def runs(meters: Meters, outcome: str) -> float:
+    lines = [line for line in meters.text().decode().splitlines() if line.startswith("trinitylake_upkeep_runs_total{")]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if f'"{outcome}"' in line)
+
+
+def test_a_server_that_was_told_to_does_what_the_policy_says(lake: tl.Lakehouse, caplog: Any) -> None:
+    """One line in cron was needed beside the server, which had to run anyway."""
+    caplog.set_level(logging.INFO, logger="trinitylake.rest.upkeep")
+    lake.alter({"upkeep.grace": "0 s"}, minimum_versions_to_keep=1, maximum_version_age_millis=1)
+    lake.create_namespace("shop")
+    lake.create_table("shop.orders", ROWS)
+    for _ in range(6):
+        lake.table("shop.orders").append(ROWS)
+    before = lake.version
+    done = threading.Event()
+    logging.getLogger("trinitylake.rest.upkeep").addFilter(lambda record: done.set() or True)  # type: ignore[func-returns-value]
+    try:
+        with running(lake, options=ServerOptions(upkeep_every="1 s")) as server:
+            assert done.wait(60)
+            with urllib.request.urlopen(f"{server.url}/metrics") as response:
+                text = response.read().decode()
+    finally:
+        logging.getLogger("trinitylake.rest.upkeep").filters.clear()
+    assert lake.version > before
+    assert lake.table("shop.orders").scan().count() == 18
+    record = next(record for record in caplog.records if record.getMessage() == "upkeep done")
+    assert record.fields["tables_compacted"] == 1
+    assert record.fields["versions_expired"] > 0
+    assert 'trinitylake_upkeep_runs_total{outcome="done"}' in text
+    assert "trinitylake_upkeep_expired_versions_total" in text
+
+
+def test_without_being_told_a_server_deletes_nothing(lake: tl.Lakehouse, server: Any) -> None:
+    names = [thread.name for thread in threading.enumerate()]
+    assert "trinitylake-upkeep-schedule" not in names
+    assert ServerOptions().upkeep_seconds is None
+
+
+def test_a_run_that_takes_longer_than_the_period_stays_alone() -> None:
+    """Two runs at once compact the same files, and one of them is for nothing."""
+    work, meters = Work(), Meters()
+    schedule = ScheduledUpkeep(work, TICK_SECONDS, meters)
+    schedule.begin()
+    schedule.begin()
+    assert work.begun.acquire(timeout=30)
+    assert not work.begun.acquire(timeout=20 * TICK_SECONDS)
+    work.may_end.set()
+    assert work.begun.acquire(timeout=30), "the next is due at once"
+    schedule.end()
+    assert work.most_at_work == 1
+
+
+def test_what_one_run_met_does_not_end_the_schedule(caplog: Any) -> None:
+    """The store was away for a moment, and there was no upkeep until somebody noticed."""
+    work, meters = Work(fails=True), Meters()
+    work.may_end.set()
+    schedule = ScheduledUpkeep(work, TICK_SECONDS, meters)
+    schedule.begin()
+    for _ in range(3):
+        assert work.begun.acquire(timeout=30)
+    schedule.end()
+    assert runs(meters, "failed") >= 2
+    assert runs(meters, "done") == 0
+    assert "upkeep failed: StorageError" in caplog.text
+    assert "canary" not in caplog.text
+
+
+def test_a_server_that_ends_stops_a_run_between_two_tables() -> None:
+    work, meters = Work(), Meters()
+    schedule = ScheduledUpkeep(work, TICK_SECONDS, meters)
+    schedule.begin()
+    assert work.begun.acquire(timeout=30)
+    schedule.end()
+    assert work.at_work == 0
+    assert runs(meters, "stopped") == 1
+    assert not work.begun.acquire(timeout=5 * TICK_SECONDS)
+
+
+def test_a_server_that_ends_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    """A collection of a million files would keep the server from ending; it may die anywhere."""
+    monkeypatch.setattr(scheduled_upkeep, "PATIENCE_SECONDS", TICK_SECONDS)
+    begun, may_end = threading.Event(), threading.Event()
+
+    class Vacuuming:
+        def upkeep(self, *, progress: Callable[[str, int], object] | None = None) -> Any:
+            begun.set()
+            may_end.wait(60)
+            raise ValueError("late")
+
+    schedule = ScheduledUpkeep(Vacuuming(), TICK_SECONDS, Meters())
+    schedule.begin()
+    assert begun.wait(30)
+    schedule.end()
+    may_end.set()
+    assert "still at work" in caplog.text
+
+
+@pytest.mark.parametrize("period", ["often", "5", "10 ms", "0 s"])
+def test_a_period_that_is_none_is_refused(lake: tl.Lakehouse, period: str, tmp_path: Path) -> None:
+    with pytest.raises(tl.InvalidArgument, match="upkeep_every"):
+        _ = ServerOptions(upkeep_every=period).upkeep_seconds
+    result = CliRunner().invoke(app, ["serve", "--root", lake.uri, "--port", "0", "--upkeep-every", period])
+    assert result.exit_code == 2, result.output
