@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from typer.testing import CliRunner
 
 import trinitylake as tl
+from trinitylake import _core
 from trinitylake.cli.app import app
 from trinitylake.definitions import new_view_def, serialize
 from trinitylake.iceberg import TrinityLakeCatalog
@@ -81,6 +85,33 @@ def test_definition_files_that_exist_are_taken_as_they_are(lake: tl.Lakehouse) -
     assert location is not None
     lake.register([{"kind": "view", "namespace": "n", "name": "same", "location": location}])
     assert lake.view("n.same").id == lake.view("n.v").id
+
+
+def test_definition_files_that_may_have_been_collected_are_refused(lake: tl.Lakehouse) -> None:
+    """Definitions were written, a collection deleted them as nobody's, and then they were registered."""
+    lake.create_namespace("ns")
+    path = _core.definition_path("view", "ns", "v", 1024, VIEW)
+    other = _core.definition_path("view", "ns", "w", 1024, VIEW)
+    lake.storage.put_many([(path, VIEW), (other, VIEW)])
+    root = Path(lake.uri.removeprefix("file://"))
+    hours = time.time() - 3600
+    os.utime(root / path, (hours, hours))
+    lake.register(objects({"kind": "view", "namespace": "ns", "name": "v", "location": path}))
+    (root / "_queue").mkdir(exist_ok=True)
+    garbage = root / f"_queue/{0:020d}-{uuid.uuid4()}.binpb"
+    garbage.write_bytes(b"x")
+    os.utime(garbage, (hours, hours))
+    assert lake.vacuum(grace="1 minute").version is not None
+    os.utime(root / other, (hours, hours))
+
+    before = lake.version
+    # What the latest version refers to was kept.
+    lake.register(objects({"kind": "view", "namespace": "ns", "name": "v2", "location": path}))
+    with pytest.raises(tl.TransactionExpired, match="older than what was collected"):
+        lake.register(objects({"kind": "view", "namespace": "ns", "name": "w", "location": other}))
+    with pytest.raises(tl.TransactionExpired, match="is gone"):
+        lake.register(objects({"kind": "view", "namespace": "ns", "name": "x", "location": f"{other[:-6]}0.binpb"}))
+    assert (lake.version, lake.views("ns")) == (before + 1, ["ns.v", "ns.v2"])
 
 
 def test_everything_that_cannot_be_registered_is_told_at_once(lake: tl.Lakehouse) -> None:

@@ -12,6 +12,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import trinitylake as tl
+from trinitylake.iceberg import TrinityLakeCatalog
 
 ROWS = pa.table({"id": [1, 2, 3]})
 
@@ -174,6 +175,12 @@ def test_metadata_elsewhere_that_names_files_of_the_lakehouse_is_refused(
         disk.alter_table("ns.orders", metadata_location=orders.metadata_location)
     with pytest.raises(tl.InvalidLocation, match=r"plain\.parquet, a file of this lakehouse"):
         disk.create_external_table("ns.more", orders.metadata_location)
+    with pytest.raises(tl.RegistrationFailed, match=r"plain\.parquet, a file of this lakehouse"):
+        disk.register(
+            [{"kind": "table", "namespace": "ns", "name": "more", "metadata_location": orders.metadata_location}]
+        )
+    with pytest.raises(tl.InvalidLocation, match=r"plain\.parquet, a file of this lakehouse"):
+        TrinityLakeCatalog("lake", root=disk.uri).register_table("ns.more", orders.metadata_location)
     assert disk.tables() == ["ns.inside", "ns.orders", "ns.t"]
 
 

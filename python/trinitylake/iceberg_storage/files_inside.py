@@ -18,18 +18,13 @@ from trinitylake.iceberg_storage.external import ExternalTable
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
 
 
-def require_none_inside(table: ExternalTable, io: LakehouseFileIO, with_manifests: bool = True) -> None:
-    """Refuse an external table that lies elsewhere and names files of the lakehouse.
-
-    Args:
-        table: the external table.
-        io: the file access of the lakehouse.
-        with_manifests: read the manifests of all snapshots, too; else only what the metadata file itself names.
+def require_none_inside(table: ExternalTable, io: LakehouseFileIO) -> None:
+    """Refuse an external table that lies elsewhere and names files of the lakehouse: all its manifests are read.
 
     Raises `InvalidLocation` if it names one, or if a manifest cannot be read, so that nobody can tell.
     """
     try:
-        inside = first_inside(table, io, with_manifests)
+        inside = first_inside(table, io)
     except (OSError, ValueError) as error:
         raise InvalidLocation(
             f"{table.metadata_location} names a manifest that cannot be read, and could name files of this lakehouse: "
@@ -42,7 +37,7 @@ def require_none_inside(table: ExternalTable, io: LakehouseFileIO, with_manifest
         )
 
 
-def first_inside(table: ExternalTable, io: LakehouseFileIO, with_manifests: bool = True) -> str | None:
+def first_inside(table: ExternalTable, io: LakehouseFileIO) -> str | None:
     """A location below the root that metadata outside of it names; None for none.
 
     Raises `OSError` or `ValueError` if a manifest cannot be read.
@@ -50,18 +45,16 @@ def first_inside(table: ExternalTable, io: LakehouseFileIO, with_manifests: bool
     roots = tuple(canonical_uri(root) for root in (io.root, *io.storage.other_roots))
     if canonical_uri(table.metadata_location).startswith(roots):  # vacuum reads it
         return None
-    named = _named(table.metadata, table.io, with_manifests)
+    named = _named(table.metadata, table.io)
     return next((location for location in named if _is_inside(location, io)), None)
 
 
-def _named(metadata: TableMetadata, io: FileIO, with_manifests: bool) -> Iterator[str]:
+def _named(metadata: TableMetadata, io: FileIO) -> Iterator[str]:
     yield metadata.location.rstrip("/")
     for snapshot in metadata.snapshots:
         yield snapshot.manifest_list
     for statistics in [*metadata.statistics, *metadata.partition_statistics]:
         yield statistics.statistics_path
-    if not with_manifests:
-        return
     seen: set[str] = set()
     for snapshot in metadata.snapshots:
         for manifest in read_manifest_list(io.new_input(snapshot.manifest_list)):

@@ -30,7 +30,7 @@ def registered_definition(
         path = io.path_of(metadata_location)
     except InvalidLocation:
         external = load_external(metadata_location, file_io_properties)
-        require_none_inside(external, io, with_manifests=False)
+        require_none_inside(external, io)
         metadata = external.metadata
         definition = new_table_def(table_type="external", format_properties={METADATA_LOCATION: metadata_location})
     else:

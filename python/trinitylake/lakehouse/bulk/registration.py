@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trinitylake.core import KeySizes
-from trinitylake.errors import InvalidArgument, RefusedObject, RegistrationFailed
+from trinitylake.errors import InvalidArgument, RefusedObject, RegistrationFailed, TransactionExpired
 from trinitylake.lakehouse.bulk.definition_writer import BATCH_OBJECTS, OBJECT_KINDS, DefinitionWriter, ObjectRow
 from trinitylake.lakehouse.bulk.engines import engine_of
 from trinitylake.lakehouse.bulk.target import BulkTarget, Registration, RegistrationOptions
@@ -23,6 +23,8 @@ from trinitylake.tables.input_rows import read_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from trinitylake import _core
 
 #: Columns that every frame of objects has, and those that say what to write where there is no definition file yet.
 REQUIRED = ("kind", "namespace", "name")
@@ -44,6 +46,8 @@ def register(
         return engine_of(engine).register(engine, lake, objects, options)
     since = lake.core.latest()
     table = read_objects(objects)
+    if "location" in table.schema.names:
+        _require_uncollected(lake, since, table)
     writer = definition_writer(lake, options.file_io_properties)
     if needs_definitions(table.schema.names):
         table = _with_locations(table, writer, options.dry_run, progress)
@@ -54,6 +58,27 @@ def register(
         lambda: lake.core.register(table, options.message, options.author, options.replace, options.dry_run, since)
     )
     return Registration(version, *counted)
+
+
+def _require_uncollected(lake: BulkTarget, since: _core.Version, table: pa.Table) -> None:
+    """Refuse definition files that nothing refers to and that are so old that they may have been collected by `since`.
+
+    What is collected after that, the registration itself looks at. Raises `TransactionExpired`.
+    """
+    given = pc.drop_null(table["location"].cast(pa.string()).combine_chunks())
+    try:
+        _adopt(lake, since, given)
+    except TransactionExpired:
+        known = pa.RecordBatchReader.from_stream(since.scan()).read_all()["location"]
+        _adopt(lake, since, given.filter(pc.invert(pc.is_in(given, known))))
+
+
+def _adopt(lake: BulkTarget, since: _core.Version, paths: pa.StringArray) -> None:
+    transaction = lake.core.begin(base=since)
+    try:
+        transaction.adopt(paths.to_pylist())
+    finally:
+        transaction.rollback()
 
 
 def definition_writer(lake: BulkTarget, file_io_properties: Mapping[str, str]) -> DefinitionWriter:
