@@ -139,6 +139,66 @@ print("whole")
 """
 
 
+FULL_DISK_OF_UPKEEP = """
+import os, resource, shutil, signal, sys, time
+from pathlib import Path
+import trinitylake as tl
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+root, mirror = sys.argv[1], sys.argv[2]
+lake = tl.create(root, durability="none", txn_ttl_millis=1)
+lake.create_namespace("nyc")
+lake.create_table("nyc.t", {"id": "bigint"})
+for number in range(4):
+    lake.table("nyc.t").append({"id": [number]})
+lake.export(mirror, durability="none")
+lake.table("nyc.t").append({"id": [4]})
+lake.expire(keep=1)
+hour_ago = time.time() - 3600
+for path in Path(root).rglob("*"):
+    if path.is_file():
+        os.utime(path, (hour_ago, hour_ago))
+
+def fill(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+def ids(where):
+    fresh = tl.open(where, durability="none")
+    assert fresh.fsck("all", data=True).is_sound
+    return sorted(fresh.table("nyc.t").scan().to_arrow()["id"].to_pylist())
+
+def files():
+    return {path for path, _, _ in lake.storage.list("") if path != "_latest_hint.txt"}
+
+before = files()
+for size in (0, 100, 1000):
+    for work in (lake.vacuum, lambda: lake.export(mirror, durability="none")):
+        fill(size)
+        try:
+            work()
+        except (tl.StorageError, OSError):
+            pass
+        else:
+            raise SystemExit(f"not refused: {size}")
+        finally:
+            fill(resource.RLIM_INFINITY)
+    assert before - files() == set(), "without its fence a collection deletes nothing"
+    assert ids(root) == [0, 1, 2, 3, 4]
+    assert ids(mirror) == [0, 1, 2, 3]
+assert lake.vacuum().total_deleted.files > 0
+lake.export(mirror, durability="none")
+assert ids(root) == ids(mirror) == [0, 1, 2, 3, 4]
+print("whole")
+"""
+
+
+def test_a_full_disk_ends_a_vacuum_and_an_export_without_any_loss(tmp_path: Path) -> None:
+    """A collection that could not write its fence must not delete, and a mirror stays as it was."""
+    command = [sys.executable, "-c", FULL_DISK_OF_UPKEEP, str(tmp_path / "lake"), str(tmp_path / "mirror")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, "whole"), done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("durability", ["fsync", "none"])
 def test_a_full_disk_is_a_storage_error_and_leaves_the_lakehouse_whole(tmp_path: Path, durability: str) -> None:
     """A limit on the size of files stands for the disk: a write stops in the middle."""
