@@ -17,7 +17,7 @@ use crate::environment::Moment;
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
-use crate::storage::store_clock::{StoreMoment, dated_last};
+use crate::storage::store_clock::{APART_MILLIS, StoreMoment, dated_last};
 use crate::version::Version;
 use crate::version::store_time::StoreTime;
 
@@ -94,11 +94,18 @@ impl Transaction {
         let time = time?;
         let age_millis = match (self.fence.heard, answered) {
             (Some(heard), Some(answered)) => {
-                answered.millis_since(heard).max(self.fence.began.elapsed_millis(environment))
+                // Two that are dated by whole seconds may lie further apart than they show.
+                let by_dates = answered.millis_since(heard).saturating_add(APART_MILLIS);
+                by_dates.max(self.fence.began.elapsed_millis(environment))
             }
             // A disk, whose clock may be that of this machine; or a store that does not date its answers.
             (None, _) => self.fence.began.most_passed_millis(environment),
-            (Some(_), None) => return Err(self.collected("the store no longer tells how long ago it began")),
+            // Some proxy may have answered in its place.
+            (Some(_), None) => {
+                let message = "the store did not say when it answered, so nobody can tell how old the files of the \
+                               transaction are; try again";
+                return Err(Error::Storage { message: message.into(), retryable: true });
+            }
         };
         Ok(time.millis_before(age_millis.saturating_add(STORE_CLOCK_STEP_MILLIS)))
     }
