@@ -14,10 +14,14 @@ from starlette.responses import Response
 
 from trinitylake.errors import VersionExpired, VersionNotFound
 from trinitylake.lakehouse.history import CommittedTransaction, LogEntry, log_entry, millis_of
-from trinitylake.rest.errors import bad_request
+from trinitylake.reopening import StorageForTasks
+from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.page import sight
 from trinitylake.rest.page.answers import answer, require_something, whole_number
 from trinitylake.rest.page.lakehouse import named_versions
+from trinitylake.rest.page.processes import SECONDS as SECONDS_OF_PROCESS
+from trinitylake.rest.page.processes import found, have_processes
+from trinitylake.rest.page.query_program import DifferenceRequest
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.state.ownership import OWNER_PROPERTY
 
@@ -25,8 +29,8 @@ from trinitylake.rest.state.ownership import OWNER_PROPERTY
 MAX_SHOWN, MAX_LOOKED_AT, SECONDS = 100, 1000, 3.0
 #: Changed objects that are named with each transaction.
 MAX_NAMED = 20
-#: Rows of a difference that one request looks at.
-MAX_DIFFERENCES = 5000
+#: Rows of a difference that one request looks at, and of what one version changed.
+MAX_DIFFERENCES, MAX_COMPARED = 5000, 20_000
 
 _OPERATION, _ROLLBACK_TARGET = "trinitylake.operation", "trinitylake.rollback-target"
 #: What such a version changed is found by comparing trees, which may take long.
@@ -45,20 +49,20 @@ def log(call: Call) -> Response:
     wanted = call.query.get("search", "").casefold()
     # A name tells of all of its version, as a message does of its transaction.
     names = _names_of_versions(call) if sight.reads_everything(call.principal) else {}
-    found: list[dict[str, Any]] = []
+    shown_entries: list[dict[str, Any]] = []
     following: int | None = None
     deadline = time.monotonic() + SECONDS
     with call.service.room.taken(call.principal.name):
         for count, entry in enumerate(_entries(call, before, size)):
-            if len(found) == size or count == MAX_LOOKED_AT or (count and time.monotonic() > deadline):
+            if len(shown_entries) == size or count == MAX_LOOKED_AT or (count and time.monotonic() > deadline):
                 following = entry.version + 1
                 break
             shown = _visible(call, entry)
             if shown is not None:
                 shown["snapshots"] = names.get(entry.version, [])
                 if not wanted or wanted in _text_of(shown):
-                    found.append(shown)
-    return answer({"entries": found, "next": following, "oldest-version": lake.core.oldest()})
+                    shown_entries.append(shown)
+    return answer({"entries": shown_entries, "next": following, "oldest-version": lake.core.oldest()})
 
 
 def diff(call: Call) -> Response:
@@ -67,7 +71,6 @@ def diff(call: Call) -> Response:
     `next` is the position at which to go on, null at the end.
     """
     require_something(call)
-    lake = call.service.lake
     newest = 1 << 62
     if "to" not in call.query:
         raise bad_request("the versions `from` and `to` are needed")
@@ -75,11 +78,25 @@ def diff(call: Call) -> Response:
     before = whole_number(call, "from", max(after - 1, 0), newest)
     start = whole_number(call, "start", 0, newest)
     with call.service.room.taken(call.principal.name):
-        rows = lake.core.version(before).diff(lake.core.version(after))
-    page = rows.slice(min(start, len(rows)), MAX_DIFFERENCES)
-    end = start + len(page)
-    changes = sight.visible_changes(call.principal, page.to_pylist())
-    return answer({"from": before, "to": after, "changes": changes, "next": end if end < len(rows) else None})
+        rows, n_rows = _difference(call, before, after, start, MAX_DIFFERENCES, by_transaction=False)
+    end = start + len(rows)
+    changes = sight.visible_changes(call.principal, rows)
+    return answer({"from": before, "to": after, "changes": changes, "next": end if end < n_rows else None})
+
+
+def _difference(
+    call: Call, before: int, after: int, start: int, limit: int, *, by_transaction: bool
+) -> tuple[list[dict[str, Any]], int]:
+    """Some rows of a difference, and how many it has. It may hold all objects, so another process looks for it."""
+    if have_processes(call):
+        storage = StorageForTasks(call.service.lake.storage)
+        request = DifferenceRequest(storage, after, SECONDS_OF_PROCESS, before, start, limit, by_transaction)
+        document = found(call, request)
+        return document["rows"], document["n-rows"]
+    core = call.service.lake.core
+    old, new = core.version(before), core.version(after)
+    rows = new.changes(old) if by_transaction else old.diff(new)
+    return rows.slice(min(start, len(rows)), limit).to_pylist(), len(rows)
 
 
 def _entries(call: Call, before: int, size: int) -> Iterator[LogEntry]:
@@ -138,10 +155,19 @@ def _changes(call: Call, entry: LogEntry, everything: bool) -> list[dict[str, An
         return None
     core = call.service.lake.core
     try:
-        rows: list[dict[str, Any]] = core.version(entry.version).changes(core.version(entry.version - 1)).to_pylist()
+        if not compares:
+            rows: list[dict[str, Any]] = (
+                core.version(entry.version).changes(core.version(entry.version - 1)).to_pylist()
+            )
+            return rows
+        rows, n_rows = _difference(call, entry.version - 1, entry.version, 0, MAX_COMPARED, by_transaction=True)
+        return rows if n_rows <= MAX_COMPARED else None
     except (VersionExpired, VersionNotFound):  # of the oldest version nothing tells what it changed
         return None
-    return rows
+    except RestError as error:
+        if error.code in (400, 404):
+            return None
+        raise
 
 
 def _transaction(

@@ -1,9 +1,10 @@
-"""The program of a process that reads rows for a server, of queries and of tables (`state/query_processes.py`).
+"""The program of a process that reads for a server: rows of queries and of tables, and differences of versions
+(`state/query_processes.py`).
 
 DuckDB looks whether a query should end, and counts what it takes, in most places and not in all: it computes constants
 while it plans, some functions run for minutes without looking up, others make texts that it does not count. A Parquet
-file of 30 kB may hold a gigabyte. So limits are kept by the system, for a process of its own: memory by a limit of the
-process, time by an alarm that ends it.
+file of 30 kB may hold a gigabyte, and a difference all that a lakehouse holds. So limits are kept by the system, for a
+process of its own: memory by a limit of the process, time by an alarm that ends it.
 """
 
 from __future__ import annotations
@@ -50,9 +51,13 @@ class Request:
     version: int
     seconds: float
 
-    def document(self, view: ViewAt) -> dict[str, object]:
-        """The answer, from that version."""
+    def document(self, lakehouse: _core.Lakehouse) -> dict[str, object]:
+        """The answer."""
         raise NotImplementedError
+
+    def view(self, lakehouse: _core.Lakehouse) -> ViewAt:
+        """The version."""
+        return ViewAt(self.storage.storage, lakehouse.version(self.version))
 
 
 @dataclass(frozen=True)
@@ -66,8 +71,10 @@ class QueryRequest(Request):
     sql: str
     memory_size_bytes: int
 
-    def document(self, view: ViewAt) -> dict[str, object]:
-        prepared = PreparedQuery(self.sql, view, QueryOptions(limits=QueryLimits(self.memory_size_bytes)))
+    def document(self, lakehouse: _core.Lakehouse) -> dict[str, object]:
+        prepared = PreparedQuery(
+            self.sql, self.view(lakehouse), QueryOptions(limits=QueryLimits(self.memory_size_bytes))
+        )
         if len(prepared.columns) > MAX_COLUMNS:
             raise bad_request(
                 f"a query has at most {MAX_COLUMNS} columns here, and this one has {len(prepared.columns)}"
@@ -88,8 +95,8 @@ class RowsRequest(Request):
     limit: int
     folder: str | None
 
-    def document(self, view: ViewAt) -> dict[str, object]:
-        table = view.table(self.name).iceberg
+    def document(self, lakehouse: _core.Lakehouse) -> dict[str, object]:
+        table = self.view(lakehouse).table(self.name).iceberg
         if self.folder is not None:
             assert isinstance(table.io, LakehouseFileIO)
             table.io = TableFileIO(table.io, self.folder)
@@ -97,6 +104,27 @@ class RowsRequest(Request):
             found = first_rows(table, self.limit)
         types = {field.name: str(field.field_type) for field in table.schema().fields}
         return document_of(found, [types[name] for name in found.rows.column_names])
+
+
+@dataclass(frozen=True)
+class DifferenceRequest(Request):
+    """What differs between an earlier version and this one.
+
+    Attributes:
+        start, limit: which of the objects are told, in the order of their keys.
+        by_transaction: the version before, and of which transaction each change is.
+    """
+
+    before: int
+    start: int
+    limit: int
+    by_transaction: bool = False
+
+    def document(self, lakehouse: _core.Lakehouse) -> dict[str, object]:
+        before, after = lakehouse.version(self.before), lakehouse.version(self.version)
+        rows = after.changes(before) if self.by_transaction else before.diff(after)
+        page = rows.slice(min(self.start, len(rows)), self.limit)
+        return {"rows": page.to_pylist(), "n-rows": len(rows)}
 
 
 class Runner:
@@ -109,8 +137,7 @@ class Runner:
         """A line of JSON with the status and, for an error that nobody foresaw, how it came about; then the body."""
         head: dict[str, object] = {"code": 200}
         try:
-            storage = request.storage.storage
-            document = request.document(ViewAt(storage, self._lakehouse(storage).version(request.version)))
+            document = request.document(self._lakehouse(request.storage.storage))
             body = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
         except Exception as caught:
             too_much = bad_request("the rows take more memory than a page may")
