@@ -301,12 +301,13 @@ def test_a_range_reader_reads_as_a_file_does(
 ) -> None:
     store = RemoteStorage()
     store.files["f"] = data
+    files = LakehouseFileIO(store)
     previous = range_reader.READ_AHEAD_SIZE_BYTES
     range_reader.READ_AHEAD_SIZE_BYTES = read_ahead
     try:
         end = data[max(len(data) - at_hand, 0) :]
         parts = [(start, data[start : start + 9]) for start in starts if start < len(data)]
-        expected, actual = io.BytesIO(data), RangeReader(store, "f", len(data), end, parts)
+        expected, actual = io.BytesIO(data), RangeReader(files, "f", len(data), end, parts)
         for step, number in steps:
             if step == "read":
                 assert actual.read(number) == expected.read(number)
@@ -317,7 +318,7 @@ def test_a_range_reader_reads_as_a_file_does(
             elif number <= len(data):
                 assert actual.seek(-number, 2) == expected.seek(-number, 2)
             assert actual.tell() == expected.tell()
-        buffered = io.BufferedReader(RangeReader(store, "f", len(data), end, parts))
+        buffered = io.BufferedReader(RangeReader(files, "f", len(data), end, parts))
         assert buffered.read() == data
     finally:
         range_reader.READ_AHEAD_SIZE_BYTES = previous

@@ -14,12 +14,19 @@ import os
 import threading
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pyarrow as pa
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
-from trinitylake.errors import InvalidArgument, InvalidLocation, ObjectAlreadyExists, TrinityLakeError
+from trinitylake.errors import (
+    InvalidArgument,
+    InvalidLocation,
+    ObjectAlreadyExists,
+    TransactionExpired,
+    TrinityLakeError,
+    VersionExpired,
+)
 from trinitylake.iceberg_storage.column_ranges import column_ranges
 from trinitylake.iceberg_storage.range_reader import RangeReader
 from trinitylake.iceberg_storage.read_ahead import ReadAhead
@@ -55,6 +62,7 @@ class Storage(Protocol):
     def exists(self, path: str) -> bool: ...
     def put(self, path: str, data: bytes) -> None: ...
     def delete(self, path: str) -> None: ...
+    def check_kept(self, version: int) -> None: ...
 
 
 class MissingFile(FileNotFoundError):
@@ -75,14 +83,22 @@ class LakehouseFileIO(FileIO):
     Args:
         storage: the storage of the lakehouse.
         properties: kept for PyIceberg, which reads some of its own settings from them. Never credentials.
+        check_kept: asked when a file is missing: raises `VersionExpired` if the version that is read here is not kept
+            any more, and `TransactionExpired` for files of a transaction. Else the file is lost.
         whole: the access of the work that this one is a part of; it learns of every file that is written here.
     """
 
     def __init__(
-        self, storage: Storage, properties: Mapping[str, str] | None = None, *, whole: LakehouseFileIO | None = None
+        self,
+        storage: Storage,
+        properties: Mapping[str, str] | None = None,
+        *,
+        check_kept: Callable[[], None] | None = None,
+        whole: LakehouseFileIO | None = None,
     ) -> None:
         super().__init__(dict(properties or {}))
         self.storage = storage
+        self._check_kept = check_kept
         self.root = storage.root
         roots = {canonical_uri(root) for root in (self.root, *storage.other_roots)}
         #: Where files of the lakehouse are named, the longest first: of two roots, one may lie in the other.
@@ -99,17 +115,17 @@ class LakehouseFileIO(FileIO):
         self._is_discarded = False
         self._lock = threading.Lock()
 
-    def __reduce__(self) -> tuple[Callable[..., LakehouseFileIO], tuple[Storage, dict[str, str]]]:
+    def __reduce__(self) -> tuple[Callable[..., LakehouseFileIO], tuple[Any, ...]]:
         """The same access elsewhere, with a record of written files of its own."""
-        return LakehouseFileIO, (self.storage, dict(self.properties))
+        return _arrived, (self.storage, dict(self.properties), self._check_kept)
 
     def scoped(self) -> LakehouseFileIO:
         """The same access with a record of written files of its own."""
-        return LakehouseFileIO(self.storage, self.properties)
+        return LakehouseFileIO(self.storage, self.properties, check_kept=self._check_kept)
 
     def part(self) -> LakehouseFileIO:
         """The same access for a part of the work: what it writes is in its own record and in this one."""
-        return LakehouseFileIO(self.storage, self.properties, whole=self)
+        return LakehouseFileIO(self.storage, self.properties, check_kept=self._check_kept, whole=self)
 
     def discard(self) -> None:
         """Delete what was written, as far as possible, and refuse to write from now on.
@@ -197,12 +213,13 @@ class LakehouseFileIO(FileIO):
         try:
             self.storage.delete(path)
         except Exception as error:
-            self.raise_if_missing(path, error)
+            if not isinstance(error, FileNotFoundError) and not self.storage.exists(path):
+                raise MissingFile(self.uri_of(path), path) from error
             raise
         self.forget(path)
 
     def read(self, path: str) -> bytes:
-        """A whole file by its path. Raises `FileNotFoundError`."""
+        """A whole file by its path. Raises as `missed` does."""
         try:
             return self.storage.get(path)
         except Exception as error:
@@ -253,7 +270,7 @@ class LakehouseFileIO(FileIO):
             ahead.opened(path)
 
     def read_end(self, path: str, max_size_bytes: int) -> tuple[bytes, int]:
-        """The last bytes of a file, all of it if it has no more, and its size. Raises `FileNotFoundError`.
+        """The last bytes of a file, all of it if it has no more, and its size. Raises as `missed` does.
 
         The size is what the store says it is now, not what a manifest says: a wrong number there cuts nothing off.
         """
@@ -282,7 +299,7 @@ class LakehouseFileIO(FileIO):
         try:
             return pa.OSFile(real_path, "rb")
         except FileNotFoundError as error:
-            raise MissingFile(self.uri_of(path), path) from error
+            self.missed(path, error)
 
     def put(self, path: str, data: bytes, overwrite: bool) -> None:
         """Write a whole file and remember it. `overwrite` replaces only what this object wrote itself.
@@ -331,12 +348,36 @@ class LakehouseFileIO(FileIO):
             self.storage.delete(path)
         self.forget(path)
 
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """The bytes of a range, fewer if the file ends before. Raises as `missed` does."""
+        try:
+            return self.storage.get_range(path, offset, length)
+        except Exception as error:
+            self.raise_if_missing(path, error)
+            raise
+
     def raise_if_missing(self, path: str, error: Exception) -> None:
-        """Raises `FileNotFoundError` if that is why `error` was raised: there is no file of that path."""
-        if isinstance(error, FileNotFoundError):
+        """Raises as `missed` does if that is why `error` was raised: there is no file of that path."""
+        if isinstance(error, (MissingFile, VersionExpired, TransactionExpired)):
             return
-        if not self.storage.exists(path):
-            raise MissingFile(self.uri_of(path), path) from error
+        if isinstance(error, FileNotFoundError) or not self.storage.exists(path):
+            self.missed(path, error)
+
+    def missed(self, path: str, error: Exception | None = None) -> NoReturn:
+        """A file is not there which was to be read.
+
+        Raises:
+            VersionExpired: the version that is read here is not kept any more.
+            TransactionExpired: files of the transaction that is open here may have been collected.
+            FileNotFoundError: it is kept, so the file is lost.
+        """
+        if self._check_kept is not None:
+            self._check_kept()
+        raise MissingFile(self.uri_of(path), path) from error
+
+
+def _arrived(storage: Storage, properties: Mapping[str, str], check_kept: Callable[[], None] | None) -> LakehouseFileIO:
+    return LakehouseFileIO(storage, properties, check_kept=check_kept)
 
 
 class LakehouseInputFile(InputFile):
@@ -364,8 +405,7 @@ class LakehouseInputFile(InputFile):
     def open(self, seekable: bool = True) -> InputStream:
         """A seekable binary stream: Arrow's own for local files, from memory for small ones, else by ranges.
 
-        Raises:
-            FileNotFoundError: if there is no such file.
+        Raises as `LakehouseFileIO.missed` does.
         """
         if (local := self._io.open_local(self._path)) is not None:
             return local  # type: ignore[no-any-return]
@@ -378,7 +418,7 @@ class LakehouseInputFile(InputFile):
         if len(end) == self._size_bytes:
             return pa.BufferReader(end)  # type: ignore[no-any-return]
         parts = self._io.read_columns(self._path, end, self._size_bytes)
-        return RangeReader(self._io.storage, self._path, self._size_bytes, end, parts)
+        return RangeReader(self._io, self._path, self._size_bytes, end, parts)
 
 
 class LakehouseOutputFile(OutputFile):

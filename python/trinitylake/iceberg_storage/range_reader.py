@@ -16,9 +16,9 @@ READ_AHEAD_SIZE_BYTES = 256 << 10
 
 
 class Ranges(Protocol):
-    """What is used of a storage."""
+    """What is used of file access."""
 
-    def get_range(self, path: str, offset: int, length: int) -> bytes:
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
         """The bytes of a range, fewer if the file ends before."""
 
 
@@ -32,14 +32,14 @@ class RangeReader(io.RawIOBase):
 
     def __init__(
         self,
-        storage: Ranges,
+        files: Ranges,
         path: str,
         size_bytes: int,
         end: bytes = b"",
         parts: Iterable[tuple[int, bytes]] = (),
     ) -> None:
         super().__init__()
-        self._storage = storage
+        self._files = files
         self._path = path
         self._size_bytes = size_bytes
         self._end = end
@@ -96,7 +96,7 @@ class RangeReader(io.RawIOBase):
         start = self._position - self._buffer_start
         if start < 0 or start + wanted > len(self._buffer):
             length = min(max(wanted, READ_AHEAD_SIZE_BYTES), self._end_start - self._position)
-            self._buffer = self._storage.get_range(self._path, self._position, length)
+            self._buffer = self._files.read_range(self._path, self._position, length)
             self._buffer_start = self._position
             start = 0
             if len(self._buffer) < wanted:

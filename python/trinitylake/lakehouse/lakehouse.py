@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from trinitylake.definitions import LakehouseDef
     from trinitylake.lakehouse.relocation import Relocation
     from trinitylake.tables.table import Table
+    from trinitylake.tables.transaction_table import TransactionTable
 
 # Hints that are still being written would be lost, and later readers look longer for the latest version.
 atexit.register(_core.finish_background_tasks, 2.0)
@@ -418,17 +419,18 @@ class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, S
     def _at_one_moment(self) -> ViewAt:
         return self.at()
 
-    def _table(
-        self, namespace: str, name: str, definition: bytes, state: _core.Version | _core.Transaction | None
-    ) -> Table:
+    def _table(self, namespace: str, name: str, definition: bytes, state: _core.Version | _core.Transaction) -> Table:
         from trinitylake.tables.autocommit_table import AutocommitTable
 
-        return AutocommitTable(self, namespace, name, definition, cast("_core.Version | None", state))
+        seen = cast("_core.Version", state)
+        return AutocommitTable(self, namespace, name, definition, seen.number, seen)
 
     def _afterwards(self, namespace: str, name: str, table: Table) -> Table:
         from trinitylake.definitions import serialize
+        from trinitylake.tables.autocommit_table import AutocommitTable
 
-        return self._table(namespace, name, serialize(table.definition), None)
+        version = cast("TransactionTable", table).committed_version
+        return AutocommitTable(self, namespace, name, serialize(table.definition), version)
 
     def execute(
         self,

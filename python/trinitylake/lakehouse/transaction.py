@@ -444,7 +444,7 @@ class Transaction(OpenTransaction):
         self._span.set("trinitylake.version", version)
         self._end_span()
         if self._staged is not None:
-            self._staged.discard_superseded()
+            self._staged.committed(version)
         return version
 
     def _failed(self, error: BaseException) -> None:

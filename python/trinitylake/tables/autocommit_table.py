@@ -52,6 +52,9 @@ class LatestVersion(Protocol):
     def version(self) -> int:
         """The number of the latest version."""
 
+    def state(self) -> _core.Version:
+        """The latest version."""
+
     def read_definition(self, kind: Literal["table"], namespace: str, name: str) -> bytes:
         """The definition of a table in the latest version. Raises `ObjectNotFound`."""
 
@@ -78,14 +81,21 @@ class AutocommitTable(FrozenTable):
     name there, and raises `CommitConflict` if that is the name of another table by now.
 
     Args:
+        version: a version that has the table like this, if one is known.
         seen: the latest version, if that was just looked up. An append right afterwards begins on it, since appended
             rows are the same on a newer one; its commit finds out whether there is one.
     """
 
     def __init__(
-        self, lakehouse: LatestVersion, namespace: str, name: str, definition: bytes, seen: _core.Version | None = None
+        self,
+        lakehouse: LatestVersion,
+        namespace: str,
+        name: str,
+        definition: bytes,
+        version: int | None = None,
+        seen: _core.Version | None = None,
     ) -> None:
-        super().__init__(lakehouse.storage, namespace, name, definition, -1)
+        super().__init__(lakehouse.storage, namespace, name, definition, version)
         self._lakehouse = lakehouse
         self._seen = (seen, time.monotonic())
 
@@ -94,11 +104,12 @@ class AutocommitTable(FrozenTable):
 
     def refresh(self) -> None:
         """Read the latest version from now on. Raises `ObjectNotFound` if the table is gone."""
-        latest = self._lakehouse.read_definition("table", self._namespace, self._name)
-        self._show(parse_table_def(latest))
+        latest, version = self._latest()
+        self._show(parse_table_def(latest), version)
 
     def __reduce__(self) -> tuple[Callable[..., FrozenTable], tuple[Any, ...]]:
-        return AutocommitTable, (self._lakehouse, self._namespace, self._name, serialize(self._definition))
+        definition = serialize(self._definition)
+        return AutocommitTable, (self._lakehouse, self._namespace, self._name, definition, self._version)
 
     _repeats_writes = True
 
@@ -118,7 +129,7 @@ class AutocommitTable(FrozenTable):
             result, written = self._lakehouse.execute(statement, note, seen if is_fresh else None)
         except _AnotherTable as error:
             raise self._conflict() from error
-        self._show(written.definition)
+        self._show_written(written)
         return result
 
     @contextmanager
@@ -130,7 +141,7 @@ class AutocommitTable(FrozenTable):
                     yield iceberg
         except _AnotherTable as error:
             raise self._conflict() from error
-        self._show(table.definition)
+        self._show_written(table)
 
     def _handle(
         self, identifier: tuple[str, ...], metadata: TableMetadata, uri: str, io: LakehouseFileIO
@@ -156,17 +167,29 @@ class AutocommitTable(FrozenTable):
             staged, written = self._lakehouse.execute(statement)
         except _AnotherTable as error:
             raise self._conflict() from error
-        self._show(written.definition)
+        self._show_written(written)
         return staged
 
     def _newest(self) -> IcebergTable:
         """The PyIceberg table in the latest version. Raises `ObjectNotFound`."""
-        latest = self._lakehouse.read_definition("table", self._namespace, self._name)
-        return AutocommitTable(self._lakehouse, self._namespace, self._name, latest).iceberg
+        latest, version = self._latest()
+        return AutocommitTable(self._lakehouse, self._namespace, self._name, latest, version).iceberg
 
-    def _show(self, definition: TableDef) -> None:
-        """Show this state of the table from now on."""
+    def _latest(self) -> tuple[bytes, int]:
+        """The definition in the latest version, and its number. Raises `ObjectNotFound` if the table is gone."""
+        state = self._lakehouse.state()
+        definition = state.read("table", self._namespace, self._name)
+        if definition is None:
+            definition = self._lakehouse.read_definition("table", self._namespace, self._name)
+        return definition, state.number
+
+    def _show_written(self, written: Table) -> None:
+        self._show(written.definition, cast("TransactionTable", written).committed_version)
+
+    def _show(self, definition: TableDef, version: int | None) -> None:
+        """Show this state of the table from now on, which a version has."""
         self._definition = definition
+        self._version = version
         self._opened = None
 
     def _in(self, transaction: TransactionWithTables) -> Table:

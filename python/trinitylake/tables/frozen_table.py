@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyiceberg.catalog.noop import NoopCatalog
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 class FrozenTable(Table):
     """A read-only table; its Iceberg metadata is read when it is first needed, and again after it was pickled."""
 
-    def __init__(self, storage: _core.Storage, namespace: str, name: str, definition: bytes, version: int) -> None:
+    def __init__(
+        self, storage: _core.Storage, namespace: str, name: str, definition: bytes, version: int | None
+    ) -> None:
         super().__init__(namespace, name, parse_table_def(definition))
         self._storage = storage
         self._version = version
@@ -43,6 +46,7 @@ class FrozenTable(Table):
         return super().schema
 
     def _shown_version(self) -> int:
+        assert self._version is not None
         return self._version
 
     def _iceberg(self) -> IcebergTable:
@@ -54,7 +58,8 @@ class FrozenTable(Table):
         return self._opened
 
     def _open_managed(self) -> IcebergTable:
-        io = LakehouseFileIO(self._storage)
+        check_kept = None if self._version is None else partial(self._storage.check_kept, self._version)
+        io = LakehouseFileIO(self._storage, check_kept=check_kept)
         path = metadata_path(self._definition, self.name)
         uri = io.uri_of(path)
         if cache.get(uri) is None:

@@ -48,7 +48,7 @@ class StagedTables:
         self._lakehouse = lakehouse
         self._storage = storage  # of the transaction: its commit waits for what is written here
         self._open_core = open_core
-        self._io = LakehouseFileIO(self._storage)
+        self._io = LakehouseFileIO(self._storage, check_kept=lambda: open_core().check_kept())
         self._tables: dict[tuple[str, str], TransactionTable] = {}
         self._dropped: list[TransactionTable] = []
         self._metadata_paths: list[str] = []
@@ -331,9 +331,10 @@ class StagedTables:
             self._tell(table)
         return is_new
 
-    def discard_superseded(self) -> None:
-        """After a commit: delete what it made useless, as far as possible."""
+    def committed(self, version: int) -> None:
+        """After a commit: note the version, and delete what it made useless, as far as possible."""
         for table in self._tables.values():
+            table.committed_version = version
             if table.staged is not None:
                 self._delete(table.staged.superseded_paths)
         self._delete(self._unused)

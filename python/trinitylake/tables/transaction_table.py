@@ -37,6 +37,7 @@ class TransactionTable(Table):
         staged: the state of a managed table that has been looked at; None for one that has not, and for others.
         uses: how often the table has been looked at or written to.
         scans: how often its rows were asked for.
+        committed_version: what the transaction became; None as long as it is open.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class TransactionTable(Table):
         self.staged = staged
         self.uses = 0
         self.scans = 0
+        self.committed_version: int | None = None
         self._described = _shape(staged.metadata) if staged is not None else None
 
     def __reduce__(self) -> NoReturn:

@@ -17,6 +17,8 @@ use trinitylake::storage::{
     CountingStorage, Durability, FileEnd, FileInfo, KeepingStorage, PendingWrites, Place, PutOutcome,
     RetryPolicy, RetryingStorage, Step, Storage as CoreStorage, checked_range, kept, open,
 };
+use trinitylake::tree::node_store::NodeStore;
+use trinitylake::version::kept::check_kept;
 
 use crate::errors::to_python;
 use crate::runtime::{run, runtime};
@@ -214,6 +216,13 @@ impl Storage {
     /// The store as it is now, for checks of it: nothing that was read before is taken for granted.
     fn unkept(&self) -> Storage {
         Storage { pending: None, ..self.over(self.counting.clone()) }
+    }
+
+    /// Raises `VersionExpired` if a version of the lakehouse here is not kept any more.
+    fn check_kept(&self, py: Python<'_>, version: u64) -> PyResult<()> {
+        let storage: Arc<dyn CoreStorage> = self.retrying.clone();
+        let nodes = Arc::new(NodeStore::new(storage, 0));
+        run(py, check_kept(&nodes, version))
     }
 
     fn size(&self, py: Python<'_>, path: &str) -> PyResult<u64> {

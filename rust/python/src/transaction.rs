@@ -362,6 +362,11 @@ impl Transaction {
         with!(self, py, run, |transaction| transaction.adopt(paths, since_base))
     }
 
+    /// Why a file that is read may be missing: raises `VersionExpired` or `TransactionExpired`.
+    fn check_kept(&self, py: Python<'_>) -> PyResult<()> {
+        with!(self, py, run, |transaction| transaction.check_kept())
+    }
+
     /// Raises `LakehouseMoved` if nothing may be written where the lakehouse was opened.
     fn check_writable(&self, py: Python<'_>) -> PyResult<()> {
         self.locked(py, |transaction| transaction.check_writable()).map_err(to_python)

@@ -55,9 +55,18 @@ pub struct Found {
 
 /// The latest version: two dependent rounds when the hint is right.
 pub async fn latest(storage: &dyn Storage, environment: &dyn Environment) -> Result<Found> {
+    latest_by(storage, Some(environment)).await
+}
+
+/// The same, with one more request: who has no clock cannot tell whether what it found may have expired meanwhile.
+pub async fn latest_without_clock(storage: &dyn Storage) -> Result<Found> {
+    latest_by(storage, None).await
+}
+
+async fn latest_by(storage: &dyn Storage, clock: Option<&dyn Environment>) -> Result<Found> {
     let mut suspected = None;
     for look in 1..=LOOKS {
-        let started = Moment::now(environment);
+        let started = clock.map(Moment::now);
         let found = match look_for_latest(storage).await {
             // What was found may expire before it is read. Then the boundary is above it, and discovery begins again.
             Err(Error::FileNotFound { .. }) if look < LOOKS => continue,
@@ -70,7 +79,8 @@ pub async fn latest(storage: &dyn Storage, environment: &dyn Environment) -> Res
             look => look?,
         };
         // Where versions expire while one looks, the next one may be missing because it is gone.
-        let was_quick = started.is_within(QUICK_LOOK_MILLIS, environment);
+        let was_quick =
+            clock.zip(started).is_some_and(|(clock, started)| started.is_within(QUICK_LOOK_MILLIS, clock));
         if !(found.hint.is_some() && was_quick) && boundary(storage).await? > found.version {
             continue;
         }

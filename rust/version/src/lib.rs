@@ -10,6 +10,7 @@ pub mod boundary;
 pub mod discovery;
 pub mod hint;
 pub mod history;
+pub mod kept;
 pub mod key_history;
 mod opening;
 pub mod publisher;
@@ -97,11 +98,8 @@ impl Version {
     /// What is missing may have been collected since this version expired, which is no damage: `VersionExpired` then.
     pub async fn unless_expired<T>(&self, read: Result<T>) -> Result<T> {
         let Err(error @ Error::CorruptFile { .. }) = read else { return read };
-        match boundary::boundary(self.nodes.storage().as_ref()).await {
-            Ok(oldest) if oldest > self.number => Err(Error::VersionExpired(format!(
-                "version {} has expired while it was read; the oldest kept is {oldest}",
-                self.number
-            ))),
+        match kept::check_kept(&self.nodes, self.number).await {
+            Err(expired @ Error::VersionExpired(_)) => Err(expired),
             _ => Err(error),
         }
     }

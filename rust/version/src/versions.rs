@@ -7,6 +7,7 @@ use futures::future::{join, join3, try_join_all};
 
 use super::boundary::boundary;
 use super::discovery::{self, read_hint};
+use super::kept::{check_kept_by, expired};
 use super::recent::Recent;
 use super::root_metadata::RootMetadata;
 use super::sightings::{Sighting, Sightings, Trust};
@@ -352,10 +353,8 @@ impl Versions {
         }
         let (version, oldest) = self.with_boundary(self.load_version(number)).await?;
         // A root below the boundary may be one that came too late, and counts for nothing; one that has a name was kept.
-        if number < oldest
-            && !self.latest().await?.definition.pinned_versions().any(|pinned| pinned == number)
-        {
-            return Err(expired(number, oldest));
+        if number < oldest {
+            check_kept_by(&self.latest().await?.definition, oldest, number)?;
         }
         version
     }
@@ -363,11 +362,7 @@ impl Versions {
     /// `VersionExpired` if a version is not kept any more, whatever this handle remembers of it: neither by the boundary,
     /// which is asked for, nor by a name in `latest`.
     pub async fn check_kept(&self, number: u64, latest: &Version) -> Result<()> {
-        let oldest = boundary(self.storage().as_ref()).await?;
-        if oldest <= number || latest.definition.pinned_versions().any(|pinned| pinned == number) {
-            return Ok(());
-        }
-        Err(expired(number, oldest))
+        check_kept_by(&latest.definition, boundary(self.storage().as_ref()).await?, number)
     }
 
     /// The version that a name stands for in the latest one, which may lie below the boundary. `ObjectNotFound` if
@@ -501,11 +496,6 @@ impl Versions {
     }
 }
 
-/// The error for a version below the boundary.
-pub fn expired(number: u64, oldest: u64) -> Error {
-    Error::VersionExpired(format!("version {number} has expired; the oldest kept is {oldest}"))
-}
-
 pub(crate) async fn version_of(
     nodes: &Arc<NodeStore>,
     number: u64,
@@ -517,6 +507,23 @@ pub(crate) async fn version_of(
     version_of_node(nodes, number, root, known).await
 }
 
+/// The definition that a root tells of.
+pub(crate) async fn definition_of(
+    nodes: &NodeStore,
+    metadata: &RootMetadata,
+    known: Option<&Version>,
+) -> Result<Arc<LakehouseDefinition>> {
+    let path = &metadata.lakehouse_definition;
+    if let Some(known) = known.filter(|known| known.metadata.lakehouse_definition == *path) {
+        return Ok(known.definition.clone());
+    }
+    let bytes = match &metadata.inline_definition {
+        Some(bytes) => Bytes::from(bytes.clone()),
+        None => read_definition(nodes, path).await?,
+    };
+    Ok(Arc::new(LakehouseDefinition::decode(bytes, path)?))
+}
+
 async fn version_of_node(
     nodes: &Arc<NodeStore>,
     number: u64,
@@ -524,17 +531,7 @@ async fn version_of_node(
     known: Option<&Version>,
 ) -> Result<Version> {
     let metadata = RootMetadata::of(&root, number, &root_path(number))?;
-    let path = &metadata.lakehouse_definition;
-    let definition = match known {
-        Some(known) if known.metadata.lakehouse_definition == *path => known.definition.clone(),
-        _ => {
-            let bytes = match &metadata.inline_definition {
-                Some(bytes) => Bytes::from(bytes.clone()),
-                None => read_definition(nodes, path).await?,
-            };
-            Arc::new(LakehouseDefinition::decode(bytes, path)?)
-        }
-    };
+    let definition = definition_of(nodes, &metadata, known).await?;
     Version::new(number, root, metadata, definition, nodes.clone())
 }
 

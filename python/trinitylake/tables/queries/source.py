@@ -13,7 +13,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import DataScan, FileScanTask
 
-from trinitylake.errors import CorruptFile, InvalidArgument
+from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.tables.merging.row_changes import FILE, POSITION
@@ -24,6 +24,8 @@ from trinitylake.tables.queries.scanned_rows import ScannedRows
 from trinitylake.tables.sql_sandbox import literal, quoted
 
 if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
     from trinitylake.tables.table import Table
 
 _FLOATING = ("FLOAT", "DOUBLE")
@@ -38,6 +40,7 @@ class PlannedRows:
     Attributes:
         subject: what errors about the table begin with.
         met_by_nan: the numbers of columns that are asked for something that NaN meets.
+        io: access to the files of the table.
         files: paths on this machine that DuckDB reads itself, with those below the root.
         rows_in_files: how many rows these hold, which DuckDB's optimizer goes by.
         scanned: rows that we read, or None.
@@ -45,18 +48,21 @@ class PlannedRows:
 
     subject: Callable[[], str]
     met_by_nan: Container[int]
+    io: FileIO
 
     files: dict[str, str] = field(default_factory=dict)
     rows_in_files: int = 0
     scanned: ScannedRows | None = None
 
     def raise_if_broken(self) -> None:
-        """Raises what broke a scan off, and `CorruptFile` for a file that is missing."""
+        """Raises what broke a scan off; for a file that is missing `CorruptFile`, or `VersionExpired`."""
         if self.scanned is not None and self.scanned.failure is not None:
             raise self.scanned.failure
         for local, path in self.files.items():
             if not os.path.exists(local):
-                raise CorruptFile(f"{self.subject()}: {local} does not exist", path=path)
+                assert isinstance(self.io, LakehouseFileIO)
+                with translated(self.subject):
+                    self.io.missed(path)
 
 
 class TableSource:
@@ -108,7 +114,7 @@ class TableSource:
         scan = self._scan.filter(filter)
         with translated(self._subject):
             tasks = list(scan.plan_files())
-        planned = PlannedRows(self._subject, range(len(self._names)) if pushed is None else pushed.met_by_nan)
+        planned = PlannedRows(self._subject, range(len(self._names)) if pushed is None else pushed.met_by_nan, scan.io)
         others: list[FileScanTask] = []
         is_direct = isinstance(scan.io, LakehouseFileIO) and not scan.io.is_remote
         is_direct = is_direct and are_read_alike(scan.table_metadata)

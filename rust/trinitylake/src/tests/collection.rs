@@ -1,6 +1,7 @@
 //! Garbage collection, step by step; what it does among others is for the simulation.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,12 +17,13 @@ use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
 use crate::expiry::expire;
 use crate::fixture::{
-    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, open, text,
+    Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, open, text,
 };
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
-use crate::path::root_path;
+use crate::path::{root_path, root_version};
 use crate::storage::Storage;
+use crate::storage::faulty::{Action, FaultyStorage, Operation, Verb};
 use crate::transaction::{Isolation, Transaction, TransactionOptions};
 use crate::version::boundary::publish;
 
@@ -133,6 +135,63 @@ async fn who_wrote_before_a_collection_does_not_commit_after_it() {
     let error = commit(&mut slow).await.unwrap_err();
     assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
     commit(&mut quick).await.unwrap();
+}
+
+/// A transaction missed a file that it had written hours ago, and was told that the lakehouse is damaged.
+#[tokio::test]
+async fn who_misses_a_file_is_told_whether_it_may_have_been_collected() {
+    let (files, environment) = setting();
+    let lakehouse = lake(&files, &environment).await;
+    let other = open(files.clone(), &environment).await;
+    let slow = begin(&other, Isolation::Snapshot).await;
+    let base = slow.base().number;
+    write(&other, 1).await;
+    slow.check_kept().await.unwrap();
+    environment.advance(HOUR);
+    let quick = begin(&other, Isolation::Snapshot).await;
+    environment.advance(HOUR / 2);
+    collect_after(&lakehouse, HOUR).await.unwrap();
+    quick.check_kept().await.unwrap();
+    let error = slow.check_kept().await.unwrap_err();
+    assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
+
+    expire(&lakehouse, Some(base + 1), false).await.unwrap();
+    let error = quick.check_kept().await.unwrap_err();
+    assert!(matches!(error, Error::VersionExpired(_)), "{error}");
+}
+
+/// A rollback wrote its record, lost a race to a collection that deleted it as nobody's, and committed a key that named
+/// nothing: what became of the transaction could not be told any more.
+#[tokio::test]
+async fn the_record_of_a_rollback_is_written_again_if_it_may_have_been_collected() {
+    let (files, environment) = setting();
+    let lakehouse = lake(&files, &environment).await;
+    let intruder = Intruder::new(&files);
+    let is_slow = Arc::new(AtomicBool::new(true));
+    let asked = is_slow.clone();
+    let policy = move |operation: &Operation| {
+        let is_root = operation.verb == Verb::PutIfAbsent && root_version(&operation.path).is_some();
+        (is_root && asked.load(Ordering::SeqCst)).then_some(Action::FailBefore)
+    };
+    let storage = Arc::new(FaultyStorage::with_policy(intruder.clone(), Box::new(policy)));
+    let here = open(storage, &environment).await;
+    let mut transaction = begin(&here, Isolation::Snapshot).await;
+    transaction.create(ObjectKind::Namespace, "doubtful", "", text("x")).await.unwrap();
+    let error = commit(&mut transaction).await.unwrap_err();
+    assert!(matches!(error, Error::CommitStateUnknown(_)), "{error}");
+
+    is_slow.store(false, Ordering::SeqCst);
+    let (other, clock) = (lakehouse.clone(), environment.clone());
+    intruder.add(move || async move {
+        clock.advance(Duration::from_secs(40));
+        assert!(collect_after(&other, Duration::from_secs(20)).await.unwrap().version.is_some());
+    });
+    transaction.rollback().await.unwrap();
+    assert_eq!(intruder.waiting(), 0, "no collection came in between");
+    let latest = lakehouse.latest().await.unwrap();
+    let key = latest.config.names.transaction_key(transaction.id()).unwrap();
+    let record = latest.get(&key).await.unwrap().expect("a record");
+    assert!(files.has(&record), "{record} is gone");
 }
 
 /// A disk could not sync a file that had been collected, and the whole group was told that a file is missing: also a

@@ -14,6 +14,7 @@ use crate::fixture::{
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
 use crate::path::{LATEST_HINT_PATH, boundary_path, root_path, root_version};
+use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::transaction::{Files, Isolation};
 
@@ -150,6 +151,31 @@ async fn the_root_of_an_exported_snapshot_is_kept() {
     // A hint that old must not make the kept root the latest version.
     files.overwrite(LATEST_HINT_PATH, "2");
     assert_eq!(open(files, &environment).await.known().number, 5);
+}
+
+/// A file was missing, and whoever read was told that the version had expired: of a version that a name keeps, which lies
+/// below the boundary, that is a loss. A collection that destroys named versions looked like an expiry.
+#[tokio::test]
+async fn what_a_kept_version_misses_is_damage_and_what_an_expired_one_misses_is_not() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let settings =
+        proto::LakehouseDef { exported_snapshots: [("s".into(), root_path(2))].into(), ..Default::default() };
+    let lakehouse = lake_with(files.clone(), &environment, settings).await;
+    grow(&lakehouse, 5).await;
+    let mut missed = Vec::new();
+    for number in [1, 2, 5] {
+        let version = lakehouse.version(number).await.unwrap();
+        missed.push((version.locate(ObjectKind::Namespace, "n0", "").await.unwrap().unwrap(), version));
+    }
+    expire(&lakehouse, Some(4), false).await.unwrap();
+    files.delete(&missed[0].0).await.unwrap();
+    for (location, version) in missed {
+        let error = version.read_definition(&location).await.unwrap_err();
+        match version.number {
+            1 => assert!(matches!(error, Error::VersionExpired(_)), "{error}"),
+            number => assert!(matches!(error, Error::CorruptFile { .. }), "version {number}: {error}"),
+        }
+    }
 }
 
 /// Mode 22: the collector died between two deletions. What it left would have stayed for ever, since the

@@ -19,6 +19,7 @@ use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
 use crate::storage::store_clock::{APART_MILLIS, StoreMoment, dated_last};
 use crate::version::Version;
+use crate::version::kept::check_kept;
 use crate::version::store_time::StoreTime;
 
 /// Stores date files by whole seconds, and their machines may differ a little.
@@ -62,6 +63,17 @@ impl Transaction {
             self.check_ages(&paths, self.fence.proven_millis).await?;
         }
         self.fence.adopted.extend(paths);
+        Ok(())
+    }
+
+    /// Asked when a file is missing that this transaction reads, which may be no damage: `VersionExpired` if its base is
+    /// not kept any more, `TransactionExpired` if its own files may have been collected.
+    pub async fn check_kept(&self) -> Result<()> {
+        check_kept(self.base.nodes(), self.base.number).await?;
+        let collected_millis = self.lakehouse.latest().await?.metadata.gc_before_millis.unwrap_or_default();
+        if collected_millis > self.fence.proven_millis {
+            self.prove_younger_than(collected_millis).await?;
+        }
         Ok(())
     }
 

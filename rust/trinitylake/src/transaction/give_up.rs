@@ -74,11 +74,7 @@ impl Transaction {
         if saved.is_some_and(|newest| newest > self.saved.sequence) {
             return Err(self.went_on_elsewhere("saved"));
         }
-        let value = self.new_record(DistributedTransactionState::RolledBack);
-        if let NewValue::Staged { path, bytes, .. } = &value {
-            let record = vec![(path.clone(), bytes.clone())];
-            make_files_durable(lakehouse.storage().as_ref(), record, &[]).await?;
-        }
+        let mut written: Option<(NewValue, Option<u64>)> = None;
         let mut attempt = 0;
         loop {
             let latest = lakehouse.latest().await?;
@@ -87,7 +83,14 @@ impl Transaction {
             }
             self.look_for_itself(&latest).await?;
             attempt += 1;
+            let collected_millis = latest.metadata.gc_before_millis;
+            let value = match written.take() {
+                Some((value, since)) if since == collected_millis => value,
+                // The first one, or one that may have been collected since: it takes a name of its own.
+                _ => self.write_rollback_record().await?,
+            };
             let submission = self.giving_up(&latest, &value, attempt)?;
+            written = Some((value, collected_millis));
             match lakehouse.commits().commit(&lakehouse, submission, None, deadline_millis).await {
                 Ok(Verdict::Committed(_)) => return Ok(Record::RolledBack),
                 Ok(Verdict::Again { .. } | Verdict::WriteFirst) => {}
@@ -109,6 +112,15 @@ impl Transaction {
                 });
             }
         }
+    }
+
+    async fn write_rollback_record(&self) -> Result<NewValue> {
+        let value = self.new_record(DistributedTransactionState::RolledBack);
+        if let NewValue::Staged { path, bytes, .. } = &value {
+            let record = vec![(path.clone(), bytes.clone())];
+            make_files_durable(self.lakehouse.storage().as_ref(), record, &[]).await?;
+        }
+        Ok(value)
     }
 
     /// Looks through the versions since the last one that this transaction was held against: an id without a

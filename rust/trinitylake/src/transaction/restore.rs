@@ -11,18 +11,14 @@ use crate::error::{Error, Result};
 use crate::key::ObjectKind;
 use crate::version::Version;
 use crate::version::boundary::boundary;
-use crate::version::versions::expired;
+use crate::version::kept::check_kept_by;
 
 impl Transaction {
     /// From here on it may name files that only `source` still reaches. `VersionExpired` if that is not kept any more.
     pub async fn rest_on(&mut self, source: &Version) -> Result<()> {
         self.check_open()?;
         let oldest = boundary(self.lakehouse.storage().as_ref()).await?;
-        let is_snapshot =
-            self.base.definition.exported_snapshots().values().any(|root| *root == source.root_path);
-        if source.number < oldest && !is_snapshot {
-            return Err(expired(source.number, oldest));
-        }
+        check_kept_by(&self.base.definition, oldest, source.number)?;
         self.rests_on_past = true;
         Ok(())
     }

@@ -112,13 +112,21 @@ pub(crate) async fn give_up_abandoned(
     Ok(())
 }
 
-/// Returns the records: keys and locations.
-async fn give_up_all(lakehouse: &Arc<Lakehouse>, ids: &[String]) -> Result<Vec<(String, String)>> {
+/// Returns the records: keys and locations. An id that has a record by now is left alone: its commit, or another expiry,
+/// came first, and each would remove the record of the other.
+pub(super) async fn give_up_all(lakehouse: &Arc<Lakehouse>, ids: &[String]) -> Result<Vec<(String, String)>> {
+    let latest = lakehouse.latest().await?;
+    let names = latest.config.names;
+    let mut given_up = Vec::with_capacity(ids.len());
+    for id in ids {
+        if latest.get(&names.transaction_key(id)?).await?.is_none() {
+            given_up.push(id);
+        }
+    }
+    let ids = given_up;
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let latest = lakehouse.latest().await?;
-    let names = latest.config.names;
     let options = TransactionOptions { message: ABANDON_MESSAGE.into(), ..TransactionOptions::default() };
     let mut transaction = lakehouse.begin(latest.clone(), options)?;
     let mut records = Vec::with_capacity(ids.len());

@@ -15,6 +15,7 @@ use crate::storage::Storage;
 use crate::storage::counting::CountingStorage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger};
 use crate::transaction::fate::{Fate, fate};
+use crate::transaction::saved_files::{give_up_all, remove_states};
 use crate::transaction::saved_list::{SavedWalk, saved};
 use crate::transaction::{Transaction, TransactionOptions};
 
@@ -44,6 +45,26 @@ async fn expire_all(lakehouse: &Arc<Lakehouse>) {
         let latest = add_namespace(lakehouse, &name.replace(' ', "_")).await.unwrap();
         expire(lakehouse, Some(latest), false).await.unwrap();
     }
+}
+
+/// Two expiries gave up the same transaction, one after the other had looked. The second put its own record over that of
+/// the first, each removed the file of the other, and the tree named a record that was gone.
+#[tokio::test]
+async fn an_expiry_leaves_alone_what_another_one_has_given_up() {
+    let (files, environment, lakehouse) = lake().await;
+    let other = open(files.clone(), &environment).await;
+    job(&lakehouse, "etl").await.save().await.unwrap();
+    let seen_by_both = ["etl".to_string()];
+    let first = give_up_all(&lakehouse, &seen_by_both).await.unwrap();
+    let second = give_up_all(&other, &seen_by_both).await.unwrap();
+    remove_states(&other, &second).await.unwrap();
+    remove_states(&lakehouse, &first).await.unwrap();
+    let latest = other.latest().await.unwrap();
+    let key = latest.config.names.transaction_key("etl").unwrap();
+    let record = latest.get(&key).await.unwrap().expect("a record");
+    assert_eq!(files_of_transactions(&files).await, BTreeSet::from([record]));
+    assert_eq!(fate(&other, "etl").await.unwrap(), Fate::Unknown);
+    assert_eq!((first.len(), second.len()), (1, 0));
 }
 
 /// Every job that was handed from one worker to the next left a file for each step, and listing the open ones took

@@ -1,0 +1,44 @@
+//! Which versions are kept: those from the boundary on, and those that have names in the latest one (format §7).
+//!
+//! Whoever misses a file asks here: that the version which it read has expired meanwhile is no damage, and a version that
+//! is kept lacks nothing. An expiry publishes its boundary, and who takes a name back a version, before any file goes. So
+//! what is asked after the file was missed is the whole truth.
+
+use std::sync::Arc;
+
+use trinitylake_base::error::{Error, Result};
+use trinitylake_format::definition::LakehouseDefinition;
+use trinitylake_format::node::codec::decode;
+use trinitylake_format::path::root_path;
+use trinitylake_tree::node_store::NodeStore;
+
+use crate::boundary::boundary;
+use crate::discovery;
+use crate::root_metadata::RootMetadata;
+use crate::versions::definition_of;
+
+/// `VersionExpired` if a version is not kept any more, as the store says now.
+pub async fn check_kept(nodes: &Arc<NodeStore>, number: u64) -> Result<()> {
+    let oldest = boundary(nodes.storage().as_ref()).await?;
+    if oldest <= number {
+        return Ok(());
+    }
+    let found = discovery::latest_without_clock(nodes.storage().as_ref()).await?;
+    let path = root_path(found.version);
+    let root = decode(found.root, &path, None)?;
+    let metadata = RootMetadata::of(&root, found.version, &path)?;
+    check_kept_by(definition_of(nodes, &metadata, None).await?.as_ref(), oldest, number)
+}
+
+/// `VersionExpired` if a version lies below the boundary, and has no name in the latest definition.
+pub fn check_kept_by(latest: &LakehouseDefinition, oldest: u64, number: u64) -> Result<()> {
+    if oldest <= number || latest.pinned_versions().any(|pinned| pinned == number) {
+        return Ok(());
+    }
+    Err(expired(number, oldest))
+}
+
+/// The error for a version below the boundary.
+pub fn expired(number: u64, oldest: u64) -> Error {
+    Error::VersionExpired(format!("version {number} has expired; the oldest kept is {oldest}"))
+}

@@ -1,0 +1,131 @@
+"""A file is missing: of a version that expired meanwhile that is no damage, of one that is kept it is."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import trinitylake as tl
+from trinitylake.tables.table import Table
+
+ROWS = pa.table({"id": list(range(10))})
+
+Reading = Callable[[], object]
+
+
+def rows_of(table: Table) -> Reading:
+    return lambda: table.scan().to_arrow()
+
+
+def by_sql(reader: tl.Lakehouse | tl.ViewAt) -> Reading:
+    query = reader.sql("SELECT count(*) FROM shop.orders")
+    return lambda: query.fetchall()
+
+
+def in_transaction(lake: tl.Lakehouse) -> Reading:
+    table = lake.begin().table("shop.orders")
+    return lambda: table.append(ROWS) or table.delete("id = 1") or table.scan().to_arrow()
+
+
+def after_writing(lake: tl.Lakehouse) -> Reading:
+    table = lake.table("shop.orders")
+    table.append(ROWS)
+    return rows_of(table)
+
+
+def pickled(lake: tl.Lakehouse) -> Reading:
+    copy: Table = pickle.loads(pickle.dumps(lake.at().table("shop.orders")))
+    return rows_of(copy)
+
+
+#: How one gets at a table, which is read later.
+WAYS: dict[str, Callable[[tl.Lakehouse], Reading]] = {
+    "latest": lambda lake: rows_of(lake.table("shop.orders")),
+    "written": after_writing,
+    "view": lambda lake: rows_of(lake.at().table("shop.orders")),
+    "pickle": pickled,
+    "scan": lambda lake: lake.at().table("shop.orders").scan().to_arrow,
+    "transaction": in_transaction,
+    "sql": by_sql,
+    "sql of a view": lambda lake: by_sql(lake.at()),
+}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> tl.Lakehouse:
+    lake = tl.create(str(tmp_path / "lake"), durability="none", txn_ttl_millis=1)
+    lake.create_namespace("shop")
+    lake.create_table("shop.orders", ROWS).append(ROWS)
+    return lake
+
+
+def age(lake: tl.Lakehouse) -> None:
+    """Everything there is was written an hour ago."""
+    hour_ago = time.time() - 3600
+    for path in Path(lake.uri.removeprefix("file://")).rglob("*"):
+        if path.is_file():
+            os.utime(path, (hour_ago, hour_ago))
+
+
+def collect(lake: tl.Lakehouse) -> None:
+    """Let all but the latest version expire, whose table has none of the files that it had before."""
+    lake.drop_table("shop.orders")
+    lake.create_table("shop.orders", ROWS).append(ROWS)
+    lake.expire(keep=1)
+    age(lake)
+    assert lake.vacuum().total_deleted.files
+    assert lake.table("shop.orders").scan().count() == 10
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_expired_while_it_was_read_is_told_as_expired(lake: tl.Lakehouse, way: str) -> None:
+    """A reader whose version had expired was told that the lakehouse is damaged, or that a file does not exist."""
+    read = WAYS[way](lake)
+    collect(lake)
+    with pytest.raises(tl.VersionExpired, match="has expired; the oldest kept is"):
+        read()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_lost_is_never_told_as_expired(lake: tl.Lakehouse, way: str) -> None:
+    """Files of a version that is kept were deleted: who says that it has expired hides a disaster."""
+    read = WAYS[way](lake)
+    lake.expire(keep=1)
+    for path in Path(lake.uri.removeprefix("file://")).rglob("*.parquet"):
+        path.unlink()
+    with pytest.raises((tl.CorruptFile, FileNotFoundError), match="does not exist"):
+        read()
+
+
+def test_what_a_name_keeps_is_not_expired(lake: tl.Lakehouse) -> None:
+    """A named version lies below the boundary; a loss there was told as if it had expired."""
+    lake.snapshot("q1")
+    table = lake.at(snapshot="q1").table("shop.orders")
+    lake.table("shop.orders").append(ROWS)
+    collect(lake)
+    assert table.scan().count() == 10
+    for path in Path(lake.uri.removeprefix("file://")).rglob("*.parquet"):
+        path.unlink()
+    with pytest.raises(tl.CorruptFile, match="does not exist"):
+        table.scan().to_arrow()
+    lake.drop_snapshot("q1")
+    with pytest.raises(tl.VersionExpired):
+        table.scan().to_arrow()
+
+
+def test_a_transaction_whose_own_files_were_collected_is_told_so(lake: tl.Lakehouse) -> None:
+    """It read what it had written itself a while ago, and was told that the lakehouse is damaged."""
+    slow = lake.begin()
+    table = slow.table("shop.orders")
+    table.append(ROWS)
+    assert table.scan().count() == 20
+    time.sleep(4.1)
+    tl.open(lake.uri).vacuum(grace="0 s")
+    with pytest.raises(tl.TransactionExpired, match="collected"):
+        table.scan().to_arrow()
