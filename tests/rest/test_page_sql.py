@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import time
 from collections import Counter
@@ -135,10 +136,13 @@ def test_a_query_ends_when_its_time_is_over(
     """DuckDB computes constants while it plans, and some functions look at no interrupt. Such queries ran on for
     minutes after they were answered with 504, and after four of them nobody could ask anything."""
     assert ask(page_server, "SELECT 1").code == 200
+    process = page_server._app.service.queries._idle
+    assert process is not None
     monkeypatch.setattr(queries, "SECONDS", 2.0)
     answer = ask(page_server, query)
     assert (answer.code, "longer than a query may" in str(answer.body)) == (400, True), answer
     assert processes(page_server) == []
+    assert process._process.returncode == -signal.SIGALRM  # by itself, also if the server is gone
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not limit memory in this way")
