@@ -225,6 +225,14 @@ def test_the_demo_holds_what_it_claims(tmp_path: Path) -> None:
     assert tl.open(root).table("nyc.flights").scan().count() == 336_776
 
 
+def test_the_demo_makes_nothing_without_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had made a lakehouse when it told what to install."""
+    monkeypatch.setattr("trinitylake.cli.demo_data.find_spec", lambda name: None)
+    done = run("demo", "--root", str(tmp_path / "lake"), code=2)
+    assert "pip install 'trinitylake[demo]'" in done.output
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_demo_fails_if_an_answer_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from trinitylake.cli import demo_data
 

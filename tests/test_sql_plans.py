@@ -182,6 +182,13 @@ def test_the_database_that_plans_is_kept_and_closed_after_an_error(table: tl.Tab
     assert len(planning._idle[os.getpid()]) == len(kept) - 1
 
 
+def test_a_duckdb_whose_plans_are_not_known_is_refused(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pip install` gave a newcomer DuckDB 2.0, whose trees of queries have another form: `KeyError: 'query'`."""
+    monkeypatch.setattr(duckdb, "__version__", "2.0.0")
+    with pytest.raises(tl.InvalidArgument, match=r"needs DuckDB before 2\.0, and 2\.0\.0 is installed"):
+        lake.sql("WITH one AS (SELECT 1 AS x) SELECT x FROM one")
+
+
 def test_queries_of_many_threads_do_not_meet(lake: tl.Lakehouse, table: tl.Table) -> None:
     table.append({"x": range(10), "y": range(10)})
     found: list[Any] = []

@@ -65,6 +65,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Load real data, change it, collide, travel in time, roll back; print and check all of it."""
+    demo_data.data_folder()  # before anything is made
     root = root or str(Path(".demo") / datetime.now().strftime("%Y%m%d-%H%M%S"))
     story = Story(root, console(stderr=as_json), quiet=as_json)
     try:

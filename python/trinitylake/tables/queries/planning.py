@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from trinitylake.errors import InvalidArgument
 from trinitylake.tables.sql_sandbox import connect
 
 #: Optimizers that would go by what is in the empty tables, and those that only a run gains from. The order of joins
@@ -16,6 +17,8 @@ _WITHOUT = (
     "statistics_propagation,empty_result_pullup,join_order,build_side_probe_side,compressed_materialization,"
     "column_lifetime,join_filter_pushdown"
 )
+#: The first major version of DuckDB whose form of trees and plans this does not read.
+_FIRST_UNKNOWN = 2
 #: More are closed after use.
 _MAX_IDLE = 4
 #: By process: what a parent has opened is not for its child.
@@ -31,8 +34,9 @@ def planning(needs: str, *, is_open: bool = False) -> Iterator[Any]:
         is_open: whether names in a query may lead to all files and hosts that this process reaches. Else to nothing,
             and no way to change that.
 
-    Raises `InvalidArgument` without DuckDB.
+    Raises `InvalidArgument` without DuckDB, and with one whose trees and plans are not known here.
     """
+    _require_known_duckdb(needs)
     idle = [] if is_open else _idle[os.getpid()]
     try:
         database = idle.pop()
@@ -53,3 +57,15 @@ def planning(needs: str, *, is_open: bool = False) -> Iterator[Any]:
             idle.append(database)
         else:
             database.close()
+
+
+def _require_known_duckdb(needs: str) -> None:
+    try:
+        import duckdb
+    except ImportError:
+        return  # who opens a database says so
+    if int(duckdb.__version__.partition(".")[0]) >= _FIRST_UNKNOWN:
+        raise InvalidArgument(
+            f"{needs} needs DuckDB before {_FIRST_UNKNOWN}.0, and {duckdb.__version__} is installed: "
+            "pip install 'duckdb>=1.5,<2'"
+        )
