@@ -3,7 +3,7 @@
 //! The messages of the new version stay in its root's buffer, as its last rows, so that a reader of root v
 //! knows what v changed (rules 8 and 9). Older messages are flushed when the buffer is over its cap.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use super::flush::{Flush, Tally};
 use super::node_store::NodeStore;
@@ -34,10 +34,8 @@ pub async fn advance(
 ) -> Result<Advance> {
     let mut flush = Flush::new(nodes, environment, config);
     let mut root = Draft::of(root, nodes.height_of(root).await?);
-    // Rule 7: what this version writes again need not be kept from before.
-    let changed: HashSet<&str> = changes.iter().map(|message| &*message.key).collect();
-    root.buffer.retain(|message| !changed.contains(&*message.key));
     settle(&mut root);
+    make_way(&mut root, &changes);
 
     let tail_size: usize = changes.iter().map(Message::size_bytes).sum();
     let cap = config.root_buffer_cap_bytes(tail_size.max(usual_size_bytes));
@@ -66,6 +64,29 @@ fn settle(root: &mut Draft) {
     }
 }
 
+/// Rule 7: what this version writes again need not be kept from before. Rows of the root take the new values at once
+/// (rule 15): a row that is hidden by a message must not be parted from it later, with a value that nobody has kept.
+fn make_way(root: &mut Draft, changes: &[Message]) {
+    let changed: HashMap<&str, &Option<Text>> =
+        changes.iter().map(|message| (&*message.key, &message.value)).collect();
+    let buffer = std::mem::take(&mut root.buffer);
+    let is_kept = |message: &Message| match changed.get(&*message.key) {
+        None => true,
+        // Deleted once more: it stays hidden while the tree is changed below.
+        Some(value) => value.is_none() && root.is_parked(message),
+    };
+    root.buffer = buffer.into_iter().filter(is_kept).collect();
+    let is_leaf = root.is_leaf();
+    root.rows.retain_mut(|row| match changed.get(&*row.key) {
+        Some(Some(value)) => {
+            row.value = value.clone();
+            true
+        }
+        Some(None) => !is_leaf,
+        None => true,
+    });
+}
+
 /// A root with one child and no key takes the child's place; one without a child becomes a leaf.
 async fn reduce(flush: &mut Flush<'_>, root: &mut Draft) -> Result<()> {
     while !root.is_leaf() && root.rows.is_empty() {
@@ -84,13 +105,16 @@ async fn reduce(flush: &mut Flush<'_>, root: &mut Draft) -> Result<()> {
     Ok(())
 }
 
-/// A new root above the pieces of the old one. Messages stay at the top: every key is in its range.
+/// A new root above the pieces of the old one. Messages stay at the top, where every key is in its range; but a delete
+/// that is parked for a row goes where that row goes (rule 15).
 fn grow(flush: &mut Flush<'_>, mut root: Draft, order: usize) -> Draft {
     flush.tally.grown += 1;
     let height = root.height + 1;
     let buffer = std::mem::take(&mut root.buffer);
+    let (parked, others) = buffer.into_iter().partition(|message| root.is_parked(message));
+    root.buffer = parked;
     let mut grown = flush.parent_of(split(root, order, false), height);
-    grown.buffer = buffer;
+    grown.buffer.extend::<Vec<Message>>(others);
     grown.absorb();
     grown
 }

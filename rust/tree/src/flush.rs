@@ -154,7 +154,7 @@ impl<'a> Flush<'a> {
         let separator = child.saturating_sub(1);
         let parked = draft.take_parked(separator);
         let row = draft.rows.remove(separator);
-        if !parked {
+        if parked.is_none() {
             draft.buffer.insert(0, Message { key: row.key, value: Some(row.value), txn: REHOMED.into() });
         }
     }
@@ -178,12 +178,15 @@ impl<'a> Flush<'a> {
         }
         self.tally.merges += 1;
         let is_leaf = node.is_leaf();
-        // Rule 14: between leaves the delete that is parked for the separator is carried out.
-        let parked = is_leaf && draft.take_parked(left);
+        // Rule 14: between leaves the delete that is parked for the separator is carried out; else it goes along with
+        // it (rule 15).
+        let parked = draft.take_parked(left);
         let separator = draft.rows.remove(left);
+        let is_carried_out = is_leaf && parked.is_some();
         let (first, second) = if child == 0 { (node, neighbour) } else { (neighbour, node) };
-        let mut merged = merge(first, (!parked).then_some(separator), second);
+        let mut merged = merge(first, (!is_carried_out).then_some(separator), second);
         if !is_leaf {
+            merged.buffer.extend(parked);
             merged.absorb();
         }
         draft.children.remove(left + 1);
@@ -256,7 +259,7 @@ impl<'a> Flush<'a> {
                 }
                 let parked = draft.take_parked(draft.rows.len() - 1);
                 let separator = draft.rows.pop();
-                if !parked {
+                if parked.is_none() {
                     return Ok((separator, self.finish(draft, false)));
                 }
             }

@@ -134,12 +134,13 @@ impl Draft {
         taken
     }
 
-    /// Takes the parked delete of row `i` out of the buffer. Returns whether there was one.
-    pub fn take_parked(&mut self, i: usize) -> bool {
-        let key = self.rows[i].key.clone();
-        let before = self.buffer.len();
-        self.buffer.retain(|message| message.key != key);
-        self.buffer.len() < before
+    /// Takes the parked delete of row `i` out of the buffer, if there is one.
+    pub fn take_parked(&mut self, i: usize) -> Option<Message> {
+        let key = &self.rows[i].key;
+        let at = self.buffer.iter().rposition(|message| message.key == *key)?;
+        let parked = self.buffer.remove(at);
+        self.buffer.retain(|message| message.key != parked.key);
+        Some(parked)
     }
 
     /// Rows of the table that a parked delete hides.

@@ -246,6 +246,18 @@ impl Node {
         self.buffer_index().iter().map(|i| self.message(*i as usize))
     }
 
+    /// What this node names for garbage collection (format §9): of each key the location in its newest message here, or
+    /// that of its row where it has none here. A message in a node above hides nothing.
+    pub fn named_locations(&self) -> impl Iterator<Item = (&str, &str)> {
+        let has_message = |key: &str| {
+            let index = self.buffer_index();
+            index.binary_search_by(|i| self.message(*i as usize).key.cmp(key)).is_ok()
+        };
+        let rows = (0..self.n_keys()).map(|row| (self.key(row), self.value(row)));
+        let rows = rows.filter(move |(key, _)| !has_message(key));
+        rows.chain(self.newest_messages().filter_map(|message| Some((message.key, message.value?))))
+    }
+
     fn buffer_index(&self) -> &[u32] {
         self.buffer_index.get_or_init(|| {
             let mut rows: Vec<u32> = (0..self.n_messages() as u32).collect();

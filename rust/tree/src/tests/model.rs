@@ -36,6 +36,8 @@ pub struct Model {
     /// Every key that was ever written, to be looked up also when it is gone.
     pub known: BTreeSet<String>,
     pub tally: Tally,
+    /// What the nodes of the latest version name.
+    pub named: BTreeSet<String>,
     /// All versions so far.
     pub versions: Vec<(Arc<Node>, Dictionary)>,
 }
@@ -66,18 +68,21 @@ impl Model {
             dictionary: Dictionary::new(),
             known: BTreeSet::new(),
             tally: Tally::default(),
+            named: BTreeSet::new(),
             versions: Vec::new(),
         }
     }
 
     /// A tree that was built at once.
     pub fn of(config: TreeConfig, dictionary: Dictionary, root: Draft, from: Model) -> Model {
+        let named = dictionary.values().cloned().collect();
         let root = encode(&[], &root, config.order, config.compression).unwrap().node;
         Model {
             config,
             root: Arc::new(root),
             known: dictionary.keys().cloned().collect(),
             dictionary,
+            named,
             ..from
         }
     }
@@ -110,6 +115,7 @@ impl Model {
         if self.versions.len().is_multiple_of(2) {
             self.root.index_buffer();
         }
+        self.check_named(&messages).await;
         for (key, value) in changes {
             self.known.insert(key.clone());
             match value {
@@ -129,6 +135,25 @@ impl Model {
         assert!(buffer.ends_with(messages), "the tail of the root's buffer is not what the version wrote");
         let own = buffer.iter().filter(|message| &*message.txn == txn).count();
         assert_eq!(own, messages.len(), "rows of the version stand outside of the tail");
+    }
+
+    /// Rule 15: what the nodes of a version name, those of the version before named too, or it is new. A row that was
+    /// hidden came to light in a root that grew, and what it named had been collected: no collection ended from then on.
+    async fn check_named(&mut self, messages: &[Message]) {
+        let mut named = BTreeSet::new();
+        let mut waiting = vec![self.root.clone()];
+        while let Some(node) = waiting.pop() {
+            named.extend(node.named_locations().map(|(_, location)| location.to_string()));
+            let children = if node.is_leaf() { 0 } else { node.n_keys() + 1 };
+            for child in 0..children {
+                waiting.push(self.nodes.load(node.child(child), None).await.unwrap());
+            }
+        }
+        let is_new =
+            |location: &str| messages.iter().any(|message| message.value.as_deref() == Some(location));
+        let back: Vec<&String> = named.difference(&self.named).filter(|location| !is_new(location)).collect();
+        assert!(back.is_empty(), "nodes name again what those of the version before did not: {back:?}");
+        self.named = named;
     }
 
     pub async fn check_shape(&self) {

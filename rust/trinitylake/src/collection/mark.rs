@@ -301,11 +301,7 @@ fn named_by(node: &Node) -> Vec<Found> {
     if !node.is_leaf() {
         found.extend((0..=node.n_keys()).map(|child| Found::Item(Item::Node(node.child(child).to_string()))));
     }
-    let newest: HashMap<&str, Option<&str>> =
-        node.newest_messages().map(|message| (message.key, message.value)).collect();
-    found.extend(newest.iter().filter_map(|(key, location)| Some(located(key, (*location)?))));
-    let rows = (0..node.n_keys()).filter(|row| !newest.contains_key(node.key(*row)));
-    found.extend(rows.map(|row| located(node.key(row), node.value(row))));
+    found.extend(node.named_locations().map(|(key, location)| located(key, location)));
     found
 }
 

@@ -82,10 +82,8 @@ impl Fsck {
                 self.reach(child);
             }
         }
-        let rows = (0..node.n_keys()).map(|i| (node.key(i), node.value(i)));
-        let messages = node.newest_messages().filter_map(|message| Some((message.key, message.value?)));
         let named: Vec<(String, String)> =
-            rows.chain(messages).map(|(key, location)| (key.to_string(), location.to_string())).collect();
+            node.named_locations().map(|(key, location)| (key.to_string(), location.to_string())).collect();
         named.into_iter().filter(|(_, location)| self.locations.insert(fingerprint(location))).collect()
     }
 

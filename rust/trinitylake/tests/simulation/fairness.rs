@@ -77,7 +77,7 @@ fn race(commits: usize, extra_millis: u64, coordination: Coordination) -> (Passe
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(async {
-            let world = World::new(seed);
+            let world = World::that_stops(seed, 0);
             actors::create(&world).await;
             let is_over = AtomicBool::new(false);
             let fast_writers = join_all((0..FAST_WRITERS).map(|writer| {
