@@ -89,6 +89,23 @@ fn a_node_takes_no_more_memory_than_it_says() {
     }
 }
 
+/// What a deleted object's row held stayed in the store as long as the row separated two nodes.
+#[test]
+fn a_row_names_nothing_where_its_node_has_a_message_for_the_key() {
+    let node = node(&Draft {
+        rows: ["a", "b", "c"].map(row).to_vec(),
+        buffer: vec![
+            message("a", None),
+            message("b", Some("4")),
+            message("d", Some("5")),
+            message("d", Some("6")),
+        ],
+        ..Draft::default()
+    });
+    let named: Vec<(&str, &str)> = node.named_locations().collect();
+    assert_eq!(named, [("c", "row c"), ("b", "4"), ("d", "6")]);
+}
+
 proptest! {
     /// With the index of the buffer and without.
     #[test]

@@ -100,34 +100,6 @@ async fn what_is_reached_stays_and_what_is_young_stays() {
     );
 }
 
-/// Each version wrote one table, so the row that the root had of it at first stayed there, hidden by a message. A
-/// collection deleted what the row named. Then the root grew, the row came into a leaf without the message, and from then
-/// on every collection ended at a file that was missing.
-#[tokio::test]
-async fn a_table_that_each_version_writes_does_not_stop_collections() {
-    let (files, environment) = setting();
-    let lakehouse = lake(&files, &environment).await;
-    add_namespace(&lakehouse, "z").await.unwrap();
-    for number in 1..=24 {
-        let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
-        let path = write(&lakehouse, number).await;
-        transaction.replace(ObjectKind::Table, "n", "n", path.into()).await.unwrap();
-        if number > 4 {
-            let name = format!("n{number}");
-            transaction.create(ObjectKind::Namespace, &name, "", Bytes::from(name.clone())).await.unwrap();
-        }
-        commit(&mut transaction).await.unwrap();
-        if number % 4 == 0 {
-            environment.advance(HOUR);
-            expire(&lakehouse, Some(lakehouse.known().number), false).await.unwrap();
-            collect_after(&lakehouse, HOUR / 2).await.unwrap();
-        }
-    }
-    let latest = lakehouse.latest().await.unwrap();
-    assert!(!latest.root.is_leaf(), "the root never grew");
-    assert_whole(&latest).await;
-}
-
 /// An expiry published its boundary and waited for those who had looked just before. A collection in the same second did
 /// not, and deleted the roots under them: a reader took an old version for the latest.
 #[tokio::test]
