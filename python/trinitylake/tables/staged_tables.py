@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trinitylake import _core
@@ -39,6 +40,11 @@ if TYPE_CHECKING:
     from trinitylake.definitions import Schema, TableDef
 
 
+def _check_kept(open_core: Callable[[], _core.Transaction]) -> None:
+    """Asked when a file is missing. Not a lambda: what holds it is refused by name when it is pickled."""
+    open_core().check_kept()
+
+
 class StagedTables:
     """The tables of one transaction, by namespace and name."""
 
@@ -48,7 +54,7 @@ class StagedTables:
         self._lakehouse = lakehouse
         self._storage = storage  # of the transaction: its commit waits for what is written here
         self._open_core = open_core
-        self._io = LakehouseFileIO(self._storage, check_kept=lambda: open_core().check_kept())
+        self._io = LakehouseFileIO(self._storage, check_kept=partial(_check_kept, open_core))
         self._tables: dict[tuple[str, str], TransactionTable] = {}
         self._dropped: list[TransactionTable] = []
         self._metadata_paths: list[str] = []
