@@ -92,7 +92,7 @@ docs: $(VENV)/.packages-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test-rust:
-	cargo test --workspace --features trinitylake/testing
+	cargo test --workspace --features trinitylake/testing --no-fail-fast
 
 test-python: $(VENV)/.built $(VENV)/.packages-test
 	$(BIN)/python -m pytest $(PARALLEL)

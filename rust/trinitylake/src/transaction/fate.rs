@@ -45,22 +45,20 @@ pub async fn fate(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<Fate> {
     };
     let entry = match &record {
         Some(Record::RolledBack) => return Ok(Fate::RolledBack),
-        // It may have been committed before its record was removed, and the log may still know.
-        Some(Record::Abandoned) => match find_in_log(lakehouse, id).await? {
-            None => return Ok(Fate::Unknown),
-            entry => entry,
-        },
         Some(Record::Committed { base, .. }) => find_by_record(lakehouse, &latest, id, *base).await?,
-        None => find_in_log(lakehouse, id).await?,
+        // Given up for its age or not, it may have been committed, and the log may still know.
+        Some(Record::Abandoned) | None => find_in_log(lakehouse, id).await?,
     };
     Ok(match entry {
         Some(LogEntry { version, undone_by: Some(rollback) }) => {
             Fate::Undone { version, by: rollback.number }
         }
         Some(LogEntry { version, undone_by: None }) => Fate::Committed(Some(version)),
-        None if record.is_some() => Fate::Committed(None),
-        None if lakehouse.oldest_version().await? == 0 => Fate::NotCommitted,
-        None => Fate::Unknown,
+        None if matches!(record, Some(Record::Committed { .. })) => Fate::Committed(None),
+        None if lakehouse.oldest_version().await? > 0 => Fate::Unknown,
+        // The log is whole, so it is in no version; and with that record it never will be.
+        None if record.is_some() => Fate::RolledBack,
+        None => Fate::NotCommitted,
     })
 }
 
