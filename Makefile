@@ -15,7 +15,7 @@ WORKERS := 2
 PARALLEL = --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto')
 
-.PHONY: demo demo-alone demo-on-spark test test-rust test-python test-wheel test-browser test-spark-3.5 lint docs dist server check-release locks test-lowest test-deep fuzz soak planted-bugs integrations compatibility bench clean help
+.PHONY: demo demo-alone demo-on-spark test test-rust test-python test-wheel test-browser test-spark-3.5 lint docs dist server check-release locks test-lowest test-deep fuzz soak planted-bugs integrations compatibility bench bench-check clean help
 
 help:
 	@echo "make demo           set up, build, run the main job on real data, then a pipeline on Spark"
@@ -34,6 +34,7 @@ help:
 	@echo "make integrations   dlt, dbt, Airflow, Dagster, SQLMesh, Ibis, Daft, Ray and DataFusion, each in an environment of its own"
 	@echo "make planted-bugs   known mistakes, in Rust and Python, one at a time, and whether the tests find them (an hour)"
 	@echo "make bench          the benchmarks, with the peers in the same run"
+	@echo "make bench-check    the instructions that the kernels take, beside those that are kept (needs valgrind)"
 	@echo "make clean          remove what these commands made"
 
 $(VENV)/.uv: pyproject.toml
@@ -212,6 +213,11 @@ planted-bugs: $(VENV)/.built $(VENV)/.packages-test $(VENV)/.packages-spark-conn
 bench: $(VENV)/.built $(VENV)/.packages-bench
 	@$(STEP) "core, compiled for release" env $(MATURIN) develop --release --uv
 	$(BIN)/python benches/run.py
+
+# The same on every machine, whatever else it does: Debian's valgrind counts. RENEW=--renew keeps the counts of now.
+RENEW :=
+bench-check:
+	$(PYTHON) scripts/bench_check.py $(RENEW)
 
 clean:
 	rm -rf $(VENV) target .demo

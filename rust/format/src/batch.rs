@@ -1,26 +1,52 @@
 //! The functions of `path` and `key` over Arrow columns, for millions of rows. Each row is what the function
 //! makes of it alone; nulls stay null.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::builder::StringBuilder;
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
-use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field, Schema};
 
+use crate::in_parallel::for_runs_of_rows;
 use crate::key::{NameSizes, ObjectKind};
+use crate::murmur::murmur3;
 use crate::object_name::{check_name, check_namespace};
-use crate::path::optimize_into;
+use crate::path::{OPTIMIZED_PREFIX_SIZE_BYTES, write_optimized};
 use trinitylake_base::error::{Error, Result};
 
 /// [`crate::path::optimize`] of each path.
 pub fn optimize_paths(paths: &StringArray) -> Result<StringArray> {
-    let texts = paths.value_data().len();
-    column(paths.len(), texts + paths.len() * 24, paths, |i, output| {
-        if paths.is_valid(i) {
-            optimize_into(paths.value(i), output);
+    let (texts, text_offsets) = (paths.value_data(), paths.value_offsets());
+    let text = |i: usize| &texts[text_offsets[i] as usize..text_offsets[i + 1] as usize];
+    let end = |i: usize| (text_offsets[i] - text_offsets[0]) as usize + i * OPTIMIZED_PREFIX_SIZE_BYTES;
+    column(paths.len(), paths.nulls().cloned(), end, |rows, output| {
+        let mut rest = output;
+        let mut write = |path: &[u8], hash: u32| {
+            let (own, others) =
+                std::mem::take(&mut rest).split_at_mut(OPTIMIZED_PREFIX_SIZE_BYTES + path.len());
+            write_optimized(path, hash, own);
+            rest = others;
+        };
+        let mut paths = rows.filter(|i| paths.is_valid(*i)).map(text);
+        loop {
+            match [paths.next(), paths.next(), paths.next(), paths.next()] {
+                [Some(first), Some(second), Some(third), Some(fourth)] => {
+                    let group = [first, second, third, fourth];
+                    for (path, hash) in group.into_iter().zip(murmur3(group)) {
+                        write(path, hash);
+                    }
+                }
+                few => {
+                    for path in few.into_iter().flatten() {
+                        let [hash] = murmur3([path]);
+                        write(path, hash);
+                    }
+                    return Ok(());
+                }
+            }
         }
-        Ok(())
     })
 }
 
@@ -43,42 +69,40 @@ pub fn encode_keys(
         }
     };
     let key_size = sizes.key_size_bytes(kind);
-    // What was computed for the namespace of the row before: neighbours mostly share it.
     let prefix = kind.prefix().as_bytes();
-    let mut row = vec![b' '; key_size];
-    row[..prefix.len()].copy_from_slice(prefix);
     let namespace_end = prefix.len() + sizes.namespace;
-    let mut row_namespace = None;
     let nulls = match names {
-        Some(names) if names.null_count() > 0 => {
-            arrow_buffer::NullBuffer::union(namespaces.nulls(), names.nulls())
-        }
+        Some(names) if names.null_count() > 0 => NullBuffer::union(namespaces.nulls(), names.nulls()),
         _ => namespaces.nulls().cloned(),
     };
     let is_valid = |i: usize| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(i));
-    let keys = column(namespaces.len(), namespaces.len() * key_size, namespaces, |i, output| {
-        if !is_valid(i) {
-            return Ok(());
-        }
-        let namespace = namespaces.value(i);
-        if row_namespace != Some(namespace) {
-            check_namespace(namespace, sizes.namespace)?;
-            row[prefix.len()..namespace_end].fill(b' ');
-            row[prefix.len()..prefix.len() + namespace.len()].copy_from_slice(namespace.as_bytes());
-            row_namespace = Some(namespace);
-        }
-        let start = output.len();
-        output.extend_from_slice(&row);
-        if let Some((names, size)) = second {
-            let name = names.value(i);
-            check_name(kind.word(), name, size)?;
-            let end = namespace_end + name.len();
-            output[start + namespace_end..start + end].copy_from_slice(name.as_bytes());
-        }
-        Ok(())
-    })?;
-    let (offsets, values, _) = keys.into_parts();
-    StringArray::try_new(offsets, values, nulls).map_err(|error| Error::InvalidArgument(error.to_string()))
+    column(
+        namespaces.len(),
+        nulls.clone(),
+        |i| i * key_size,
+        |rows, output| {
+            // What was computed for the namespace of the row before: neighbours mostly share it.
+            let mut row = vec![b' '; key_size];
+            row[..prefix.len()].copy_from_slice(prefix);
+            let mut row_namespace = None;
+            for (i, key) in rows.filter(|i| is_valid(*i)).zip(output.chunks_exact_mut(key_size)) {
+                let namespace = namespaces.value(i);
+                if row_namespace != Some(namespace) {
+                    check_namespace(namespace, sizes.namespace)?;
+                    row[prefix.len()..namespace_end].fill(b' ');
+                    row[prefix.len()..prefix.len() + namespace.len()].copy_from_slice(namespace.as_bytes());
+                    row_namespace = Some(namespace);
+                }
+                key.copy_from_slice(&row);
+                if let Some((names, size)) = second {
+                    let name = names.value(i);
+                    check_name(kind.word(), name, size)?;
+                    key[namespace_end..namespace_end + name.len()].copy_from_slice(name.as_bytes());
+                }
+            }
+            Ok(())
+        },
+    )
 }
 
 /// Kind, namespace and name of each key; the inverse of [`encode_keys`].
@@ -108,24 +132,36 @@ pub fn decode_keys(keys: &StringArray, sizes: NameSizes) -> Result<RecordBatch> 
     RecordBatch::try_new(Arc::new(schema), columns).map_err(|error| Error::InvalidArgument(error.to_string()))
 }
 
-/// Builds a column from what `write` appends for each row. Nulls are those of `like`.
+/// Builds a column, on all cores if it is large: `write` gets a run of rows and the bytes that they take. If none were
+/// null, the rows before i would take `end(i)` bytes in all; one that is null takes none.
 fn column(
     rows: usize,
-    capacity: usize,
-    like: &StringArray,
-    mut write: impl FnMut(usize, &mut Vec<u8>) -> Result<()>,
+    nulls: Option<NullBuffer>,
+    end: impl Fn(usize) -> usize,
+    write: impl Fn(Range<usize>, &mut [u8]) -> Result<()> + Sync,
 ) -> Result<StringArray> {
-    let too_large =
-        || Error::InvalidArgument("more than 2 GiB of text in one column: split it into batches".into());
-    let mut output = Vec::with_capacity(capacity);
-    let mut offsets: Vec<i32> = Vec::with_capacity(rows + 1);
-    offsets.push(0);
-    for i in 0..rows {
-        write(i, &mut output)?;
-        offsets.push(i32::try_from(output.len()).map_err(|_| too_large())?);
+    let (offsets, size): (Vec<i32>, usize) = match nulls.as_ref().filter(|nulls| nulls.null_count() > 0) {
+        // What does not fit is refused below.
+        None => ((0..=rows).map(|i| end(i) as i32).collect(), end(rows)),
+        Some(nulls) => {
+            let mut size = 0;
+            let mut offsets = Vec::with_capacity(rows + 1);
+            offsets.push(0);
+            offsets.extend(nulls.iter().enumerate().map(|(i, is_valid)| {
+                size += if is_valid { end(i + 1) - end(i) } else { 0 };
+                size as i32
+            }));
+            (offsets, size)
+        }
+    };
+    if i32::try_from(size).is_err() {
+        let message = "more than 2 GiB of text in one column: split it into batches";
+        return Err(Error::InvalidArgument(message.into()));
     }
+    let mut output = vec![0; size];
+    for_runs_of_rows(&offsets, &mut output, write)?;
     let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
-    StringArray::try_new(offsets, Buffer::from_vec(output), like.nulls().cloned())
+    StringArray::try_new(offsets, Buffer::from_vec(output), nulls)
         .map_err(|error| Error::InvalidArgument(error.to_string()))
 }
 
@@ -154,6 +190,43 @@ mod tests {
         let name: &StringArray = decoded.column(2).as_any().downcast_ref().unwrap();
         assert_eq!(name.value(3), "größe");
         assert!(name.is_null(1));
+    }
+
+    /// A slice of a column begins in the middle of its text, and a null row may have text that nobody sees.
+    #[test]
+    fn slices_and_null_rows_with_text_are_taken_as_they_are() {
+        let texts: Vec<String> = (0..23).map(|i| "a/b".repeat(i)).collect();
+        let (offsets, values, _) = StringArray::from(texts.clone()).into_parts();
+        let nulls = NullBuffer::from_iter((0..23).map(|i| i % 5 != 3));
+        let with_nulls = StringArray::new(offsets, values, Some(nulls));
+        for paths in [StringArray::from(texts), with_nulls] {
+            for (start, length) in [(0, 23), (4, 11), (7, 1), (9, 0)] {
+                let paths = paths.slice(start, length);
+                let optimized = optimize_paths(&paths).unwrap();
+                let alone: Vec<Option<String>> = paths.iter().map(|path| path.map(optimize)).collect();
+                assert_eq!(optimized, StringArray::from(alone));
+            }
+        }
+    }
+
+    /// Columns of this size are worked on by several threads.
+    #[test]
+    fn large_columns_agree_with_single_rows() {
+        let rows = 1 << 17;
+        let texts = (0..rows).map(|i| (i % 1000 != 7).then(|| format!("{}/{i}", "x".repeat(i % 19))));
+        let paths = StringArray::from_iter(texts);
+        let optimized = optimize_paths(&paths).unwrap();
+        let names = StringArray::from_iter_values((0..rows).map(|i| format!("t{i}")));
+        let sizes = NameSizes { namespace: 20, table: 8, view: 8 };
+        let namespaces = StringArray::from_iter_values((0..rows).map(|i| format!("n{}", i / 7)));
+        let keys = encode_keys(ObjectKind::Table, &namespaces, Some(&names), sizes).unwrap();
+        for i in (0..rows).step_by(97).chain(rows / 2 - 2..rows / 2 + 2) {
+            assert_eq!(
+                optimized.is_valid(i).then(|| optimized.value(i)),
+                paths.is_valid(i).then(|| optimize(paths.value(i))).as_deref()
+            );
+            assert_eq!(keys.value(i), sizes.table_key(namespaces.value(i), names.value(i)).unwrap());
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::transaction_id::{TRANSACTION_ID_MAX_SIZE_BYTES, check_transaction_id}
 use trinitylake_base::error::Result;
 
 pub const SCHEMA_ID_SIZE_BYTES: usize = 4;
+const PAD_BYTE: u8 = PAD as u8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectKind {
@@ -128,6 +129,18 @@ fn successor_of_prefix(prefix: &str) -> Option<String> {
     None
 }
 
+/// A name without its padding, which is mostly longer than the name.
+fn unpadded(padded: &str) -> &str {
+    let mut rest = padded.as_bytes();
+    while let Some((start, last)) = rest.split_last_chunk::<16>()
+        && *last == [PAD_BYTE; 16]
+    {
+        rest = start;
+    }
+    let end = rest.iter().rposition(|byte| *byte != PAD_BYTE).map_or(0, |last| last + 1);
+    &padded[..end]
+}
+
 impl NameSizes {
     pub fn namespace_key(&self, namespace: &str) -> Result<String> {
         check_namespace(namespace, self.namespace)?;
@@ -196,11 +209,11 @@ impl NameSizes {
         }
         let body = &key[SCHEMA_ID_SIZE_BYTES..];
         match kind {
-            ObjectKind::Namespace => Some((kind, body.trim_end_matches(PAD), "")),
-            ObjectKind::TransactionRecord => Some((kind, "", body.trim_end_matches(PAD))),
+            ObjectKind::Namespace => Some((kind, unpadded(body), "")),
+            ObjectKind::TransactionRecord => Some((kind, "", unpadded(body))),
             ObjectKind::Table | ObjectKind::View => {
                 let (namespace, name) = body.split_at_checked(self.namespace)?;
-                Some((kind, namespace.trim_end_matches(PAD), name.trim_end_matches(PAD)))
+                Some((kind, unpadded(namespace), unpadded(name)))
             }
         }
     }

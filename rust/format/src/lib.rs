@@ -4,9 +4,11 @@
 pub mod batch;
 pub mod config;
 pub mod definition;
+mod in_parallel;
 pub mod key;
 pub mod managed_table_folder;
 pub mod moved_lakehouse;
+mod murmur;
 pub mod node;
 pub mod object_name;
 pub mod path;

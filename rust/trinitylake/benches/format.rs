@@ -2,27 +2,25 @@
 //!
 //! `cargo bench -p trinitylake --bench format`
 
+#[path = "../../format/benches/inputs.rs"]
+mod inputs;
+
 use std::hint::black_box;
 
-use arrow_array::StringArray;
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use trinitylake::batch::{encode_keys, optimize_paths};
 use trinitylake::key::{NameSizes, ObjectKind};
 use trinitylake::node::Found;
 use trinitylake::node::codec::{Compression, decode, encode};
-use trinitylake::node::draft::{Draft, Message, Row};
-use trinitylake::path::optimize;
+
+use inputs::{ORDER, names, node};
 
 const ROWS: usize = 1_000_000;
-const ORDER: usize = 128;
-const MESSAGES: usize = 172;
 
 /// Target 14, at least 20 million a second: hash, digits and copy of each path, beside the hash alone.
 fn paths(criterion: &mut Criterion) {
-    let paths = StringArray::from_iter_values(
-        (0..ROWS).map(|i| format!("table-customers_{i:07}-sales-5f0c7b1e-{i:012}.binpb")),
-    );
+    let paths = inputs::paths(ROWS);
     let mut group = criterion.benchmark_group("target 14: optimize_paths");
     group.throughput(Throughput::Elements(ROWS as u64)).sample_size(20);
     group.bench_function("ours, Arrow to Arrow", |bencher| {
@@ -39,8 +37,7 @@ fn paths(criterion: &mut Criterion) {
 
 /// Target 15, at least half of the bandwidth of a copy: padded keys, beside a copy of as many bytes.
 fn keys(criterion: &mut Criterion) {
-    let namespaces = StringArray::from_iter_values((0..ROWS).map(|i| format!("namespace_{:05}", i / 1000)));
-    let names = StringArray::from_iter_values((0..ROWS).map(|i| format!("table_{i:07}")));
+    let (namespaces, names) = names(ROWS);
     let sizes = NameSizes::default();
     let encode = || encode_keys(ObjectKind::Table, &namespaces, Some(&names), sizes).unwrap();
     let keys = encode();
@@ -52,31 +49,6 @@ fn keys(criterion: &mut Criterion) {
         bencher.iter(|| black_box(bytes).to_vec());
     });
     group.finish();
-}
-
-/// An inner node as it is after many commits.
-fn node() -> Draft {
-    let sizes = NameSizes::default();
-    let key = |i: usize| sizes.table_key("namespace_00001", &format!("table_{i:07}")).unwrap();
-    let location = |i: usize| {
-        // Digits that do not compress better than those of a real id.
-        let id = u128::from(i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
-        optimize(&format!("table-table_{i:07}-namespace_00001-{id:032x}.binpb"))
-    };
-    Draft {
-        height: 1,
-        rows: (1..ORDER)
-            .map(|i| Row { key: key(i * 10).as_str().into(), value: location(i).as_str().into() })
-            .collect(),
-        children: (0..ORDER).map(|i| location(i + 1_000_000).as_str().into()).collect(),
-        buffer: (0..MESSAGES)
-            .map(|i| Message {
-                key: key(i * 7 % 1280 * 10 + 5).as_str().into(),
-                value: Some(location(i + 2_000_000).as_str().into()),
-                txn: location(i + 3_000_000)[60..96].into(),
-            })
-            .collect(),
-    }
 }
 
 /// Target 16, at most 30 and 200 microseconds: decode and one search, from the bytes of the file.

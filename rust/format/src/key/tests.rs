@@ -183,3 +183,14 @@ fn names_with_spaces_keep_their_order_and_come_back() {
     let back: Vec<String> = sort_texts.iter().map(|text| key_of(SIZES, text).unwrap()).collect();
     assert_eq!(back, keys);
 }
+
+/// Padding is taken off sixteen bytes at a time, and a name may end anywhere among them.
+#[test]
+fn names_of_any_length_come_back_without_their_padding() {
+    let sizes = NameSizes { namespace: 50, table: 70, view: 9 };
+    for length in 1..=50 {
+        let (namespace, table) = ("n".repeat(length), "ä t".repeat(length.div_ceil(3)));
+        let key = sizes.table_key(&namespace, &table).unwrap();
+        assert_eq!(sizes.decode_parts(&key), Some((ObjectKind::Table, &*namespace, &*table)));
+    }
+}

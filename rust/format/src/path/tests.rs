@@ -39,7 +39,7 @@ fn the_hash_has_its_published_values() {
         ("hello, world", 0x149b_bb7f),
         ("The quick brown fox jumps over the lazy dog", 0x2e4f_f723),
     ] {
-        assert_eq!(mur3::murmurhash3_x86_32(text.as_bytes(), 0), hash, "{text:?}");
+        assert_eq!(crate::murmur::murmur3([text.as_bytes()]), [hash], "{text:?}");
         assert_eq!(murmur3(text.as_bytes()), hash, "{text:?}");
     }
 }
@@ -51,6 +51,16 @@ fn optimized_paths_have_golden_values() {
     assert_eq!(optimize("hello, world"), "1011/1011/1011/01111111-hello, world");
     assert_eq!(optimize(""), "0000/0000/0000/00000000-");
     assert!(optimize("a/b/c").ends_with("-a-b-c"));
+}
+
+/// The end of a path is copied as part of its last sixteen bytes; slashes that were there stayed.
+#[test]
+fn slashes_become_dashes_wherever_they_are() {
+    for length in 0..70 {
+        for path in ["/".repeat(length), "a/b".repeat(length), format!("{}ü/", "x".repeat(length))] {
+            assert_eq!(optimize(&path), optimize_by_the_book(&path));
+        }
+    }
 }
 
 #[test]
