@@ -177,3 +177,36 @@ def test_each_step_can_be_turned_off_and_a_misspelt_policy_is_told(lake: tl.Lake
         with pytest.raises(tl.InvalidArgument, match=name):
             lake.upkeep()
         lake.alter(remove_properties=[name])
+
+
+def test_what_upkeep_commits_says_who_asked_for_it_and_why(lake: tl.Lakehouse, root: Path) -> None:
+    """A vacuum by the on-call engineer stood in the log without a name, and its message was the library's."""
+    with lake.begin(id="job-1") as txn:
+        txn.create_namespace("by_id")
+    lake.create_namespace("after")
+    age(root)
+    before = lake.version
+    lake.expire(keep=1, message="make room", author="ann")
+    lake.vacuum(grace="1 second", message="make room", author="ann")
+    made = [entry for entry in lake.log() if entry.version > before]
+    assert len(made) >= 2
+    assert {(one.message, one.author) for entry in made for one in entry.transactions} == {("make room", "ann")}
+    assert any("remove" in one.summary or "vacuum" in one.summary for one in made[0].transactions)
+
+    before = lake.version
+    done = CliRunner().invoke(app, ["upkeep", "-m", "nightly", "--author", "cron", "--root", str(root)])
+    assert done.exit_code == 0, done.output
+    made = [entry for entry in lake.log() if entry.version > before]
+    assert len(made) >= 2
+    assert {(one.message, one.author) for entry in made for one in entry.transactions} == {("nightly", "cron")}
+    for command in ("expire", "vacuum"):
+        done = CliRunner().invoke(app, [command, "-m", "by hand", "--author", "bo", "--root", str(root)])
+        assert done.exit_code == 0, done.output
+
+
+def test_without_a_word_the_library_says_what_it_does(lake: tl.Lakehouse, root: Path) -> None:
+    age(root)
+    before = lake.version
+    lake.vacuum(grace="1 second")
+    [made] = [entry for entry in lake.log() if entry.version > before]
+    assert [(one.message, one.author) for one in made.transactions] == [("collect files that no version reaches", "")]

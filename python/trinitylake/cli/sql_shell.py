@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from trinitylake.cli.output import emit_error
 from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.extras import needing
 from trinitylake.printable import printable
 
 if TYPE_CHECKING:
@@ -257,10 +258,8 @@ def history_path() -> Path:
 
 def split_statements(text: str) -> list[str]:
     """The statements of a text that end with a semicolon, and what is behind the last."""
-    try:
+    with needing("SQL over a lakehouse"):
         import duckdb
-    except ImportError as error:
-        raise InvalidArgument("SQL over a lakehouse needs DuckDB: pip install 'trinitylake[sql]'") from error
     data = text.encode(errors="replace")
     ends = [start for start, _ in duckdb.tokenize(data.decode()) if data[start : start + 1] == b";"]
     starts = [0, *(end + 1 for end in ends)]

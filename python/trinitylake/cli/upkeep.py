@@ -9,7 +9,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
+from trinitylake.cli.command import Author, Json, Message, Options, Root, command, open_lakehouse
 from trinitylake.cli.compact import tables_told, tree_told
 from trinitylake.cli.expire import told
 from trinitylake.cli.output import emit
@@ -22,12 +22,16 @@ from trinitylake.lakehouse.upkeep import Upkeep
 def upkeep(
     root: Root,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    message: Message = "",
+    author: Author = "",
     options: Options = None,
     as_json: Json = False,
 ) -> None:
     """Do what the lakehouse's policy says: small files are put together, old versions and their files go."""
     with counting("looking") as on_progress:
-        done = open_lakehouse(root, options).upkeep(dry_run=dry_run, progress=on_progress)
+        done = open_lakehouse(root, options).upkeep(
+            dry_run=dry_run, progress=on_progress, message=message, author=author
+        )
     parts = [
         _compacted(done, dry_run),
         Text(f"{sum(done.snapshots_taken_out.values())} snapshots taken out of {len(done.snapshots_taken_out)} tables"),

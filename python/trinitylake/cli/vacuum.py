@@ -10,7 +10,7 @@ from rich import filesize
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
+from trinitylake.cli.command import Author, Json, Message, Options, Root, command, open_lakehouse
 from trinitylake.cli.output import emit, grid, time_text
 from trinitylake.cli.progress import counting
 from trinitylake.lakehouse.vacuum import Files, Vacuumed
@@ -29,12 +29,16 @@ def vacuum(
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and delete nothing.")] = False,
+    message: Message = "",
+    author: Author = "",
     options: Options = None,
     as_json: Json = False,
 ) -> None:
     """Delete files that no kept version, snapshot or open transaction reaches. `expire` lets versions go."""
     with counting("looking") as on_progress:
-        done = open_lakehouse(root, options).vacuum(grace=grace, dry_run=dry_run, progress=on_progress)
+        done = open_lakehouse(root, options).vacuum(
+            grace=grace, dry_run=dry_run, progress=on_progress, message=message, author=author
+        )
     emit(asdict(done), picture(done), as_json)
 
 

@@ -65,6 +65,8 @@ class Housekeeping(LakehousePart):
         older_than: Duration | None = None,
         keep: int | None = None,
         dry_run: bool = False,
+        message: str = "",
+        author: str = "",
     ) -> Expired:
         """Delete old versions; returns their numbers, ascending, with sizes.
 
@@ -84,6 +86,9 @@ class Housekeeping(LakehousePart):
                 (`maximum_version_age_millis_overrides`) stay for that long, and so do all after them.
             dry_run: say what would be deleted, and delete nothing.
 
+            message: for the log, of the versions that it makes to remove records of transactions; there may be none.
+            author: for the log.
+
         Raises `InvalidArgument` for `before` together with one of the others, or beyond the latest version.
         """
         if before is not None and (older_than is not None or keep is not None):
@@ -95,7 +100,7 @@ class Housekeeping(LakehousePart):
                 before = 0
         oldest = cast("int | None", before)
         age = cast("int | None", 0 if keep is not None and older_than is None else older_than)
-        return Expired(*self.core.expire(oldest, age, keep, dry_run))
+        return Expired(*self.core.expire(oldest, age, keep, dry_run, message, author))
 
     @checked_as(grace=milliseconds, paths=flag)
     def vacuum(
@@ -105,6 +110,8 @@ class Housekeeping(LakehousePart):
         dry_run: bool = False,
         paths: bool = False,
         progress: Progress | None = None,
+        message: str = "",
+        author: str = "",
     ) -> Vacuumed:
         """Delete files that nothing reaches any more: no kept version, no snapshot, no open saved transaction.
 
@@ -123,6 +130,8 @@ class Housekeeping(LakehousePart):
             dry_run: look, and delete nothing.
             paths: tell all paths that are deleted or unknown, not the first thousand of each.
             progress: is called from time to time with "marked" or "swept", and how many files.
+            message: for the log, of the versions that it makes.
+            author: for the log.
 
         Raises:
             CorruptFile: something that is reached is damaged or missing, so nobody can tell what else it reaches;
@@ -130,7 +139,7 @@ class Housekeeping(LakehousePart):
             CommitConflict: others committed so often that it could not.
         """
         examples = sys.maxsize if paths else EXAMPLES
-        found = self.core.vacuum(cast("int | None", grace), dry_run, examples, progress)
+        found = self.core.vacuum(cast("int | None", grace), dry_run, examples, progress, message, author)
         return vacuumed(found, dry_run)
 
     @checked_as(force=flag)

@@ -325,7 +325,9 @@ class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, S
         return self.core.is_recorded(transaction_id)
 
     @checked
-    def upkeep(self, *, dry_run: bool = False, progress: Progress | None = None) -> Upkeep:
+    def upkeep(
+        self, *, dry_run: bool = False, progress: Progress | None = None, message: str = "", author: str = ""
+    ) -> Upkeep:
         """Do what the lakehouse's own policy says: put small files together, let go what is no longer kept.
 
         That is `table.maintenance.compact()` for every managed table, `compact()` for the tree, then `expire`, then
@@ -339,10 +341,12 @@ class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, S
         Args:
             dry_run: say what would be done, and do nothing.
             progress: as for `vacuum`, and with "compacted".
+            message: for the log, of all versions that it makes; "upkeep" by default.
+            author: for the log.
 
         Raises `InvalidArgument` for a property that is misspelt, and otherwise as `expire` and `vacuum` do.
         """
-        return upkeep(self, dry_run=dry_run, progress=progress)
+        return upkeep(self, LogNote(message or "upkeep", author), dry_run=dry_run, progress=progress)
 
     # Versions with names
 

@@ -16,6 +16,7 @@ from trinitylake.lakehouse.history import Expired
 from trinitylake.lakehouse.settings import DEFAULTS as DEFAULT_SETTINGS
 from trinitylake.lakehouse.tree_compaction import TreeCompaction
 from trinitylake.lakehouse.vacuum import Progress, Vacuumed
+from trinitylake.log_note import LogNote
 
 if TYPE_CHECKING:
     from trinitylake.definitions import LakehouseDef
@@ -98,14 +99,20 @@ class Kept(Protocol):
     def table(self, identifier: str) -> Table:
         """One of them."""
 
-    def compact(self, *, dry_run: bool = False, message: str = "") -> TreeCompaction:
+    def compact(self, *, dry_run: bool = False, message: str = "", author: str = "") -> TreeCompaction:
         """Builds the tree anew."""
 
-    def expire(self, *, dry_run: bool = False) -> Expired:
+    def expire(self, *, dry_run: bool = False, message: str = "", author: str = "") -> Expired:
         """Lets versions go."""
 
     def vacuum(
-        self, *, grace: Duration | None = None, dry_run: bool = False, progress: Progress | None = None
+        self,
+        *,
+        grace: Duration | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+        message: str = "",
+        author: str = "",
     ) -> Vacuumed:
         """Deletes files."""
 
@@ -128,26 +135,30 @@ def policy_of(properties: Mapping[str, str]) -> Policy:
     )
 
 
-def upkeep(lake: Kept, *, dry_run: bool, progress: Progress | None) -> Upkeep:
+def upkeep(lake: Kept, note: LogNote, *, dry_run: bool, progress: Progress | None) -> Upkeep:
     """See `Lakehouse.upkeep`."""
     policy = policy_of(lake.properties)
-    tables = _Tables(lake, policy, dry_run, progress)
+    said = note._asdict()
+    tables = _Tables(lake, policy, note, dry_run, progress)
     tables.tidy_up()
-    tree = lake.compact(dry_run=dry_run, message="upkeep") if policy.compact_tree else None
-    expired = lake.expire(dry_run=dry_run) if policy.expire else None
-    vacuumed = lake.vacuum(grace=policy.grace, dry_run=dry_run, progress=progress) if policy.vacuum else None
+    tree = lake.compact(dry_run=dry_run, **said) if policy.compact_tree else None
+    expired = lake.expire(dry_run=dry_run, **said) if policy.expire else None
+    vacuumed = None
+    if policy.vacuum:
+        vacuumed = lake.vacuum(grace=policy.grace, dry_run=dry_run, progress=progress, **said)
     return Upkeep(policy, tables.compacted, tables.snapshots_taken_out, tables.skipped, tree, expired, vacuumed)
 
 
 class _Tables:
     """Each table by itself: what one has in the way is told, and keeps none of the others from being tidied up."""
 
-    def __init__(self, lake: Kept, policy: Policy, dry_run: bool, progress: Progress | None) -> None:
+    def __init__(self, lake: Kept, policy: Policy, note: LogNote, dry_run: bool, progress: Progress | None) -> None:
         self.compacted: dict[str, CompactResult] = {}
         self.snapshots_taken_out: dict[str, int] = {}
         self.skipped: dict[str, str] = {}
         self._lake = lake
         self._policy = policy
+        self._note = note._asdict()
         self._dry_run = dry_run
         self._progress = progress
         settings = lake.definition
@@ -174,7 +185,7 @@ class _Tables:
         if not (_flag(COMPACT, own[COMPACT]) if COMPACT in own else self._policy.compact):
             return
         min_files = _count(MIN_FILES, own[MIN_FILES]) if MIN_FILES in own else self._policy.min_files
-        done = table.maintenance.compact(min_files=min_files, dry_run=self._dry_run, message="upkeep")
+        done = table.maintenance.compact(min_files=min_files, dry_run=self._dry_run, **self._note)
         if done.files_removed:
             self.compacted[name] = done
             if self._progress is not None:
@@ -183,7 +194,7 @@ class _Tables:
     def _expire_snapshots(self, name: str, table: Table) -> None:
         if not self._policy.expire_snapshots or self._dry_run:
             return
-        if gone := table.maintenance.expire_as_versions(*self._retention, message="upkeep"):
+        if gone := table.maintenance.expire_as_versions(*self._retention, **self._note):
             self.snapshots_taken_out[name] = len(gone)
 
 

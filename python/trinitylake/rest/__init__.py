@@ -10,9 +10,12 @@ It needs the extra `rest`: `pip install 'trinitylake[rest]'`.
 
 from typing import TYPE_CHECKING, Any
 
-from trinitylake.rest.http.server import RestServer, serve
-from trinitylake.rest.options import S3Access, ServerOptions
-from trinitylake.rest.security.principals import THIS_PROGRAM
+from trinitylake.extras import needing
+
+with needing("the REST server"):
+    from trinitylake.rest.http.server import RestServer, serve
+    from trinitylake.rest.options import S3Access, ServerOptions
+    from trinitylake.rest.security.principals import THIS_PROGRAM
 
 if TYPE_CHECKING:
     from trinitylake.rest.security.jwt_bearer import JwtSettings

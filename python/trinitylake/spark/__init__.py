@@ -16,8 +16,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from trinitylake.extras import not_installed
+
 if find_spec("pyspark") is None:
-    raise ImportError("trinitylake.spark needs PySpark 4.1: pip install 'trinitylake[spark]'")
+    raise not_installed("trinitylake.spark", "pyspark")
 
 if TYPE_CHECKING:
     from trinitylake.spark import functions

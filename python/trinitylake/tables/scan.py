@@ -12,6 +12,7 @@ from pyiceberg.table import DataScan
 
 from trinitylake.arguments import checked
 from trinitylake.errors import InvalidArgument
+from trinitylake.extras import needing
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
 from trinitylake.iceberg_storage.pickled_io import PickledIO, pickled, unpickled
@@ -105,6 +106,8 @@ class Scan:
 
     def to_pandas(self, **options: Any) -> PandasFrame:
         """The matching rows as a pandas frame; `options` go to `pyarrow.Table.to_pandas`."""
+        with needing("a pandas frame"):
+            import pandas  # noqa: F401
         frame: PandasFrame = self.to_arrow().to_pandas(**options)
         return frame
 
@@ -120,7 +123,8 @@ class Scan:
             lazy: a `LazyFrame`, which reads when it is collected, each time it is: the columns that the query uses, and
                 of the rows those that its conditions may keep. It streams, and reads what the scan would read.
         """
-        import polars
+        with needing("a polars frame"):
+            import polars
 
         if lazy:
             from trinitylake.tables.lazy_polars import lazy_frame
@@ -136,7 +140,8 @@ class Scan:
     @checked
     def to_duckdb(self, table_name: str, connection: DuckDBPyConnection | None = None) -> DuckDBPyConnection:
         """Register the matching rows as `table_name` in a duckdb connection, a new one in memory if none is given."""
-        import duckdb
+        with needing("a connection of DuckDB"):
+            import duckdb
 
         if connection is None:
             connection = duckdb.connect(database=":memory:")

@@ -12,6 +12,7 @@ from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.extras import needing
 
 #: No object of the program around it.
 _WITHOUT_VARIABLES: dict[str, str | bool | int | float | list[str]] = {"python_enable_replacements": "false"}
@@ -47,12 +48,10 @@ def connect(
         is_open: whether it may reach all files and hosts that this process reaches.
         limits: settings of DuckDB for what it may take.
 
-    Raises `InvalidArgument` without DuckDB.
+    Raises `NotInstalled` without DuckDB.
     """
-    try:
+    with needing(needs):
         import duckdb
-    except ImportError as error:
-        raise InvalidArgument(f"{needs} needs DuckDB: pip install 'trinitylake[sql]'") from error
     settings = {"disabled_optimizers": without_optimizers, **_WITHOUT_VARIABLES}
     if without_optimizers:  # it only plans
         settings["threads"] = 1

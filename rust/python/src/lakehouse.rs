@@ -17,7 +17,7 @@ use trinitylake::expiry::{Retention, expire_by};
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
 use trinitylake::transaction::fate::{Fate, fate};
 use trinitylake::transaction::saved_list;
-use trinitylake::transaction::{Isolation, Transaction as CoreTransaction, TransactionOptions};
+use trinitylake::transaction::{Isolation, Note, Transaction as CoreTransaction, TransactionOptions};
 use trinitylake::tree_compaction::{TreeSize, compact};
 
 use crate::arrow;
@@ -215,7 +215,8 @@ impl Lakehouse {
 
     /// The versions that expired, the size of their roots, the oldest version that is kept, and the size of the
     /// roots that are kept.
-    #[pyo3(signature = (before=None, maximum_age_millis=None, minimum_versions=None, dry_run=false))]
+    #[pyo3(signature = (before=None, maximum_age_millis=None, minimum_versions=None, dry_run=false, message="", author=""))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn expire(
         &self,
         py: Python<'_>,
@@ -223,14 +224,18 @@ impl Lakehouse {
         maximum_age_millis: Option<u64>,
         minimum_versions: Option<u64>,
         dry_run: bool,
+        message: &str,
+        author: &str,
     ) -> PyResult<(Vec<u64>, u64, u64, u64)> {
         let retention = Retention { before, maximum_age_millis, minimum_versions };
-        let expired = run(py, expire_by(&self.inner, retention, dry_run))?;
+        let note = Note { message: message.into(), author: author.into() };
+        let expired = run(py, expire_by(&self.inner, retention, &note, dry_run))?;
         Ok((expired.versions, expired.size_bytes, expired.oldest, expired.kept_size_bytes))
     }
 
     /// Deletes files that nothing reaches any more.
-    #[pyo3(signature = (grace_millis=None, dry_run=false, examples=0, on_progress=None))]
+    #[pyo3(signature = (grace_millis=None, dry_run=false, examples=0, on_progress=None, message="", author=""))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn vacuum(
         &self,
         py: Python<'_>,
@@ -238,8 +243,11 @@ impl Lakehouse {
         dry_run: bool,
         examples: usize,
         on_progress: Option<Py<PyAny>>,
+        message: &str,
+        author: &str,
     ) -> PyResult<Collection> {
-        collect(py, &self.inner, Options { grace_millis, dry_run, examples }, on_progress)
+        let note = Note { message: message.into(), author: author.into() };
+        collect(py, &self.inner, Options { grace_millis, dry_run, examples, note }, on_progress)
     }
 
     /// What the files below the root are there for.

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::path::root_path;
 use crate::storage::Storage;
+use crate::transaction::Note;
 use crate::transaction::records::forget_before;
 use crate::transaction::saved_files::give_up_abandoned;
 use crate::transaction::saved_list::SavedWalk;
@@ -49,11 +50,17 @@ pub struct Expired {
 /// resumed keep the version that they began on, and all that follow. Returns the versions that were (or with `dry_run` would be) deleted, ascending.
 pub async fn expire(lakehouse: &Arc<Lakehouse>, before: Option<u64>, dry_run: bool) -> Result<Vec<u64>> {
     let retention = Retention { before, ..Retention::default() };
-    expire_by(lakehouse, retention, dry_run).await.map(|expired| expired.versions)
+    expire_by(lakehouse, retention, &Note::default(), dry_run).await.map(|expired| expired.versions)
 }
 
-/// As [`expire`], by what `retention` keeps in the place of the lakehouse's settings.
-pub async fn expire_by(lakehouse: &Arc<Lakehouse>, retention: Retention, dry_run: bool) -> Result<Expired> {
+/// As [`expire`], by what `retention` keeps in the place of the lakehouse's settings. If it commits, to remove records of
+/// transactions, the log has `note`.
+pub async fn expire_by(
+    lakehouse: &Arc<Lakehouse>,
+    retention: Retention,
+    note: &Note,
+    dry_run: bool,
+) -> Result<Expired> {
     let before = retention.before;
     let latest = lakehouse.latest().await?;
     lakehouse.check_intact()?;
@@ -95,7 +102,7 @@ pub async fn expire_by(lakehouse: &Arc<Lakehouse>, retention: Retention, dry_run
     }
     if current > 0 {
         // What an expiry that was interrupted has left.
-        forget_before(lakehouse, current).await?;
+        forget_before(lakehouse, current, note).await?;
     }
     boundary::publish(storage.as_ref(), target).await?;
     // Who looked a moment ago does not ask for the boundary again, nor who creates a root in a slot that was free a
@@ -113,8 +120,8 @@ pub async fn expire_by(lakehouse: &Arc<Lakehouse>, retention: Retention, dry_run
         .await?;
     lakehouse.forget(&expired.versions);
     boundary::forget_older(storage.as_ref(), target).await?;
-    forget_before(lakehouse, target).await?;
-    give_up_abandoned(lakehouse, target, time).await?;
+    forget_before(lakehouse, target, note).await?;
+    give_up_abandoned(lakehouse, target, time, note).await?;
     Ok(expired)
 }
 

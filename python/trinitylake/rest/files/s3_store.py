@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from trinitylake import _core
 from trinitylake.errors import InvalidArgument
+from trinitylake.extras import needing
 
 DEFAULT_REGION = "us-east-1"
 
@@ -50,10 +51,8 @@ class S3Store:
     def __init__(self, root: str, storage_options: Mapping[str, str]) -> None:
         if not root.startswith("s3://"):
             raise InvalidArgument(f"clients get access to files on S3 only, and the lakehouse is at {root}")
-        try:
+        with needing("giving clients access to S3"):
             from botocore.session import Session
-        except ModuleNotFoundError as error:
-            raise InvalidArgument("giving access to S3 needs the extra 's3': pip install 'trinitylake[s3]'") from error
         for name in _TALKATIVE:
             if (logger := logging.getLogger(name)).level == logging.NOTSET:
                 logger.setLevel(logging.INFO)

@@ -8,6 +8,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, TypeAlias
 
+from trinitylake.extras import needing
 from trinitylake.tables.sql_sandbox import literal
 
 Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
@@ -15,7 +16,8 @@ Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
 
 def numbered(sql: str) -> str:
     """The text with `$1`, `$2`, … in the places of `?`, so that it can be taken apart."""
-    import duckdb
+    with needing("SQL over a lakehouse"):
+        import duckdb
 
     data = sql.encode()
     starts = duckdb.tokenize(sql)

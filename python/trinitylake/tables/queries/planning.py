@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.extras import needing
 from trinitylake.tables.sql_sandbox import connect
 
 #: Optimizers that would go by what is in the empty tables, and those that only a run gains from. The order of joins
@@ -60,10 +61,8 @@ def planning(needs: str, *, is_open: bool = False) -> Iterator[Any]:
 
 
 def _require_known_duckdb(needs: str) -> None:
-    try:
+    with needing(needs):
         import duckdb
-    except ImportError:
-        return  # who opens a database says so
     if int(duckdb.__version__.partition(".")[0]) >= _FIRST_UNKNOWN:
         raise InvalidArgument(
             f"{needs} needs DuckDB before {_FIRST_UNKNOWN}.0, and {duckdb.__version__} is installed: "

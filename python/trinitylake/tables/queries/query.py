@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from trinitylake.arguments import checked
 from trinitylake.errors import InvalidArgument
+from trinitylake.extras import needing
 from trinitylake.markup import element, framed, shown, table
 from trinitylake.tables.queries.prepared import PreparedQuery
 from trinitylake.tables.queries.text_table import NUMBERS, Preview, text_table
@@ -65,12 +66,15 @@ class Query:
 
     def to_pandas(self, **options: Any) -> PandasFrame:
         """All rows as a pandas frame; `options` go to `pyarrow.Table.to_pandas`."""
+        with needing("a pandas frame"):
+            import pandas  # noqa: F401
         frame: PandasFrame = self.to_arrow().to_pandas(**options)
         return frame
 
     def to_polars(self) -> PolarsFrame:
         """All rows as a polars frame."""
-        import polars
+        with needing("a polars frame"):
+            import polars
 
         frame = polars.from_arrow(self.to_arrow())
         assert isinstance(frame, polars.DataFrame)
@@ -79,7 +83,8 @@ class Query:
     @checked
     def to_duckdb(self, table_name: str, connection: DuckDBPyConnection | None = None) -> DuckDBPyConnection:
         """Register the rows as `table_name` in a duckdb connection, a new one in memory if none is given."""
-        import duckdb
+        with needing("a connection of DuckDB"):
+            import duckdb
 
         if connection is None:
             connection = duckdb.connect(database=":memory:")

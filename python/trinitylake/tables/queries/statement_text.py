@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.extras import needing
 from trinitylake.tables.queries.parsed_query import shortened
 
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
@@ -34,7 +35,8 @@ class Token:
 
 def tokens_of(sql: str) -> list[Token]:
     """The tokens of a statement, up to a semicolon at its end."""
-    import duckdb
+    with needing("SQL over a lakehouse"):
+        import duckdb
 
     data = sql.encode()
     starts = [start for start, _ in duckdb.tokenize(sql)]

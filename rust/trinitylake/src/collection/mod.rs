@@ -27,6 +27,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::node::draft::Draft;
+use crate::transaction::Note;
 use crate::transaction::fence::STORE_CLOCK_STEP_MILLIS;
 use crate::transaction::records::forget_before;
 use crate::transaction::saved_files::give_up_abandoned;
@@ -46,7 +47,7 @@ const ATTEMPTS: u32 = 1000;
 /// Message of the version that a collection makes.
 pub const COLLECT_MESSAGE: &str = "collect files that no version reaches";
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// How old a file must be, by the store's clock, before it is deleted: `txn_ttl_millis` if not given.
     pub grace_millis: Option<u64>,
@@ -54,6 +55,8 @@ pub struct Options {
     pub dry_run: bool,
     /// So many paths of each sort are kept in the report.
     pub examples: usize,
+    /// What the log has of the versions that it makes.
+    pub note: Note,
 }
 
 /// Files, and their size.
@@ -159,8 +162,8 @@ async fn collect(
     let oldest = boundary::boundary(storage.as_ref()).await?;
     if !options.dry_run && oldest > 0 {
         // What an expiry that was interrupted has left.
-        forget_before(lakehouse, oldest).await?;
-        give_up_abandoned(lakehouse, oldest, time).await?;
+        forget_before(lakehouse, oldest, &options.note).await?;
+        give_up_abandoned(lakehouse, oldest, time, &options.note).await?;
     }
     let grace_millis = options.grace_millis.unwrap_or(lakehouse.known().definition.transaction_ttl_millis());
     let graced_millis = time.millis_before(grace_millis.max(STORE_CLOCK_STEP_MILLIS));
@@ -180,7 +183,9 @@ async fn collect(
             // The first time with a version of its own; then to see what was committed meanwhile.
             let newer = match report.version {
                 None => {
-                    let fence = fence(lakehouse, contents, &mut marks, marked.clone(), before_millis).await?;
+                    let fence =
+                        fence(lakehouse, contents, &mut marks, marked.clone(), before_millis, &options.note)
+                            .await?;
                     report.version = Some(fence.number);
                     fence
                 }
@@ -249,6 +254,7 @@ async fn fence(
     marks: &mut Marks,
     mut marked: Arc<Version>,
     before_millis: u64,
+    note: &Note,
 ) -> Result<Arc<Version>> {
     for _ in 0..ATTEMPTS {
         let latest = lakehouse.latest().await?;
@@ -257,7 +263,8 @@ async fn fence(
         let transaction = CommittedTransaction {
             id: lakehouse.environment().uuid().to_string(),
             isolation: "serializable".into(),
-            message: COLLECT_MESSAGE.into(),
+            message: note.message_or(COLLECT_MESSAGE),
+            author: note.author.clone(),
             began_at_version: latest.number,
             properties: [(COLLECTION_PROPERTY.to_string(), before_millis.to_string())].into(),
             summary: Summary::plain("vacuum files that no version reaches"),

@@ -109,6 +109,27 @@ pub struct TransactionOptions {
     pub properties: BTreeMap<String, String>,
 }
 
+/// What whoever asked for a commit of the library's own wants to be read in the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Note {
+    /// Empty: what the library says of such a commit.
+    pub message: String,
+    pub author: String,
+}
+
+impl Note {
+    /// The message, or what the library says.
+    pub fn message_or(&self, own: &str) -> String {
+        if self.message.is_empty() { own.to_string() } else { self.message.clone() }
+    }
+
+    /// Of a commit of the library's own.
+    pub(crate) fn options(&self, own: &str) -> TransactionOptions {
+        let (message, author) = (self.message_or(own), self.author.clone());
+        TransactionOptions { message, author, ..TransactionOptions::default() }
+    }
+}
+
 #[derive(Debug)]
 pub struct Transaction {
     lakehouse: Arc<Lakehouse>,

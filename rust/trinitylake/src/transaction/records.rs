@@ -21,7 +21,7 @@ use super::fate::committed_version;
 use super::footprint::Requirement;
 use super::life::{Failure, Proof};
 use super::saved_files::{remove_records, remove_states};
-use super::{CommitLimits, Transaction, TransactionOptions};
+use super::{CommitLimits, Note, Transaction};
 use crate::definition::proto::{DistributedTransactionDef, DistributedTransactionState};
 use crate::error::{Error, Result};
 use crate::key::{KeyRange, ObjectKind};
@@ -114,7 +114,7 @@ fn rows(keys: &StringArray, locations: Option<&StringArray>) -> Vec<(String, Str
 
 /// Removes the records of what was committed before version `oldest`, which is kept: they are those in its
 /// tree, but for its own. What is left because others were faster is for the next expiry.
-pub(crate) async fn forget_before(lakehouse: &Arc<Lakehouse>, oldest: u64) -> Result<()> {
+pub(crate) async fn forget_before(lakehouse: &Arc<Lakehouse>, oldest: u64, note: &Note) -> Result<()> {
     let version = match lakehouse.version(oldest).await {
         // Another expiry has come further.
         Err(Error::VersionExpired(_)) => return Ok(()),
@@ -129,7 +129,7 @@ pub(crate) async fn forget_before(lakehouse: &Arc<Lakehouse>, oldest: u64) -> Re
         let mut old = rows(&batch.keys, batch.locations.as_ref());
         old.retain(|(key, _)| !own.contains(key));
         for some in old.chunks(FORGOTTEN_AT_ONCE) {
-            match forget(lakehouse, some).await {
+            match forget(lakehouse, some, note).await {
                 Err(Error::CommitConflict { .. } | Error::TransactionExpired(_)) => return Ok(()),
                 done => done?,
             }
@@ -140,7 +140,7 @@ pub(crate) async fn forget_before(lakehouse: &Arc<Lakehouse>, oldest: u64) -> Re
 
 /// Removes those of the records that are still there: an id may have been used again. Their states go before, and the
 /// records themselves afterwards, with those that an expiry removed from the tree before it died.
-async fn forget(lakehouse: &Arc<Lakehouse>, records: &[(String, String)]) -> Result<()> {
+async fn forget(lakehouse: &Arc<Lakehouse>, records: &[(String, String)], note: &Note) -> Result<()> {
     let latest = lakehouse.latest().await?;
     let keys = StringArray::from_iter_values(records.iter().map(|(key, _)| key));
     let now = get_many(lakehouse.nodes(), &latest.root, &keys).await?;
@@ -151,8 +151,7 @@ async fn forget(lakehouse: &Arc<Lakehouse>, records: &[(String, String)]) -> Res
         .map(|(record, _)| record.clone())
         .collect();
     remove_states(lakehouse, &there).await?;
-    let options = TransactionOptions { message: FORGET_MESSAGE.into(), ..TransactionOptions::default() };
-    let mut transaction = lakehouse.begin(latest, options)?;
+    let mut transaction = lakehouse.begin(latest, note.options(FORGET_MESSAGE))?;
     for (key, location) in there {
         transaction.write(key, Some(location), NewValue::Deleted);
     }

@@ -18,7 +18,7 @@ use super::changes::NewValue;
 use super::footprint::Requirement;
 use super::records::{ABANDONED_PROPERTY, FIRST_RECORD_SEQUENCE};
 use super::saved_list::{FILES_AT_ONCE, SavedWalk, after_files_of};
-use super::{CommitLimits, Transaction, TransactionOptions};
+use super::{CommitLimits, Note, Transaction};
 use crate::definition::proto::{DistributedTransactionDef, DistributedTransactionState};
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
@@ -97,13 +97,14 @@ pub(crate) async fn give_up_abandoned(
     lakehouse: &Arc<Lakehouse>,
     oldest: u64,
     time: StoreTime,
+    note: &Note,
 ) -> Result<()> {
     let mut walk = SavedWalk::begin(lakehouse, Some(time)).await?;
     while let Some(page) = walk.next().await? {
         let abandoned = page.into_iter().filter(|one| !one.is_resumable && one.is_over_age);
         let too_old = abandoned.map(|one| one.transaction).filter(|one| one.base_version < oldest);
         let ids: Vec<String> = too_old.map(|one| one.id).collect();
-        match give_up_all(lakehouse, &ids).await {
+        match give_up_all(lakehouse, &ids, note).await {
             Err(Error::CommitConflict { .. } | Error::TransactionExpired(_)) => return Ok(()),
             Ok(records) => remove_states(lakehouse, &records).await?,
             Err(error) => return Err(error),
@@ -114,7 +115,11 @@ pub(crate) async fn give_up_abandoned(
 
 /// Returns the records: keys and locations. An id that has a record by now is left alone: its commit, or another expiry,
 /// came first, and each would remove the record of the other.
-pub(super) async fn give_up_all(lakehouse: &Arc<Lakehouse>, ids: &[String]) -> Result<Vec<(String, String)>> {
+pub(super) async fn give_up_all(
+    lakehouse: &Arc<Lakehouse>,
+    ids: &[String],
+    note: &Note,
+) -> Result<Vec<(String, String)>> {
     let latest = lakehouse.latest().await?;
     let names = latest.config.names;
     let mut given_up = Vec::with_capacity(ids.len());
@@ -127,8 +132,7 @@ pub(super) async fn give_up_all(lakehouse: &Arc<Lakehouse>, ids: &[String]) -> R
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let options = TransactionOptions { message: ABANDON_MESSAGE.into(), ..TransactionOptions::default() };
-    let mut transaction = lakehouse.begin(latest.clone(), options)?;
+    let mut transaction = lakehouse.begin(latest.clone(), note.options(ABANDON_MESSAGE))?;
     let mut records = Vec::with_capacity(ids.len());
     for id in ids {
         let record = DistributedTransactionDef {

@@ -55,8 +55,8 @@ async fn an_expiry_leaves_alone_what_another_one_has_given_up() {
     let other = open(files.clone(), &environment).await;
     job(&lakehouse, "etl").await.save().await.unwrap();
     let seen_by_both = ["etl".to_string()];
-    let first = give_up_all(&lakehouse, &seen_by_both).await.unwrap();
-    let second = give_up_all(&other, &seen_by_both).await.unwrap();
+    let first = give_up_all(&lakehouse, &seen_by_both, &Note::default()).await.unwrap();
+    let second = give_up_all(&other, &seen_by_both, &Note::default()).await.unwrap();
     remove_states(&other, &second).await.unwrap();
     remove_states(&lakehouse, &first).await.unwrap();
     let latest = other.latest().await.unwrap();
