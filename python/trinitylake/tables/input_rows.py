@@ -44,25 +44,43 @@ _EXPECTED = (
 
 
 @contextmanager
-def taken(data: Any, *, repeatable: bool) -> Iterator[Rows]:
+def taken(data: Any, *, repeatable: bool, joined_with: Schema | None = None) -> Iterator[Rows]:
     """The rows of any tabular object, read from it once; to be used inside the block, there as often as `repeatable`.
 
     Takes whatever has the Arrow C stream interface (pyarrow, polars, pandas, duckdb), a polars `LazyFrame`, a mapping
     of columns, a list or another iterable of dictionaries, and an iterable of record batches or tables. To be
     `repeatable`, a stream is read to its end, and kept in a temporary file beyond the size that `Spool` keeps in
-    memory; else it stays a stream.
+    memory; else it stays a stream. To be joined with a table, it is kept with the types that its columns have there, in
+    a file that is mapped into memory.
 
     Raises `InvalidArgument` for anything else, and what the input raises while it is read.
     """
     with _refusals(data):
         rows = _taken(data)
-        if repeatable and isinstance(rows, pa.RecordBatchReader):
+        if joined_with is not None and isinstance(rows, pa.RecordBatchReader):
+            rows = _spooled(rows, arrow_schema(joined_with))
+        elif repeatable and isinstance(rows, pa.RecordBatchReader):
             rows = Spool(rows.schema, rows)
     try:
         yield rows
     finally:
         if isinstance(rows, Spool):
             rows.close()
+
+
+def _spooled(rows: pa.RecordBatchReader, target: pa.Schema) -> Spool:
+    """The rows of a stream for a join, with the types that columns of the same name have in a table."""
+    fields = [
+        field.with_type(target.field(field.name).type) if field.name in target.names else field for field in rows.schema
+    ]
+    schema = pa.schema(fields)
+    batches = (
+        pa.RecordBatch.from_arrays(
+            [_cast(one, to) for one, to in zip(batch.columns, fields, strict=True)], schema=schema
+        )
+        for batch in rows
+    )
+    return Spool(schema, batches, is_mapped=True)
 
 
 def read_all(data: Any) -> pa.Table:

@@ -1,10 +1,12 @@
 """A stream of record batches that can be read again: in memory while it is small, in a temporary file beyond that.
 
-The file has no name, so the system removes it with the process, however that ends.
+A join needs its rows by their numbers: for it the file is mapped into memory, and the system decides how much of it is
+there. The file has no name, so the system removes it with the process, however that ends.
 """
 
 from __future__ import annotations
 
+import mmap
 import tempfile
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, cast
@@ -18,14 +20,20 @@ MEMORY_MAX_SIZE_BYTES = 128 << 20
 class Spool:
     """All batches of a stream, read from it once. Not for two threads at once.
 
+    Args:
+        schema: of the stream.
+        batches: its batches.
+        is_mapped: whether `read_all` maps the file instead of reading it into memory: the table is good until `close`.
+
     Attributes:
         schema: of every batch.
 
     Raises what the stream raises, `TypeError` for a batch of another schema, and `OSError` if the disk is full.
     """
 
-    def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, is_mapped: bool = False) -> None:
         self.schema = schema
+        self._is_mapped = is_mapped
         self._kept: list[pa.RecordBatch] = []
         self._file: BinaryIO | None = None
         try:
@@ -48,7 +56,10 @@ class Spool:
                 yield from reader
 
     def read_all(self) -> pa.Table:
-        """All rows in memory."""
+        """All rows, in memory or mapped."""
+        if self._is_mapped and self._file is not None:
+            mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)  # unmapped with the last array of it
+            return pa.ipc.open_stream(pa.py_buffer(mapped)).read_all()
         return pa.Table.from_batches(self.batches(), schema=self.schema)
 
     def close(self) -> None:
@@ -71,7 +82,8 @@ class Spool:
 
     def _spill(self, rest: Iterator[pa.RecordBatch]) -> None:
         self._file = cast(BinaryIO, tempfile.TemporaryFile(prefix="trinitylake-rows-"))  # noqa: SIM115
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        # What is compressed cannot be used where it lies.
+        options = pa.ipc.IpcWriteOptions(compression=None if self._is_mapped else "lz4")
         with pa.ipc.new_stream(self._file, self.schema, options=options) as writer:
             for batch in self._kept:
                 writer.write_batch(batch)
@@ -79,6 +91,7 @@ class Spool:
             for batch in rest:
                 self._check(batch)
                 writer.write_batch(batch)
+        self._file.flush()
 
     def _check(self, batch: pa.RecordBatch) -> None:
         if not batch.schema.equals(self.schema):

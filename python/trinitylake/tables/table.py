@@ -308,7 +308,7 @@ class Table(ABC):
         Raises `InvalidArgument` if there is no key, if two rows of `data` have the same one, and as `append` does.
         """
         columns = None if on is None else texts(on, "on")
-        with rows.taken(data, repeatable=self._repeats_writes) as given:
+        with rows.taken(data, repeatable=True, joined_with=self._iceberg().schema()) as given:
 
             def operation(iceberg: IcebergTable) -> UpsertResult:
                 with translated(self._subject):
@@ -340,7 +340,8 @@ class Table(ABC):
         columns = None if on is None else self._known_columns(texts(on, "on"))
 
         def run(matched: Sequence[Clause], not_matched: Sequence[Clause]) -> MergeResult:
-            with span("merge", self.name), rows.taken(data, repeatable=self._repeats_writes) as given:
+            taken = rows.taken(data, repeatable=True, joined_with=self._iceberg().schema())
+            with span("merge", self.name), taken as given:
 
                 def operation(iceberg: IcebergTable) -> MergeResult:
                     with translated(self._subject):

@@ -26,6 +26,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTra
 from trinitylake.iceberg_storage.live_rows import LiveRows
 from trinitylake.tables.input_rows import arrow_schema
 from trinitylake.tables.merging.candidate_files import candidate_files
+from trinitylake.tables.merging.chosen_rows import chosen_rows
 from trinitylake.tables.merging.clauses import Clause, Clauses
 from trinitylake.tables.merging.file_rewrite import FileRewrite, Rewritten, completed
 from trinitylake.tables.merging.matching import find_matches
@@ -80,33 +81,53 @@ def merge(
             tasks = candidate_files(metadata, io, filter, known, keys)
             live = LiveRows(metadata, io, tasks)
             matches = find_matches(live, tasks, source, keys, when_matched)
-            new = source.filter(pa.array(~matches.met)) if not_matched else source.slice(0, 0)
-            rows = list(_inserted(new, when_not_matched, metadata)) if new.num_rows else []
+            added = _Added(source, ~matches.met, when_not_matched, metadata)
             rewrite = FileRewrite(metadata, io, live, source, when_matched, only_changes)
-            done = rewrite.run(tasks, matches.hits, rows)
+            done = rewrite.run(tasks, matches.hits, added if not_matched else [])
             commit_files(change, done)
-        return Counts(done.updated, done.deleted, sum(part.num_rows for part in rows))
+        return Counts(done.updated, done.deleted, added.count)
 
 
-def _inserted(source: pa.Table, clauses: Clauses, metadata: TableMetadata) -> Iterator[pa.Table]:
-    """The new rows that clauses make of rows of the source that met none."""
-    required = {field.name for field in clauses.target if not field.nullable} - defaulted(metadata.schema())
-    for start in range(0, source.num_rows, _INSERTED_ROWS):
-        rows = source.slice(start, _INSERTED_ROWS)
-        outcome = clauses.outcome(rows, None)
-        which = outcome.clause.to_numpy()
-        for number, clause in enumerate(clauses.clauses):
-            chosen = pa.array(np.flatnonzero(which == number))
-            if not len(chosen):
+@dataclass
+class _Added:
+    """The new rows that clauses make of rows of the source that met none, some at a time; read once.
+
+    Attributes:
+        count: of those that were read.
+    """
+
+    source: pa.Table
+    is_new: np.ndarray
+    clauses: Clauses
+    metadata: TableMetadata
+    count: int = 0
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        target = self.clauses.target
+        required = {field.name for field in target if not field.nullable} - defaulted(self.metadata.schema())
+        for start in range(0, self.source.num_rows, _INSERTED_ROWS):
+            rows = self.source.slice(start, _INSERTED_ROWS)
+            rows = rows.filter(pa.array(self.is_new[start : start + _INSERTED_ROWS]))
+            if not rows.num_rows:
                 continue
-            values: dict[str, pa.ChunkedArray | pa.Array] = {
-                name: rows.column(column).take(chosen)
-                for name, column in clause.plain(clauses.source, clauses.target).items()
-            }
-            values |= {name: array.take(chosen) for name, array in outcome.computed[number].items()}
-            if missing := sorted(required - values.keys()):
-                raise InvalidArgument(f"required columns are missing from the data: {', '.join(missing)}")
-            yield completed(clauses.target, values, None)
+            outcome = self.clauses.outcome(rows, None)
+            which = outcome.clause.to_numpy()
+            for number, clause in enumerate(self.clauses.clauses):
+                chosen = np.flatnonzero(which == number)
+                if not len(chosen):
+                    continue
+                plain = clause.plain(self.clauses.source, target)
+                given = chosen_rows(rows.select(list(dict.fromkeys(plain.values()))), chosen)
+                values: dict[str, pa.ChunkedArray | pa.Array] = {
+                    name: given.column(column) for name, column in plain.items()
+                }
+                computed = outcome.computed[number]
+                values |= {name: array.take(pa.array(chosen)) for name, array in computed.items()}
+                if missing := sorted(required - values.keys()):
+                    raise InvalidArgument(f"required columns are missing from the data: {', '.join(missing)}")
+                part = completed(target, values, None)
+                self.count += part.num_rows
+                yield part
 
 
 def commit_files(change: Transaction, done: Rewritten) -> None:

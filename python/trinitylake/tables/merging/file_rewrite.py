@@ -20,6 +20,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import Data
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.live_rows import LiveRows
 from trinitylake.tables.input_rows import fitting
+from trinitylake.tables.merging.chosen_rows import chosen_rows
 from trinitylake.tables.merging.clauses import Clause, Clauses
 from trinitylake.tables.merging.differences import differing
 from trinitylake.tables.merging.matching import Hits
@@ -155,7 +156,7 @@ class FileRewrite:
         """The rows that a clause updates, before and after."""
         before = rows.take(pa.array(hits.positions[chosen]))
         plain = clause.plain(self._clauses.source, self._clauses.target)
-        source = self._source.select(list(dict.fromkeys(plain.values()))).take(pa.array(hits.source[chosen]))
+        source = chosen_rows(self._source.select(list(dict.fromkeys(plain.values()))), hits.source[chosen])
         computed = hits.computed[number] if hits.computed else {}
         values = {
             **{name: source.column(column) for name, column in plain.items()},

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.tables.merging.chosen_rows import chosen_rows
 
 #: Keys that an error names.
 _SHOWN = 5
@@ -32,7 +34,7 @@ def check_unique(rows: pa.Table, columns: Sequence[str]) -> None:
     keys = pa.table(dict(zip(names, join_columns(rows, columns), strict=True)))
     if len(names) == 1 and pc.count_distinct(keys[0]).as_py() == len(keys[0]) - keys[0].null_count:
         return
-    keys = keys.append_column("trinitylake:row", pa.array(range(rows.num_rows), pa.int64()))
+    keys = keys.append_column("trinitylake:row", pa.array(np.arange(rows.num_rows)))
     grouped = keys.group_by(names).aggregate([("trinitylake:row", "min"), ([], "count_all")])
     repeated = grouped.filter(pc.greater(grouped["count_all"], 1)).drop_null()
     if repeated.num_rows:
@@ -45,7 +47,7 @@ def check_unique(rows: pa.Table, columns: Sequence[str]) -> None:
 
 def shown(rows: pa.Table, columns: Sequence[str], positions: pa.Array) -> str:
     """The keys of some rows for an error, the first few of them."""
-    keys = rows.select(columns).take(positions.slice(0, _SHOWN)).to_pylist()
+    keys = chosen_rows(rows.select(columns), positions.slice(0, _SHOWN).to_numpy()).to_pylist()
     told = ", ".join("(" + ", ".join(f"{name}={value!r}" for name, value in key.items()) + ")" for key in keys)
     return f"{told}, …" if len(positions) > _SHOWN else told
 

@@ -16,11 +16,14 @@ from pyiceberg.table import FileScanTask
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.live_rows import LiveRows
+from trinitylake.tables.merging.chosen_rows import chosen_rows
 from trinitylake.tables.merging.clauses import Clauses
 from trinitylake.tables.merging.join_keys import join_columns, key_names, shown
 
 #: The fewest rows of a table that are joined at once.
 CHUNK_ROWS = 1_000_000
+#: The most: a larger source is joined with them more than once.
+MAX_CHUNK_ROWS = 8_000_000
 #: Files whose keys are read at the same time.
 READ_AHEAD = 4
 
@@ -83,7 +86,7 @@ def find_matches(
     found: list[pa.Table] = []
     computed: list[list[dict[str, pa.Array]]] = []
     types = pa.schema([clauses.target.field(name) for name in columns])
-    for chunk in _chunks(_rows_of(live, tasks, types), max(CHUNK_ROWS, 4 * source.num_rows)):
+    for chunk in _chunks(_rows_of(live, tasks, types), max(CHUNK_ROWS, min(4 * source.num_rows, MAX_CHUNK_ROWS))):
         probe = pa.table(dict(zip(names, join_columns(chunk, keys), strict=True)))
         probe = probe.append_column("trinitylake:at", pa.array(np.arange(chunk.num_rows)))
         joined = probe.join(build, keys=names, join_type="inner").select(["trinitylake:at", "trinitylake:row"])
@@ -94,7 +97,7 @@ def find_matches(
         order = np.lexsort((rows, at))
         at, rows = at[order], rows[order]
         target = chunk.select(read).take(pa.array(at)) if read else None
-        outcome = clauses.outcome(source.take(pa.array(rows)) if read or _reads(clauses) else _bare(len(rows)), target)
+        outcome = clauses.outcome(chosen_rows(source, rows) if read or _reads(clauses) else _bare(len(rows)), target)
         speaks = outcome.clause.to_numpy() >= 0
         at, rows = at[speaks], rows[speaks]
         twice = np.flatnonzero(at[1:] == at[:-1])

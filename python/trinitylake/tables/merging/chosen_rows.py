@@ -1,0 +1,29 @@
+"""Rows by their numbers, out of a table of many batches that may lie in a file."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+
+def chosen_rows(rows: pa.Table, numbers: np.ndarray) -> pa.Table:
+    """The rows with some numbers, in that order.
+
+    Arrow's `take` copies all texts of a column that has more than one chunk, however few rows are wanted. Here each
+    batch gives those that it has.
+    """
+    if rows.num_columns == 0 or all(column.num_chunks <= 1 for column in rows.columns) or not len(numbers):
+        return rows.take(pa.array(numbers, pa.int64()))
+    batches = rows.to_batches()
+    starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
+    order = np.argsort(numbers, kind="stable")
+    ascending = numbers[order]
+    ends = np.searchsorted(ascending, starts)
+    parts = [
+        batch.take(pa.array(ascending[first:last] - start))
+        for batch, start, first, last in zip(batches, starts, ends, ends[1:], strict=False)
+        if last > first
+    ]
+    back = np.empty(len(order), dtype=np.int64)
+    back[order] = np.arange(len(order))
+    return pa.Table.from_batches(parts, schema=rows.schema).combine_chunks().take(pa.array(back))
