@@ -268,7 +268,6 @@ async fn fence(
             began_at_version: latest.number,
             properties: [(COLLECTION_PROPERTY.to_string(), before_millis.to_string())].into(),
             summary: Summary::plain("vacuum files that no version reaches"),
-            ..CommittedTransaction::default()
         };
         let mut metadata = lakehouse.publisher().next_metadata(&latest, vec![transaction]);
         metadata.gc_before_millis = metadata.gc_before_millis.max(Some(before_millis));
