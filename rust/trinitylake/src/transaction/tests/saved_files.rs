@@ -17,7 +17,7 @@ use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger};
 use crate::transaction::fate::{Fate, fate};
 use crate::transaction::saved_files::{give_up_all, remove_states};
 use crate::transaction::saved_list::{SavedWalk, saved};
-use crate::transaction::{Transaction, TransactionOptions};
+use crate::transaction::{Note, Transaction, TransactionOptions};
 
 async fn lake() -> (Arc<MemoryFiles>, Arc<TestEnvironment>, Arc<Lakehouse>) {
     let environment = TestEnvironment::seeded(1);
