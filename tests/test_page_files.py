@@ -22,6 +22,7 @@ from trinitylake.rest import RestServer
 
 #: What a browser loads before it shows anything, at most.
 FIRST_PAINT_SIZE_BYTES = 300_000
+IMPORTS = re.compile(r"^(?:import|export) (?:[\w*, ]+|[\w, ]*\{[^}]*\}) from [\"']([^\"']+)[\"'];?$", re.M)
 SCRIPTS = [one for one in assets() if one.path.endswith(".js")]
 
 
@@ -86,7 +87,7 @@ def test_scripts_make_no_markup_of_text(script: Asset) -> None:
     for bad in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "DOMParser"):
         assert bad not in text, bad
     assert "document.cookie" not in text
-    imported = re.findall(r'^(?:import|export) .*?from "([^"]+)";', text, re.MULTILINE | re.DOTALL)
+    imported = IMPORTS.findall(text)
     paths = {one.path for one in assets()}
     folder = posixpath.dirname(script.path)
     assert [path for path in imported if posixpath.normpath(posixpath.join(folder, path)) not in paths] == []
@@ -98,7 +99,17 @@ def test_code_of_others_is_as_they_published_it() -> None:
     digest = hashlib.sha256(content["ui/vendor/fzstd.js"]).hexdigest()
     assert digest == "1a901fc5a58c349bbdb4f2aa1e688637ef56891ec58243a9f0cd863166b0d2a4"
     assert b"MIT License" in content["ui/vendor/fzstd.LICENSE.txt"]
-    assert [path for path in content if "/vendor/" in path] == ["ui/vendor/fzstd.LICENSE.txt", "ui/vendor/fzstd.js"]
+    others = [path for path in content if "/vendor/" in path and "/hyparquet/" not in path]
+    assert others == ["ui/vendor/fzstd.LICENSE.txt", "ui/vendor/fzstd.js"]
+
+
+def test_hyparquet_is_as_it_was_published() -> None:
+    """hyparquet 1.31.5 (MIT) reads Parquet: the modules that are needed, one after the other by name."""
+    content = {one.path: one.content for one in assets() if one.path.startswith("ui/vendor/hyparquet/")}
+    assert b"MIT License" in content["ui/vendor/hyparquet/LICENSE.txt"]
+    modules = [path for path in sorted(content) if path.endswith(".js")]
+    digest = hashlib.sha256(b"".join(content[path] for path in modules)).hexdigest()
+    assert (len(modules), digest) == (24, "820ffe771b906bbb421c704710682b120ebb18caf7c2fea41a1fe00fbcd9c186")
 
 
 @pytest.mark.parametrize(
@@ -135,6 +146,16 @@ def test_the_command_writes_a_page(tmp_path: Path) -> None:
 
 
 def test_the_page_is_small() -> None:
-    size = sum(len(one.content) for one in (index_of_server(), *assets()))
-    assert size < FIRST_PAINT_SIZE_BYTES
+    content = {one.path: one.content for one in assets()}
+    waiting, loaded = ["ui/app.js"], {"ui/style.css", "ui/icon.svg"}
+    while waiting:
+        path = waiting.pop()
+        if path not in loaded:
+            loaded.add(path)
+            imported = IMPORTS.findall(content[path].decode())
+            waiting += [posixpath.normpath(posixpath.join(posixpath.dirname(path), one)) for one in imported]
+    assert len(loaded) > 20
+    assert not any("hyparquet" in path for path in loaded)  # what reads rows waits until somebody asks for rows
+    assert sum(len(content[path]) for path in loaded) + len(index_of_server().content) < FIRST_PAINT_SIZE_BYTES / 1.5
+    assert sum(len(one) for one in content.values()) < 2 * FIRST_PAINT_SIZE_BYTES
     assert max(len(line) for one in SCRIPTS for line in one.content.decode().splitlines()) < 400

@@ -17,6 +17,8 @@ export function lakehouseOf(bytes) {
     widths: { namespace: number(found, 4) || 100, table: number(found, 5) || 100, view: number(found, 13) || 100 },
     properties: map(found, 8),
     snapshots: map(found, 12),
+    // Where it lies and lay, as locations in Iceberg's metadata begin.
+    roots: [text(found, 16), ...all(found, 17).map((one) => new TextDecoder().decode(one))].filter((one) => one),
   };
 }
 

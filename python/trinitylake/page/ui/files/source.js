@@ -12,6 +12,8 @@ const MAX_NODES = 400, MAX_SEARCHED = 40;
 /** Roots that are asked for in search of the newest, beyond the one that the hint names. */
 const MAX_STEPS = 70;
 const PAGE = 500, LOG = 25;
+/** Of a data file on a server that knows no ranges. */
+const MAX_WHOLE = 16 << 20;
 
 export class FilesSource {
   /** `root` is the address of the root, with a slash at its end. */
@@ -32,7 +34,7 @@ export class FilesSource {
       name: found.name, principal: "", version, "created-at-millis": Number(node.system.created_at_millis), "oldest-version": 0,
       "reads-everything": true, uri: this.root.href, properties: found.properties,
       snapshots: Object.fromEntries(snapshots.filter(([, one]) => one !== null)),
-      may: { rows: false, sql: false, tree: true, upkeep: false, transactions: false, counts: false, history: false },
+      may: { rows: true, sql: false, tree: true, upkeep: false, transactions: false, counts: false, history: false },
     };
   }
 
@@ -85,17 +87,47 @@ export class FilesSource {
   }
 
   async table(at, name, signal) {
-    const tree = await this.#tree(at, signal);
-    const table = tableOf(await this.#definition(tree, "table", name, signal));
-    const path = table.format.metadata_location;
-    if (table.type !== "managed" || !path) return describe(name, table, null);
-    let bytes = await this.#fetch(path, signal);
-    if (path.endsWith(".gz.metadata.json")) bytes = await unzipped(bytes);
+    const [table, metadata] = await this.#tableOf(at, name, signal);
     try {
-      return describe(name, table, parsed(new TextDecoder().decode(bytes)));
+      return describe(name, table, metadata);
     } catch (error) {
       throw new Damaged(`the metadata of the table is damaged: ${error.message}`);
     }
+  }
+
+  /** What reads them is loaded when somebody asks for rows. */
+  async rows(at, name, limit, signal) {
+    const { firstRows } = await import("./rows.js");
+    const [, metadata] = await this.#tableOf(at, name, signal);
+    if (metadata === null) throw new Refused(501, "Rows of a table that lies elsewhere are not read without a server.");
+    return firstRows({
+      metadata, limit,
+      whole: (location) => this.#fetch(this.#pathIn(location), signal),
+      part: (location, start, end) => this.#part(this.#pathIn(location), start, end, signal),
+    });
+  }
+
+  /** The definition of a table, and Iceberg's metadata; null for a table that lies elsewhere. */
+  async #tableOf(at, name, signal) {
+    const tree = await this.#tree(at, signal);
+    const table = tableOf(await this.#definition(tree, "table", name, signal));
+    const path = table.format.metadata_location;
+    if (table.type !== "managed" || !path) return [table, null];
+    let bytes = await this.#fetch(path, signal);
+    if (path.endsWith(".gz.metadata.json")) bytes = await unzipped(bytes);
+    try {
+      return [table, parsed(new TextDecoder().decode(bytes))];
+    } catch (error) {
+      throw new Damaged(`the metadata of the table is damaged: ${error.message}`);
+    }
+  }
+
+  /** Where a location of Iceberg's metadata lies below the root, of which the definition tells all names. */
+  #pathIn(location) {
+    const plain = String(location).replace(/^s3a:/, "s3:").replace(/^file:(\/\/localhost)?\/(?!\/)/, "file:///");
+    const root = this.definition.roots.find((one) => plain.startsWith(one));
+    if (!root) throw new Refused(501, "A file of this table lies outside of the lakehouse, where this page does not look.");
+    return plain.slice(root.length);
   }
 
   async view(at, name, signal) {
@@ -291,6 +323,18 @@ export class FilesSource {
     const answer = await this.#ask(path, { signal, cache: isFresh ? "no-store" : "default" });
     if (!answer.ok) throw new Refused(answer.status === 403 ? 404 : answer.status, `The file ${path} is not there.`);
     return new Uint8Array(await answer.arrayBuffer());
+  }
+
+  /** A range of a file; the whole file from a server that knows no ranges. */
+  async #part(path, start, end, signal) {
+    const answer = await this.#ask(path, { signal, headers: { Range: `bytes=${start}-${end - 1}` } });
+    if (!answer.ok) throw new Refused(answer.status === 403 ? 404 : answer.status, `The file ${path} is not there.`);
+    const isWhole = answer.status !== 206;
+    if (isWhole && !(Number(answer.headers.get("Content-Length") ?? Infinity) <= MAX_WHOLE)) {
+      throw new Refused(501, "The server of the files knows no ranges, and the file is too large to be read whole.");
+    }
+    const bytes = new Uint8Array(await answer.arrayBuffer());
+    return isWhole ? bytes.subarray(start, end) : bytes;
   }
 
   async #ask(path, options) {

@@ -1,0 +1,95 @@
+// Values of Parquet files as text, by the types of Iceberg: the same words as a server's.
+
+const MAX_VALUE = 1000;
+const DAY = 86_400_000n;
+
+/** A text for a value, null for none; cut at 1,000 characters. `type` is Iceberg's. */
+export function textOf(value, type) {
+  if (value === null || value === undefined) return null;
+  const text = typeof type === "object" ? json(nested(value, type)) : plain(value, type);
+  return text.length > MAX_VALUE ? `${text.slice(0, MAX_VALUE)}…` : text;
+}
+
+/** With the spaces that a server writes. */
+function json(value) {
+  if (Array.isArray(value)) return `[${value.map(json).join(", ")}]`;
+  if (value === null || typeof value !== "object") return JSON.stringify(value);
+  return `{${Object.entries(value).map(([name, one]) => `${JSON.stringify(name)}: ${json(one)}`).join(", ")}}`;
+}
+
+function nested(value, type) {
+  if (value === null || value === undefined) return null;
+  if (typeof type !== "object") {
+    return typeof value === "boolean" || (type === "int" && typeof value === "number") ? value : ofJson(value, type);
+  }
+  if (type.type === "list") return value.map((one) => nested(one, type.element));
+  if (type.type === "map") return Object.entries(value).map(([key, one]) => [nested(key, type.key), nested(one, type.value)]);
+  return Object.fromEntries(type.fields.map((one) => [one.name, nested(value[one.name], one.type)]));
+}
+
+/** Numbers stay numbers where JSON can hold them. */
+function ofJson(value, type) {
+  if (type === "long" && Number.isSafeInteger(Number(value))) return Number(value);
+  if ((type === "double" || type === "float") && Number.isFinite(value)) return value;
+  return plain(value, type);
+}
+
+function plain(value, type) {
+  const [kind, scale] = partsOf(type);
+  switch (kind) {
+    case "float": case "double": return float(Number(value));
+    case "decimal": return decimal(whole(value), scale);
+    case "date": return day(BigInt(value) * DAY);
+    case "time": return clock(BigInt(value), 6);
+    case "timestamp": return moment(BigInt(value), 6);
+    case "timestamptz": return `${moment(BigInt(value), 6)}Z`;
+    case "timestamp_ns": return moment(BigInt(value), 9);
+    case "timestamptz_ns": return `${moment(BigInt(value), 9)}Z`;
+    case "uuid": return hex(value).replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+    default: return value instanceof Uint8Array ? hex(value.subarray(0, MAX_VALUE)) : value instanceof Date ? value.toISOString() : String(value);
+  }
+}
+
+function partsOf(type) {
+  const [, scale] = /^decimal\(\s*\d+\s*,\s*(\d+)\s*\)$/.exec(type) ?? [];
+  return scale === undefined ? [type, 0] : ["decimal", Number(scale)];
+}
+
+/** A whole number that lies in its bytes, the greatest first, in two's complement. */
+function whole(value) {
+  if (!(value instanceof Uint8Array)) return BigInt(value);
+  return BigInt.asIntN(8 * value.length, value.reduce((sum, byte) => (sum << 8n) | BigInt(byte), 0n));
+}
+
+function decimal(number, scale) {
+  const digits = String(number < 0n ? -number : number).padStart(scale + 1, "0");
+  const text = scale ? `${digits.slice(0, -scale)}.${digits.slice(-scale)}` : digits;
+  return number < 0n ? `-${text}` : text;
+}
+
+function float(number) {
+  if (!Number.isFinite(number)) return Number.isNaN(number) ? "nan" : number < 0 ? "-inf" : "inf";
+  return Number.isInteger(number) && Math.abs(number) < 1e15 ? `${Object.is(number, -0) ? "-0" : number}.0` : String(number);
+}
+
+function moment(number, digits) {
+  const millis = 10n ** BigInt(digits - 3);
+  const inDay = ((number % (DAY * millis)) + DAY * millis) % (DAY * millis);
+  return `${day((number - inDay) / millis)} ${clock(inDay, digits)}`;
+}
+
+function day(millis) {
+  const date = new Date(Number(millis));
+  return Number.isNaN(date.getTime()) ? `${millis / DAY} days` : date.toISOString().split("T")[0];
+}
+
+function clock(number, digits) {
+  const second = 10n ** BigInt(digits);
+  const two = (part) => String(part).padStart(2, "0");
+  const seconds = number / second;
+  return `${two(seconds / 3600n)}:${two((seconds / 60n) % 60n)}:${two(seconds % 60n)}.${String(number % second).padStart(digits, "0")}`;
+}
+
+function hex(bytes) {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
