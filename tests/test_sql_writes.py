@@ -278,3 +278,52 @@ def test_statements_do_what_duckdb_does(partitions: str, old: list[Any], new: li
             txn.sql(sql, data={"new": given})
     found = "SELECT id, name, price FROM shop.items ORDER BY ALL"
     assert repr(lake.sql(found).fetchall()) == repr(plain.execute(found).fetchall())
+
+
+@pytest.mark.parametrize(
+    ("condition", "source", "otherwise", "read"),
+    [
+        ("t.id = n.id", "new", "", 1),
+        ("n.ID = T.id AND n.price > 0", "new", "", 1),
+        ("t.id = n.id", "(SELECT id::TINYINT AS id, price, name FROM new)", "", 1),
+        ("t.id = n.id", "(SELECT * FROM new WHERE false)", "", 0),
+        ("t.id = n.id", "(SELECT id::HUGEINT * 1000000000000000000 AS id, price, name FROM new)", "", 0),
+        ("t.id = n.id", "(SELECT id::DOUBLE AS id, price, name FROM new)", "", 4),
+        ("t.id = n.id + 0", "new", "", 4),
+        ("t.id = n.id OR t.price = n.price", "new", "", 4),
+        ("t.id IS NOT DISTINCT FROM n.id", "new", "", 4),
+        ("t.id = n.id", "new", "WHEN NOT MATCHED BY SOURCE THEN UPDATE SET name = 'left'", 4),
+    ],
+)
+def test_a_merge_reads_the_files_that_may_hold_a_key(
+    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, condition: str, source: str, otherwise: str, read: int
+) -> None:
+    """MERGE in SQL read the whole table for one row, where `table.merge` reads one file."""
+    from trinitylake.tables.merging import row_changes
+
+    lake.sql("CREATE SCHEMA shop")
+    lake.sql("CREATE TABLE shop.items (id BIGINT, name VARCHAR, price DOUBLE)")
+    beside = duckdb.connect()
+    beside.execute("CREATE SCHEMA shop; CREATE TABLE shop.items (id BIGINT, name VARCHAR, price DOUBLE)")
+    for start in range(0, 40, 10):
+        values = ", ".join(f"({number}, 'n{number}', {number})" for number in range(start, start + 10))
+        for one in (lake, beside):
+            one.sql(f"INSERT INTO shop.items VALUES {values}")  # type: ignore[attr-defined]
+    counts: list[int] = []
+    real = row_changes.PlacedRows.__init__
+
+    def counted(self: Any, metadata: Any, io: Any, tasks: Any) -> None:
+        counts.append(len(tasks))
+        real(self, metadata, io, tasks)
+
+    monkeypatch.setattr(row_changes.PlacedRows, "__init__", counted)
+    given = "WITH new AS (SELECT 13 AS id, 99.0::DOUBLE AS price, 'new' AS name) "
+    merge = (
+        f"MERGE INTO shop.items AS t USING {source} AS n ON {condition} WHEN MATCHED THEN UPDATE SET name = 'met' "
+        f"WHEN NOT MATCHED THEN INSERT (id, name) VALUES (77, n.name) {otherwise}"
+    )
+    lake.sql(given + merge)
+    assert counts == [read]
+    beside.execute(given + merge)
+    query = "SELECT id, name, price FROM shop.items ORDER BY ALL"
+    assert lake.sql(query).fetchall() == beside.execute(query).fetchall()

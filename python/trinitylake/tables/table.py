@@ -29,7 +29,7 @@ from trinitylake.tables.merge import Merge, MergeResult
 from trinitylake.tables.merging.clauses import Clause
 from trinitylake.tables.merging.engine import merge
 from trinitylake.tables.merging.join_keys import check_unique
-from trinitylake.tables.merging.row_changes import PlacedRows, RowChanges, change_rows
+from trinitylake.tables.merging.row_changes import FoundKeys, PlacedRows, RowChanges, change_rows
 from trinitylake.tables.scan import Scan
 from trinitylake.tables.schema_evolution import follow
 from trinitylake.tables.table_html import table_html
@@ -356,13 +356,17 @@ class Table(ABC):
         return Merge(run)
 
     def change_rows(
-        self, filter: BooleanExpression, find: Callable[[PlacedRows], RowChanges], statement: str
+        self,
+        filter: BooleanExpression,
+        find: Callable[[PlacedRows], RowChanges],
+        statement: str,
+        keys: FoundKeys | None = None,
     ) -> MergeResult:
         """Change the rows that `find` finds by their place, for statements in SQL (`merging/row_changes.py`)."""
 
         def operation(iceberg: IcebergTable) -> MergeResult:
             with translated(self._subject):
-                done = change_rows(iceberg, filter, find, statement)
+                done = change_rows(iceberg, filter, find, statement, keys)
             return MergeResult(done.updated, done.deleted, done.inserted)
 
         return self._write(operation)

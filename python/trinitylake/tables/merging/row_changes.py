@@ -9,20 +9,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import key_filter
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import read_data_ahead
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.live_rows import LiveRows
 from trinitylake.tables.input_rows import arrow_schema, conform
+from trinitylake.tables.merging.candidate_files import candidate_files
 from trinitylake.tables.merging.clauses import Clause, Clauses
 from trinitylake.tables.merging.engine import Counts, commit_files
 from trinitylake.tables.merging.file_rewrite import FileRewrite
@@ -32,6 +34,8 @@ from trinitylake.tables.sql_sandbox import quoted
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
+#: Given the columns of the table, values of some of them; None if they cannot be told.
+FoundKeys: TypeAlias = "Callable[[pa.Schema], pa.Table | None]"
 #: The columns that say where a row is.
 FILE, POSITION = "trinitylake:file", "trinitylake:position"
 
@@ -87,7 +91,11 @@ class PlacedRows:
 
 
 def change_rows(
-    iceberg: IcebergTable, filter: BooleanExpression, find: Callable[[PlacedRows], RowChanges], statement: str
+    iceberg: IcebergTable,
+    filter: BooleanExpression,
+    find: Callable[[PlacedRows], RowChanges],
+    statement: str,
+    keys: FoundKeys | None = None,
 ) -> Counts:
     """Change the rows that `find` finds, in one snapshot.
 
@@ -96,15 +104,23 @@ def change_rows(
         filter: all rows that the statement looks for match it.
         find: is given the rows of the files that can hold such rows.
         statement: what conflicts call it.
+        keys: finds the values of some columns of the table, by name, one of which each such row has; None for any.
 
     Raises `InvalidArgument` if a row would be changed more than once, and for values that do not fit.
     """
     with iceberg.transaction() as change:
         metadata = change.table_metadata
         io = change.io if isinstance(change, StagedTransaction) else iceberg.io
+        known = None if keys is None else keys(arrow_schema(metadata.schema()))
+        if known is not None:
+            known = known.drop_null()  # a null equals nothing
+            filter = And(filter, key_filter(known, known.column_names) if known.num_rows else AlwaysFalse())
         looking = change.looking_for(statement, filter) if isinstance(change, StagedTransaction) else nullcontext()
         with looking:
-            tasks = _tasks(metadata, io, filter)
+            if known is None:
+                tasks = _tasks(metadata, io, filter)
+            else:
+                tasks = candidate_files(metadata, io, filter, known, known.column_names)
             placed = PlacedRows(metadata, io, tasks)
             changes = find(placed)
             rows = [conform(part, metadata.schema()) for part in changes.inserted if part.num_rows]

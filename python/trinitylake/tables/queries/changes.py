@@ -18,13 +18,16 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.tables.merge import MergeResult
 from trinitylake.tables.merging.row_changes import FILE, POSITION, FoundRows, PlacedRows, RowChanges
 from trinitylake.tables.queries.named_objects import NameOf, Names
-from trinitylake.tables.queries.parsed_query import shortened
-from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions
+from trinitylake.tables.queries.parsed_query import shortened, tree_of
+from trinitylake.tables.queries.planning import planning
+from trinitylake.tables.queries.prepared import NEEDS, PreparedQuery, QueryOptions
 from trinitylake.tables.queries.source import TableSource
 from trinitylake.tables.queries.statement_text import Delete, MergeInto, Update, When
-from trinitylake.tables.sql_sandbox import quoted
+from trinitylake.tables.sql_sandbox import folded, quoted
 from trinitylake.tables.table import Table
 
+#: Types that DuckDB compares as whole numbers, whichever two they are.
+_INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
 #: The rows of the table, in the text of a query.
 _TARGET = "trinitylake_target"
 _PLACE = f"{quoted(FILE)}, {quoted(POSITION)}"
@@ -113,6 +116,8 @@ class Changes:
         alias, on = quoted(statement.alias), f"({statement.condition}\n)"
         changes: list[Change] = []
         inserts: list[Change] = []
+        sides = {when.side for when in statement.clauses if when.action != "nothing"}
+        keys = None if "target" in sides else self._keys(statement)  # rows that match nothing are in any file
         for side, whens in _by_side(statement.clauses).items():
             for number, when in enumerate(whens):
                 earlier = [f"NOT coalesce(({one.condition}\n), false)" for one in whens[:number]]
@@ -135,9 +140,53 @@ class Changes:
                     inserts.append((_filled(statement.before, body), ", ".join(picked), columns))
                 else:
                     changes.append((_filled(statement.before, body), ", ".join([_PLACE, *picked]), columns))
-        return self._run("merge", changes, inserts)
+        return self._run("merge", changes, inserts, keys)
 
-    def _run(self, statement: str, changes: Sequence[Change], inserts: Sequence[Change] = ()) -> MergeResult:
+    def _keys(self, statement: MergeInto) -> Callable[[pa.Schema], pa.Table | None] | None:
+        """What finds the values that rows of the table must have to meet a row of the other side.
+
+        That is where the condition says so of columns of both sides, `t.id = s.id`, whose types are compared without
+        another type between them.
+        """
+        alias = source_name(statement)
+        with planning(NEEDS) as connection:
+            condition = tree_of(connection, f"SELECT 1 WHERE ({statement.condition}\n)")
+        clause = condition.get("statements", [{}])[0].get("node", {}).get("where_clause") or {}
+        pairs = dict(_equal_columns(clause, folded(statement.alias), folded(alias)))
+        pairs = {self.column(name): other for name, other in pairs.items()}
+        picked = ", ".join(f"{quoted(alias)}.{quoted(other)} AS {quoted(name)}" for name, other in pairs.items())
+        if not pairs:
+            return None
+        given = dict(self._prepared(f"{statement.before}SELECT {picked} FROM {statement.source}", {}).columns)
+        types = self._source.types
+        names = [name for name in pairs if given[name] == types[name] or {given[name], types[name]} <= _INTEGERS]
+        if not names:
+            return None
+        # A number that the column cannot hold meets no row.
+        picked = ", ".join(
+            f"TRY_CAST({quoted(alias)}.{quoted(pairs[name])} AS {types[name]}) AS {quoted(name)}" for name in names
+        )
+        text = f"{statement.before}SELECT DISTINCT {picked} FROM {statement.source}"
+
+        def found(target: pa.Schema) -> pa.Table | None:
+            with self._prepared(text, {}).running() as result:
+                rows = result.to_arrow_table()
+            try:
+                return rows.cast(
+                    pa.schema([target.field(name).remove_metadata().with_nullable(True) for name in names])
+                )
+            except pa.ArrowException:
+                return None
+
+        return found
+
+    def _run(
+        self,
+        statement: str,
+        changes: Sequence[Change],
+        inserts: Sequence[Change] = (),
+        keys: Callable[[pa.Schema], pa.Table | None] | None = None,
+    ) -> MergeResult:
         table = f"{quoted(self._name[0])}.{quoted(self._name[1])}"
         filter = None
         for text, _, _ in [*changes, *inserts]:
@@ -159,7 +208,7 @@ class Changes:
 
         if filter is None:
             return MergeResult(0, 0, 0)
-        return self._table.change_rows(filter, find, statement)
+        return self._table.change_rows(filter, find, statement, keys)
 
     def _prepared(self, sql: str, given: dict[str, Any]) -> PreparedQuery:
         given = {**(self._options.given or {}), **given}
@@ -205,6 +254,11 @@ Change: TypeAlias = "tuple[Callable[[str, str], str], str, dict[str, str] | None
 
 def source_alias(statement: MergeInto) -> str:
     """The name of the other side of a MERGE, as SQL writes it."""
+    return quoted(source_name(statement))
+
+
+def source_name(statement: MergeInto) -> str:
+    """The name of the other side of a MERGE. Raises `InvalidArgument` if it has none."""
     from trinitylake.tables.queries.statement_text import Cursor
 
     cursor = Cursor(statement.source)
@@ -216,7 +270,21 @@ def source_alias(statement: MergeInto) -> str:
         name = cursor.alias() or last
     if not name:
         raise InvalidArgument(f"{shortened(statement.sql)}: give the rows that come in a name, USING (…) AS name")
-    return quoted(name)
+    return name
+
+
+def _equal_columns(condition: dict[str, Any], target: str, source: str) -> Iterator[tuple[str, str]]:
+    """Columns of the target, each with one of the source that equals it wherever the condition holds."""
+    if condition.get("type") == "CONJUNCTION_AND":
+        for part in condition["children"]:
+            yield from _equal_columns(part, target, source)
+    elif condition.get("type") == "COMPARE_EQUAL":
+        sides = {}
+        for side in (condition["left"], condition["right"]):
+            if side.get("type") == "COLUMN_REF" and len(names := side["column_names"]) == 2:
+                sides[folded(names[0])] = names[1]
+        if set(sides) == {target, source}:
+            yield sides[target], sides[source]
 
 
 def _filled(before: str, body: str) -> Callable[[str, str], str]:
