@@ -196,3 +196,19 @@ def test_importing_loads_neither_pyiceberg_nor_the_command_line_nor_a_thread() -
     assert tl.__version__ == importlib.metadata.version("trinitylake")
     with pytest.raises(AttributeError, match="nonsense"):
         _ = tl.nonsense
+
+
+def test_looking_at_a_table_loads_no_pandas(tmp_path: Path) -> None:
+    """Arrow imports pandas as soon as a value of Python becomes one of Arrow. One import at the top of a module that
+    compacts let everybody who opened a table wait a second for it, Spark in each of its processes."""
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("nyc")
+    lake.create_table("nyc.flights", tl.Schema([tl.Column("id", "bigint")])).append({"id": [1, 2, 3]})
+    code = (
+        "import sys, trinitylake as tl\n"
+        f"table = tl.open({lake.uri!r}).table('nyc.flights')\n"
+        "assert len(list(table.scan(filter='id > 1').iceberg.plan_files())) == 1\n"
+        "assert table.maintenance and table.iceberg.metadata.current_snapshot()\n"
+        "assert 'pandas' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -38,6 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.python.filterPushdown.enabled", "true")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.python.daemon.module", "trinitylake.spark.worker_daemon")
     )
     # Of several processes one resolves the jars at a time: their cache is not made for more.
     with (tmp_path_factory.getbasetemp().parent / "spark-starts").open("w") as turn:

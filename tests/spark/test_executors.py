@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -38,3 +39,16 @@ def test_workers_read_the_lakehouse_before_and_after_they_fork(spark: SparkSessi
 
     found = spark.range(0, 4, 1, 4).mapInArrow(work, "counts array<long>").collect()
     assert [row.counts for row in found] == [[3, 3, lake.version, 3]] * 4
+
+
+def test_workers_are_forked_with_this_package_loaded(spark: SparkSession) -> None:
+    """Each worker imported Iceberg, Arrow and pandas anew, which took longer than most tasks."""
+
+    def of_the_daemon(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        maps = Path(f"/proc/{os.getppid()}/maps").read_text()
+        for batch in batches:
+            loaded = ["trinitylake/_core" in maps, "pyarrow/_dataset" in maps]
+            yield pa.record_batch({"loaded": pa.array([loaded] * batch.num_rows, pa.list_(pa.bool_()))})
+
+    found = spark.range(0, 2, 1, 2).mapInArrow(of_the_daemon, "loaded array<boolean>").collect()
+    assert [row.loaded for row in found] == [[True, True]] * 2

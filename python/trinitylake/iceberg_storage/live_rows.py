@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
@@ -61,6 +60,9 @@ class LiveRows:
         if self._deletes.get(task.file.file_path):
             return False
         if self._written is None:
+            # Here, because it imports pandas, which whoever only reads a table's metadata has no use for.
+            from pyiceberg.io.pyarrow import schema_to_pyarrow
+
             self._written = schema_to_pyarrow(self._metadata.schema(), include_field_ids=True)
         return len(columns) == len(self._written) and all(
             there.with_type(_WIDE.get(there.type, there.type)).equals(here, check_metadata=True)

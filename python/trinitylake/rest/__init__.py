@@ -8,24 +8,44 @@ with trinitylake.rest.serve(lake) as url:
 It needs the extra `rest`: `pip install 'trinitylake[rest]'`.
 """
 
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from trinitylake.extras import needing
+from trinitylake.extras import needing, not_installed
 
-with needing("the REST server"):
-    from trinitylake.rest.http.server import RestServer, serve
-    from trinitylake.rest.options import S3Access, ServerOptions
-    from trinitylake.rest.security.principals import THIS_PROGRAM
+for _library in ("httptools", "starlette", "uvicorn"):
+    if find_spec(_library) is None:
+        raise not_installed("the REST server", _library)
 
 if TYPE_CHECKING:
+    from trinitylake.rest.http.server import RestServer, serve
+    from trinitylake.rest.options import S3Access, ServerOptions
     from trinitylake.rest.security.jwt_bearer import JwtSettings
+    from trinitylake.rest.security.principals import THIS_PROGRAM
 
 __all__ = ["THIS_PROGRAM", "JwtSettings", "RestServer", "S3Access", "ServerOptions", "serve"]
 
+# Loaded when they are first asked for: name -> module. A process that reads rows for a server needs none of them, and
+# only some servers need a library for cryptography.
+_LAZY = {
+    "THIS_PROGRAM": "trinitylake.rest.security.principals",
+    "JwtSettings": "trinitylake.rest.security.jwt_bearer",
+    "RestServer": "trinitylake.rest.http.server",
+    "S3Access": "trinitylake.rest.options",
+    "ServerOptions": "trinitylake.rest.options",
+    "serve": "trinitylake.rest.http.server",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "JwtSettings":  # loads a library for cryptography
-        from trinitylake.rest.security.jwt_bearer import JwtSettings
+    if name not in _LAZY:
+        raise AttributeError(f"module 'trinitylake.rest' has no attribute {name!r}")
+    with needing("the REST server"):
+        value = getattr(import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
 
-        return JwtSettings
-    raise AttributeError(f"module 'trinitylake.rest' has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

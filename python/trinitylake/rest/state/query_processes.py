@@ -29,7 +29,13 @@ _TURN_SECONDS = 5.0
 MAX_ANSWER_SIZE_BYTES = 64 << 20
 #: What a process may take besides what it has when it is ready: four of them, and no more than that.
 PROCESS_SIZE_BYTES = 1280 << 20
-_PROGRAM = "import sys; from trinitylake.rest.page.query_program import main; main(*map(int, sys.argv[1:]))"
+_PROGRAM = """
+import sys
+from trinitylake.rest.page.without_pandas import leave_out_pandas
+leave_out_pandas()
+from trinitylake.rest.page.query_program import main
+main(*map(int, sys.argv[1:]))
+"""
 #: How long a process may take to start, and how much longer than its alarm says one is waited for.
 _START_SECONDS, _GRACE_SECONDS = 60.0, 5.0
 #: How often it is looked whether anybody still waits for an answer.

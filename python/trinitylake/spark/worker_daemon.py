@@ -1,0 +1,31 @@
+"""Spark's Python workers with this package loaded: the module for the setting `spark.python.daemon.module`.
+
+Spark forks its workers from a daemon, which has nothing loaded but PySpark, so each worker imports Iceberg, Arrow and
+pandas anew: more than a second, for tasks that may take a tenth of that. Forked from this daemon they have them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pyspark.daemon
+
+#: What tasks of this package need: reading, writing, metadata tables, and the functions of the format.
+NEEDED = (
+    "pyiceberg.io.pyarrow",
+    "trinitylake.spark.batch_read",
+    "trinitylake.spark.batch_write",
+    "trinitylake.spark.functions",
+    "trinitylake.spark.source",
+)
+
+
+def main() -> None:
+    """Load what tasks need, then be Spark's daemon until it is told to stop."""
+    for name in NEEDED:
+        import_module(name)
+    pyspark.daemon.manager()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    main()
