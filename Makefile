@@ -32,7 +32,7 @@ help:
 	@echo "make soak           processes that commit at once, on disk and on S3, and a REST server, for SECONDS=60 each"
 	@echo "make compatibility  Iceberg's REST Compatibility Kit, Trino, Flink, dlt, polars, Spark 3.5 and Spark Connect with the server (needs Java 17 and Maven)"
 	@echo "make integrations   dlt, dbt, Airflow, Dagster, SQLMesh, Ibis, Daft, Ray and DataFusion, each in an environment of its own"
-	@echo "make planted-bugs   known mistakes, in Rust and Python, one at a time, and whether the tests find them (an hour)"
+	@echo "make planted-bugs   known mistakes, in Rust and Python, one at a time, and whether the tests find them (hours; goes on where it stopped)"
 	@echo "make bench          the benchmarks, with the peers in the same run"
 	@echo "make bench-check    the instructions that the kernels take, beside those that are kept (needs valgrind)"
 	@echo "make clean          remove what these commands made"
@@ -206,8 +206,10 @@ compatibility: $(VENV)/.built $(VENV)/.packages-test $(VENV)/.packages-compatibi
 	$(BIN)/python -m pytest --lane spark-on-s3
 	$(BIN)/python -m pytest --lane spark-connect
 
+# All of them anew: `make planted-bugs RESUME=`.
+RESUME := --resume
 planted-bugs: $(VENV)/.built $(VENV)/.packages-test $(VENV)/.packages-spark-connect
-	$(BIN)/python scripts/planted_bugs.py
+	$(BIN)/python scripts/planted_bugs.py $(RESUME)
 
 # Figures are those of a core built as for a release.
 bench: $(VENV)/.built $(VENV)/.packages-bench

@@ -7,6 +7,7 @@ changed in the checkout: Rust is built from a copy, Python imports the package f
     python scripts/planted_bugs.py                 # all
     python scripts/planted_bugs.py boundary void   # those whose names or kinds contain one of the words
     python scripts/planted_bugs.py .py             # those in Python; `.rs` for Rust
+    python scripts/planted_bugs.py --resume        # without those that an earlier run found (planted_outcomes.py)
 """
 
 from __future__ import annotations
@@ -27,12 +28,16 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
+from planted_outcomes import Outcomes, key_of
+
 ROOT = Path(__file__).parent.parent
 #: Where the files of the mistakes are, by the ending of their names.
 SOURCES = {".rs": Path("rust"), ".py": Path("python/trinitylake")}
 #: All that the crates of the core are built from.
 COPIED = ("Cargo.toml", "Cargo.lock", "clippy.toml", "rustfmt.toml", "proto", "rust")
 CARGO = ("cargo", "test", "--quiet")
+#: Which mistakes earlier runs found.
+OUTCOMES = Path("target/planted-bugs.jsonl")
 #: pytest without what it would write into the checkout.
 PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=line")
 #: A mistake may make a test wait for ever, which is found as well.
@@ -83,6 +88,14 @@ class Bug:
             suites.setdefault(test.partition("::")[0], []).append(test)
         return suites
 
+    def key(self) -> str:
+        """Another one as soon as the mistake, its file or its tests change; of tests in Rust, any of them."""
+        if self.is_python:
+            tests = [ROOT / suite for suite in self.suites()]
+        else:
+            tests = [path for path in (ROOT / SOURCES[".rs"]).rglob("*.rs") if "tests" in (path.stem, *path.parts)]
+        return key_of([self.file, self.search, self.replace, *self.tests], [ROOT / self.path, *tests])
+
     def plant(self, root: Path) -> str:
         """Change the source below `root`; returns what it was. `Unusable` if the text is not there exactly once."""
         path = root / self.path
@@ -104,6 +117,8 @@ class Hunt:
     #: Why nothing could be learned from it.
     unusable: str = ""
     seconds: float = 0.0
+    #: It was found by an earlier run.
+    is_known: bool = False
 
     @property
     def is_found(self) -> bool:
@@ -252,25 +267,36 @@ def summary(hunts: list[Hunt]) -> str:
     return "\n".join(lines)
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
+    words = [argument for argument in arguments if argument != "--resume"]
     chosen = [bug for bug in bugs() if not words or any(w in f"{bug.kind}: {bug.name} ({bug.file})" for w in words)]
-    in_python = [bug for bug in chosen if bug.is_python]
-    in_rust = [bug for bug in chosen if not bug.is_python]
-    hunts: list[Hunt] = []
+    outcomes = Outcomes(ROOT / OUTCOMES)
+    keys = {bug.name: bug.key() for bug in chosen}  # what changes from here on is tried by the next run
+    known = {name: suites for name, key in keys.items() if (suites := outcomes.found(key)) is not None}
+    if "--resume" not in arguments:
+        known = {}
+    hunts = [Hunt(bug, known[bug.name], is_known=True) for bug in chosen if bug.name in known]
+    open_bugs = [bug for bug in chosen if bug.name not in known]
+    print(f"{len(open_bugs)} of {len(chosen)} planted bugs are tried; earlier runs found the others", flush=True)
     with tempfile.TemporaryDirectory(prefix="trinitylake-planted-") as folder:
         work = Path(folder) / "control"
         work.mkdir()
         copy_core(work)
         copy_package(work)
-        if not control(work, chosen):
+        if not control(work, open_bugs):
             return 2
-        for done in chain(hunt_in_python(in_python, Path(folder)), (hunt(work, bug) for bug in in_rust)):
+        in_python = hunt_in_python([bug for bug in open_bugs if bug.is_python], Path(folder))
+        for done in chain(in_python, (hunt(work, bug) for bug in open_bugs if not bug.is_python)):
             hunts.append(done)
+            if done.is_found:
+                outcomes.keep(keys[done.bug.name], done.bug.name, done.suites)
             state = "found" if done.is_found else "NOT FOUND"
             print(f"{state:9}  {done.bug.kind}: {done.bug.name}  [{done}; {done.seconds:.0f} s]", flush=True)
     print(summary(hunts))
     survivors = sum(not done.is_found for done in hunts)
-    print(f"{len(hunts) - survivors} of {len(hunts)} planted bugs were found")
+    earlier = sum(done.is_known for done in hunts)
+    told = f", {earlier} of them by earlier runs" if earlier else ""
+    print(f"{len(hunts) - survivors} of {len(hunts)} planted bugs were found{told}")
     return 1 if survivors else 0
 
 

@@ -6,12 +6,21 @@ import ast
 import importlib.util
 import shutil
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module", autouse=True)
+def scripts() -> Iterator[None]:
+    """Scripts find those beside them, as if they were started."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "scripts"))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +92,90 @@ def test_a_mistake_counts_as_found_only_if_a_test_ran_and_failed(
 
     missing = planted.Bug("sums", "a sum", "sums.py", "    assert 1 + 1 == 2", replacement, ["test_sums.py::test_gone"])
     assert planted.hunt(tmp_path, missing).unusable
+
+
+class Tried:
+    """Two planted mistakes in one module, each with a test file of its own, of which only `found` is ever noticed."""
+
+    def __init__(self, planted: ModuleType, root: Path, patch: pytest.MonkeyPatch) -> None:
+        self.names: list[str] = []
+        self._main = planted.main
+        self.source, self.tests = root / "python/sums.py", root / "test_found.py"
+        self.source.parent.mkdir()
+        self.source.write_text("ONE = 1\nTWO = 2\n")
+        for name in ("found", "missed"):
+            (root / f"test_{name}.py").write_text("")
+        mistakes = [
+            planted.Bug("sums", "found", "sums.py", "ONE = 1", "ONE = 3", ["test_found.py::test_sums"]),
+            planted.Bug("sums", "missed", "sums.py", "TWO = 2", "TWO = 3", ["test_missed.py"]),
+        ]
+
+        def asked(work: Path, arguments: list[str]) -> str | None:
+            if "= 3" not in (work / "python/sums.py").read_text():
+                return None
+            self.names.append(arguments[0].partition(".")[0].removeprefix("test_"))
+            return "test_sums" if self.names[-1] == "found" else None
+
+        for name, value in {
+            "ROOT": root,
+            "SOURCES": {".py": Path("python"), ".rs": Path("rust")},
+            "COPIED": (),
+            "JOBS": 1,
+            "bugs": lambda: mistakes,
+            "pytest": asked,
+            "copy_package": lambda work: shutil.copytree(root / "python", work / "python"),
+        }.items():
+            patch.setattr(planted, name, value)
+
+    def __call__(self, *arguments: str) -> list[str]:
+        """The mistakes that a run tries. It fails, since one of them survives."""
+        self.names.clear()
+        assert self._main(list(arguments)) == 1
+        return self.names
+
+
+def test_a_run_goes_on_where_the_last_one_stopped(
+    planted: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run of all mistakes takes hours; one that was ended had to begin anew, and so had whoever had mended one."""
+    tried = Tried(planted, tmp_path, monkeypatch)
+    assert tried() == ["found", "missed"]
+    capsys.readouterr()
+    assert tried("--resume") == ["missed"]
+    assert "1 of 2 planted bugs were found, 1 of them by earlier runs" in (told := capsys.readouterr().out)
+    assert "1 of   2  sums" in told
+    assert "1 of   1  test_found.py" in told
+    assert tried() == ["found", "missed"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tried: tried.source.write_text("ONE = 1\nTWO = 2\nTHREE = ONE + TWO\n"),
+        lambda tried: tried.tests.write_text("# another test\n"),
+    ],
+    ids=["the source", "the tests"],
+)
+def test_what_changed_is_tried_again(
+    planted: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Tried], object]
+) -> None:
+    tried = Tried(planted, tmp_path, monkeypatch)
+    assert tried() == ["found", "missed"]
+    change(tried)
+    assert tried("--resume") == ["found", "missed"]
+    assert tried("--resume") == ["missed"]
+
+
+def test_a_record_that_was_cut_short_loses_nothing_else(
+    planted: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last line of a run that was killed is half a line, and the next run wrote its first one into it."""
+    tried = Tried(planted, tmp_path, monkeypatch)
+    record = tmp_path / planted.OUTCOMES
+    record.parent.mkdir()
+    record.write_text('{"key": "ab')
+    assert tried("--resume") == ["found", "missed"]
+    assert tried("--resume") == ["missed"]
 
 
 def test_there_are_twenty_planted_bugs_and_ten_of_them_concern_commits(planted: ModuleType) -> None:
