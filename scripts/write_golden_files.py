@@ -25,6 +25,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 import trinitylake as tl  # noqa: E402
 from golden import archive  # noqa: E402
 from trinitylake import _core, core  # noqa: E402
+from trinitylake.definitions import MANIFEST_LIST  # noqa: E402
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "city": ["Zürich", "New York", "東京"]})
 
@@ -116,6 +117,7 @@ def check_features(lake: tl.Lakehouse) -> None:
         "a transaction that was rolled back": lake.outcome("golden-given-up").status == "rolled back",
         "a transaction that waits": [one.id for one in lake.transactions()] == ["golden-waiting"],
         "summaries": all(one.summary for entry in lake.log(None) for one in entry.transactions),
+        "a manifest list in a definition": MANIFEST_LIST in lake.table("nyc.inner.places").definition.format_properties,
         "rows in a summary": any(entry.summary == "append +1 row nyc.cities" for entry in lake.log(None)),
         "a chosen id": any(one.id == "golden-load-1" for entry in lake.log(None) for one in entry.transactions),
     }

@@ -15,6 +15,7 @@ import pytest
 import trinitylake as tl
 from golden import archive
 from trinitylake import _core, core
+from trinitylake.definitions import MANIFEST_LIST
 
 NAMES = archive.names()
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "write_golden_files.py"
@@ -47,9 +48,9 @@ def without(expected: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def test_every_generation_is_there_and_small() -> None:
-    assert {f"generation_{generation}/{name}" for generation in (1, 2, 3) for name in ("order_3", "order_128")} <= set(
-        NAMES
-    )
+    assert {
+        f"generation_{generation}/{name}" for generation in (1, 2, 3, 4) for name in ("order_3", "order_128")
+    } <= set(NAMES)
     for folder in archive.FOLDER.glob("generation_*"):
         assert sum(file.stat().st_size for file in folder.glob("*.gz")) < 0.9e6, folder.name
 
@@ -134,6 +135,26 @@ def test_entries_of_the_log_have_summaries_since_the_third_generation(name: str)
     else:
         assert all(one.summary for one in transactions)
         assert "append +1 row nyc.cities" in {one.summary for one in transactions}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_definitions_name_a_manifest_list_since_the_fourth_generation(name: str) -> None:
+    """Whoever scanned a table that he did not know waited for its metadata before he could ask for the manifest list.
+    The definition names both now; those of earlier releases name one, and are read as before.
+    """
+    lake, expected = in_memory(name), archive.expectation(name)
+    named, snapshots = [], []
+    for version in expected["versions"]:
+        at = lake.at(version=version["version"])
+        for table in map(at.table, at.tables()):
+            snapshot = table.iceberg.current_snapshot()
+            named.append(table.definition.format_properties.get(MANIFEST_LIST))
+            snapshots.append(None if snapshot is None else snapshot.manifest_list.removeprefix(f"{expected['root']}/"))
+    assert any(snapshots)
+    if name.startswith("generation_4/"):
+        assert named == snapshots
+    else:
+        assert set(named) == {None}
 
 
 @pytest.mark.parametrize("name", NAMES)
