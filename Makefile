@@ -214,7 +214,7 @@ planted-bugs: $(VENV)/.built $(VENV)/.packages-test $(VENV)/.packages-spark-conn
 # Figures are those of a core built as for a release.
 bench: $(VENV)/.built $(VENV)/.packages-bench
 	@$(STEP) "core, compiled for release" env $(MATURIN) develop --release --uv
-	$(BIN)/python benches/run.py
+	$(BIN)/python benches/run.py --plot target/bench.svg
 
 # The same on every machine, whatever else it does: Debian's valgrind counts. RENEW=--renew keeps the counts of now.
 RENEW :=

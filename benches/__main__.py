@@ -32,6 +32,7 @@ from benches.python import (
     bench_uncoordinated,
 )
 from benches.python.measure import Bench, Figure, as_json
+from benches.python.plots import as_svg
 from benches.python.report import as_markdown, cells, machine, print_report
 
 BENCHMARKS: dict[str, Callable[[Bench], None]] = {
@@ -62,6 +63,7 @@ def main(
     quick: Annotated[bool, typer.Option(help="Small: to see that it runs, not how fast.")] = False,
     json: Annotated[str, typer.Option(help="Also write the report as JSON to this file; - for standard output.")] = "",
     markdown: Annotated[Path | None, typer.Option(help="Also write the table to this file, for docs.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Also draw how far each figure is from its goal, as SVG.")] = None,
     folder: Annotated[Path | None, typer.Option(help="On the disk to measure; a temporary folder by default.")] = None,
 ) -> None:
     """Run benchmarks. The exit code is 1 if one could not be run; a goal that was missed is a result."""
@@ -91,6 +93,8 @@ def main(
     print_report(bench.figures, facts, progress if json == "-" else Console(width=None if sys.stdout.isatty() else 200))
     if markdown is not None:
         markdown.write_text(as_markdown(bench.figures, facts))
+    if plot is not None:
+        plot.write_text(as_svg(bench.figures, facts))
     if json:
         text = as_json(bench.figures, facts)
         if json == "-":

@@ -82,6 +82,28 @@ def commit_unsynced(bench: Bench) -> None:
     bench.cost(None, "commit one namespace, not synced", parts["ours"], "its two files, not synced", parts["raw"])
 
 
+def commit_property(bench: Bench) -> None:
+    """One changed property without fsync, beside Icechunk's `commit()` of one changed attribute: like with like."""
+    lake = tl.create(str(bench.folder("property")), durability="none")
+    lake.create_namespace("shop")
+    _warm(lake, bench.size(300, 20))
+    icechunk = peers.IcechunkElsewhere(bench.folder("icechunk-property"))
+    repeats = bench.size(40, 5)
+    icechunk.commits(repeats)
+    ours, theirs, raw_times = [], [], []
+    raw = RawFiles(bench.folder("raw"), [DEFINITION_SIZE_BYTES, _root_size(Path(lake.uri[7:]))], fsync=False)
+    for turn in range(bench.size(15, 3)):
+        numbers = range(turn * repeats, (turn + 1) * repeats)
+        changes = [seconds(lambda i=i: lake.alter_namespace("shop", {"owner": f"team {i}"})) for i in numbers]
+        ours.append(statistics.median(changes))
+        theirs.append(icechunk.commits(repeats))
+        raw_times.append(statistics.median(seconds(lambda i=i: raw.create(i)) for i in numbers))
+    icechunk.close()
+    what, note = "change a property of a namespace, not synced", f"Icechunk {icechunk.version}"
+    bench.speed(2, what, ours, "Icechunk commit() of a changed attribute", theirs, at_least(2), note=note)
+    bench.cost(None, what, ours, "its two files, not synced", raw_times, at_most(3))
+
+
 def commit_at_scale(bench: Bench) -> None:
     """Target 3: commits that replace one random table each, at a thousand and at a million tables."""
     small, large = 1_000, bench.size(1_000_000, 20_000)
@@ -163,6 +185,7 @@ def large_transactions(bench: Bench) -> None:
 BENCHMARKS = {
     "commit-synced": commit_synced,
     "commit-unsynced": commit_unsynced,
+    "commit-property": commit_property,
     "commit-at-scale": commit_at_scale,
     "large-transactions": large_transactions,
 }

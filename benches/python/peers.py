@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -54,6 +57,34 @@ class Icechunk:
         session = self._repository.writable_session("main")
         zarr.create_group(store=session.store, path=f"group_{number:06d}")
         return session
+
+
+class IcechunkElsewhere:
+    """Icechunk's commits of a changed attribute, in a process of the Python that `ICECHUNK_PYTHON` names."""
+
+    def __init__(self, folder: Path) -> None:
+        program = Path(__file__).parent / "icechunk_commits.py"
+        python = os.environ.get("ICECHUNK_PYTHON", sys.executable)
+        self._process = subprocess.Popen(
+            [python, str(program), str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        self.version = self._answer()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        if answer := self._process.stdout.readline().strip():
+            return answer
+        raise RuntimeError(f"Icechunk's process ended with {self._process.wait()}")
+
+    def commits(self, count: int) -> float:
+        """Seconds of the median of so many commits."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{count}\n")
+        return float(self._answer())
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
 
 
 class DeltaTable:
