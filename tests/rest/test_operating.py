@@ -214,7 +214,10 @@ def test_requests_leave_nothing_in_memory_but_what_is_cached(
     assert kept() - before < 3 * rounds
 
 
-def test_headers_without_end_are_refused(server: RestServer) -> None:
+def test_headers_without_end_are_refused(server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came in one piece with the beginning of a request was not counted, so the server waited for its end for
+    fifteen seconds, and this test with it."""
+    monkeypatch.setattr(BoundedProtocol, "headers_timeout_seconds", 1000.0)
     endless = b"GET /v1/config HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 2 * MAX_HEADERS_SIZE_BYTES
     try:
         received = raw(server, endless)

@@ -29,6 +29,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
     _pending_size_bytes = 0
     _in_headers = True
+    _has_ended_one = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -39,8 +40,11 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
+        # Where no request ended in what has just come, all of it is of this one.
+        size_bytes = 0 if self._has_ended_one else self._pending_size_bytes
         super().on_message_begin()
         self._wait_for_headers()
+        self._pending_size_bytes = size_bytes
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # One after the body is a trailer: nobody reads those, and the guard has looked at the headers before.
@@ -57,6 +61,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._pending_size_bytes = 0
+        self._has_ended_one = True
         super().on_message_complete()
         if self._is_idle:  # it was answered before it ended
             self._stop_waiting()
@@ -65,6 +70,7 @@ class BoundedProtocol(HttpToolsProtocol):
             )
 
     def data_received(self, data: bytes) -> None:
+        self._has_ended_one = False
         self._pending_size_bytes += len(data)
         super().data_received(data)
         if self.transport.is_closing():
