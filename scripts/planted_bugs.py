@@ -38,6 +38,8 @@ COPIED = ("Cargo.toml", "Cargo.lock", "clippy.toml", "rustfmt.toml", "proto", "r
 CARGO = ("cargo", "test", "--quiet")
 #: Which mistakes earlier runs found.
 OUTCOMES = Path("target/planted-bugs.jsonl")
+#: Of the crates in the copy.
+COPY_VERSION = "0.0.0-planted"
 #: pytest without what it would write into the checkout.
 PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=line")
 #: A mistake may make a test wait for ever, which is found as well.
@@ -225,12 +227,23 @@ def control(work: Path, chosen: list[Bug]) -> bool:
 
 def copy_core(work: Path) -> None:
     """All that the core is built from, as new files: cargo goes by their times, and an earlier run's may be newer than
-    the originals."""
+    the originals.
+
+    It has a version of its own. Cargo names what it builds after package and version, not after the checkout: without
+    that, the last mistake of a hunt stayed in the target folder under the name of the true crate, looked newer than
+    the sources, and was tested as if it were them.
+    """
     for name in COPIED:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, work / name, copy_function=shutil.copyfile)
         else:
             shutil.copyfile(ROOT / name, work / name)
+    manifest = work / "Cargo.toml"
+    text, count = re.subn(
+        r'^(\[workspace\.package\]\nversion = ")[^"]*', rf"\g<1>{COPY_VERSION}", manifest.read_text(), flags=re.M
+    )
+    assert count == 1, "the manifest of the workspace says its version in another way"
+    manifest.write_text(text)
 
 
 def copy_package(work: Path) -> None:

@@ -116,7 +116,7 @@ impl Version {
     /// Differences from this version to `newer`, by key.
     pub async fn diff(&self, newer: &Version) -> Result<Vec<Difference>> {
         let (old, new) = ((self.nodes.as_ref(), &self.root), (newer.nodes.as_ref(), &newer.root));
-        self.unless_expired(diff_between(old, new).await).await
+        newer.unless_expired(self.unless_expired(diff_between(old, new).await).await).await
     }
 
     /// All nodes of the tree.

@@ -4,6 +4,7 @@
 //! shows in any later read.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,7 +22,11 @@ use trinitylake::transaction::{
     Clash, CommitLimits, Coordination, Isolation, Outcome, Transaction, TransactionOptions,
 };
 
+use crate::mortal::{Life, MortalLine};
 use crate::world::{Line, Process, World};
+
+/// Collections of one collector, and expiries of one expirer, in one world.
+const MOST_ROUNDS: u64 = 25;
 
 pub type Name = (String, String);
 
@@ -94,6 +99,11 @@ pub async fn open(world: &Arc<World>) -> CoreResult<Arc<Lakehouse>> {
     Lakehouse::open(Line::of(&process), process, None).await
 }
 
+async fn open_until_death(world: &Arc<World>, life: &Arc<Life>) -> CoreResult<Arc<Lakehouse>> {
+    let process = Process::new(world);
+    Lakehouse::open(MortalLine::new(world, &process, life), process, None).await
+}
+
 /// A new lakehouse, whose nodes are small. In half of them a saved transaction soon is too old to be resumed.
 pub async fn create(world: &Arc<World>) {
     let properties = [("root.buffer-size-bytes", "900"), ("inner.buffer-size-bytes", "500")];
@@ -119,11 +129,19 @@ pub async fn play(world: &Arc<World>) -> Vec<Record> {
         let handle = handles[world.below(handles.len() as u64) as usize].clone();
         write(world, handle, &handles, &records)
     });
-    let collectors = (0..world.below(3)).map(|_| collect(world));
+    let is_over = AtomicBool::new(false);
+    // In most worlds two collect, and one lets versions go, until the last writer is done.
+    let (collectors, expirers) = [(0, 0), (1, 1), (2, 0), (2, 1), (2, 1)][world.below(5) as usize];
+    let collectors = (0..collectors).map(|_| collect(world, &is_over));
+    let expirers = (0..expirers).map(|_| let_go(world, &is_over));
     let others = async {
-        futures::join!(disturb(world, &handles[0]), watch(world), watch(world), join_all(collectors));
+        futures::join!(disturb(world, &handles[0]), watch(world), watch(world));
     };
-    futures::join!(join_all(writers), others);
+    let work = async {
+        futures::join!(join_all(writers), others);
+        is_over.store(true, Ordering::SeqCst);
+    };
+    futures::join!(work, join_all(collectors), join_all(expirers));
     records.into_inner().unwrap()
 }
 
@@ -423,20 +441,53 @@ async fn change_names(
     transaction.commit(CommitLimits::default()).await.map(drop)
 }
 
-/// Deletes what nothing reaches, with a grace that is far too short for comfort, and dies now and then.
-async fn collect(world: &Arc<World>) {
-    for _ in 0..1 + world.below(6) {
-        tokio::time::sleep(Duration::from_millis(world.below(1500))).await;
-        let Ok(handle) = open(world).await else { continue };
-        let options = Options { grace_millis: Some(world.below(3000)), ..Options::default() };
-        let nobody = silently();
-        let collection = vacuum(&handle, &Lines, options, &nobody);
-        let lifetime = if world.chance(40) { world.below(2000) } else { 600_000 };
-        match tokio::time::timeout(Duration::from_millis(lifetime), collection).await {
-            Ok(Ok(report)) => world.collected(report.total_deleted().files),
-            Ok(Err(Error::CorruptFile { path, message })) => panic!("{path}: {message}"),
-            Ok(Err(_)) | Err(_) => {}
+/// Deletes what nothing reaches, with a grace that is far too short for comfort, as long as others work; dies at any of
+/// its requests, now and then.
+async fn collect(world: &Arc<World>, is_over: &AtomicBool) {
+    for _ in 0..MOST_ROUNDS {
+        tokio::time::sleep(Duration::from_millis(world.below(1200))).await;
+        if is_over.load(Ordering::SeqCst) {
+            return;
         }
+        let life = Life::new(world, 250);
+        let options = Options { grace_millis: Some(world.below(3000)), ..Options::default() };
+        let collection = async {
+            let handle = open_until_death(world, &life).await?;
+            vacuum(&handle, &Lines, options, &silently()).await
+        };
+        let outcome = life.live(collection).await;
+        world.note_collection(|seen| {
+            seen.begun += 1;
+            seen.deleted += life.deleted();
+            match outcome {
+                None => seen.died += 1,
+                Some(Ok(report)) => {
+                    seen.finished += 1;
+                    seen.reported += report.total_deleted().files;
+                }
+                Some(Err(Error::CorruptFile { path, message })) => panic!("{path}: {message}"),
+                Some(Err(_)) => {}
+            }
+        });
+    }
+}
+
+/// Lets versions go, by number or by age and count, as long as others work, and dies at any of its requests.
+async fn let_go(world: &Arc<World>, is_over: &AtomicBool) {
+    for _ in 0..MOST_ROUNDS {
+        tokio::time::sleep(Duration::from_millis(world.below(2500))).await;
+        if is_over.load(Ordering::SeqCst) {
+            return;
+        }
+        let life = Life::new(world, 80);
+        let expiry = async {
+            let handle = open_until_death(world, &life).await?;
+            let latest = handle.latest().await?;
+            let before = world.chance(80).then(|| latest.number.saturating_sub(world.below(12)));
+            expire(&handle, before, false).await
+        };
+        // Whether it succeeds is for the checks to find out.
+        let _ = life.live(expiry).await;
     }
 }
 

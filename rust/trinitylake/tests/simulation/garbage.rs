@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trinitylake::collection::{Options, silently, vacuum};
+use trinitylake::definition::LakehouseDefinition;
 use trinitylake::expiry::expire;
 use trinitylake::lakehouse::Lakehouse;
 use trinitylake::node::codec::decode;
@@ -67,17 +68,39 @@ fn below(archive: &World, path: &str, known: &mut BTreeMap<String, BTreeSet<Stri
     found
 }
 
+/// The versions that have names in a version.
+fn pinned(archive: &World, version: u64) -> BTreeSet<u64> {
+    let path = root_path(version);
+    let node = decode(archive.content(&path).unwrap(), &path, None).unwrap();
+    let metadata = RootMetadata::of(&node, version, &path).unwrap();
+    let path = &metadata.lakehouse_definition;
+    let bytes = metadata.inline_definition.clone().map_or_else(|| archive.content(path).unwrap(), Into::into);
+    LakehouseDefinition::decode(bytes, path).unwrap().pinned_versions().collect()
+}
+
+/// Whether a version that had a name when `newest` was the latest got it while it was kept. A name that came later is
+/// taken back by whoever gave it, and keeps nothing.
+fn is_kept_by_name(world: &World, names: &[BTreeSet<u64>], version: u64, newest: u64) -> bool {
+    let is_named = |at: &u64| names[*at as usize].contains(&version);
+    let named_since = (0..=newest).rev().take_while(is_named).last();
+    named_since.is_some_and(|since| world.boundary_at(since) <= version)
+}
+
 /// No file went that a version reached which was kept at that moment, and all that is kept now is there.
 pub fn nothing_was_lost(world: &World, archive: &World, latest: &Version) {
     let mut known = BTreeMap::new();
     let all: Vec<BTreeSet<String>> =
         (0..=latest.number).map(|version| reached(archive, version, &mut known)).collect();
+    let names: Vec<BTreeSet<u64>> = (0..=latest.number).map(|version| pinned(archive, version)).collect();
     for deletion in world.deletions() {
         // A root above all others is one that came too late.
-        for version in deletion.oldest..=deletion.latest.min(latest.number) {
+        let newest = deletion.latest.min(latest.number);
+        let named = names[newest as usize].iter().copied();
+        let named = named.filter(|version| is_kept_by_name(world, &names, *version, newest));
+        for version in (deletion.oldest..=newest).chain(named) {
             assert!(
                 !all[version as usize].contains(&deletion.path),
-                "{} was deleted, and version {version} reaches it: kept were {}..={}",
+                "{} was deleted, and version {version} reaches it: kept were {}..={}, and those with names",
                 deletion.path,
                 deletion.oldest,
                 deletion.latest

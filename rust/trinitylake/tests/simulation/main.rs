@@ -5,13 +5,15 @@
 //! transaction after the other, in a dictionary, and every version, every answer and every read is held
 //! against it (`check.rs`).
 //!
-//! `TRINITYLAKE_SEED=n` replays one seed, `TRINITYLAKE_SEEDS=n` sets how many are run, `TRINITYLAKE_DEEP=1`
-//! runs twenty times as many. Seeds know nothing of each other, so each processor takes the next one.
+//! `TRINITYLAKE_SEED=n` replays one seed, and with `TRINITYLAKE_TRACE=text` tells what becomes of files whose paths hold
+//! the text; `TRINITYLAKE_SEEDS=n` sets how many are run, `TRINITYLAKE_DEEP=1` runs twenty times as many. Seeds know
+//! nothing of each other, so each processor takes the next one.
 
 mod actors;
 mod check;
 mod fairness;
 mod garbage;
+mod mortal;
 mod slots;
 mod world;
 
@@ -21,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use actors::{Record, Result as Answer};
-use world::World;
+use world::{Collections, World};
 
 const SEEDS: u64 = 1000;
 
@@ -39,7 +41,7 @@ struct Totals {
     forgetting_versions: u64,
     abandoning_versions: u64,
     collecting_versions: u64,
-    collected_files: u64,
+    collections: Collections,
     expired: u64,
     resumed: u64,
     looked_again: u64,
@@ -87,7 +89,12 @@ fn run(seed: u64, totals: &Mutex<Totals>) {
         totals.forgetting_versions += findings.forgetting_versions;
         totals.abandoning_versions += findings.abandoning_versions;
         totals.collecting_versions += findings.collecting_versions;
-        totals.collected_files += world.collections().1;
+        let collections = world.collections();
+        totals.collections.begun += collections.begun;
+        totals.collections.finished += collections.finished;
+        totals.collections.died += collections.died;
+        totals.collections.reported += collections.reported;
+        totals.collections.deleted += collections.deleted;
         totals.expired += boundary;
         for (fault, count) in world.faults() {
             *totals.faults.entry(fault).or_default() += count;
@@ -128,7 +135,7 @@ fn no_history_loses_or_invents_anything() {
     let totals = totals.into_inner().unwrap();
     println!(
         "{seeds} seeds: {} transactions, {} committed, {} refused, {} unknown, {} resumed elsewhere, {} given up; {} versions, {} of them \
-         shared, {} across processes, {} to forget ids, {} to collect, {} files collected, {} expired; {} write \
+         shared, {} across processes, {} to forget ids, {} to collect, {} expired; {:?}; {} write \
          skews under SNAPSHOT, {} times looked again at what was watched; faults {:?}",
         totals.transactions,
         totals.committed,
@@ -141,8 +148,8 @@ fn no_history_loses_or_invents_anything() {
         totals.carried_versions,
         totals.forgetting_versions,
         totals.collecting_versions,
-        totals.collected_files,
         totals.expired,
+        totals.collections,
         totals.write_skews,
         totals.looked_again,
         totals.faults,
@@ -162,7 +169,10 @@ fn no_history_loses_or_invents_anything() {
             totals.forgetting_versions,
             totals.abandoning_versions,
             totals.collecting_versions,
-            totals.collected_files,
+            totals.collections.finished,
+            totals.collections.died,
+            totals.collections.reported,
+            totals.collections.deleted,
             totals.expired,
             totals.resumed,
             totals.looked_again,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,7 +18,7 @@ use trinitylake::storage::store_clock::answered;
 use trinitylake::storage::{FileInfo, PutOutcome, Storage};
 use uuid::Uuid;
 
-pub const FAULTS: [&str; 8] = [
+pub const FAULTS: [&str; 9] = [
     "request lost",
     "reply lost",
     "own creation reported as another's",
@@ -27,9 +27,26 @@ pub const FAULTS: [&str; 8] = [
     "slow request",
     "denied",
     "broken disk",
+    "late delete",
 ];
+/// A part of paths whose files are traced.
+static TRACED: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("TRINITYLAKE_TRACE").ok());
 const START_MILLIS: u64 = 1_700_000_000_000;
 const DAY_MILLIS: u64 = 24 * 3600 * 1000;
+
+/// What collectors did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Collections {
+    pub begun: u64,
+    /// Went through to the end.
+    pub finished: u64,
+    /// Died at one of their requests.
+    pub died: u64,
+    /// Files of those that went through, by their reports.
+    pub reported: u64,
+    /// Files that went, whatever became of the collection.
+    pub deleted: u64,
+}
 
 /// A file that went, and which versions were kept at that moment.
 #[derive(Clone, Debug)]
@@ -50,7 +67,9 @@ pub struct World {
     births: Mutex<BTreeMap<String, usize>>,
     /// What was deleted, in order.
     deletions: Mutex<Vec<Deletion>>,
-    collections: Mutex<(u64, u64)>,
+    collections: Mutex<Collections>,
+    /// The boundary at the moment when each root was created.
+    boundaries: Mutex<BTreeMap<u64, u64>>,
     faults: Mutex<BTreeMap<&'static str, u64>>,
     is_healthy: AtomicBool,
     /// Faults among a thousand requests.
@@ -78,6 +97,7 @@ impl World {
             births: Mutex::default(),
             deletions: Mutex::default(),
             collections: Mutex::default(),
+            boundaries: Mutex::default(),
             faults: Mutex::default(),
             is_healthy: AtomicBool::new(true),
             fault_rate,
@@ -124,16 +144,17 @@ impl World {
         self.files().keys().filter_map(|path| root_version(path)).collect()
     }
 
-    /// Remembers that a collection went through, and deleted so many files.
-    pub fn collected(&self, files: u64) {
-        let mut faults = self.collections.lock().unwrap();
-        faults.0 += 1;
-        faults.1 += files;
+    pub fn note_collection(&self, note: impl FnOnce(&mut Collections)) {
+        note(&mut self.collections.lock().unwrap());
     }
 
-    /// Collections that went through, and the files that they deleted.
-    pub fn collections(&self) -> (u64, u64) {
+    pub fn collections(&self) -> Collections {
         *self.collections.lock().unwrap()
+    }
+
+    /// The boundary at the moment when a root was created first.
+    pub fn boundary_at(&self, version: u64) -> u64 {
+        self.boundaries.lock().unwrap()[&version]
     }
 
     pub fn deletions(&self) -> Vec<Deletion> {
@@ -172,6 +193,11 @@ impl World {
         let mut births = self.births.lock().unwrap();
         let next = births.len();
         births.entry(path.to_string()).or_insert(next);
+        self.trace("created", path);
+        if let Some(version) = root_version(path) {
+            let boundary = files.keys().filter_map(|path| boundary_version(path)).max().unwrap_or(0);
+            self.boundaries.lock().unwrap().entry(version).or_insert(boundary);
+        }
         files.insert(path.to_string(), (bytes, self.store_millis()));
         PutOutcome::Created
     }
@@ -179,6 +205,23 @@ impl World {
     /// Dates an answer, as it goes out: by the second, by one of several machines whose clocks differ a little.
     fn date_answer(&self) {
         answered(Some((self.store_millis() + self.below(500)) / 1000 * 1000));
+    }
+
+    fn remove(&self, path: &str) {
+        let mut files = self.files();
+        if files.remove(path).is_some() {
+            self.trace("deleted", path);
+            let oldest = files.keys().filter_map(|path| boundary_version(path)).max().unwrap_or(0);
+            let latest = files.keys().filter_map(|path| root_version(path)).max().unwrap_or(0);
+            self.deletions.lock().unwrap().push(Deletion { path: path.to_string(), oldest, latest });
+        }
+    }
+
+    /// Tells what becomes of a file, if it was asked for.
+    fn trace(&self, what: &str, path: &str) {
+        if TRACED.as_ref().is_some_and(|text| path.contains(text.as_str())) {
+            eprintln!("{:>9} ms: {what} {path}", self.start.elapsed().as_millis());
+        }
     }
 
     fn store_millis(&self) -> u64 {
@@ -361,15 +404,19 @@ impl Storage for Line {
 
     async fn delete(&self, path: &str) -> Result<()> {
         self.travel().await;
-        if self.0.fault(&[0]).is_some() {
-            return Err(lost("request lost", path));
+        match self.0.fault(&[0, 8]) {
+            None => {}
+            Some(fault @ "late delete") => {
+                let (world, late_path, pause) = (self.0.clone(), path.to_string(), self.0.below(60_000));
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(pause)).await;
+                    world.remove(&late_path);
+                });
+                return Err(lost(fault, path));
+            }
+            Some(fault) => return Err(lost(fault, path)),
         }
-        let mut files = self.0.files();
-        if files.remove(path).is_some() {
-            let oldest = files.keys().filter_map(|path| boundary_version(path)).max().unwrap_or(0);
-            let latest = files.keys().filter_map(|path| root_version(path)).max().unwrap_or(0);
-            self.0.deletions.lock().unwrap().push(Deletion { path: path.to_string(), oldest, latest });
-        }
+        self.0.remove(path);
         Ok(())
     }
 
@@ -378,12 +425,14 @@ impl Storage for Line {
     }
 }
 
-/// A process: its wall clock is wrong by up to a day, in either direction. In a world that stops, it also jumps now and
-/// then, both clocks are a quarter too fast or a fifth too slow, and the one for elapsed time stands still for a while.
+/// A process: its wall clock is wrong by up to five days, in either direction. In a world that stops, it also jumps now
+/// and then, both clocks are a quarter too fast or a fifth too slow, and the one for elapsed time stands still for a
+/// while.
 #[derive(Debug)]
 pub struct Process {
     world: Arc<World>,
-    skew_millis: u64,
+    /// What its wall clock showed when the world began.
+    began_millis: u64,
     /// Of a thousand.
     speed: u64,
     /// From when to when the elapsed clock stands still, in milliseconds of the world.
@@ -396,13 +445,13 @@ pub struct Process {
 
 impl Process {
     pub fn new(world: &Arc<World>) -> Arc<Process> {
-        let skew_millis = world.below(2 * DAY_MILLIS);
+        let began_millis = START_MILLIS - 5 * DAY_MILLIS + world.below(10 * DAY_MILLIS);
         if world.stops == 0 {
             let (world, never) = (world.clone(), u64::MAX);
             let (sleep, jump) = (never..never, (never, 0));
             return Arc::new(Process {
                 world,
-                skew_millis,
+                began_millis,
                 speed: 1000,
                 sleep,
                 jump,
@@ -413,7 +462,7 @@ impl Process {
         let sleep = asleep_at..asleep_at + world.below(10_000);
         let jump = (world.below(30_000), world.below(7_200_000) as i64 - 3_600_000);
         let (world, speed) = (world.clone(), 800 + world.below(451));
-        Arc::new(Process { world, skew_millis, speed, sleep, jump, stopped: Mutex::default() })
+        Arc::new(Process { world, began_millis, speed, sleep, jump, stopped: Mutex::default() })
     }
 
     fn stop_for(&self, millis: u64) {
@@ -452,7 +501,7 @@ impl Environment for Process {
     fn now_millis(&self) -> u64 {
         let now = self.world_millis();
         let jumped = if now >= self.jump.0 { self.jump.1 } else { 0 };
-        (START_MILLIS + self.skew_millis + self.on_its_clock(now)).saturating_add_signed(jumped)
+        (self.began_millis + self.on_its_clock(now)).saturating_add_signed(jumped)
     }
 
     fn elapsed_millis(&self) -> u64 {

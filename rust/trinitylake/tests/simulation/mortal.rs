@@ -1,0 +1,129 @@
+//! Processes that die: at any of their requests, before it is sent or after it was carried out.
+
+use std::future::{Future, pending};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::sync::Notify;
+use trinitylake::error::Result;
+use trinitylake::storage::{FileInfo, PutOutcome, Storage};
+
+use crate::world::{Line, Process, World};
+
+/// How many requests a process has left.
+#[derive(Debug)]
+pub struct Life {
+    left: AtomicI64,
+    /// The last request is carried out, and nobody hears of it.
+    is_last_carried_out: bool,
+    died: Notify,
+    deleted: AtomicU64,
+}
+
+impl Life {
+    /// Half of all die within `most` requests.
+    pub fn new(world: &World, most: u64) -> Arc<Life> {
+        let left = if world.chance(50) { 1 + world.below(most) as i64 } else { i64::MAX };
+        Arc::new(Life {
+            left: AtomicI64::new(left),
+            is_last_carried_out: world.chance(50),
+            died: Notify::new(),
+            deleted: AtomicU64::new(0),
+        })
+    }
+
+    /// Does the work of this life; `None` if that ended before it. What the process had begun by then is dropped with it.
+    pub async fn live<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.died.notified() => None,
+            done = work => Some(done),
+        }
+    }
+
+    /// Files that went by its requests.
+    pub fn deleted(&self) -> u64 {
+        self.deleted.load(Ordering::SeqCst)
+    }
+
+    async fn send<T>(&self, request: impl Future<Output = T>) -> T {
+        match self.left.fetch_sub(1, Ordering::SeqCst) {
+            1 => {
+                if self.is_last_carried_out {
+                    request.await;
+                }
+                self.died.notify_one();
+                pending().await
+            }
+            // Below zero is what was sent before, and comes late.
+            _ => request.await,
+        }
+    }
+}
+
+/// The line to the store of a process that may die.
+#[derive(Debug)]
+pub struct MortalLine {
+    world: Arc<World>,
+    line: Arc<Line>,
+    life: Arc<Life>,
+}
+
+impl MortalLine {
+    pub fn new(world: &Arc<World>, process: &Arc<Process>, life: &Arc<Life>) -> Arc<MortalLine> {
+        Arc::new(MortalLine { world: world.clone(), line: Line::of(process), life: life.clone() })
+    }
+}
+
+#[async_trait]
+impl Storage for MortalLine {
+    fn root(&self) -> &str {
+        self.line.root()
+    }
+
+    async fn get(&self, path: &str) -> Result<Bytes> {
+        self.life.send(self.line.get(path)).await
+    }
+
+    async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        self.life.send(self.line.get_range(path, range)).await
+    }
+
+    async fn head(&self, path: &str) -> Result<FileInfo> {
+        self.life.send(self.line.head(path)).await
+    }
+
+    async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
+        self.life.send(self.line.put_if_absent(path, bytes)).await
+    }
+
+    async fn sync(&self, paths: &[String], root: Option<(&str, &Bytes)>) -> Result<()> {
+        self.line.sync(paths, root).await
+    }
+
+    async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.life.send(self.line.put_hint(path, bytes)).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        self.life.send(self.line.list(prefix)).await
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        let was_there = self.world.content(path).is_some();
+        let request = async {
+            let answer = self.line.delete(path).await;
+            let is_there = self.world.content(path).is_some();
+            self.life.deleted.fetch_add(u64::from(was_there && !is_there), Ordering::SeqCst);
+            answer
+        };
+        self.life.send(request).await
+    }
+
+    async fn exists(&self, path: &str) -> Result<bool> {
+        self.life.send(self.line.exists(path)).await
+    }
+}
