@@ -1,6 +1,7 @@
-"""How much processor time commands take that do nothing much, and how many modules they load.
+"""How much processor time processes take that do nothing much, and how many modules they load: commands, a program that
+opens a table, and what reads rows for a server.
 
-    python -m benches.python.startup
+    python -m benches.python.startup [RUNS]
 
 Prints the smallest of several runs, of the whole process, with that of a Python that does nothing beside it.
 """
@@ -15,11 +16,23 @@ import tempfile
 
 import trinitylake as tl
 
-RUNS = 15
+RUNS = int(sys.argv[1]) if len(sys.argv) > 1 else 15
 SCRIPT = (
     "import sys\nfrom trinitylake.cli import main\nsys.argv = ['trinitylake', *sys.argv[1:]]\n"
     "try:\n    main()\nexcept SystemExit:\n    print(len(sys.modules), file=sys.stderr)"
 )
+
+#: Programs that are not commands; the argument is a root.
+PROGRAMS = {
+    "a table and the plan of a scan": (
+        "import trinitylake as tl\n"
+        "list(tl.open(sys.argv[1]).table('n0.t').scan(filter='id > 1').iceberg.plan_files())\n"
+    ),
+    "a process for queries of the page": (
+        "from trinitylake.rest.page.without_pandas import leave_out_pandas\nleave_out_pandas()\n"
+        "import duckdb, trinitylake.rest.page.query_program\n"
+    ),
+}
 
 
 def processor_millis(command: list[str]) -> tuple[float, str]:
@@ -45,6 +58,11 @@ def main() -> None:
         for arguments in (["--help"], ["ls", "--root", root], ["log", "--root", root]):
             millis, modules = processor_millis([sys.executable, "-c", SCRIPT, *arguments])
             print(f"{arguments[0]}: {millis:.0f} ms, {modules} modules")
+        lake.create_table("n0.t", tl.Schema([tl.Column("id", "bigint")])).append({"id": [1, 2, 3]})
+        for what, program in PROGRAMS.items():
+            script = f"import sys\n{program}print(len(sys.modules), file=sys.stderr)"
+            millis, modules = processor_millis([sys.executable, "-c", script, root])
+            print(f"{what}: {millis:.0f} ms, {modules} modules")
 
 
 if __name__ == "__main__":
