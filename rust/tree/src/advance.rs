@@ -3,8 +3,6 @@
 //! The messages of the new version stay in its root's buffer, as its last rows, so that a reader of root v
 //! knows what v changed (rules 8 and 9). Older messages are flushed when the buffer is over its cap.
 
-use std::collections::HashMap;
-
 use super::flush::{Flush, Tally};
 use super::node_store::NodeStore;
 use crate::split_and_merge::split;
@@ -32,8 +30,20 @@ pub async fn advance(
     changes: Vec<Message>,
     usual_size_bytes: usize,
 ) -> Result<Advance> {
+    let root = Draft::of(root, nodes.height_of(root).await?);
+    advance_draft(nodes, environment, config, root, changes, usual_size_bytes).await
+}
+
+/// The same for a root that was taken apart before.
+pub async fn advance_draft(
+    nodes: &NodeStore,
+    environment: &dyn Environment,
+    config: &TreeConfig,
+    mut root: Draft,
+    changes: Vec<Message>,
+    usual_size_bytes: usize,
+) -> Result<Advance> {
     let mut flush = Flush::new(nodes, environment, config);
-    let mut root = Draft::of(root, nodes.height_of(root).await?);
     settle(&mut root);
     make_way(&mut root, &changes);
 
@@ -67,17 +77,21 @@ fn settle(root: &mut Draft) {
 /// Rule 7: what this version writes again need not be kept from before. Rows of the root take the new values at once
 /// (rule 15): a row that is hidden by a message must not be parted from it later, with a value that nobody has kept.
 fn make_way(root: &mut Draft, changes: &[Message]) {
-    let changed: HashMap<&str, &Option<Text>> =
-        changes.iter().map(|message| (&*message.key, &message.value)).collect();
+    let mut changes: Vec<&Message> = changes.iter().collect();
+    changes.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    let change_of = |key: &Text| {
+        let found = changes.binary_search_by(|change| change.key.cmp(key)).ok()?;
+        Some(&changes[found].value)
+    };
     let buffer = std::mem::take(&mut root.buffer);
-    let is_kept = |message: &Message| match changed.get(&*message.key) {
+    let is_kept = |message: &Message| match change_of(&message.key) {
         None => true,
         // Deleted once more: it stays hidden while the tree is changed below.
         Some(value) => value.is_none() && root.is_parked(message),
     };
     root.buffer = buffer.into_iter().filter(is_kept).collect();
     let is_leaf = root.is_leaf();
-    root.rows.retain_mut(|row| match changed.get(&*row.key) {
+    root.rows.retain_mut(|row| match change_of(&row.key) {
         Some(Some(value)) => {
             row.value = value.clone();
             true

@@ -1,7 +1,7 @@
 //! Publishing a root: claim the next version's file, learn who has it, make sure that it was in time (format
 //! §§7 and 8), and tell others by the hint.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures::future::join;
@@ -14,9 +14,11 @@ use super::sightings::{Sighting, Trust};
 use super::versions::{Versions, version_of};
 use trinitylake_base::environment::Moment;
 use trinitylake_base::error::{Error, Result};
+use trinitylake_base::per_process::PerProcess;
 use trinitylake_format::config::TreeConfig;
 use trinitylake_format::definition::LakehouseDefinition;
 use trinitylake_format::moved_lakehouse::Placement;
+use trinitylake_format::node::Node;
 use trinitylake_format::node::codec::{Encoded, decode, encode};
 use trinitylake_format::node::draft::node_system_rows;
 use trinitylake_format::node::draft::{Draft, Text};
@@ -49,7 +51,18 @@ enum Expired {
 pub struct Prepared {
     version: Arc<Version>,
     bytes: Bytes,
+    draft: Draft,
 }
+
+/// A root as the next commit changes it.
+#[derive(Debug)]
+struct TakenApart {
+    root: Arc<Node>,
+    draft: Draft,
+}
+
+/// A root with more messages is taken apart anew: large transactions leave such, and memory is worth more then.
+const KEPT_MESSAGES_MAX: usize = 4096;
 
 impl Prepared {
     /// Its name and its bytes, as [`Storage::sync`](trinitylake_storage::Storage::sync) takes them.
@@ -108,11 +121,25 @@ impl From<Error> for Unpublished {
 pub struct Publisher {
     versions: Arc<Versions>,
     hint: Arc<HintWriter>,
+    /// The root that was created here last: mostly the next one is made of it, and has hundreds of texts in common with it.
+    last: PerProcess<Mutex<Option<TakenApart>>>,
 }
 
 impl Publisher {
     pub fn new(versions: Arc<Versions>) -> Publisher {
-        Publisher { versions, hint: Arc::default() }
+        Publisher { versions, hint: Arc::default(), last: PerProcess::default() }
+    }
+
+    /// A root as it was before it was encoded, if it was created here last, and if nobody has asked for it before.
+    pub fn take_apart(&self, root: &Arc<Node>) -> Option<Draft> {
+        let last = self.last.get().lock().unwrap_or_else(PoisonError::into_inner).take();
+        last.filter(|last| Arc::ptr_eq(&last.root, root)).map(|last| last.draft)
+    }
+
+    fn keep(&self, root: &Arc<Node>, draft: Draft) {
+        let is_small = draft.buffer.len() <= KEPT_MESSAGES_MAX;
+        let last = is_small.then(|| TakenApart { root: root.clone(), draft });
+        *self.last.get().lock().unwrap_or_else(PoisonError::into_inner) = last;
     }
 
     /// What the root of the version after `previous` records.
@@ -159,7 +186,7 @@ impl Publisher {
         what: &str,
     ) -> Result<Arc<Version>> {
         let deadline = self.versions.environment().elapsed_millis() + DOUBT_MILLIS;
-        let prepared = self.prepare(latest, metadata, &draft, latest.definition.clone())?;
+        let prepared = self.prepare(latest, metadata, draft, latest.definition.clone())?;
         let slot = self.claim(prepared, deadline).await;
         match slot.map_err(Unpublished::into_error)? {
             Slot::Won(created) => self.confirm(created).await.map_err(Unpublished::into_error),
@@ -179,23 +206,23 @@ impl Publisher {
         &self,
         previous: &Version,
         metadata: RootMetadata,
-        draft: &Draft,
+        draft: Draft,
         definition: Arc<LakehouseDefinition>,
     ) -> Result<Prepared> {
         self.versions.check_intact()?;
         Placement::of(self.versions.storage().root(), &definition).check_writable()?;
         let number = previous.number + 1;
         let config = &previous.config;
-        let encoded = encode(&metadata.system_rows()?, draft, config.order, config.compression)?;
+        let encoded = encode(&metadata.system_rows()?, &draft, config.order, config.compression)?;
         let root = Arc::new(encoded.node);
         root.index_buffer();
         let version = Version::new(number, root, metadata, definition, self.versions.nodes().clone())?;
-        Ok(Prepared { version: Arc::new(version), bytes: encoded.bytes })
+        Ok(Prepared { version: Arc::new(version), bytes: encoded.bytes, draft })
     }
 
     /// Creates the root, if nobody else has created that of its version. It counts once it is confirmed.
     pub async fn claim(&self, root: Prepared, deadline_millis: u64) -> Result<Slot, Unpublished> {
-        let Prepared { version, bytes } = root;
+        let Prepared { version, bytes, draft } = root;
         let number = version.number;
         let (storage, environment) = (self.versions.storage().as_ref(), self.versions.environment().as_ref());
         let asked = Moment::now(environment);
@@ -203,6 +230,7 @@ impl Publisher {
         let (claim, answered) = dated(claim).await;
         match claim {
             Claim::Won { sent_once } => {
+                self.keep(&version.root, draft);
                 // All of the time counts that passed until the answer was here: the root may have been created just now.
                 // A second request may have come late.
                 let answered = answered.filter(|_| sent_once);

@@ -3,7 +3,6 @@
 //! Pure functions of one node. The rules that they follow are numbered as in `docs/architecture.md` (rules
 //! of the tree). When a node is split or merged is decided in `split_and_merge` of the tree crate.
 
-use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::{CREATED_AT_MILLIS, MessageRef, NODE_ID, Node};
@@ -94,13 +93,18 @@ impl Draft {
     /// Rules 2 and 7: only the newest message of a key stays, and a set of a key in the own table
     /// becomes its value. Deletes of own keys stay: they are parked.
     pub fn absorb(&mut self) {
-        let buffer = std::mem::take(&mut self.buffer);
-        for message in coalesce(buffer) {
-            match (self.find_row(&message.key), &message.value) {
-                (Ok(i), Some(value)) => self.rows[i].value = value.clone(),
-                _ => self.buffer.push(message),
+        let mut stays = vec![false; self.buffer.len()];
+        let mut row = 0;
+        for number in newest_by_key(&self.buffer) {
+            let message = &self.buffer[number];
+            // Both are sorted: rows are passed once.
+            row += self.rows[row..].iter().take_while(|row| row.key < message.key).count();
+            match (self.rows.get_mut(row).filter(|row| row.key == message.key), &message.value) {
+                (Some(row), Some(value)) => row.value = value.clone(),
+                _ => stays[number] = true,
             }
         }
+        keep(&mut self.buffer, &stays);
     }
 
     pub fn buffer_size_bytes(&self) -> usize {
@@ -128,8 +132,13 @@ impl Draft {
     /// Takes the messages of a child out of the buffer, oldest first.
     pub fn take_messages_of(&mut self, child: usize) -> Vec<Message> {
         let buffer = std::mem::take(&mut self.buffer);
-        let (taken, kept) =
-            buffer.into_iter().partition(|message| self.child_of(&message.key) == Some(child));
+        let left = child.checked_sub(1).map(|row| &self.rows[row].key);
+        let right = self.rows.get(child).map(|row| &row.key);
+        // A key of the own table belongs to no child.
+        let is_its = |message: &Message| {
+            left.is_none_or(|left| *left < message.key) && right.is_none_or(|right| message.key < *right)
+        };
+        let (taken, kept) = buffer.into_iter().partition(is_its);
         self.buffer = kept;
         taken
     }
@@ -153,34 +162,47 @@ impl Draft {
     pub fn apply_to_leaf(&mut self, messages: Vec<Message>) {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.extend(messages);
-        let mut changes: BTreeMap<Text, Option<Text>> = BTreeMap::new();
-        for message in buffer {
-            changes.insert(message.key, message.value);
-        }
-        if changes.is_empty() {
+        if buffer.is_empty() {
             return;
         }
-        let mut merged = Vec::with_capacity(self.rows.len() + changes.len());
+        let mut merged = Vec::with_capacity(self.rows.len() + buffer.len());
         let mut rows = std::mem::take(&mut self.rows).into_iter().peekable();
-        for (key, value) in changes {
-            while let Some(row) = rows.next_if(|row| row.key < key) {
+        for number in newest_by_key(&buffer) {
+            let Message { key, value, .. } = &buffer[number];
+            while let Some(row) = rows.next_if(|row| row.key < *key) {
                 merged.push(row);
             }
-            rows.next_if(|row| row.key == key);
-            merged.extend(value.map(|value| Row { key, value }));
+            rows.next_if(|row| row.key == *key);
+            merged.extend(value.clone().map(|value| Row { key: key.clone(), value }));
         }
         merged.extend(rows);
         self.rows = merged;
     }
 }
 
+/// The numbers of the last message of each key, in the order of the keys.
+fn newest_by_key(messages: &[Message]) -> Vec<usize> {
+    let mut numbers: Vec<usize> = (0..messages.len()).collect();
+    // The newer of two for one key comes first.
+    numbers.sort_unstable_by(|a, b| messages[*a].key.cmp(&messages[*b].key).then(b.cmp(a)));
+    numbers.dedup_by(|later, first| messages[*later].key == messages[*first].key);
+    numbers
+}
+
+/// Keeps the messages that stay, in their order.
+fn keep(messages: &mut Vec<Message>, stays: &[bool]) {
+    let mut stays = stays.iter();
+    messages.retain(|_| stays.next().is_some_and(|stays| *stays));
+}
+
 /// Rule 7: of each key only the last message stays, in its place.
-pub fn coalesce(messages: Vec<Message>) -> Vec<Message> {
-    let mut seen = HashSet::with_capacity(messages.len());
-    let mut newest: Vec<Message> =
-        messages.into_iter().rev().filter(|message| seen.insert(message.key.clone())).collect();
-    newest.reverse();
-    newest
+pub fn coalesce(mut messages: Vec<Message>) -> Vec<Message> {
+    let mut stays = vec![false; messages.len()];
+    for number in newest_by_key(&messages) {
+        stays[number] = true;
+    }
+    keep(&mut messages, &stays);
+    messages
 }
 
 #[cfg(test)]

@@ -459,6 +459,26 @@ async fn everything_lasts_before_the_root_is_seen_and_each_folder_is_synced_once
     assert_eq!(paths(&storage).await.len(), 6, "nothing else is left");
 }
 
+/// Files are synced by several threads. What the disk had said to all but the first was forgotten.
+#[tokio::test]
+async fn whichever_file_cannot_be_synced_is_told() {
+    let files = ["one", "two", "three"];
+    for broken in files {
+        let folder = tempfile::tempdir().unwrap();
+        let sync = move |what: SyncOf<'_>| match what {
+            SyncOf::File(path, _) if path.ends_with(broken) => Err(io::Error::from_raw_os_error(5)),
+            what => sync_to_disk(what),
+        };
+        let root = RootUri::parse(folder.path().to_str().unwrap()).unwrap();
+        let storage = LocalStorage::with_sync(&root, Durability::Fsync, DiskSync(Arc::new(sync)));
+        for file in files {
+            storage.write_ahead(file, Bytes::from(file)).await.unwrap();
+        }
+        let error = storage.sync(&files.map(str::to_string), None).await.unwrap_err();
+        assert!(error.to_string().contains(broken), "{error}");
+    }
+}
+
 /// A file that was synced "successfully" after the disk had lost it once.
 #[tokio::test]
 async fn what_could_not_be_synced_is_never_said_to_last() {

@@ -29,8 +29,7 @@ const MAX_OPEN_FILES: usize = 128;
 const MAX_REMEMBERED_FILES: usize = 16_384;
 /// Files that were staged for a name that nobody has asked for since.
 const MAX_STAGED_FILES: usize = 8;
-/// From so many files on, several threads wait for the disk: it writes what is asked for at the same time together.
-const FEW_FILES: usize = 2;
+/// Files are synced by several threads: the disk writes what is asked for at the same time together.
 const THREADS: usize = 8;
 
 /// What has been written, and is not on disk yet.
@@ -230,15 +229,14 @@ impl Folder {
                 (self.sync.0)(SyncOf::File(full, file)).map_err(|error| (*path, error))
             })
         };
-        if files.len() <= FEW_FILES {
-            return sync_all(files);
-        }
+        let mut parts = files.chunks(files.len().div_ceil(THREADS).max(1));
+        let Some(own) = parts.next() else { return Ok(()) };
         std::thread::scope(|scope| {
-            let parts = files.chunks(files.len().div_ceil(THREADS));
             let threads: Vec<_> = parts.map(|part| scope.spawn(move || sync_all(part))).collect();
             let ended = || Err((None, io::Error::other("a thread ended")));
-            let results: Vec<_> =
-                threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| ended())).collect();
+            // The first part is that of this thread, so a lone file needs no other.
+            let mut results = vec![sync_all(own)];
+            results.extend(threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| ended())));
             results.into_iter().collect()
         })
     }

@@ -15,7 +15,7 @@ use crate::lakehouse::Lakehouse;
 use crate::node::draft::Draft;
 use crate::storage::retry::within;
 use crate::storage::{PendingWrites, Storage};
-use crate::tree::advance::advance;
+use crate::tree::advance::advance_draft;
 use crate::tree::node_store::PARALLEL_REQUESTS;
 use crate::version::Version;
 use crate::version::publisher::{Created, Prepared, Slot, Unpublished};
@@ -102,11 +102,15 @@ async fn write_below_root(
 ) -> Result<(Prepared, Vec<String>)> {
     let (config, environment) = (&previous.config, lakehouse.environment().as_ref());
     let messages = group.iter().flat_map(|member| member.messages.iter().cloned()).collect();
+    let root = match lakehouse.publisher().take_apart(&previous.root) {
+        Some(root) => root,
+        None => Draft::of(&previous.root, lakehouse.nodes().height_of(&previous.root).await?),
+    };
     let advance =
-        advance(lakehouse.nodes(), environment, config, &previous.root, messages, usual_size_bytes).await?;
+        advance_draft(lakehouse.nodes(), environment, config, root, messages, usual_size_bytes).await?;
     let nodes = lakehouse.publisher().encode_nodes(config, advance.nodes)?;
     let paths: Vec<String> = nodes.iter().map(|(path, _)| path.to_string()).collect();
-    let root = prepare_root(lakehouse, previous, group, &advance.root)?;
+    let root = prepare_root(lakehouse, previous, group, advance.root)?;
     let files = group.iter().flat_map(|member| member.files.iter().cloned()).collect();
     let pending: Vec<&PendingWrites> = group.iter().filter_map(|member| member.pending.as_deref()).collect();
     let write_nodes = async {
@@ -129,7 +133,7 @@ fn prepare_root(
     lakehouse: &Lakehouse,
     previous: &Version,
     group: &[Submission],
-    root: &Draft,
+    root: Draft,
 ) -> Result<Prepared> {
     let committed = group.iter().map(|member| member.info.clone()).collect();
     let mut metadata = lakehouse.publisher().next_metadata(previous, committed);
