@@ -3,8 +3,8 @@ opens a table, and what reads rows for a server.
 
     python -m benches.python.startup [RUNS]
 
-Prints the smallest of several runs, of the whole process, with that of a Python that does nothing beside it. Python keeps
-what it has compiled, as it does wherever the package is installed, also where the environment forbids it
+Prints the smallest of several runs, of the whole process, with that of a Python that does nothing beside it. Python
+keeps what it has compiled, as it does wherever the package is installed, also where the environment forbids it
 (`PYTHONDONTWRITEBYTECODE`): else each run compiles every module anew, which takes as long as all the rest.
 """
 
