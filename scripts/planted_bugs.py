@@ -238,10 +238,14 @@ def copy_core(work: Path) -> None:
             shutil.copytree(ROOT / name, work / name, copy_function=shutil.copyfile)
         else:
             shutil.copyfile(ROOT / name, work / name)
-    manifest = work / "Cargo.toml"
-    text, count = re.subn(
-        r'^(\[workspace\.package\]\nversion = ")[^"]*', rf"\g<1>{COPY_VERSION}", manifest.read_text(), flags=re.M
-    )
+        if name == "Cargo.toml":
+            give_own_version(work / name)
+
+
+def give_own_version(manifest: Path) -> None:
+    """Changes the version of all crates of a workspace."""
+    own = rf"\g<1>{COPY_VERSION}"
+    text, count = re.subn(r'^(\[workspace\.package\]\nversion = ")[^"]*', own, manifest.read_text(), flags=re.M)
     assert count == 1, "the manifest of the workspace says its version in another way"
     manifest.write_text(text)
 

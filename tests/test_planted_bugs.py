@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import shutil
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -176,6 +177,15 @@ def test_a_record_that_was_cut_short_loses_nothing_else(
     record.write_text('{"key": "ab')
     assert tried("--resume") == ["found", "missed"]
     assert tried("--resume") == ["missed"]
+
+
+def test_what_is_built_of_a_copy_is_not_taken_for_the_checkout(planted: ModuleType, tmp_path: Path) -> None:
+    """The last mistake of a hunt stayed in the target folder under the name of the true crate, newer than the sources,
+    and `cargo test` in the checkout tested it."""
+    planted.copy_core(tmp_path)
+    copy, checkout = (tomllib.loads((root / "Cargo.toml").read_text()) for root in (tmp_path, ROOT))
+    assert copy["workspace"]["package"].pop("version") != checkout["workspace"]["package"].pop("version")
+    assert copy == checkout
 
 
 def test_there_are_twenty_planted_bugs_and_ten_of_them_concern_commits(planted: ModuleType) -> None:
