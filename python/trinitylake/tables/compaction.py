@@ -37,9 +37,11 @@ from trinitylake.tables.partitioning_and_sorting import ArrowSort, arrow_sort
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
-#: Groups of files that are written at the same time, and files of a group that are read ahead.
+#: Groups of files that are written at the same time, and runs of files of a group that are read ahead.
 WORKERS = min(4, os.cpu_count() or 1)
 READ_AHEAD = 4
+#: Files that one thread reads, one after the other, at most, and their size unless it is one file.
+RUN_FILES, RUN_SIZE_BYTES = 32, 8 << 20
 #: Rows that are sorted are in memory together; so large a group at most, as it lies on storage.
 SORTED_GROUP_SIZE_BYTES = 128 << 20
 
@@ -209,16 +211,34 @@ class _Writing:
         return writer.close()
 
     def _rows(self, group: Group) -> Iterator[pa.Table]:
-        def read(task: FileScanTask) -> list[pa.Table]:
-            return [pa.Table.from_batches([batch]).cast(self._target) for batch in self._live.batches(task)]
+        def read(run: list[FileScanTask]) -> list[pa.Table]:
+            batches = (batch for task in run for batch in self._live.batches(task))
+            return [pa.Table.from_batches([batch]).cast(self._target) for batch in batches]
 
+        runs = list(_runs(group.tasks))
         with ThreadPoolExecutor(READ_AHEAD, "trinitylake-compact") as pool:
-            for start in range(0, len(group.tasks), READ_AHEAD):
-                for tables in pool.map(read, group.tasks[start : start + READ_AHEAD]):
+            for start in range(0, len(runs), READ_AHEAD):
+                some = runs[start : start + READ_AHEAD]
+                for run, tables in zip(some, pool.map(read, some), strict=True):
                     yield from tables
                     with self._lock:
-                        self._done += 1
-                        self._progress(self._done, self._total)
+                        for _ in run:
+                            self._done += 1
+                            self._progress(self._done, self._total)
+
+
+def _runs(tasks: Sequence[FileScanTask]) -> Iterator[list[FileScanTask]]:
+    """Neighbours that one thread reads: of many small files, handing over each would cost more than to read it."""
+    run: list[FileScanTask] = []
+    size_bytes = 0
+    for task in tasks:
+        if run and (len(run) == RUN_FILES or size_bytes + task.file.file_size_in_bytes > RUN_SIZE_BYTES):
+            yield run
+            run, size_bytes = [], 0
+        run.append(task)
+        size_bytes += task.file.file_size_in_bytes
+    if run:
+        yield run
 
 
 def _data_sequence_number(metadata: TableMetadata) -> int | None:
