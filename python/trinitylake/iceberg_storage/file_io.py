@@ -98,7 +98,7 @@ class LakehouseFileIO(FileIO):
     ) -> None:
         super().__init__(dict(properties or {}))
         self.storage = storage
-        self._check_kept = check_kept
+        self.check_kept = check_kept
         self.root = storage.root
         roots = {canonical_uri(root) for root in (self.root, *storage.other_roots)}
         #: Where files of the lakehouse are named, the longest first: of two roots, one may lie in the other.
@@ -117,15 +117,15 @@ class LakehouseFileIO(FileIO):
 
     def __reduce__(self) -> tuple[Callable[..., LakehouseFileIO], tuple[Any, ...]]:
         """The same access elsewhere, with a record of written files of its own."""
-        return _arrived, (self.storage, dict(self.properties), self._check_kept)
+        return _arrived, (self.storage, dict(self.properties), self.check_kept)
 
     def scoped(self) -> LakehouseFileIO:
         """The same access with a record of written files of its own."""
-        return LakehouseFileIO(self.storage, self.properties, check_kept=self._check_kept)
+        return LakehouseFileIO(self.storage, self.properties, check_kept=self.check_kept)
 
     def part(self) -> LakehouseFileIO:
         """The same access for a part of the work: what it writes is in its own record and in this one."""
-        return LakehouseFileIO(self.storage, self.properties, check_kept=self._check_kept, whole=self)
+        return LakehouseFileIO(self.storage, self.properties, check_kept=self.check_kept, whole=self)
 
     def discard(self) -> None:
         """Delete what was written, as far as possible, and refuse to write from now on.
@@ -371,8 +371,8 @@ class LakehouseFileIO(FileIO):
             TransactionExpired: files of the transaction that is open here may have been collected.
             FileNotFoundError: it is kept, so the file is lost.
         """
-        if self._check_kept is not None:
-            self._check_kept()
+        if self.check_kept is not None:
+            self.check_kept()
         raise MissingFile(self.uri_of(path), path) from error
 
 

@@ -30,6 +30,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import Data
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.live_rows import LiveRows
+from trinitylake.iceberg_storage.own_files import own_files
 from trinitylake.iceberg_storage.staging.touched_files import partition_of
 from trinitylake.tables.input_rows import arrow_schema
 from trinitylake.tables.partitioning_and_sorting import ArrowSort, arrow_sort
@@ -84,7 +85,8 @@ def compact(
         progress: is called with files done and files in all.
         dry_run: choose the files, and read and write none.
 
-    Raises `InvalidArgument` for a table of format version 3, or one that is not managed here.
+    Raises `InvalidArgument` for a table of format version 3, or one that is not managed here, and `InvalidLocation` for
+    one that names files outside of its folder.
     """
     with iceberg.transaction() as change:
         if not isinstance(change, StagedTransaction):
@@ -102,16 +104,20 @@ def compact(
         )
         assert size is not None
         order = arrow_sort(sort_by, metadata.schema()) if sort_by else None
-        scan = DataScan(metadata, change.io, row_filter=filter, snapshot_id=metadata.current_snapshot_id)
+        readable = own_files(change.io, metadata)
+        scan = DataScan(metadata, readable, row_filter=filter, snapshot_id=metadata.current_snapshot_id)
         tasks = sorted(scan.plan_files(), key=lambda task: task.file.file_path)
         groups = _groups(tasks, metadata, size, min_files, order is not None)
         rewritten = [task for group in groups for task in group.tasks]
         if not rewritten:
             return CompactResult(0, 0, 0, 0)
         removed = [task.file for task in rewritten]
+        for file in removed:
+            readable.new_input(file.file_path)  # refused before anything is written
         if dry_run:
             return CompactResult(len(removed), _files_of(groups, size), _size_bytes(removed), 0)
-        added = _Writing(metadata, change.io, rewritten, size, order, progress).run(groups)
+        live = LiveRows(metadata, readable, rewritten)
+        added = _Writing(metadata, change.io, live, len(rewritten), size, order, progress).run(groups)
         change.replace_files(removed, added, Operation.REPLACE, as_of=_data_sequence_number(metadata))
     return CompactResult(len(removed), len(added), _size_bytes(removed), _size_bytes(added))
 
@@ -172,19 +178,20 @@ class _Writing:
         self,
         metadata: TableMetadata,
         io: FileIO,
-        tasks: Sequence[FileScanTask],
+        live: LiveRows,
+        n_files: int,
         size: int,
         order: ArrowSort | None,
         progress: Callable[[int, int], None],
     ) -> None:
         self._metadata = metadata
         self._io = io
-        self._live = LiveRows(metadata, io, tasks)
+        self._live = live
         self._target = arrow_schema(metadata.schema())
         self._size = size
         self._order = order
         self._progress = progress
-        self._total = len(tasks)
+        self._total = n_files
         self._done = 0
         self._lock = threading.Lock()
         self._writers: list[DataFileWriter] = []

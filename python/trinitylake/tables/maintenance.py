@@ -14,6 +14,7 @@ from trinitylake.durations import Duration, milliseconds
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.kept_snapshots import Retention, kept, kept_of
+from trinitylake.iceberg_storage.own_files import own_files
 from trinitylake.log_note import NO_NOTE, LogNote
 from trinitylake.tables.compaction import CompactResult, compact
 from trinitylake.tables.filters import parse_filter
@@ -82,7 +83,8 @@ class Maintenance:
             message, author: for the log; of an open transaction, what it began with.
 
         Raises `InvalidArgument` for a table of format version 3 or one that is not managed here, a filter that cannot
-        be read, and a column to sort by that is not there.
+        be read, and a column to sort by that is not there; `InvalidLocation` for a table that names files outside of
+        its own folder, which may hold rows that its readers must not see.
         """
         matching = AlwaysTrue() if filter is None else parse_filter(filter)
         order = () if sort_by is None else texts(sort_by, "sort_by")
@@ -98,7 +100,7 @@ class Maintenance:
         """List the data files in manifests of the target size, those of one partition together.
 
         Appends merge manifests by themselves, so this is for tables that engines have filled. Raises `InvalidArgument`
-        for a table that is not managed here.
+        for a table that is not managed here, and `InvalidLocation` for one with manifests outside of its folder.
         """
 
         def operation(iceberg: IcebergTable) -> RewriteManifestsResult:
@@ -180,4 +182,10 @@ class Maintenance:
 
 def _manifests(iceberg: IcebergTable) -> int:
     snapshot = iceberg.current_snapshot()
-    return 0 if snapshot is None else len(snapshot.manifests(iceberg.io))
+    if snapshot is None:
+        return 0
+    io = own_files(iceberg.io, iceberg.metadata)
+    manifests = snapshot.manifests(io)
+    for manifest in manifests:
+        io.new_input(manifest.manifest_path)  # another table's would tell what its files hold
+    return len(manifests)

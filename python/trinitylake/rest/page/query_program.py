@@ -23,11 +23,11 @@ import pyarrow as pa
 from trinitylake import _core
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.own_files import TableFileIO
 from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.reopening import StorageForTasks
 from trinitylake.rest.errors import bad_request, response_of
 from trinitylake.rest.page.texts import document_of
-from trinitylake.rest.resources.bounded_files import TableFileIO
 from trinitylake.tables.first_rows import FirstRows, first_rows
 from trinitylake.tables.queries.limits import QueryLimits
 from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions

@@ -1,4 +1,4 @@
-"""Files of tables that the server reads for its clients: those of one table, and no more of them than it may."""
+"""Manifests that the server reads for its clients: no more of them than it may."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import pyarrow as pa
 from pyiceberg.io import InputStream
 
-from trinitylake.errors import InvalidLocation
 from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import Allowance, TooHeavy
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, LakehouseInputFile
 
@@ -15,25 +14,6 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO, LakehouseInputF
 MAX_STORED_SIZE_BYTES = 64 << 20
 MAX_SIZE_BYTES = 256 << 20
 MAX_ENTRIES = 500_000
-
-
-class TableFileIO(LakehouseFileIO):
-    """Files of one table. Its snapshots may name others', whose partitions and statistics a plan would tell."""
-
-    def __init__(self, io: LakehouseFileIO, path: str) -> None:
-        super().__init__(io.storage, io.properties)
-        self._folder = f"{path}/"
-        self._real_folder = self.local_path(path)
-
-    def path_of(self, location: str) -> str:
-        """As for any file of the lakehouse. Raises `InvalidLocation` for one outside of the table, too, also for one
-        that a symbolic link of a local disk leads out of it."""
-        path = super().path_of(location)
-        real_path = self.local_path(path)
-        leaves = real_path is not None and not real_path.startswith(f"{self._real_folder}/")
-        if leaves or not path.startswith(self._folder):
-            raise InvalidLocation(f"{location!r} is outside of the table, so the server does not read it")
-        return path
 
 
 class BoundedFileIO(LakehouseFileIO):

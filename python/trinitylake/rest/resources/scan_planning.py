@@ -36,9 +36,10 @@ from trinitylake.iceberg_storage.extended_pyiceberg.bounded_planning import (
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE, blob_of, referenced_data_file
 from trinitylake.iceberg_storage.extended_pyiceberg.scanned_files import ScannedFiles
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.own_files import TableFileIO
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.request.call import Call, json_response
-from trinitylake.rest.resources.bounded_files import BoundedFileIO, TableFileIO
+from trinitylake.rest.resources.bounded_files import BoundedFileIO
 from trinitylake.rest.resources.elsewhere import reached
 from trinitylake.rest.security.locations import is_own, path_of_object
 from trinitylake.rest.security.principals import Role

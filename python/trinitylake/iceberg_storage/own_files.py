@@ -1,0 +1,70 @@
+"""The files that one table may name: those in its own folder.
+
+Whoever writes to a table writes its manifests, and can name any file of the lakehouse in them. What is read for
+somebody else, with the rights of a server or an operator, is therefore read through `TableFileIO`: else the rows of
+another table came into this one, or before the eyes of those who may see this one alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyiceberg.io import FileIO
+from pyiceberg.table.metadata import TableMetadata
+
+from trinitylake.errors import InvalidLocation
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+
+
+class TableFileIO(LakehouseFileIO):
+    """Files below the folder of one table, and no others.
+
+    Args:
+        io: how they are reached.
+        path: the folder, below the root.
+        whole: as for any file access.
+    """
+
+    def __init__(self, io: LakehouseFileIO, path: str, whole: LakehouseFileIO | None = None) -> None:
+        super().__init__(io.storage, io.properties, check_kept=io.check_kept, whole=whole)
+        self._path = path
+        self._folder = f"{path}/"
+        self._real_folder = self.local_path(path)
+
+    def __reduce__(self) -> tuple[Callable[..., LakehouseFileIO], tuple[Any, ...]]:
+        """As narrow elsewhere."""
+        return TableFileIO, (LakehouseFileIO(self.storage, self.properties, check_kept=self.check_kept), self._path)
+
+    def scoped(self) -> LakehouseFileIO:
+        """As narrow, with a record of written files of its own."""
+        return TableFileIO(self, self._path)
+
+    def part(self) -> LakehouseFileIO:
+        """As narrow, for a part of the work."""
+        return TableFileIO(self, self._path, self)
+
+    def path_of(self, location: str) -> str:
+        """As for any file of the lakehouse. Raises `InvalidLocation` for one outside of the table, too, also for one
+        that a symbolic link of a local disk leads out of it."""
+        path = super().path_of(location)
+        real_path = self.local_path(path)
+        leaves = real_path is not None and not real_path.startswith(f"{self._real_folder}/")
+        if leaves or not path.startswith(self._folder):
+            raise InvalidLocation(
+                f"{location!r} is outside of the table, whose files are below {self.uri_of(self._folder)!r}: what it "
+                "holds may be another's, so it is read for nobody else"
+            )
+        return path
+
+
+def own_files(io: FileIO, metadata: TableMetadata) -> FileIO:
+    """The access to the files of a managed table for work that is done for others; any other table's is as it was.
+
+    The folder is the location of the table, which the lakehouse chose or whoever may read everything, and which nobody
+    changes afterwards: also that of a table that was renamed or registered. Of a lakehouse that was moved, names below
+    its earlier roots count as those that they mean now.
+    """
+    if not isinstance(io, LakehouseFileIO):
+        return io
+    return TableFileIO(io, io.path_of(metadata.location.rstrip("/")))

@@ -1,0 +1,129 @@
+"""What is read with the rights of a server or an operator: files of the table itself, and no other table's."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.manifest import DataFile
+
+import trinitylake as tl
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.own_files import TableFileIO
+
+ROWS = pa.table({"id": [1]})
+SECRET = pa.table({"id": [4711]})
+N_FILES = 6
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> tl.Lakehouse:
+    """Somebody's table, another's that names its data files, and one that has nothing to do with either."""
+    lake = tl.create(tmp_path / "lake", durability="none", properties={"upkeep.vacuum": "false"})
+    for namespace in ("secret", "shop"):
+        lake.create_namespace(namespace)
+    for name in ("secret.pay", "shop.direct", "shop.orders"):
+        lake.create_table(name, ROWS.schema)
+    for _ in range(N_FILES):
+        lake.table("secret.pay").append(SECRET)
+        lake.table("shop.orders").append(ROWS)
+    add(lake, "shop.direct", data_files(lake, "secret.pay"))
+    return lake
+
+
+def data_files(lake: tl.Lakehouse, name: str) -> list[DataFile]:
+    return [task.file for task in lake.table(name).iceberg.scan().plan_files()]
+
+
+def add(lake: tl.Lakehouse, name: str, files: list[DataFile]) -> None:
+    with lake.table(name).writing() as iceberg, iceberg.transaction() as change:
+        change.append_files(files)  # type: ignore[attr-defined]
+
+
+def is_below(lake: tl.Lakehouse, name: str) -> bool:
+    location = lake.table(name).iceberg.location()
+    return any(file.file_path.startswith(f"{location}/") for file in data_files(lake, name))
+
+
+def test_upkeep_copies_no_rows_of_another_table_and_goes_on_with_the_others(lake: tl.Lakehouse) -> None:
+    """A writer of one table committed a manifest that named another table's data files. No preview showed their rows;
+    but the next upkeep read them with the rights of the server, and wrote them into the writer's own folder."""
+    done = lake.upkeep()
+    assert "outside of the table" in done.skipped["shop.direct"]
+    assert set(done.compacted) == {"secret.pay", "shop.orders"}
+    assert not is_below(lake, "shop.direct")
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("sort_by", [None, "id"])
+def test_compaction_by_hand_copies_none_either(lake: tl.Lakehouse, dry_run: bool, sort_by: str | None) -> None:
+    """An operator who was asked to tidy up did what the server refused."""
+    with pytest.raises(tl.InvalidLocation, match="outside of the table"):
+        lake.table("shop.direct").maintenance.compact(min_files=1, sort_by=sort_by, dry_run=dry_run)
+    assert not is_below(lake, "shop.direct")
+
+
+def test_a_file_behind_a_link_is_not_one_of_the_table(lake: tl.Lakehouse) -> None:
+    """A link of the local disk led out of the folder, and the name did not."""
+    iceberg = lake.table("shop.orders").iceberg
+    folder = iceberg.location().removeprefix("file://")
+    secret = data_files(lake, "secret.pay")[0].file_path.removeprefix("file://")
+    os.symlink(secret, f"{folder}/data/linked.parquet")
+    assert isinstance(iceberg.io, LakehouseFileIO)
+    io = TableFileIO(iceberg.io, iceberg.io.path_of(iceberg.location()))
+    with pytest.raises(tl.InvalidLocation, match="outside of the table"):
+        io.new_input(f"{iceberg.location()}/data/linked.parquet")
+
+
+def test_the_bound_goes_with_the_file_access(lake: tl.Lakehouse) -> None:
+    """A part of the work, and another process, had the whole lakehouse before them again."""
+    io = lake.table("shop.orders").iceberg.io
+    assert isinstance(io, LakehouseFileIO)
+    narrow = TableFileIO(io, io.path_of(lake.table("shop.orders").iceberg.location()))
+    for one in (narrow, narrow.part(), narrow.scoped(), pickle.loads(pickle.dumps(narrow))):
+        assert one.new_input(data_files(lake, "shop.orders")[0].file_path).exists()
+        with pytest.raises(tl.InvalidLocation, match="outside of the table"):
+            one.new_input(data_files(lake, "secret.pay")[0].file_path)
+
+
+def test_manifests_of_another_table_are_not_copied(lake: tl.Lakehouse) -> None:
+    """What a manifest says of files, their bounds and counts, came into another table's manifests."""
+    from pyiceberg.manifest import write_manifest_list
+    from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+    from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
+
+    secret = lake.table("secret.pay").iceberg
+    snapshot = secret.current_snapshot()
+    assert snapshot is not None
+    with lake.table("shop.orders").writing() as iceberg:
+        metadata = iceberg.metadata
+        uri, id = f"{iceberg.location()}/metadata/list.avro", metadata.new_snapshot_id()
+        parent, number = metadata.current_snapshot_id, metadata.next_sequence_number()
+        with write_manifest_list(2, iceberg.io.new_output(uri), id, parent, number, "null") as writer:
+            writer.add_manifests(snapshot.manifests(secret.io))
+        made = Snapshot(
+            snapshot_id=id,
+            parent_snapshot_id=parent,
+            sequence_number=number,
+            timestamp_ms=metadata.last_updated_ms + 1,
+            manifest_list=uri,
+            summary=Summary(Operation.APPEND),
+            schema_id=metadata.current_schema_id,
+        )
+        updates = (
+            AddSnapshotUpdate(snapshot=made),
+            SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=id),
+        )
+        iceberg.catalog.commit_table(iceberg, (), updates)
+    for tidy_up in (lambda one: one.rewrite_manifests(), lambda one: one.compact(min_files=1)):
+        with pytest.raises(tl.InvalidLocation, match="outside of the table"):
+            tidy_up(lake.table("shop.orders").maintenance)
+
+
+def test_a_table_that_was_renamed_is_its_own(lake: tl.Lakehouse) -> None:
+    """Its folder keeps the earlier name, and all that it names lies there."""
+    lake.rename_table("shop.orders", "secret.orders")
+    assert lake.table("secret.orders").maintenance.compact(min_files=2).files_removed == N_FILES
