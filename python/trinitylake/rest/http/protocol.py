@@ -1,42 +1,57 @@
-"""HTTP on a connection, with limits for clients that send slowly or without end.
+"""HTTP on a connection, with limits for clients that send slowly or without end, or do not take what they asked for.
 
 Two rules hold whatever a client sends. As long as the server works on no request, a timer runs that the client cannot
 start again without a whole request. And of what is neither body nor the end of anything, only so much may come at a
-time, be it headers, trailers, or decoration of chunks.
+time, be it headers, trailers, or decoration of chunks. Two more hold for answers that are not taken (`unsent.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import ClassVar
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from trinitylake.rest.http.unsent import Outgoing, UnsentAnswers
+from trinitylake.rest.security.guard import PRINCIPAL
+from trinitylake.rest.security.principals import Principal
 
 MAX_HEADERS_SIZE_BYTES = 64 << 10
 HEADERS_TIMEOUT_SECONDS = 15.0
 #: For which a connection may be idle. Longer than most clients and proxies keep theirs, so that they close it: a
 #: request that meets a server which has just closed is reset, and its client cannot tell whether it was heard.
 KEEP_ALIVE_SECONDS = 75
+#: For which a client may take nothing of an answer.
+UNTAKEN_SECONDS = 30.0
 
 
 class BoundedProtocol(HttpToolsProtocol):
     """Uvicorn's protocol; a connection on which a request does not get past its headers in time is closed.
 
-    So is one on which the rest of a request that has been answered already does not come in time.
+    So is one on which the rest of a request that has been answered already does not come in time, and one whose client
+    takes nothing of an answer for a time. Each server has a subclass of its own, with its budget for answers.
     """
 
     headers_timeout_seconds: ClassVar[float] = HEADERS_TIMEOUT_SECONDS
+    untaken_seconds: ClassVar[float] = UNTAKEN_SECONDS
+    unsent: ClassVar[UnsentAnswers]
+    _outgoing: Outgoing
+    _cycles: deque[RequestResponseCycle]
     _timer: asyncio.TimerHandle | None = None
     _pending_size_bytes = 0
     _in_headers = True
     _has_ended_one = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        self._cycles = deque()
+        self._outgoing = Outgoing(transport, self.unsent, self._who, self.untaken_seconds)
+        super().connection_made(self._outgoing)
         self._wait_for_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        self._outgoing.end()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
@@ -54,6 +69,16 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._stop_waiting()
         super().on_headers_complete()
+        self._cycles.append(self.cycle)
+
+    def pause_writing(self) -> None:
+        self._outgoing.pause()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._outgoing.resume()
+        if not self._outgoing.is_waiting:
+            super().resume_writing()
 
     def on_body(self, body: bytes) -> None:
         self._pending_size_bytes = 0
@@ -82,6 +107,13 @@ class BoundedProtocol(HttpToolsProtocol):
         elif self._is_idle and self._timer is None and self.timeout_keep_alive_task is None:
             self._start_timer()
 
+    def _who(self) -> str:
+        """Whose answer is being sent; "" for a stranger's."""
+        while len(self._cycles) > 1 and self._cycles[0].response_complete:
+            self._cycles.popleft()
+        principal = self._cycles[0].scope.get(PRINCIPAL) if self._cycles else None
+        return principal.name if isinstance(principal, Principal) else ""
+
     @property
     def _is_idle(self) -> bool:
         """Whether no request is at work, nor one that waits for its turn."""
@@ -105,3 +137,12 @@ class BoundedProtocol(HttpToolsProtocol):
     def _too_slow(self) -> None:
         if not self.transport.is_closing():
             self.transport.close()
+
+
+def protocol_of_one_server() -> type[BoundedProtocol]:
+    """The protocol of all connections of one server, which share a budget for answers that wait."""
+
+    class OfOneServer(BoundedProtocol):
+        unsent = UnsentAnswers()
+
+    return OfOneServer

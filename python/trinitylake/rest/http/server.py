@@ -18,7 +18,7 @@ import uvicorn
 from trinitylake.errors import InvalidArgument, StorageError
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.rest.http.app import App
-from trinitylake.rest.http.protocol import KEEP_ALIVE_SECONDS, BoundedProtocol
+from trinitylake.rest.http.protocol import KEEP_ALIVE_SECONDS, protocol_of_one_server
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.security.guard import Bearers, is_loopback
 from trinitylake.rest.security.tokens import Tokens
@@ -65,7 +65,7 @@ class RestServer:
         self._host = host
         config = uvicorn.Config(
             self._app,
-            http=BoundedProtocol,
+            http=protocol_of_one_server(),
             ssl_certfile=certificate_file,
             ssl_keyfile=key_file,
             log_config=None,

@@ -1,0 +1,261 @@
+"""Answers that nobody takes weigh only so much, and not for ever.
+
+One principal opened a hundred connections, sent a small commit to a table with 10 MB of metadata on each, and read
+none of the answers: the server grew by 1.3 GB and kept it for as long as they liked. No timer ran, nothing counted
+what lay in the buffers of connections, and a thousand were allowed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import trinitylake as tl
+from rest.client import TOKEN, Client, running
+from rest.shop import with_tables
+from trinitylake.rest import RestServer
+from trinitylake.rest.http import unsent
+from trinitylake.rest.http.protocol import BoundedProtocol
+from trinitylake.rest.http.unsent import PIECE_SIZE_BYTES, Outgoing, UnsentAnswers
+
+MIB = 1 << 20
+PATH = "/v1/namespaces/shop/tables/orders"
+
+
+class Peer(asyncio.Transport):
+    """A transport whose peer takes nothing unless it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size_bytes = 0
+        self.outgoing: Outgoing
+        self.is_closed = self.is_aborted = False
+        self.received = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.size_bytes += len(data)
+        self.received += bytes(data)
+        if self.size_bytes > PIECE_SIZE_BYTES:
+            self.outgoing.pause()
+
+    def take(self) -> None:
+        """All that is there."""
+        self.size_bytes = 0
+        self.outgoing.resume()
+
+    def get_write_buffer_size(self) -> int:
+        return self.size_bytes
+
+    def is_closing(self) -> bool:
+        return self.is_closed or self.is_aborted
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+    def pause_reading(self) -> None: ...
+
+
+def peer(answers: UnsentAnswers, who: str, seconds: float = 3600.0) -> Peer:
+    """A connection of a principal."""
+    made = Peer()
+    made.outgoing = Outgoing(made, answers, lambda: who, seconds)
+    return made
+
+
+def in_a_loop(work: Callable[[], object]) -> None:
+    """Timers need one."""
+
+    async def run() -> None:
+        work()
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten MiB in all, four of one principal."""
+    monkeypatch.setattr(unsent, "MAX_UNSENT_SIZE_BYTES", 10 * MIB)
+    monkeypatch.setattr(unsent, "MAX_UNSENT_OF_ONE_SIZE_BYTES", 4 * MIB)
+
+
+@pytest.mark.usefixtures("budget")
+def test_answers_that_one_principal_does_not_take_have_a_budget_and_the_oldest_go() -> None:
+    def work() -> None:
+        answers = UnsentAnswers()
+        other = peer(answers, "ana")
+        other.outgoing.write(bytes(MIB))
+        peers = [peer(answers, "bob") for _ in range(100)]
+        for number, one in enumerate(peers):
+            one.outgoing.write(bytes(MIB) + str(number).encode())
+            assert answers.size_bytes <= 5 * MIB
+        assert [one.is_aborted for one in peers] == [True] * 97 + [False] * 3
+        assert not other.is_aborted, "somebody else is cut off"
+
+    in_a_loop(work)
+
+
+@pytest.mark.usefixtures("budget")
+def test_many_principals_share_a_budget_and_who_takes_most_gives_way() -> None:
+    def work() -> None:
+        answers = UnsentAnswers()
+        small = peer(answers, "small")
+        small.outgoing.write(bytes(MIB))
+        large = [peer(answers, f"who{number}") for number in range(50)]
+        for number, one in enumerate(large):
+            one.outgoing.write(bytes(3 * MIB) + str(number).encode())
+            assert answers.size_bytes <= 10 * MIB
+        assert not small.is_aborted
+        assert not large[-1].is_aborted
+
+    in_a_loop(work)
+
+
+@pytest.mark.usefixtures("budget")
+def test_an_answer_larger_than_the_budget_waits_alone() -> None:
+    def work() -> None:
+        answers = UnsentAnswers()
+        one = peer(answers, "bob")
+        one.outgoing.write(bytes(30 * MIB))
+        while one.size_bytes:
+            one.take()
+        assert len(one.received) == 30 * MIB
+        assert not one.is_aborted
+        assert answers.size_bytes == 0
+
+    in_a_loop(work)
+
+
+@pytest.mark.usefixtures("budget")
+def test_one_text_that_many_wait_for_counts_once() -> None:
+    """It is in memory once: the metadata of one table, for all executors of a job."""
+
+    def work() -> None:
+        answers, text = UnsentAnswers(), bytes(MIB)
+        peers = [peer(answers, "bob") for _ in range(100)]
+        for one in peers:
+            one.outgoing.write(text)
+        assert answers.size_bytes == MIB
+        assert not any(one.is_aborted for one in peers)
+        for one in peers:
+            one.outgoing.abort()
+        assert answers.size_bytes == 0
+
+    in_a_loop(work)
+
+
+def test_what_waits_comes_in_order_and_the_connection_closes_after_it() -> None:
+    def work() -> None:
+        one = peer(UnsentAnswers(), "bob")
+        parts = [b"a" * 3 * PIECE_SIZE_BYTES, b"b", b"c" * PIECE_SIZE_BYTES * 2]
+        for part in parts:
+            one.outgoing.write(part)
+        one.outgoing.close()
+        assert len(one.received) < 3 * PIECE_SIZE_BYTES, "all of it lies in a buffer that nobody counts"
+        assert not one.is_closed
+        while one.size_bytes:
+            one.take()
+        assert one.received == b"".join(parts)
+        assert one.is_closed
+
+    in_a_loop(work)
+
+
+def test_who_takes_a_little_from_time_to_time_is_not_cut_off() -> None:
+    async def work() -> None:
+        slow, silent = (peer(UnsentAnswers(), who, seconds=0.05) for who in ("slow", "silent"))
+        for one in (slow, silent):
+            one.outgoing.write(bytes(MIB))
+        for _ in range(1000):
+            slow.size_bytes -= 1
+            await asyncio.sleep(0.005)
+            if silent.is_aborted:
+                break
+        assert silent.is_aborted
+        assert not slow.is_aborted
+
+    asyncio.run(work())
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """A table whose metadata has three MiB."""
+    with_tables(lake, "shop.orders")
+    lake.table("shop.orders").set_properties({"comment": "x" * 3 * MIB})
+    return lake
+
+
+@pytest.fixture
+def server(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> Iterator[RestServer]:
+    """One that soon gives up on who takes nothing."""
+    monkeypatch.setattr(BoundedProtocol, "untaken_seconds", 0.5)
+    with running(shop, token=TOKEN) as server:
+        yield server
+
+
+def asking(server: RestServer, ask: bytes) -> socket.socket:
+    """A connection with a small buffer that has asked and does not read."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(30)
+    connection.connect(("127.0.0.1", server.port))
+    connection.sendall(ask)
+    return connection
+
+
+def get() -> bytes:
+    return f"GET {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+
+
+def post(body: dict[str, object]) -> bytes:
+    data = json.dumps(body).encode()
+    head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+    return head.encode() + f"Content-Length: {len(data)}\r\n\r\n".encode() + data
+
+
+def until_cut_off(server: RestServer) -> None:
+    """Until no connection is left."""
+    deadline = time.monotonic() + 30
+    while server._server.server_state.connections:
+        assert time.monotonic() < deadline, "the server keeps the connection"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("ask", [get(), get() * 5], ids=["one", "several"])
+def test_a_client_that_takes_nothing_is_cut_off(server: RestServer, ask: bytes) -> None:
+    with asking(server, ask):
+        until_cut_off(server)
+        assert Client(server)("GET", PATH).code == 200
+
+
+def test_commits_whose_answers_nobody_reads_keep_no_memory(server: RestServer) -> None:
+    answers = type(next_connection(server)).unsent
+    connections = [
+        asking(server, post({"updates": [{"action": "set-properties", "updates": {"n": str(number)}}]}))
+        for number in range(8)
+    ]
+    most = 0
+    deadline = time.monotonic() + 30
+    while server._server.server_state.connections and time.monotonic() < deadline:
+        most = max(most, answers.size_bytes)
+        time.sleep(0.01)
+    assert most > MIB, "nothing was counted"
+    assert answers.size_bytes == 0
+    for connection in connections:
+        connection.close()
+
+
+def next_connection(server: RestServer) -> BoundedProtocol:
+    """The server's side of a connection, which is closed then."""
+    with asking(server, b""):
+        while not (found := [*server._server.server_state.connections]):
+            time.sleep(0.01)
+    assert isinstance(found[0], BoundedProtocol)
+    return found[0]
