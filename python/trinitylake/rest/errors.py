@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
 from pydantic import ValidationError as InvalidModel
@@ -89,15 +90,18 @@ def error_response(code: int, type: str, message: str, headers: dict[str, str] |
     return Response(body, code, media_type="application/json", headers=headers)
 
 
-def response_of(error: Exception) -> Response:
-    """The answer to an exception. One that nobody foresaw is logged, and its text stays in the server."""
+def response_of(error: Exception, told: Callable[[Exception], str]) -> Response:
+    """The answer to an exception. One that nobody foresaw is logged, and its text stays in the server.
+
+    `told` is what an exception may tell whoever asked (`security/told.py`).
+    """
     if isinstance(error, RestError):
-        return error_response(error.code, error.type, str(error))
+        return error_response(error.code, error.type, told(error))
     if isinstance(error, InvalidModel):
         return error_response(400, "BadRequestException", _model_message(error))
     for kind, answer in _ANSWERS:
         if isinstance(error, kind):
-            return error_response(*answer, in_their_words(str(error), isinstance(error, CommitFailedException)))
+            return error_response(*answer, in_their_words(told(error), isinstance(error, CommitFailedException)))
     if isinstance(error, ours.StorageError):
         logger.warning("storage failed: %s", error)
         message = "the storage failed; the log of the server tells more"

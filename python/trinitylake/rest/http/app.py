@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Literal
 
 import anyio
 from anyio.to_thread import run_sync
@@ -37,6 +38,8 @@ from trinitylake.rest.request.call import Call, Service
 from trinitylake.rest.request.idempotency import answered_once
 from trinitylake.rest.security.audit import audit
 from trinitylake.rest.security.guard import PRINCIPAL, Bearers, Guard
+from trinitylake.rest.security.principals import STRANGER
+from trinitylake.rest.security.told import told_to
 from trinitylake.rest.state.meters import Meters
 from trinitylake.rest.state.metrics_reports import MetricsReports
 from trinitylake.rest.state.oldest_kept import OldestKept
@@ -146,7 +149,7 @@ class App:
             except ClientDisconnect:
                 return Response(status_code=400)
             except Exception as error:
-                return response_of(error)
+                return response_of(error, told_to(request.scope[PRINCIPAL]))
 
         return answer
 
@@ -158,10 +161,13 @@ class App:
             else:
                 response = answered_once(call, endpoint.handler, endpoint.replay)
         except Exception as error:
-            response = response_of(error)
+            response = response_of(error, told_to(call.principal, self._exists))
         if endpoint.changes:
             self._audit(endpoint, call, response.status_code)
         return response
+
+    def _exists(self, kind: Literal["table", "view"], namespace: str, name: str) -> bool:
+        return self.service.lake.core.latest().exists(kind, namespace, name)
 
     def _audit(self, endpoint: Endpoint, call: Call, code: int) -> None:
         if code < 300:
@@ -290,4 +296,4 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
-    return response_of(error)
+    return response_of(error, told_to(request.scope.get(PRINCIPAL, STRANGER)))

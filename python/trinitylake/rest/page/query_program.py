@@ -28,6 +28,8 @@ from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.reopening import StorageForTasks
 from trinitylake.rest.errors import bad_request, response_of
 from trinitylake.rest.page.texts import document_of
+from trinitylake.rest.security.principals import STRANGER
+from trinitylake.rest.security.told import told_to
 from trinitylake.tables.first_rows import FirstRows, first_rows
 from trinitylake.tables.queries.limits import QueryLimits
 from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions
@@ -141,7 +143,7 @@ class Runner:
             body = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
         except Exception as caught:
             too_much = bad_request("the rows take more memory than a page may")
-            response = response_of(too_much if isinstance(caught, MemoryError) else caught)
+            response = response_of(too_much if isinstance(caught, MemoryError) else caught, told_to(STRANGER))
             head, body = {"code": response.status_code}, bytes(response.body)
             if response.status_code >= 500:
                 head["problem"] = "".join(traceback.format_exception(caught))

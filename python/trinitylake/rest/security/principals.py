@@ -147,6 +147,8 @@ def _fits(pieces: tuple[str, ...], text: str) -> bool:
     return True
 
 
+#: Somebody who was not let in.
+STRANGER = Principal.of("", [])
 #: The program that runs the server.
 THIS_PROGRAM = Principal.of("", ["admin:*"])
 #: Every program on this machine, where no token is asked for.

@@ -1,0 +1,141 @@
+"""An error names nothing that whoever gets it may not see.
+
+Somebody who wrote one table began a serializable transaction, listed namespaces and tables, which showed that table
+alone, wrote, and committed. The conflict told them the names of each table and namespace that was new, and what the
+others had written about their transactions. The refusal to drop a namespace named a table in it. Both were the
+library's words, sent as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+
+import trinitylake as tl
+from rest.client import Answer, Client, running
+from rest.shop import ROWS, with_tables
+from trinitylake.errors import CommitConflict, NamespaceNotEmpty, Winner
+from trinitylake.rest.errors import bad_request, response_of
+from trinitylake.rest.security.principals import Principal
+from trinitylake.rest.security.told import told_to
+
+WRITER, ADMIN, ROOT = (f"the-token-of-{who}-0123456789" for who in ("writer", "admin", "root"))
+CONFLICT = CommitConflict(
+    "transaction 1 lost on namespace HIDDEN, table shop.orders: changed meanwhile by version 7 (HIDDEN)",
+    keys=["namespace HIDDEN", "table shop.orders", "view shop.HIDDEN", "transaction HIDDEN", "earlier version"],
+    winners=[Winner(7, "HIDDEN", "HIDDEN", "HIDDEN")],
+)
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """Two tables, one of which the writer and the admin may not see."""
+    return with_tables(lake, "shop.orders", "shop.HIDDEN")
+
+
+@pytest.fixture
+def client(shop: tl.Lakehouse, tmp_path: Path) -> Iterator[Client]:
+    file = tmp_path / "tokens"
+    file.write_text(f"{WRITER} walt writer:shop.orders\n{ADMIN} ada admin:shop\n{ROOT} root admin:*\n")
+    file.chmod(0o600)
+    with running(shop, token_file=file) as server:
+        yield Client(server)
+
+
+def lost(client: Client, shop: tl.Lakehouse, token: str, meanwhile: Callable[[tl.Transaction], object]) -> str:
+    """What somebody is told who has listed all that they could, when something was committed meanwhile."""
+    begun = client("POST", "/trinitylake/v1/transactions", {"isolation": "serializable"}, token=token)
+    assert begun.code == 201, begun
+    path = f"/v1/{begun.body['prefix']}/namespaces"
+    for asked in (path, f"{path}/shop/tables", f"{path}/shop/views"):
+        assert client("GET", asked, token=token).code == 200
+    change = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"color": "red"}}]}
+    assert client("POST", f"{path}/shop/tables/orders", change, token=token).code == 200
+    with shop.transaction(message="MESSAGE-HIDDEN", author="AUTHOR-HIDDEN") as txn:
+        meanwhile(txn)
+    answer = client("POST", f"/trinitylake/v1/transactions/{begun.body['id']}/commit", token=token)
+    return refused(answer)
+
+
+def refused(answer: Answer) -> str:
+    assert answer.code == 409, answer
+    return str(answer.body["error"]["message"])
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "seen"),
+    [
+        (lambda txn: txn.create_namespace("HIDDENNAMESPACE"), []),
+        (lambda txn: txn.create_table("shop.HIDDENTABLE", ROWS), []),
+        (lambda txn: txn.create_view("shop.HIDDENVIEW", "SELECT 1"), []),
+        (lambda txn: (txn.drop_table("shop.orders"), txn.drop_table("shop.HIDDEN")), ["shop.orders"]),
+    ],
+    ids=["a namespace", "a table", "a view", "two tables"],
+)
+def test_a_conflict_names_what_one_may_see(
+    client: Client, shop: tl.Lakehouse, meanwhile: Callable[[tl.Transaction], object], seen: list[str]
+) -> None:
+    message = lost(client, shop, WRITER, meanwhile)
+    assert "HIDDEN" not in message
+    assert f"by version {shop.version}" in message
+    assert all(name in message for name in seen)
+
+
+def test_a_reader_of_everything_is_told_everything(client: Client, shop: tl.Lakehouse) -> None:
+    message = lost(client, shop, ROOT, lambda txn: txn.create_table("shop.HIDDENTABLE", ROWS))
+    assert "shop.HIDDENTABLE" in message
+    assert "MESSAGE-HIDDEN" in message
+
+
+def test_a_namespace_that_is_not_empty_does_not_tell_what_is_in_it(client: Client, shop: tl.Lakehouse) -> None:
+    shop.drop_table("shop.orders")
+    message = refused(client("DELETE", "/v1/namespaces/shop", token=ADMIN))
+    assert "HIDDEN" not in message
+    assert "not empty" in message
+    assert "shop.HIDDEN" in refused(client("DELETE", "/v1/namespaces/shop", token=ROOT))
+
+
+def wrapped(outer: Exception, inner: Exception) -> Exception:
+    """As `raise outer from inner` leaves it."""
+    outer.__cause__ = inner
+    return outer
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CONFLICT,
+        wrapped(CommitFailedException(str(CONFLICT)), CONFLICT),
+        wrapped(bad_request(f"this makes no sense: {CONFLICT}"), wrapped(CommitFailedException("x"), CONFLICT)),
+        NamespaceNotEmpty("namespace shop is not empty: it has table shop.HIDDEN"),
+    ],
+    ids=["itself", "as PyIceberg's", "twice", "a namespace"],
+)
+def test_no_error_quotes_the_library_about_what_is_hidden(error: Exception) -> None:
+    answer = response_of(error, told_to(Principal.of("walt", ["writer:shop.orders"])))
+    assert b"HIDDEN" not in bytes(answer.body)
+
+
+@pytest.mark.parametrize(
+    ("key", "grants", "there", "is_told"),
+    [
+        ("table shop.x.y", ["reader:shop.x.*"], [("shop.x", "y")], True),
+        ("table shop.x.y", ["reader:shop.x.*"], [("shop", "x.y")], False),
+        ("table shop.x.y", ["reader:shop.x.*"], [("shop", "x.y"), ("shop.x", "y")], False),
+        ("table shop.x.y", ["reader:shop.x.*"], [], False),
+        ("table shop.x.y", ["reader:shop.*"], [], True),
+        ("view shop.x", ["reader:shop.x"], [], True),
+        ("namespace shop", ["reader:shop.x"], [], True),
+        ("namespace payroll", ["reader:shop.x"], [], False),
+        ("transaction 1", ["reader:shop.*"], [], False),
+    ],
+)
+def test_a_name_is_told_where_all_that_it_can_mean_may_be_seen(
+    key: str, grants: list[str], there: list[tuple[str, str]], is_told: bool
+) -> None:
+    """Of `shop.x.y` the text does not say whether it is `y` in `shop.x`, or the table `x.y` of `shop`."""
+    told = told_to(Principal.of("walt", grants), lambda kind, namespace, name: (namespace, name) in there)
+    assert (key in told(CommitConflict("x", keys=[key]))) == is_told
