@@ -6,7 +6,7 @@ properties, so that it travels with the lakehouse and one line in cron is enough
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -31,6 +31,9 @@ FLAGS = (COMPACT, COMPACT_TREE, EXPIRE_SNAPSHOTS, EXPIRE, VACUUM)
 DEFAULTS = {**dict.fromkeys(FLAGS, "true"), MIN_FILES: "5", GRACE: ""}
 #: Which of them tables can have.
 OF_TABLES = (COMPACT, MIN_FILES)
+
+#: Why a table was skipped.
+TOO_LARGE = "its rows take more memory than there is for upkeep: an engine has to compact it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +138,43 @@ def policy_of(properties: Mapping[str, str]) -> Policy:
     )
 
 
-def upkeep(lake: Kept, note: LogNote, *, dry_run: bool, progress: Progress | None) -> Upkeep:
-    """See `Lakehouse.upkeep`."""
+@dataclass(frozen=True, slots=True)
+class Tidied:
+    """What became of tables: fields as those of `Upkeep`."""
+
+    compacted: dict[str, CompactResult]
+    snapshots_taken_out: dict[str, int]
+    skipped: dict[str, str]
+
+
+def tidied(
+    lake: Kept,
+    note: LogNote,
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    left_out: Mapping[str, str] | None = None,
+    began: Callable[[str], None] = lambda name: None,
+) -> Tidied:
+    """Tidy up each table by itself, which is the part of upkeep that reads what others wrote.
+
+    Args:
+        left_out: tables that are skipped, and why.
+        began: is called with the name of each table before anything of it is read, and for each file that is done.
+    """
+    tables = _Tables(lake, policy_of(lake.properties), note, dry_run, progress)
+    tables.skipped.update(left_out or {})
+    tables.tidy_up(began)
+    return Tidied(tables.compacted, tables.snapshots_taken_out, tables.skipped)
+
+
+def upkeep(
+    lake: Kept, note: LogNote, *, dry_run: bool, progress: Progress | None, tables: Tidied | None = None
+) -> Upkeep:
+    """See `Lakehouse.upkeep`. `tables` are those that were tidied up already."""
     policy = policy_of(lake.properties)
     said = note._asdict()
-    tables = _Tables(lake, policy, note, dry_run, progress)
-    tables.tidy_up()
+    tables = tables or tidied(lake, note, dry_run=dry_run, progress=progress)
     tree = lake.compact(dry_run=dry_run, **said) if policy.compact_tree else None
     expired = lake.expire(dry_run=dry_run, **said) if policy.expire else None
     vacuumed = None
@@ -167,25 +201,32 @@ class _Tables:
             settings.maximum_version_age_millis or DEFAULT_SETTINGS["maximum_version_age_millis"],
         )
 
-    def tidy_up(self) -> None:
+    def tidy_up(self, began: Callable[[str], None]) -> None:
         for name in self._lake.tables():
+            if name in self.skipped:
+                continue
+            began(name)
             try:
                 table = self._lake.table(name)
                 if table.type == "managed":
-                    self._compact(name, table)
+                    self._compact(name, table, began)
                     self._expire_snapshots(name, table)
             except ObjectNotFound:  # it was dropped meanwhile
                 continue
             except TrinityLakeError as error:
                 self.skipped[name] = str(error)
+            except MemoryError:
+                self.skipped[name] = TOO_LARGE
 
-    def _compact(self, name: str, table: Table) -> None:
+    def _compact(self, name: str, table: Table, began: Callable[[str], None]) -> None:
         own = table.properties
         _check_names(own, OF_TABLES)
         if not (_flag(COMPACT, own[COMPACT]) if COMPACT in own else self._policy.compact):
             return
         min_files = _count(MIN_FILES, own[MIN_FILES]) if MIN_FILES in own else self._policy.min_files
-        done = table.maintenance.compact(min_files=min_files, dry_run=self._dry_run, **self._note)
+        done = table.maintenance.compact(
+            min_files=min_files, dry_run=self._dry_run, progress=lambda done, total: began(name), **self._note
+        )
         if done.files_removed:
             self.compacted[name] = done
             if self._progress is not None:

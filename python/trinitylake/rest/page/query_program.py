@@ -16,7 +16,6 @@ import traceback
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -30,6 +29,7 @@ from trinitylake.rest.errors import bad_request, response_of
 from trinitylake.rest.page.texts import document_of
 from trinitylake.rest.security.principals import STRANGER
 from trinitylake.rest.security.told import told_to
+from trinitylake.rest.state.limited_memory import limit_memory
 from trinitylake.tables.first_rows import FirstRows, first_rows
 from trinitylake.tables.queries.limits import QueryLimits
 from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions
@@ -169,18 +169,6 @@ def _first(prepared: PreparedQuery) -> FirstRows:
     rows = pa.Table.from_batches(parts, schema)
     problem = f"only the first {MAX_ROWS} are shown" if n_rows > MAX_ROWS else ""
     return FirstRows(rows.slice(0, MAX_ROWS), [], problem)
-
-
-def limit_memory(size_bytes: int) -> None:
-    """From now on, the process gets no more than so much besides what it has; where the system keeps such limits."""
-    import resource
-
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return
-    held_kilobytes = next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmData"))
-    most = (held_kilobytes << 10) + size_bytes
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 def main(descriptor: int, memory_size_bytes: int) -> None:

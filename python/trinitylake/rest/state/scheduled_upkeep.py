@@ -10,13 +10,18 @@ not done is for the next one.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from trinitylake.lakehouse.lakehouse import Lakehouse
+from trinitylake.lakehouse.upkeep import upkeep
+from trinitylake.log_note import LogNote
 from trinitylake.rest.redaction import without_secrets
 from trinitylake.rest.state.meters import Meters
+from trinitylake.rest.state.upkeep_process import UpkeepProcess
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.upkeep import Upkeep
@@ -49,6 +54,7 @@ class ScheduledUpkeep:
         self._meters = meters
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
+        self._process: UpkeepProcess | None = None
 
     def begin(self) -> None:
         """Begin to count the time to the first run, if there is a schedule."""
@@ -76,7 +82,7 @@ class ScheduledUpkeep:
     def _run(self) -> None:
         began = time.monotonic()
         try:
-            done = self._lake.upkeep(progress=self._stop_here)
+            done = self._done()
         except _Stopped:
             self._meters.count_upkeep("stopped", time.monotonic() - began)
             logger.info("upkeep stopped, because the server ends")
@@ -86,6 +92,16 @@ class ScheduledUpkeep:
         else:
             self._meters.count_upkeep("done", time.monotonic() - began)
             self._report(done, time.monotonic() - began)
+
+    def _done(self) -> Upkeep:
+        """Tables are tidied up in another process where one reaches the lakehouse, the rest is done here."""
+        if not isinstance(self._lake, Lakehouse) or os.name != "posix" or self._lake.uri.startswith("memory:"):
+            return self._lake.upkeep(progress=self._stop_here)
+        if self._process is None:
+            self._process = UpkeepProcess(self._lake.storage)
+        tables = self._process.run(lambda: self._stop_here("", 0))
+        note = LogNote("upkeep", "")
+        return upkeep(self._lake, note, dry_run=False, progress=self._stop_here, tables=tables)
 
     def _stop_here(self, what: str, files: int) -> None:
         if self._ending.is_set():
