@@ -204,7 +204,38 @@ impl RootUri {
     /// Spellings that mean the same file are equal: `file:/x`, `file:///x`, `file://localhost/x` and,
     /// for a local root, the plain absolute path `/x`; `s3a` and `s3`; `abfs` and `abfss`.
     pub fn relativize(&self, uri: &str) -> Option<String> {
-        let key = match split_scheme(uri) {
+        let path = self.key_of(uri)?.strip_prefix(self.prefix.as_str())?;
+        check_path(path).is_ok().then(|| path.to_owned())
+    }
+
+    /// The paths that readers of other manners may mean by a URI: some put segments such as `.`, `..` and empty ones
+    /// together, some end at `?` or `#`, some follow the symbolic links of a local disk. Empty if all of them look
+    /// elsewhere.
+    pub fn meant_by(&self, uri: &str) -> Vec<String> {
+        let Some(key) = self.key_of(uri) else { return Vec::new() };
+        let is_local = self.scheme == Scheme::File;
+        let mut meant = Vec::new();
+        for key in [key, &key[..key.find(['?', '#']).unwrap_or(key.len())]] {
+            meant.push(key.to_owned());
+            meant.push(format!("{}{}", if is_local { "/" } else { "" }, without_detours(key)));
+            if is_local && let Ok(real) = real_path(Path::new(key)) {
+                meant.extend(real.to_str().map(str::to_owned));
+            }
+        }
+        let mut paths: Vec<String> = meant
+            .iter()
+            .filter_map(|key| key.strip_prefix(self.prefix.as_str()))
+            .filter(|path| !path.is_empty())
+            .map(str::to_owned)
+            .collect();
+        paths.sort();
+        paths.dedup();
+        paths
+    }
+
+    /// What a URI says below the bucket or, of a local one, the whole path; `None` for another store.
+    fn key_of<'a>(&self, uri: &'a str) -> Option<&'a str> {
+        Some(match split_scheme(uri) {
             None if self.scheme == Scheme::File => uri,
             None => return None,
             Some((scheme, rest)) => {
@@ -220,9 +251,7 @@ impl RootUri {
                     (_, rest) => rest?.strip_prefix(self.authority.as_str())?.strip_prefix('/')?,
                 }
             }
-        };
-        let path = key.strip_prefix(self.prefix.as_str())?;
-        check_path(path).is_ok().then(|| path.to_owned())
+        })
     }
 }
 
@@ -312,6 +341,19 @@ fn check_segments(path: &str, shown: &str) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A key without empty segments and `.`, and without what a `..` goes back over.
+fn without_detours(key: &str) -> String {
+    let mut segments: Vec<&str> = Vec::new();
+    for segment in key.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => drop(segments.pop()),
+            _ => segments.push(segment),
+        }
+    }
+    segments.join("/")
 }
 
 /// The location as an error may show it: without a query, and without a user before `@`.

@@ -266,3 +266,22 @@ fn a_link_to_a_folder_is_that_folder() {
     let literal = RootUri::parse_literally(&format!("file://{}", real.join("link/lake").display())).unwrap();
     assert_ne!(literal, direct, "a recorded root is not looked up on this machine");
 }
+
+/// Readers that are not as strict found a file by a name that was taken for one elsewhere.
+#[test]
+fn what_readers_may_mean_is_told() {
+    let lake = root("file:///data/lake");
+    for uri in [
+        "file:///data/lake/t//f",
+        "file:////data/lake/t/f",
+        "//data/lake/./t/f",
+        "/data/lake/x/../t/f?a=1",
+        "/data//lake/t/f#a",
+    ] {
+        assert!(lake.meant_by(uri).iter().any(|path| path == "t/f"), "{uri}: {:?}", lake.meant_by(uri));
+    }
+    for uri in ["/data/lake2/t//f", "s3://data/lake/t/f", "/data/lake/../t/f", "file:///data/lake//"] {
+        assert!(!lake.meant_by(uri).iter().any(|path| path == "t/f"), "{uri}: {:?}", lake.meant_by(uri));
+    }
+    assert_eq!(root("memory://name").meant_by("memory://name//t/./f"), ["/t/./f", "t/f"]);
+}

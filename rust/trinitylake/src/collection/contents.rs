@@ -64,11 +64,26 @@ impl IcebergTables {
         found.min_by_key(String::len)
     }
 
-    fn files(&self, named: Vec<Named>) -> Vec<Link> {
-        let link = |file: Named| {
-            Some(Link::File { path: self.path_of(&file.location)?, form: FileForm::Iceberg(file.form) })
-        };
-        named.into_iter().filter_map(link).collect()
+    /// What is named below a root, also in a spelling that is no qualified location: other readers find the file by it,
+    /// so nothing that one of them may mean is garbage. `path` is that of the file which names them.
+    fn files(&self, named: Vec<Named>, path: &str) -> Result<Vec<Link>> {
+        let mut links = Vec::with_capacity(named.len());
+        for Named { location, form } in named {
+            let literal = self.path_of(&location);
+            let meant: Vec<String> = match literal.is_none() || location.contains(['?', '#']) {
+                true => self.roots.iter().flat_map(|root| root.meant_by(&location)).collect(),
+                false => Vec::new(),
+            };
+            let is_read = !matches!(form, Form::Content | Form::Deletes);
+            if is_read && literal.is_none() && meant.len() > 1 {
+                let problem = format!("it names {location:?}, which may be one of several files: {meant:?}");
+                return Err(Error::corrupt(path, problem));
+            }
+            let meant = if is_read && literal.is_some() { Vec::new() } else { meant };
+            let paths = literal.into_iter().chain(meant);
+            links.extend(paths.map(|path| Link::File { path, form: FileForm::Iceberg(form) }));
+        }
+        Ok(links)
     }
 
     fn folder_of(&self, location: &str) -> Option<String> {
@@ -116,7 +131,7 @@ impl Contents for IcebergTables {
                 let metadata = in_metadata(bytes, path)?;
                 let folders = metadata.folders.iter().filter_map(|folder| self.folder_of(folder));
                 let mut links: Vec<Link> = folders.map(Link::Folder).collect();
-                links.extend(self.files(metadata.files));
+                links.extend(self.files(metadata.files, path)?);
                 Ok(links)
             }
             FileForm::ExternalMetadata => {
@@ -124,10 +139,58 @@ impl Contents for IcebergTables {
                 let folders = metadata.folders.iter().filter_map(|folder| self.folder_of(folder));
                 let mut links: Vec<Link> = folders.map(Link::Foreign).collect();
                 links.extend(path.rsplit_once('/').map(|(folder, _)| Link::Foreign(folder.to_string())));
-                links.extend(self.files(metadata.files));
+                links.extend(self.files(metadata.files, path)?);
                 Ok(links)
             }
-            FileForm::Iceberg(form) => Ok(self.files(in_file(form, bytes, path)?)),
+            FileForm::Iceberg(form) => self.files(in_file(form, bytes, path)?, path),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(location: &str, form: Form) -> Result<Vec<String>> {
+        let tables = IcebergTables::new("s3://b/lake", &[]).unwrap();
+        let links = tables.files(vec![Named { location: location.to_owned(), form }], "t/manifest.avro")?;
+        Ok(links
+            .into_iter()
+            .map(|link| match link {
+                Link::File { path, .. } => path,
+                other => panic!("{other:?}"),
+            })
+            .collect())
+    }
+
+    /// A writer put two slashes between a location and the name of a file, readers found the file all the same, and the
+    /// next collection deleted it: its name was no qualified location, which counted as one elsewhere.
+    #[test]
+    fn a_file_that_is_named_in_another_spelling_is_no_garbage() {
+        for (location, path) in [
+            ("s3://b/lake/t/data/f", "t/data/f"),
+            ("s3a://b/lake/t//data/f", "t/data/f"),
+            ("s3://b/lake/t//data/f", "t//data/f"),
+            ("s3://b/lake/t/./data/../data/f", "t/data/f"),
+            ("s3://b//lake/t/data/f", "t/data/f"),
+            ("s3://b/lake/t/data/f?x=1", "t/data/f"),
+            ("s3://b/lake/t/data/f?x=1", "t/data/f?x=1"),
+            ("s3://b/lake/t/data/f#x", "t/data/f"),
+        ] {
+            for form in [Form::Content, Form::Deletes] {
+                let paths = named(location, form).unwrap();
+                assert!(paths.iter().any(|one| one == path), "{location}: {paths:?}");
+            }
+        }
+        assert!(named("s3://b/lake2/t//data/f", Form::Content).unwrap().is_empty());
+    }
+
+    /// What a manifest names was garbage if the manifest had a name of that kind.
+    #[test]
+    fn a_manifest_of_which_nobody_can_tell_where_it_is_ends_the_collection() {
+        let error = named("s3://b/lake/t//m.avro", Form::Manifest).unwrap_err();
+        assert!(error.to_string().contains("s3://b/lake/t//m.avro"), "{error}");
+        assert_eq!(named("s3://b//lake/t/m.avro", Form::ManifestList).unwrap(), ["t/m.avro"]);
+        assert_eq!(named("s3://b/lake/t/m?.avro", Form::Manifest).unwrap(), ["t/m?.avro"]);
     }
 }
