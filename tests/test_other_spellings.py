@@ -1,0 +1,60 @@
+"""A file that a manifest names in another spelling is in use: readers find it, and a collection has to as well."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.typedef import Record
+
+import trinitylake as tl
+
+ROWS = pa.table({"id": [1, 2, 3]})
+SPELLINGS: dict[str, Callable[[str], str]] = {
+    "two slashes": lambda path: f"file://{path.replace('/data/', '//data/')}",
+    "a dot": lambda path: f"file://{path.replace('/data/', '/./data/')}",
+    "two dots": lambda path: f"file://{path.replace('/data/', '/data/../data/')}",
+    "four slashes": lambda path: f"file:///{path}",
+    "a query": lambda path: f"file://{path}?x=1",
+    "a fragment": lambda path: f"file://{path}#x",
+    "a link": lambda path: f"file://{path.replace('/lake/', '/link/')}",
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_vacuum_keeps_what_is_named_in_another_spelling(tmp_path: Path, spelling: str) -> None:
+    """A writer put a slash between a location that ended in one and the name of a file. Readers read its rows, and the
+    next vacuum deleted the file, although the latest version named it: as text, the names were different."""
+    (tmp_path / "link").symlink_to(tmp_path / "lake")
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("shop")
+    lake.create_table("shop.orders", ROWS.schema)
+    table = lake.table("shop.orders")
+    table.append(ROWS)
+    [task] = table.iceberg.scan().plan_files()
+    written = task.file.file_path.removeprefix("file://")
+    path, garbage = f"{os.path.dirname(written)}/f.parquet", f"{os.path.dirname(written)}/g.parquet"
+    for copy in (path, garbage):
+        shutil.copy(written, copy)
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=SPELLINGS[spelling](path),
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=ROWS.num_rows,
+        file_size_in_bytes=os.path.getsize(path),
+        spec_id=0,
+    )
+    with table.writing() as iceberg, iceberg.transaction() as change:
+        change.append_files([file])  # type: ignore[attr-defined]
+    for old in (tmp_path / "lake").rglob("*"):
+        os.utime(old, (time.time() - 3 * 86_400,) * 2)
+    lake.vacuum(grace="1 hour")
+    assert os.path.exists(path)
+    assert not os.path.exists(garbage)
