@@ -41,10 +41,12 @@ def view_definition(metadata: ViewMetadata) -> ViewDef:
     """
     version = _current_version(metadata)
     representations: dict[str, str] = {}
+    dialects: set[str] = set()
     for representation in version.representations:
         dialect = representation.root.dialect
-        if dialect.lower() in map(str.lower, representations):
+        if dialect.lower() in dialects:
             raise InvalidArgument(f"the view has two texts in the dialect {dialect!r}")
+        dialects.add(dialect.lower())
         representations[dialect] = representation.root.sql
     if reserved := [name for name in metadata.properties if name.startswith(OWN_PROPERTY_PREFIX)]:
         raise InvalidArgument(f"properties that start with {OWN_PROPERTY_PREFIX!r} are reserved: {reserved}")

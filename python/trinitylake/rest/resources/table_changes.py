@@ -28,9 +28,11 @@ from trinitylake.iceberg_storage.write_rules import check_update
 from trinitylake.properties import OWN_PROPERTY_PREFIX
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.resources.names import Name
+from trinitylake.rest.resources.updates import MAX_UPDATES, Updates
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.sorting import SortOrder
 
     from trinitylake.iceberg_storage.staging.staged_table import StagedTable
     from trinitylake.lakehouse.transaction import Transaction
@@ -46,7 +48,7 @@ class TableChange(BaseModel):
 
     identifier: Name | None = None
     requirements: list[TableRequirement] = Field(default_factory=list)
-    updates: list[TableUpdate] = Field(default_factory=list)
+    updates: Updates[TableUpdate] = Field(default_factory=list)
 
     @property
     def table(self) -> tuple[str, str]:
@@ -79,6 +81,8 @@ def stage(transaction: Transaction, changes: Sequence[TableChange], gate: Locati
     """
     if len({change.table for change in changes}) < len(changes):
         raise bad_request("a table may be changed only once in one commit: put all its updates together")
+    if sum(len(change.updates) for change in changes) > MAX_UPDATES:
+        raise bad_request(f"a commit has at most {MAX_UPDATES} updates, of all its tables")
     for change in changes:
         gate.table_change(change, _location(transaction, change))
         _leave_own_properties(transaction, change)
@@ -126,7 +130,7 @@ def _stage_one(transaction: Transaction, change: TableChange) -> StagedTable:
         updates = change.updates
         if any(isinstance(update, AddSortOrderUpdate) for update in updates) and not change.is_creation:
             staged = table_writing.managed_table(transaction, *change.table, change.requirements)
-            updates = _with_free_sort_orders(updates, staged.metadata)
+            updates = with_free_sort_orders(updates, staged.metadata)
         return table_writing.commit_table(transaction, *change.table, change.requirements, updates)
     except TrinityLakeError:
         raise
@@ -134,26 +138,36 @@ def _stage_one(transaction: Transaction, change: TableChange) -> StagedTable:
         raise bad_request(f"the updates of {'.'.join(change.table)} make no sense: {error}") from error
 
 
-def _with_free_sort_orders(updates: Sequence[TableUpdate], metadata: TableMetadata) -> list[TableUpdate]:
+def with_free_sort_orders(updates: Sequence[TableUpdate], metadata: TableMetadata) -> list[TableUpdate]:
     """Sort orders with the ids that they get: a client chose them before it knew of those that came meanwhile."""
-    orders = {order.order_id: order.fields for order in metadata.sort_orders}
+    ids = {order.order_id for order in metadata.sort_orders}
+    last = max(ids, default=0)
+    by_fields = {_fields_of(order): order.order_id for order in reversed(metadata.sort_orders)}
     chosen: dict[int, int] = {}
     result: list[TableUpdate] = []
     for update in updates:
         if isinstance(update, AddSortOrderUpdate):
             order = update.sort_order
-            same = [id for id, fields in orders.items() if fields == order.fields]
-            free = order.order_id if order.order_id not in orders else max(orders) + 1
-            id = same[0] if same else free
+            fields = _fields_of(order)
+            is_new = fields not in by_fields
+            if is_new:
+                by_fields[fields] = order.order_id if order.order_id not in ids else last + 1
+            id = by_fields[fields]
             chosen[order.order_id] = chosen[LAST_ADDED] = id
-            if not same:
-                orders[id] = order.fields
+            if is_new:
+                ids.add(id)
+                last = max(last, id)
                 result.append(update.model_copy(update={"sort_order": order.model_copy(update={"order_id": id})}))
         elif isinstance(update, SetDefaultSortOrderUpdate) and update.sort_order_id in chosen:
             result.append(update.model_copy(update={"sort_order_id": chosen[update.sort_order_id]}))
         else:
             result.append(update)
     return result
+
+
+def _fields_of(order: SortOrder) -> str:
+    """All that two equal sort orders have in common."""
+    return order.model_dump_json(include={"fields"})
 
 
 def _rehearse(transaction: Transaction, change: TableChange) -> None:
@@ -169,7 +183,7 @@ def _rehearse(transaction: Transaction, change: TableChange) -> None:
         return
     staged = table_writing.managed_table(transaction, namespace, name, change.requirements)
     try:
-        updates = _with_free_sort_orders(change.updates, staged.metadata)
+        updates = with_free_sort_orders(change.updates, staged.metadata)
         for update in updates:
             check_update(update, staged.metadata, staged.io)
         apply_updates(staged.metadata, updates)

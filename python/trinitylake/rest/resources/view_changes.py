@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Annotated, Literal, TypeAlias
 
@@ -12,9 +13,12 @@ from pyiceberg.view.metadata import ViewHistoryEntry, ViewMetadata, ViewVersion
 
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.resources.names import Name
+from trinitylake.rest.resources.updates import Updates
 
 #: What an engine writes for "the one that was just added".
 LAST_ADDED = -1
+#: Of one version: a text in each dialect.
+MAX_TEXTS = 50
 
 
 class AssertViewUuid(BaseModel):
@@ -98,15 +102,19 @@ class ViewChange(BaseModel):
 
     identifier: Name | None = None
     requirements: list[AssertViewUuid] = Field(default_factory=list)
-    updates: list[ViewUpdate]
+    updates: Updates[ViewUpdate]
 
 
 def check_texts(version: ViewVersion) -> None:
-    """Raises `RestError` 400 for two texts in one dialect."""
-    dialects = [one.root.dialect.lower() for one in version.representations]
-    if twice := [dialect for dialect in dialects if dialects.count(dialect) > 1]:
-        message = f"Invalid view version: Cannot add multiple queries for dialect {twice[0]}"
-        raise RestError(400, "IllegalArgumentException", message)
+    """Raises `RestError` 400 for two texts in one dialect, and for more than anybody has dialects."""
+    if len(version.representations) > MAX_TEXTS:
+        raise bad_request(f"a version of a view has at most {MAX_TEXTS} texts")
+    dialects: set[str] = set()
+    for dialect in (one.root.dialect.lower() for one in version.representations):
+        if dialect in dialects:
+            message = f"Invalid view version: Cannot add multiple queries for dialect {dialect}"
+            raise RestError(400, "IllegalArgumentException", message)
+        dialects.add(dialect)
 
 
 def changed(metadata: ViewMetadata, change: ViewChange) -> ViewMetadata:
@@ -129,17 +137,36 @@ def changed(metadata: ViewMetadata, change: ViewChange) -> ViewMetadata:
             "properties": dict(metadata.properties),
         }
     )
-    added = _Added()
+    added = _Added(state)
     for update in change.updates:
         state = _apply(state, update, added)
     return state
 
 
 class _Added:
-    """The ids of what the updates before have added."""
+    """The ids of what the updates before have added, and of all that is there by what it holds."""
 
     schema_id: int | None = None
     version_id: int | None = None
+
+    def __init__(self, state: ViewMetadata) -> None:
+        # The first of several that are equal, as a search from the beginning finds it.
+        self.schemas = {_held_by_schema(one): one.schema_id for one in reversed(state.schemas)}
+        self.schema_ids = {one.schema_id for one in state.schemas}
+        self.versions = {_held_by_version(one): one.version_id for one in reversed(state.versions)}
+        self.times_millis = {one.version_id: one.timestamp_ms for one in reversed(state.versions)}
+        self.last_schema_id = max(self.schema_ids, default=-1)
+        self.last_version_id = max(self.times_millis)
+
+
+def _held_by_schema(schema: Schema) -> str:
+    """All that two equal schemas have in common."""
+    return json.dumps(schema.model_dump(mode="json", exclude={"schema_id"}), sort_keys=True)
+
+
+def _held_by_version(version: ViewVersion) -> str:
+    """All that two equal versions have in common."""
+    return json.dumps(version.model_dump(mode="json", exclude={"version_id", "timestamp_ms"}), sort_keys=True)
 
 
 def _apply(state: ViewMetadata, update: ViewUpdate, added: _Added) -> ViewMetadata:
@@ -147,7 +174,7 @@ def _apply(state: ViewMetadata, update: ViewUpdate, added: _Added) -> ViewMetada
         case AssignUuid() if update.uuid != state.view_uuid:
             raise bad_request("the UUID of a view cannot change")
         case AddSchema():
-            added.schema_id = _add_schema(state, update.added)
+            added.schema_id = _add_schema(state, update.added, added)
         case SetLocation():
             return state.model_copy(update={"location": update.location})
         case SetProperties():
@@ -162,14 +189,16 @@ def _apply(state: ViewMetadata, update: ViewUpdate, added: _Added) -> ViewMetada
     return state
 
 
-def _add_schema(state: ViewMetadata, schema: Schema) -> int:
+def _add_schema(state: ViewMetadata, schema: Schema, added: _Added) -> int:
     """The id of an equal schema that is there, or a new one."""
-    for one in state.schemas:
-        if one.fields == schema.fields and one.identifier_field_ids == schema.identifier_field_ids:
-            return one.schema_id
-    id = max((one.schema_id for one in state.schemas), default=-1) + 1
-    state.schemas.append(schema.model_copy(update={"schema_id": id}))
-    return id
+    held = _held_by_schema(schema)
+    if (same := added.schemas.get(held)) is not None:
+        return same
+    added.last_schema_id += 1
+    added.schemas[held] = added.last_schema_id
+    added.schema_ids.add(added.last_schema_id)
+    state.schemas.append(schema.model_copy(update={"schema_id": added.last_schema_id}))
+    return added.last_schema_id
 
 
 def _add_version(state: ViewMetadata, version: ViewVersion, added: _Added) -> int:
@@ -178,29 +207,30 @@ def _add_version(state: ViewMetadata, version: ViewVersion, added: _Added) -> in
         if added.schema_id is None:
             raise bad_request("the version names the schema that was added last, but none was added")
         schema_id = added.schema_id
-    if schema_id not in [one.schema_id for one in state.schemas]:
+    if schema_id not in added.schema_ids:
         raise bad_request(f"the version names the schema {schema_id}, which the view does not have")
-    same = {"version_id", "timestamp_ms"}
     version = version.model_copy(update={"schema_id": schema_id})
-    for one in state.versions:
-        if one.model_dump(exclude=same) == version.model_dump(exclude=same):
-            return one.version_id
-    taken = [one.version_id for one in state.versions]
-    id = version.version_id if version.version_id not in taken and version.version_id > 0 else max(taken) + 1
+    held = _held_by_version(version)
+    if (same := added.versions.get(held)) is not None:
+        return same
+    is_free = version.version_id > 0 and version.version_id not in added.times_millis
+    id = version.version_id if is_free else added.last_version_id + 1
+    added.last_version_id = max(added.last_version_id, id)
+    added.versions[held] = id
+    added.times_millis[id] = version.timestamp_ms
     state.versions.append(version.model_copy(update={"version_id": id}))
     return id
 
 
 def _set_current(state: ViewMetadata, id: int, added: _Added) -> ViewMetadata:
-    if id == LAST_ADDED or (added.version_id is not None and id not in [one.version_id for one in state.versions]):
+    if id == LAST_ADDED or (added.version_id is not None and id not in added.times_millis):
         if added.version_id is None:
             raise bad_request("the version that was added last cannot be the current one: none was added")
         id = added.version_id
-    version = next((one for one in state.versions if one.version_id == id), None)
-    if version is None:
+    if id not in added.times_millis:
         raise bad_request(f"the view has no version {id}")
     if id == state.current_version_id:
         return state
-    moment = version.timestamp_ms if id == added.version_id else int(time.time() * 1000)
-    entry = ViewHistoryEntry.model_validate({"version-id": id, "timestamp-ms": moment})
-    return state.model_copy(update={"current_version_id": id, "version_log": [*state.version_log, entry]})
+    moment = added.times_millis[id] if id == added.version_id else int(time.time() * 1000)
+    state.version_log.append(ViewHistoryEntry.model_validate({"version-id": id, "timestamp-ms": moment}))
+    return state.model_copy(update={"current_version_id": id})
