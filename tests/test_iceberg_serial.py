@@ -63,8 +63,10 @@ def new_filter(random: Random) -> tuple[str, Callable[[Row], bool]]:
 
 
 def upserted(rows: list[Row], new: list[Row]) -> list[Row]:
-    keys = {row[0] for row in new}
-    return [row for row in rows if row[0] not in keys] + new
+    """Every row with a key that comes in becomes what came in; there may be several, since keys are not enforced."""
+    by_key = {row[0]: row for row in new}
+    there = {row[0] for row in rows}
+    return [by_key.get(row[0], row) for row in rows] + [row for row in new if row[0] not in there]
 
 
 def new_statement(random: Random) -> Statement:

@@ -159,7 +159,8 @@ def test_a_scan_of_six_small_files_waits_only_for_what_it_cannot_know(shop: Shop
     """It took 22 requests, in six rounds, of a process that had written all of the files itself."""
     trace = shop.traced(lambda: shop.lake.table("n.six").scan().to_arrow())
     assert trace.millis == READ_MILLIS, trace
-    assert len(trace.requests) <= 4, trace
+    # The hint of an earlier commit may be written only now: at most once in a second.
+    assert len([request for request in trace.requests if request.verb != "PUT"]) <= 4, trace
 
     lake = shop.elsewhere()
     # The newest version, definition, metadata, manifest list, manifests, data files.

@@ -1,6 +1,7 @@
 //! Publishing a root: claim the next version's file, learn who has it, make sure that it was in time (format
 //! §§7 and 8), and tell others by the hint.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -341,33 +342,46 @@ impl Publisher {
     async fn look_back(&self, created: Created, published_millis: u64) -> Result<Expired> {
         let Created { version, sent_once, .. } = created;
         let latest = self.versions.rediscover().await?;
+        let is_alone = version.metadata.committed.len() == 1;
+        let mut committed = BTreeSet::new();
         for message in version.root.messages().rev() {
-            // Names of definition files are unique: who finds one in the tree finds this commit, or that of
-            // somebody else who resumed the same transaction.
+            // Names of definition files are unique: who finds one in the tree finds that its transaction was committed.
+            // Perhaps by another root, of somebody who resumed it or took it from the queue: of its companions in this
+            // one it tells something only if this is the root that committed it.
             if let Some(location) = message.value
                 && version.metadata.commits(message.txn)
+                && !committed.contains(message.txn)
                 && latest.get(message.key).await?.as_deref() == Some(location)
             {
-                return Ok(Expired::Committed(
-                    self.versions.committed_by(message.txn).await?.unwrap_or_else(|| version.clone()),
-                ));
+                let by = self.versions.committed_by(message.txn).await?;
+                match by {
+                    Some(by) if is_alone || by.metadata.commit_id == version.metadata.commit_id => {
+                        return Ok(Expired::Committed(by));
+                    }
+                    _ => drop(committed.insert(message.txn)),
+                }
             }
         }
         // A slot is free again only after the boundary was published. The converse proves nothing: there
         // may have been an earlier boundary. Nor does this if a second request may have come late, or if the
         // file is another's: the one created here may have been in time, and was deleted before that came.
         let storage = self.versions.storage();
-        let (root, file) = match join(storage.get(&version.root_path), storage.head(&version.root_path)).await
-        {
-            (Err(Error::FileNotFound { .. }), _) | (_, Err(Error::FileNotFound { .. })) => {
-                return Ok(Expired::Unclear);
+        let (root, file) = join(storage.get(&version.root_path), storage.head(&version.root_path)).await;
+        let came_late = match (root, file) {
+            (Err(Error::FileNotFound { .. }), _) | (_, Err(Error::FileNotFound { .. })) => false,
+            (root, file) => {
+                let root = decode(root?, &version.root_path, None)?;
+                let found = RootMetadata::of(&root, version.number, &version.root_path)?;
+                let is_ours = found.commit_id == version.metadata.commit_id;
+                let is_younger = file?.modified_millis > published_millis + STORE_CLOCK_STEP_MILLIS;
+                is_ours && sent_once && is_younger
             }
-            (root, file) => (root?, file?),
         };
-        let root = decode(root, &version.root_path, None)?;
-        let found = RootMetadata::of(&root, version.number, &version.root_path)?;
-        let is_ours = found.commit_id == version.metadata.commit_id;
-        let is_younger = file.modified_millis > published_millis + STORE_CLOCK_STEP_MILLIS;
-        Ok(if is_ours && sent_once && is_younger { Expired::Void } else { Expired::Unclear })
+        Ok(match committed.is_empty() {
+            true if came_late => Expired::Void,
+            // Its version has expired, and may well have been this one.
+            false if is_alone && !came_late => Expired::Committed(version),
+            _ => Expired::Unclear,
+        })
     }
 }

@@ -188,17 +188,21 @@ impl Transaction {
                 kind.word()
             )));
         }
-        self.require_unless_written(Requirement::Exists(namespace_key.clone()), &namespace_key);
         // The longest name of the other kind may be shorter; then nothing there can have this name.
-        if let Ok(other_key) = names.key(other, namespace, name) {
-            if self.peek(&other_key).await?.is_some() {
-                self.footprint_mut().read_key(&other_key);
-                return Err(Error::ObjectAlreadyExists(format!(
-                    "{} exists, and a {} cannot have the same name",
-                    object(other, namespace, name),
-                    kind.word()
-                )));
-            }
+        let other_key = names.key(other, namespace, name).ok();
+        if let Some(other_key) = &other_key
+            && self.peek(other_key).await?.is_some()
+        {
+            self.footprint_mut().read_key(other_key);
+            return Err(Error::ObjectAlreadyExists(format!(
+                "{} exists, and a {} cannot have the same name",
+                object(other, namespace, name),
+                kind.word()
+            )));
+        }
+        // Only now: a statement that is refused requires nothing.
+        self.require_unless_written(Requirement::Exists(namespace_key.clone()), &namespace_key);
+        if let Some(other_key) = other_key {
             self.require_unless_written(Requirement::Absent(other_key.clone()), &other_key);
         }
         Ok(key)
@@ -218,14 +222,16 @@ impl Transaction {
             names.objects_in(ObjectKind::View, Some(namespace))?,
             names.namespaces_below(Some(namespace))?,
         ];
-        for range in ranges {
-            if let Some((key, _)) = self.peek_range(&range, Some(1)).await?.first() {
+        for range in &ranges {
+            if let Some((key, _)) = self.peek_range(range, Some(1)).await?.first() {
                 self.footprint_mut().read_key(key);
                 let example = names.decode(key).map_or_else(|| key.clone(), |name| name.to_string());
                 return Err(Error::NamespaceNotEmpty(format!(
                     "namespace {namespace} is not empty: it has {example}"
                 )));
             }
+        }
+        for range in ranges {
             self.footprint_mut().require(Requirement::Empty(range));
         }
         Ok(())

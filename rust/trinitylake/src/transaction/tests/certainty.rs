@@ -92,6 +92,70 @@ async fn a_root_of_another_in_an_expired_slot_proves_nothing() {
     assert!(files.has(&root_path(base + 1)), "what is not its own is not its to delete");
 }
 
+/// A saved transaction was in the root of two writers: of one who stood still, beside another transaction, and of one who
+/// committed it in time. Versions expired, and the first one's root went into the free slot. He found the definition of
+/// the saved transaction in the tree, and told its companion that it was committed: it was in no version.
+#[tokio::test]
+async fn a_transaction_that_another_root_committed_tells_nothing_of_its_companions() {
+    let there = answer_in_an_expired_slot(true).await;
+    assert!(there.contains(&"namespace of the job".to_string()), "{there:?}");
+    assert!(!there.contains(&"namespace companion".to_string()), "{there:?}");
+}
+
+/// The same without a companion: it was told to be in the version that had come too late.
+#[tokio::test]
+async fn a_transaction_that_another_root_committed_is_not_in_the_own_one() {
+    assert!(answer_in_an_expired_slot(false).await.contains(&"namespace of the job".to_string()));
+}
+
+/// The objects that are there after somebody's root with a transaction, and perhaps a companion, went into the slot of
+/// the version with which another committed that transaction. His answer has to be that he cannot know.
+async fn answer_in_an_expired_slot(has_companion: bool) -> Vec<String> {
+    let environment = TestEnvironment::seeded(1);
+    let files = MemoryFiles::dated(environment.clone());
+    let lakehouse = create(files.clone(), &environment).await;
+    let base = add_namespace(&lakehouse, "a").await.unwrap();
+    let options = TransactionOptions { id: Some("job".into()), ..TransactionOptions::default() };
+    let mut job = lakehouse.begin(lakehouse.known(), options).unwrap();
+    job.create(Namespace, "of the job", "", text("of the job")).await.unwrap();
+    job.save().await.unwrap();
+
+    let slow = open(files.clone(), &environment).await;
+    let mut resumed = Transaction::resume(&slow, "job").await.unwrap();
+    let mut companion = creating(&slow, "companion").await;
+    let mut group = Vec::new();
+    for transaction in [&mut resumed, &mut companion].into_iter().take(1 + usize::from(has_companion)) {
+        transaction.write_files().await.unwrap();
+        group.push(transaction.submission());
+    }
+    let latest = slow.known();
+    let messages = group.iter().flat_map(|submission| submission.messages.clone()).collect();
+    let root = crate::tree::advance::advance(
+        slow.nodes(),
+        environment.as_ref(),
+        &latest.config,
+        &latest.root,
+        messages,
+        0,
+    );
+    let root = root.await.unwrap().root;
+    let infos = group.iter().map(|submission| submission.info.clone()).collect();
+    let metadata = slow.publisher().next_metadata(&latest, infos);
+    let prepared = slow.publisher().prepare(&latest, metadata, &root, latest.definition.clone()).unwrap();
+
+    let rival = open(files.clone(), &environment).await;
+    let mut in_time = Transaction::resume(&rival, "job").await.unwrap();
+    assert_eq!(commit(&mut in_time).await.unwrap(), base + 1);
+    let latest = add_namespace(&rival, "later").await.unwrap();
+    expire(&rival, Some(latest), false).await.unwrap();
+    environment.advance(Duration::from_secs(60));
+
+    let Ok(Slot::Won(created)) = slow.publisher().claim(prepared, u64::MAX).await else { panic!() };
+    let answer = slow.publisher().confirm(created).await;
+    assert!(matches!(answer, Err(Unpublished::InDoubt { .. })), "{answer:?}");
+    names(&open(files, &environment).await.known()).await
+}
+
 /// A group's root was in doubt. A member that was not in it, since it had lost a conflict, was told that nobody
 /// knows whether it was committed.
 #[tokio::test(start_paused = true)]

@@ -235,3 +235,29 @@ async fn reserved_properties_and_unsafe_ids_are_refused() {
     assert!(matches!(Isolation::parse("read committed"), Err(Error::InvalidArgument(_))));
     assert_eq!(Isolation::parse("SERIALIZABLE").unwrap(), Isolation::Serializable);
 }
+
+/// A table was refused because a view had its name, and still the transaction lost when somebody dropped the namespace,
+/// which it had nothing to do with. The same after a drop of a namespace that was not empty.
+#[tokio::test]
+async fn a_statement_that_is_refused_requires_nothing() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files, &environment).await;
+    let mut start = begin(&lakehouse, Isolation::Snapshot).await;
+    for namespace in ["a", "b"] {
+        start.create(Namespace, namespace, "", text(namespace)).await.unwrap();
+        start.create(View, namespace, "v", text("view")).await.unwrap();
+    }
+    commit(&mut start).await.unwrap();
+
+    let mut refused = begin(&lakehouse, Isolation::Snapshot).await;
+    assert!(matches!(refused.create(Table, "a", "v", text("t")).await, Err(Error::ObjectAlreadyExists(_))));
+    assert!(matches!(refused.drop_object(Namespace, "b", "").await, Err(Error::NamespaceNotEmpty(_))));
+    refused.create(Namespace, "c", "", text("c")).await.unwrap();
+
+    let mut other = begin(&lakehouse, Isolation::Snapshot).await;
+    other.drop_object(View, "a", "v").await.unwrap();
+    other.drop_object(Namespace, "a", "").await.unwrap();
+    other.create(Table, "b", "t", text("t")).await.unwrap();
+    commit(&mut other).await.unwrap();
+    commit(&mut refused).await.unwrap();
+}
