@@ -7,7 +7,7 @@ import uuid
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.metadata import encoder, new_file_stem, read_metadata
 from trinitylake.iceberg_storage.metadata_compression import file_bytes, file_suffix
-from trinitylake.iceberg_storage.write_rules import LOCATION_PROPERTIES
+from trinitylake.iceberg_storage.table_properties import LOCATION_PROPERTIES
 
 
 def copied_metadata(io: LakehouseFileIO, path: str, table_uuid: str, folder: str) -> str:

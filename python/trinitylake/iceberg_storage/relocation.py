@@ -37,7 +37,7 @@ from trinitylake.iceberg_storage.metadata import (
 )
 from trinitylake.iceberg_storage.metadata_compression import file_bytes, file_suffix
 from trinitylake.iceberg_storage.puffin import with_data_files
-from trinitylake.iceberg_storage.write_rules import LOCATION_PROPERTIES
+from trinitylake.iceberg_storage.table_properties import LOCATION_PROPERTIES
 
 #: Ids of fields that hold a URI, or depend on a file that is written anew (Iceberg's specification).
 MANIFEST_PATH, MANIFEST_LENGTH = 500, 501

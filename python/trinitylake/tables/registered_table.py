@@ -11,7 +11,7 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.files_inside import require_none_inside
 from trinitylake.iceberg_storage.metadata import read_metadata
 from trinitylake.iceberg_storage.table_location import managed_location
-from trinitylake.iceberg_storage.write_rules import check_properties
+from trinitylake.iceberg_storage.table_properties import check_properties
 from trinitylake.tables.table_definition import describe
 
 

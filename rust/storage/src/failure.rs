@@ -6,6 +6,7 @@
 
 use object_store::client::{HttpError, HttpErrorKind};
 
+use crate::retry::answer_is_passing;
 use trinitylake_base::error::Error;
 
 /// The longest part of a store's own message that is repeated, in characters.
@@ -160,7 +161,8 @@ impl Request<'_> {
             Store::UnknownConfigurationKey { key, .. } => Error::InvalidArgument(
                 self.failed(&format!("the storage option `{key}` does not fit the store")),
             ),
-            _ => self.storage(&reason, answer.is_retryable()),
+            _ => self
+                .storage(&reason, answer_is_passing(answer.status, answer.transport, answer.code.as_deref())),
         }
     }
 }
@@ -252,17 +254,6 @@ impl Answer {
     fn says_bad_credentials(&self) -> bool {
         self.has_code(&["ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId"])
             || self.status == Some(401)
-    }
-
-    fn is_retryable(&self) -> bool {
-        match (self.status, self.transport) {
-            (Some(status), _) => status >= 500 && status != 501 || matches!(status, 408 | 409 | 425 | 429),
-            // A body that broke off is worth another try; what cannot be understood is not.
-            (None, Some(kind)) => !matches!(kind, HttpErrorKind::Decode),
-            (None, None) => {
-                self.has_code(&["InternalError", "SlowDown", "ServiceUnavailable", "RequestTimeout"])
-            }
-        }
     }
 }
 

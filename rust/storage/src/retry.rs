@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use object_store::client::HttpErrorKind;
 
 use super::{FileEnd, FileInfo, Place, PutOutcome, Step, Storage};
 use trinitylake_base::environment::Environment;
@@ -54,6 +55,23 @@ pub async fn within<T>(deadline_millis: u64, work: impl Future<Output = T>) -> T
 
 pub(crate) fn current_deadline_millis() -> u64 {
     DEADLINE_MILLIS.try_with(|millis| *millis).unwrap_or(u64::MAX)
+}
+
+/// Whether the answer of a store to a request is a failure that may pass, so that the request is worth sending again:
+/// its HTTP status, what happened to the connection, the code of the store.
+pub(crate) fn answer_is_passing(
+    status: Option<u16>,
+    transport: Option<HttpErrorKind>,
+    code: Option<&str>,
+) -> bool {
+    match (status, transport) {
+        (Some(status), _) => status >= 500 && status != 501 || matches!(status, 408 | 409 | 425 | 429),
+        // A body that broke off is worth another try; what cannot be understood is not.
+        (None, Some(kind)) => !matches!(kind, HttpErrorKind::Decode),
+        (None, None) => {
+            matches!(code, Some("InternalError" | "SlowDown" | "ServiceUnavailable" | "RequestTimeout"))
+        }
+    }
 }
 
 impl RetryPolicy {

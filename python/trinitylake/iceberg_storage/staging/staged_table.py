@@ -55,7 +55,8 @@ from trinitylake.iceberg_storage.staging.rebase import Rebase, StagedCommit
 from trinitylake.iceberg_storage.staging.requirements import check_requirements
 from trinitylake.iceberg_storage.staging.saved_commits import commits_from_json, commits_to_json
 from trinitylake.iceberg_storage.staging.summary import Told, changes_told
-from trinitylake.iceberg_storage.write_rules import check_properties, check_update, with_gc_disabled
+from trinitylake.iceberg_storage.table_properties import check_properties, with_gc_disabled
+from trinitylake.iceberg_storage.write_rules import check_update
 from trinitylake.reopening import refuse_staged_table
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from trinitylake import _core
 from trinitylake.errors import InvalidLocation
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.write_rules import is_location_property
+from trinitylake.iceberg_storage.table_properties import is_location_property
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.security.principals import Name, Principal, Role, forbidden
 

@@ -8,11 +8,9 @@ ended, and what it left on disk goes with it.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -21,6 +19,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import Pipe as pipe
 
 from trinitylake.rest.errors import RestError, bad_request
+from trinitylake.rest.state.query_folders import QueryFolder
 
 #: Processes at work in one server, and for one principal; how long one more waits for its turn.
 MAX_AT_WORK, MAX_AT_WORK_OF_ONE = 4, 2
@@ -133,18 +132,18 @@ class _Process:
     """One process, which has a folder of its own for what it writes to disk."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="trinitylake-query-")
+        self._folder = QueryFolder()
         self._connection, theirs = pipe()
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            "TMPDIR": self._folder,
+            "TMPDIR": self._folder.path,
             "ARROW_DEFAULT_MEMORY_POOL": "system",  # others reserve memory before they need it
         }
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _PROGRAM, str(theirs.fileno()), str(PROCESS_SIZE_BYTES)],
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), self._folder.descriptor],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -153,7 +152,7 @@ class _Process:
             )
         except BaseException:
             self._connection.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.remove()
             raise
         finally:
             theirs.close()
@@ -188,7 +187,7 @@ class _Process:
         self._process.kill()
         self._process.wait()
         self._connection.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.remove()
 
     def _received(self, seconds: float, is_wanted: Callable[[], bool]) -> bytes:
         deadline = time.monotonic() + seconds

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from trinitylake.errors import CorruptFile
 from trinitylake.iceberg_storage.metadata_compression import file_text
-from trinitylake.iceberg_storage.write_rules import with_gc_disabled
+from trinitylake.iceberg_storage.table_properties import with_gc_disabled
 from trinitylake.rest.errors import RestError
 
 if TYPE_CHECKING:

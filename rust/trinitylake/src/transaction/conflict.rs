@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::Transaction;
 use super::changes::NewValue;
-use super::footprint::Requirement;
+use super::footprint::{Footprint, Reads, Requirement};
 use super::restore::forgets_the_past;
+use super::{Isolation, Transaction};
 use crate::error::{Error, Result, Winner};
 use crate::key::ObjectKind;
 use crate::version::Version;
@@ -101,6 +101,16 @@ const MAX_NAMES_TOLD: usize = 20;
 
 const LAKEHOUSE_DEFINITION: &str = "lakehouse definition";
 const EARLIER_VERSION: &str = "earlier version";
+
+impl Footprint {
+    /// The reads that must not have changed, beside what is watched: under SERIALIZABLE all of them.
+    pub fn reads_that_count(&self, isolation: Isolation) -> Option<&Reads> {
+        match isolation {
+            Isolation::Snapshot => None,
+            Isolation::Serializable => Some(&self.reads),
+        }
+    }
+}
 
 impl Transaction {
     /// Begins to hold this transaction against the versions after the one it was last held against, up to `tip`.

@@ -7,7 +7,6 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use super::Isolation;
 use crate::definition::proto;
 use crate::key::KeyRange;
 
@@ -158,14 +157,6 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// The reads that must not have changed, beside what is watched: under SERIALIZABLE all of them.
-    pub fn reads_that_count(&self, isolation: Isolation) -> Option<&Reads> {
-        match isolation {
-            Isolation::Snapshot => None,
-            Isolation::Serializable => Some(&self.reads),
-        }
-    }
-
     pub fn read_key(&mut self, key: &str) {
         self.reads.add_key(key);
         if self.is_watching {

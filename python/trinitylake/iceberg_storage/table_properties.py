@@ -1,0 +1,80 @@
+"""Which properties a managed table may have: none that names code, lets engines delete files, or leads out of the
+table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trinitylake.errors import InvalidArgument, InvalidLocation
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.metadata_compression import file_suffix
+
+#: Properties that hold a location for files to be written.
+LOCATION_PROPERTIES = (
+    "write.data.path",
+    "write.metadata.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
+
+#: Says whether engines may delete files of a table. Those of a managed one belong to every version and transaction that
+#: reaches them, so only the lakehouse deletes them (format §9), and engines are told that nobody else may.
+GC_ENABLED = "gc.enabled"
+GC_DISABLED = "false"
+
+#: Names the key of an encrypted table. Its metadata (version 3) holds keys, which PyIceberg would lose.
+ENCRYPTION_KEY = "encryption.key-id"
+
+
+def with_gc_disabled(properties: Mapping[str, str]) -> dict[str, str]:
+    """Properties of a table whose files only the lakehouse deletes."""
+    return {**properties, GC_ENABLED: GC_DISABLED}
+
+
+def check_properties(properties: Mapping[str, str], location: str, io: LakehouseFileIO) -> None:
+    """Refuse table properties that break a rule.
+
+    Raises:
+        InvalidLocation: for a write path outside of the table.
+        InvalidArgument: for a property that names code, lets engines delete files, or names an unknown codec.
+    """
+    for name in filter(is_code_property, properties):
+        raise InvalidArgument(f"the table property {name!r} is not allowed: it would load code from metadata")
+    if properties.get(GC_ENABLED, GC_DISABLED).lower() != GC_DISABLED:
+        raise gc_is_fixed()
+    if ENCRYPTION_KEY in properties:
+        raise encrypted()
+    file_suffix(properties)
+    table_path = io.path_of(location.rstrip("/"))
+    for name, value in properties.items():
+        if is_location_property(name) and value:
+            path = io.path_of(value.rstrip("/"))
+            if path != table_path and not path.startswith(table_path + "/"):
+                raise InvalidLocation(f"the table property {name!r} leaves the table at {location!r}: {value!r}")
+
+
+def is_location_property(name: str) -> bool:
+    """Whether a property of a table or view holds a location for files to be written, also one of a newer Iceberg."""
+    is_path = name.startswith("write.") and name.endswith((".path", ".location"))
+    return name in LOCATION_PROPERTIES or (is_path and ".column." not in name)  # a column may have any name
+
+
+def is_code_property(name: str) -> bool:
+    """Whether a property names a class for whoever opens the table, also one of a newer Iceberg."""
+    return name.endswith(("-impl", ".impl")) and ".column." not in name
+
+
+def encrypted() -> InvalidArgument:
+    """The refusal of an encrypted table."""
+    return InvalidArgument(
+        f"the table property {ENCRYPTION_KEY!r} makes an encrypted table, whose keys would not be kept here: encrypt "
+        "the storage instead"
+    )
+
+
+def gc_is_fixed() -> InvalidArgument:
+    """The refusal to let anybody else delete files."""
+    return InvalidArgument(
+        f"the table property {GC_ENABLED!r} is always {GC_DISABLED} here: only the lakehouse deletes files, because "
+        "other versions need them"
+    )
