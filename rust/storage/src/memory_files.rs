@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -23,6 +23,8 @@ pub struct MemoryFiles {
     clock: Option<Arc<dyn Environment>>,
     /// Does it answer like a store on the network, which dates its answers?
     is_remote: bool,
+    /// Does somebody on the way to it take the dates out?
+    is_undated: AtomicBool,
 }
 
 const STEP_MILLIS: u64 = 10_000;
@@ -49,7 +51,13 @@ impl MemoryFiles {
             written: AtomicU64::new(self.written.load(Ordering::SeqCst)),
             clock: self.clock.clone(),
             is_remote: self.is_remote,
+            is_undated: AtomicBool::new(self.is_undated.load(Ordering::SeqCst)),
         })
+    }
+
+    /// Answers of a store on the network have dates from now on, or they have none.
+    pub fn set_dated(&self, is_dated: bool) {
+        self.is_undated.store(!is_dated, Ordering::SeqCst);
     }
 
     pub fn paths(&self) -> Vec<String> {
@@ -72,7 +80,8 @@ impl MemoryFiles {
     /// The files, for a request that is answered now.
     fn asked(&self) -> MutexGuard<'_, BTreeMap<String, (Bytes, u64)>> {
         if let Some(clock) = self.clock.as_ref().filter(|_| self.is_remote) {
-            answered(Some(clock.now_millis() / 1000 * 1000));
+            let is_dated = !self.is_undated.load(Ordering::SeqCst);
+            answered(is_dated.then(|| clock.now_millis() / 1000 * 1000));
         }
         self.files()
     }

@@ -269,6 +269,30 @@ async fn a_machine_that_stood_still_does_not_take_its_files_for_young() {
     }
 }
 
+/// A proxy answered for the store, and took the date out of its answer. Nobody could tell how long the machine had stood
+/// still, its own clocks were believed instead, and a table was committed whose file was gone.
+#[tokio::test]
+async fn an_answer_without_a_date_proves_no_age() {
+    let clock = TestEnvironment::seeded(1);
+    let files = MemoryFiles::remote(clock.clone());
+    let lakehouse = lake(&files, &clock).await;
+    let stopped = TestEnvironment::seeded(2);
+    let other = open(files.clone(), &stopped).await;
+    let mut slow = begin(&other, Isolation::Snapshot).await;
+    let path = write(&other, 1).await;
+    slow.create(ObjectKind::Table, "n", "slow", path.into()).await.unwrap();
+    clock.advance(HOUR);
+    collect_after(&lakehouse, HOUR / 2).await.unwrap();
+    assert!(!files.has(&data(1)));
+    let latest = lakehouse.latest().await.unwrap().number;
+    files.set_dated(false);
+    let error = commit(&mut slow).await.unwrap_err();
+    assert!(matches!(error, Error::Storage { retryable: true, .. }), "{error}");
+    assert!(error.to_string().contains("did not say when it answered"), "{error}");
+    files.set_dated(true);
+    assert_eq!(lakehouse.latest().await.unwrap().number, latest, "nothing was committed");
+}
+
 /// What an engine wrote before it asked for a commit may be older than the transaction that commits it.
 #[tokio::test]
 async fn files_that_were_there_before_prove_their_own_age() {

@@ -17,10 +17,34 @@ use crate::fixture::{
 };
 use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
+use crate::node::draft::Draft;
 use crate::path::root_path;
 use crate::storage::faulty::{Action, FaultyStorage, Verb};
 use crate::storage::{FileInfo, PutOutcome, Storage};
 use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
+
+/// A handle keeps the root that it made last as it was before it was encoded. When another one had committed meanwhile, what
+/// that had written was missing in the next root.
+#[tokio::test]
+async fn a_root_is_made_of_the_one_before_it_whoever_made_that() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    let other = open(files.clone(), &environment).await;
+    for (handle, name) in
+        [(&lakehouse, "a"), (&lakehouse, "b"), (&other, "c"), (&lakehouse, "d"), (&other, "e")]
+    {
+        add_namespace(handle, name).await.unwrap();
+        let root = handle.known().root.clone();
+        let kept = handle.publisher().take_apart(&root).unwrap();
+        assert_eq!(kept, Draft::of(&root, root.height().unwrap()));
+        assert_eq!(handle.publisher().take_apart(&root), None, "it has been taken");
+        add_namespace(handle, &format!("{name}.{name}")).await.unwrap();
+    }
+    let latest = lakehouse.latest().await.unwrap();
+    let expected = ["a", "a.a", "b", "b.b", "c", "c.c", "d", "d.d", "e", "e.e"];
+    assert_eq!(names(&latest).await, expected.map(|name| format!("namespace {name}")));
+    assert_whole(&latest).await;
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn disjoint_commits_of_many_tasks_all_land() {
