@@ -141,7 +141,7 @@ async fn answer_in_an_expired_slot(has_companion: bool) -> Vec<String> {
     let root = root.await.unwrap().root;
     let infos = group.iter().map(|submission| submission.info.clone()).collect();
     let metadata = slow.publisher().next_metadata(&latest, infos);
-    let prepared = slow.publisher().prepare(&latest, metadata, &root, latest.definition.clone()).unwrap();
+    let prepared = slow.publisher().prepare(&latest, metadata, root, latest.definition.clone()).unwrap();
 
     let rival = open(files.clone(), &environment).await;
     let mut in_time = Transaction::resume(&rival, "job").await.unwrap();
