@@ -15,15 +15,32 @@ pub struct StoreTime {
     now_millis: u64,
 }
 
+/// How often the time is asked for.
+const ATTEMPTS: u32 = 5;
+
 impl StoreTime {
-    /// Creates a file below `_probe/`, reads when the store says that this was, and removes it again.
+    /// Creates a file below `_probe/`, reads when the store says that this was, and removes it again. A collector may have
+    /// taken it for litter meanwhile, if this machine stood still: then it begins again.
     pub async fn ask(storage: &dyn Storage, environment: &dyn Environment) -> Result<StoreTime> {
-        let path = format!("_probe/{}-clock", environment.uuid());
-        storage.put_unique(&path, Bytes::new()).await?;
-        let dated = storage.head(&path).await;
-        // Litter under `_probe/` does no harm.
-        let _ = storage.delete(&path).await;
-        match dated?.modified_millis {
+        for _ in 0..ATTEMPTS {
+            let path = format!("_probe/{}-clock", environment.uuid());
+            storage.put_unique(&path, Bytes::new()).await?;
+            let dated = storage.head(&path).await;
+            // Litter under `_probe/` does no harm.
+            let _ = storage.delete(&path).await;
+            match dated {
+                Err(Error::FileNotFound { .. }) => {}
+                dated => return StoreTime::of(&dated?),
+            }
+        }
+        Err(Error::Storage {
+            message: "files that were written to learn the time of the store were gone at once".into(),
+            retryable: true,
+        })
+    }
+
+    fn of(file: &FileInfo) -> Result<StoreTime> {
+        match file.modified_millis {
             0 => Err(Error::StorageRefused(
                 "the store does not say when a file was written, so nobody can tell how old versions are"
                     .into(),
