@@ -83,7 +83,11 @@ impl Transaction {
         let (running_root, bytes) = self.encode_running_root().await?;
         let mut files = self.changes.unwritten_files();
         files.push((running_root.clone(), bytes));
-        make_files_durable(lakehouse.storage().as_ref(), files, &[&self.pending]).await?;
+        match make_files_durable(lakehouse.storage().as_ref(), files, &[&self.pending]).await {
+            // Nothing refers to it yet, and writing took longer than a collection waits.
+            Err(Error::FileNotFound { path }) => return Err(self.collected(&format!("{path} is gone"))),
+            written => written?,
+        }
         self.changes.mark_written();
         let environment = lakehouse.environment();
         let began_at_millis = match self.saved.began_at_millis {

@@ -49,8 +49,15 @@ pub(super) async fn claim_for(
     let (root, nodes) = match written {
         // Garbage collection took a file that nobody refers to. It made a version before, so this slot is taken, and
         // whoever is too old learns it there.
-        Err(Error::FileNotFound { .. }) if lakehouse.latest().await?.number > previous.number => {
-            return Ok(Claimed::Nothing { files_are_written: false });
+        Err(Error::FileNotFound { path }) => {
+            if lakehouse.latest().await?.number > previous.number {
+                return Ok(Claimed::Nothing { files_are_written: false });
+            }
+            // Writing took longer than the collection waits.
+            return Err(Error::TransactionExpired(format!(
+                "{path}, which this commit had just written, was collected before a version referred to it; begin again"
+            ))
+            .into());
         }
         // The version expired meanwhile, and a node of it is gone: it is not the newest one.
         Err(error @ Error::CorruptFile { .. }) => {
