@@ -76,12 +76,12 @@ BODIES = {
     "many properties": updates({"action": "set-properties", "updates": {f"k{n}": "v" for n in range(10_000)}}),
     "large properties": setting("note", MEGABYTE),
     "snapshots": updates(*(snapshot(id) for id in range(1, 1000))),
-    "branches": updates(*({**REF, "ref-name": f"b{n}"} for n in range(3000))),
+    "branches": updates(*({**REF, "ref-name": f"b{n}"} for n in range(1000))),
     "requirements": {
         "requirements": [{"type": "assert-ref-snapshot-id", "ref": f"b{n}", "snapshot-id": 1} for n in range(3000)],
         "updates": [],
     },
-    "updates without content": updates(*({"action": "remove-properties", "removals": []} for _ in range(5000))),
+    "updates without content": updates(*({"action": "remove-properties", "removals": []} for _ in range(1000))),
     "removals": updates({"action": "remove-properties", "removals": ["a"] * 20_000}),
 }
 
