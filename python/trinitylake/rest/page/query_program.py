@@ -13,6 +13,7 @@ import json
 import pickle
 import signal
 import traceback
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -40,7 +41,7 @@ READY = b"ready"
 
 
 @dataclass(frozen=True)
-class Request:
+class Request(ABC):
     """What such a process is sent.
 
     Attributes:
@@ -53,9 +54,9 @@ class Request:
     version: int
     seconds: float
 
+    @abstractmethod
     def document(self, lakehouse: _core.Lakehouse) -> dict[str, object]:
         """The answer."""
-        raise NotImplementedError
 
     def view(self, lakehouse: _core.Lakehouse) -> ViewAt:
         """The version."""
