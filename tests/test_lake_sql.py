@@ -1,9 +1,8 @@
-"""Queries in SQL over a lakehouse: what they see, what they read of it, and what they cannot reach."""
+"""Queries in SQL over a lakehouse: what they see, and what they read of it."""
 
 from __future__ import annotations
 
 import datetime as dt
-import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import duckdb
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
@@ -407,171 +405,6 @@ def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
     assert caught.value.path == str(file.relative_to(tmp_path / "lake"))
 
 
-def test_a_folder_with_signs_of_a_pattern_is_no_pattern(tmp_path: Path) -> None:
-    """DuckDB takes `[ab]` in the path of a file for a pattern, and found the file of another lakehouse."""
-    lakes = []
-    for name in ("[ab]", "a"):
-        lake = tl.create(tmp_path / name, durability="none")
-        lake.create_namespace("n")
-        lake.create_table("n.t", {"x": "text"}).append({"x": [name]})
-        lakes.append(lake)
-    assert lakes[0].sql("SELECT x FROM n.t").fetchall() == [("[ab]",)]
-    assert lakes[1].sql("SELECT x FROM n.t").fetchall() == [("a",)]
-
-
-def test_a_link_that_leaves_the_lakehouse_is_not_followed(tmp_path: Path) -> None:
-    lake = tl.create(tmp_path / "lake", durability="none")
-    lake.create_namespace("a")
-    lake.create_table("a.t", {"x": "bigint"}).append({"x": [1]})
-    (file,) = (tmp_path / "lake").rglob("*.parquet")
-    file.rename(tmp_path / "elsewhere.parquet")
-    file.symlink_to(tmp_path / "elsewhere.parquet")
-    with pytest.raises(tl.InvalidLocation, match="leaves the lakehouse"):
-        lake.sql("SELECT * FROM a.t").fetchall()
-
-
-SECRET = "kept-outside"
-
-HOSTILE = [
-    "SELECT * FROM read_text('{secret}')",
-    "SELECT * FROM read_csv('{secret}')",
-    "SELECT * FROM read_blob('{secret}')",
-    "SELECT * FROM read_json('{secret}')",
-    "SELECT * FROM read_parquet('{parquet}')",
-    "SELECT * FROM parquet_metadata('{parquet}')",
-    "SELECT * FROM sniff_csv('{secret}')",
-    "SELECT * FROM glob('{folder}/*')",
-    "SELECT * FROM '{secret}'",
-    "SELECT * FROM '{parquet}'",
-    'SELECT * FROM "{parquet}"',
-    "SELECT * FROM 'https://example.invalid/x.parquet'",
-    "SELECT (SELECT content FROM read_text('{secret}'))",
-    "SELECT 1 WHERE EXISTS (FROM read_text('{secret}'))",
-    "WITH x AS (SELECT * FROM read_text('{secret}')) SELECT * FROM x",
-    "SELECT * FROM shop.orders, LATERAL (SELECT * FROM read_text('{secret}'))",
-    "SELECT * FROM query('SELECT * FROM read_text(''{secret}'')')",
-    "SELECT * FROM query_table('local_variable')",
-    "SELECT * FROM local_variable",
-    "SELECT json_serialize_plan('SELECT * FROM read_text(''{secret}'')')",
-    "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('SELECT * FROM read_text(''{secret}'')'))",
-    "SELECT getenv('SECRET')",
-    "SELECT current_setting('temp_directory')",
-    "SELECT * FROM duckdb_settings()",
-    "SELECT * FROM duckdb_settings",
-    "SELECT * FROM duckdb_secrets()",
-    "SELECT * FROM information_schema.tables",
-    "SELECT * FROM pg_catalog.pg_class",
-    "SELECT * FROM temp.main.trinitylake_0",
-    "SELECT * FROM sqlite_master",
-    "SELECT * FROM arrow_scan(1, 2, 3)",
-    "SELECT * FROM arrow_scan_dumb(1, 2, 3)",
-    "SELECT * FROM pandas_scan(1)",
-    "SELECT * FROM python_map_function(1)",
-    "SELECT * FROM pragma_database_size()",
-    "SELECT * FROM duckdb_logs()",
-    "SHOW ALL TABLES",
-    "SHOW DATABASES",
-    "COPY (SELECT 1) TO '{folder}/written'",
-    "COPY shop.orders TO '{folder}/written'",
-    "EXPORT DATABASE '{folder}/written'",
-    "ATTACH '{folder}/written.db'",
-    "ATTACH '{folder}/written.db' AS shop",
-    "INSTALL httpfs",
-    "LOAD httpfs",
-    "SET enable_external_access = true",
-    "RESET lock_configuration",
-    "PRAGMA enable_profiling",
-    "PRAGMA database_list",
-    "CALL pragma_version()",
-    "CREATE SECRET s (TYPE s3)",
-    "CREATE MACRO m() AS TABLE FROM read_text('{secret}')",
-    "CHECKPOINT",
-    "VACUUM",
-    "USE temp",
-    "BEGIN; SELECT 1",
-    "EXPLAIN ANALYZE COPY (SELECT 1) TO '{folder}/written'",
-    "SELECT 1; COPY (SELECT 1) TO '{folder}/written'",
-    "DESCRIBE SELECT * FROM read_text('{secret}')",
-    "SUMMARIZE '{parquet}'",
-    "PIVOT '{parquet}' ON x",
-    "FROM read_text('{secret}') SELECT content",
-    "SELECT * FROM (VALUES (1)) AS t(x) WHERE x IN (SELECT 1 FROM read_text('{secret}'))",
-    "SELECT list_transform([1], lambda x : (SELECT content FROM read_text('{secret}')))",
-]
-
-
-@pytest.mark.parametrize("way", ["query", "view", "in a transaction"])
-@pytest.mark.parametrize("sql", HOSTILE)
-def test_a_query_does_not_leave_the_lakehouse(
-    shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, way: str
-) -> None:
-    """A query may come from somebody else, and so may a view that it reads: it reaches the lakehouse and nothing
-    else."""
-    folder = tmp_path / "outside"
-    folder.mkdir()
-    (folder / "secret.csv").write_text(f"x\n{SECRET}\n")
-    pq.write_table(pa.table({"x": [SECRET]}), folder / "secret.parquet")
-    local_variable = pa.table({"x": [SECRET]})  # noqa: F841
-    monkeypatch.setenv("SECRET", SECRET)
-    monkeypatch.chdir(folder)
-    before = sorted(os.listdir(folder))
-    text = sql.format(secret=folder / "secret.csv", parquet=folder / "secret.parquet", folder=folder)
-    reader: tl.Lakehouse | tl.Transaction = shop.begin() if way == "in a transaction" else shop
-    if way == "view":
-        shop.create_view("shop.hostile", text)
-        text = "SELECT * FROM shop.hostile"
-    with pytest.raises((tl.InvalidArgument, tl.ObjectNotFound)) as caught:
-        reader.sql(text).fetchall()
-    assert SECRET not in str(caught.value)
-    assert sorted(os.listdir(folder)) == before
-
-
-def test_the_connection_itself_reaches_nothing_but_the_planned_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The text is looked at first; should that overlook something, DuckDB has no way out either."""
-    from trinitylake.tables.queries import parsed_query
-
-    lake = tl.create(tmp_path / "lake", durability="none")
-    lake.create_namespace("a")
-    for name in ("mine", "other"):
-        lake.create_table(f"a.{name}", {"x": "text"}).append({"x": [name]})
-    (other,) = [path for path in (tmp_path / "lake").rglob("*.parquet") if "other" in str(path)]
-    (tmp_path / "secret.csv").write_text(SECRET)
-    names = {"read_text", "read_parquet", "glob", "read_csv", "duckdb_settings", "read_blob"}
-    monkeypatch.setattr(parsed_query, "TABLE_FUNCTIONS", parsed_query.TABLE_FUNCTIONS | names)
-    for function in (f"read_parquet('{other}')", f"read_text('{tmp_path}/secret.csv')", f"glob('{tmp_path}/*')"):
-        with pytest.raises(tl.InvalidArgument, match=r"disabled|Permission"):
-            lake.sql(f"SELECT * FROM a.mine, {function}").fetchall()
-    settings = dict(lake.sql("SELECT name, value FROM duckdb_settings(), a.mine").fetchall())
-    assert settings["enable_external_access"] == "false"
-    assert settings["lock_configuration"] == "true"
-    assert settings["python_enable_replacements"] == "false"
-    assert settings["autoload_known_extensions"] == "false"
-
-
-def test_a_query_reaches_what_it_is_allowed_to(shop: tl.Lakehouse, tmp_path: Path) -> None:
-    (tmp_path / "new.csv").write_text("id,note\n1,hello\n")
-    sql = f"SELECT note, item FROM '{tmp_path}/new.csv' JOIN shop.orders USING (id)"
-    assert shop.sql(sql, allow_external=True).fetchall() == [("hello", "i1")]
-    shop.create_view("shop.hostile", f"SELECT * FROM read_text('{tmp_path}/new.csv')")
-    with pytest.raises(tl.InvalidArgument, match="read_text"):  # the view is somebody else's
-        shop.sql("SELECT * FROM shop.hostile", allow_external=True)
-
-
-def test_a_query_leaves_nothing_behind(shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    stream = shop.sql("SELECT * FROM shop.orders").to_arrow_batch_reader()
-    stream.read_next_batch()
-    del stream
-    assert shop.sql("SELECT * FROM shop.orders").to_arrow().num_rows == 4
-    with pytest.raises(tl.InvalidArgument):
-        shop.sql("SELECT error(item) FROM shop.orders").to_arrow()
-    assert os.listdir(folder) == []
-
-
 @pytest.mark.parametrize("is_direct", [True, False])
 def test_both_ways_of_reading_give_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_direct: bool, planned: list[PlannedRows]
@@ -594,38 +427,6 @@ def test_reading_takes_no_more_memory_than_a_stream_needs(tmp_path: Path) -> Non
     assert stream.read_next_batch().num_rows > 0
 
 
-def test_a_view_stays_inside_though_its_reader_may_leave(
-    shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With `allow_external`, a view of somebody else's read any file: behind a name that `WITH` defined for us, and
-    DuckDB took it for a path. The first half of a recursive query does not see its own name, and DuckDB folds the
-    letters from A to Z alone, while the sign for Kelvin was a "k" to us."""
-    path = tmp_path / "k.csv"
-    path.write_text(f"x\n{SECRET}\n")
-    kelvin = str(path).replace("k", "\u212a")
-    for view in (
-        f"WITH RECURSIVE \"{path}\" AS (FROM '{path}' UNION ALL SELECT 'x' FROM '{path}' WHERE false) FROM '{path}'",
-        f"WITH \"{kelvin}\" AS (SELECT 1) FROM '{path}'",
-    ):
-        name = f"shop.v{len(shop.views('shop'))}"
-        shop.create_view(name, view)
-        for allow_external in (False, True):
-            with pytest.raises(tl.ObjectNotFound, match="there is no table or view"):
-                shop.sql(f"FROM {name}", allow_external=allow_external)
-    # Should the look at the text overlook something, the view is refused all the same.
-    shop.create_view("shop.hidden", f"FROM '{path}'")
-    monkeypatch.setattr("trinitylake.tables.queries.parsed_query.folded", lambda name: "")
-    monkeypatch.setattr("trinitylake.tables.queries.parsed_query._nodes", _all_hidden)
-    with pytest.raises(tl.InvalidArgument, match=r"Permission|Catalog"):
-        shop.sql("FROM shop.hidden", allow_external=True).fetchall()
-
-
-def _all_hidden(tree: dict[str, Any], _: frozenset[str]) -> Any:
-    (statement,) = tree["statements"]
-    table = statement["node"]["from_table"]
-    yield table, frozenset({""})
-
-
 def test_a_recursive_query_begins_with_what_has_its_name(lake: tl.Lakehouse) -> None:
     """Its name was taken for its own rows in its first half, too, where it stands for what is outside."""
     lake.create_namespace("a")
@@ -634,13 +435,6 @@ def test_a_recursive_query_begins_with_what_has_its_name(lake: tl.Lakehouse) -> 
         "a.v", "WITH RECURSIVE parts AS (FROM parts UNION ALL SELECT id + 1 FROM parts WHERE id < 3) FROM parts"
     )
     assert lake.sql("SELECT id FROM a.v ORDER BY id").fetchall() == [(1,), (2,), (3,)]
-
-
-def test_variables_of_the_program_are_never_seen(shop: tl.Lakehouse) -> None:
-    """`allow_external` opened local variables of this library to the query, where DuckDB found them by name."""
-    for name in ("parameters", "connection"):
-        with pytest.raises(tl.InvalidArgument, match="does not exist"):
-            shop.sql(f"FROM {name}", [], allow_external=True)
 
 
 def test_letters_beyond_z_are_told_apart_by_case(lake: tl.Lakehouse) -> None:
