@@ -19,7 +19,7 @@ use crate::transaction::saved_files::give_up_abandoned;
 use crate::transaction::saved_list::SavedWalk;
 use crate::tree::node_store::PARALLEL_REQUESTS;
 use crate::version::store_time::StoreTime;
-use crate::version::{Version, boundary, discovery};
+use crate::version::{Version, boundary, discovery, wait_before_deleting};
 
 /// What is kept. The newest version always is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,7 +107,7 @@ pub async fn expire_by(
     boundary::publish(storage.as_ref(), target).await?;
     // Who looked a moment ago does not ask for the boundary again, nor who creates a root in a slot that was free a
     // moment ago. So roots are deleted when all those that may have missed the new boundary are over.
-    discovery::wait_for_all_looks(storage.as_ref(), lakehouse.environment().as_ref()).await;
+    wait_before_deleting::wait_for_all_looks(storage.as_ref(), lakehouse.environment().as_ref()).await;
     // Whoever names a version from here on looks at the boundary afterwards, and takes the name back. Who did so
     // before is in the latest version.
     let latest = lakehouse.latest().await?;

@@ -6,17 +6,15 @@
 //! A hint is written after its root was created, and the newest root is never deleted. So a hint that names more than
 //! there is tells of roots that were lost ([`Found::missing`]); it is read twice before that is said.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use futures::future::{join, try_join, try_join_all};
 
 use super::boundary::boundary;
+use super::wait_before_deleting::QUICK_LOOK_MILLIS;
 use trinitylake_base::environment::{Environment, Moment};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::path::{LATEST_HINT_PATH, root_path, root_path_000, root_version};
-use trinitylake_storage::store_clock::dated_last;
-use trinitylake_storage::{FileInfo, Storage, is_remote};
+use trinitylake_storage::{FileInfo, Storage};
 
 /// A hint is one number; a longer file is not a hint.
 const HINT_MAX_SIZE_BYTES: usize = 20;
@@ -97,50 +95,6 @@ async fn latest_by(storage: &dyn Storage, clock: Option<&dyn Environment>) -> Re
 
 /// How often to begin again when versions expire meanwhile.
 const LOOKS: u32 = 5;
-/// What was seen less than this ago cannot have been deleted since by an expiry that nobody saw: half of what any expiry
-/// waits, as the clocks of two machines may differ in speed.
-pub const QUICK_LOOK_MILLIS: u64 = 500;
-
-/// How long whoever deletes roots waits after the boundary above them was published. On a remote store so long that the
-/// dates of its answers, whole seconds of several machines, cannot hide it
-/// ([`APART_MILLIS`](trinitylake_storage::store_clock::APART_MILLIS)): then who created a root knows from them that his
-/// machine did not stand still.
-fn wait_before_deleting(storage: &dyn Storage) -> Duration {
-    Duration::from_secs(if is_remote(storage) { 5 } else { 1 })
-}
-
-/// What a clock can be wrong by when it jumps.
-const PART: Duration = Duration::from_millis(250);
-
-/// Waits, after a boundary was published, until all those are over who looked before it was, and those who create a root
-/// in a slot that they saw free before it was.
-///
-/// No clock is believed alone. The time is counted in parts, and a part counts only if both clocks of this machine went
-/// on while its timer ran: one that jumps is wrong by a part. On a remote store the dates of two answers have to show
-/// all of it as well. A clock that stands still for good makes it take twice as long.
-pub async fn wait_for_all_looks(storage: &dyn Storage, environment: &dyn Environment) {
-    let wait = wait_before_deleting(storage);
-    let date = async || match is_remote(storage) {
-        true => dated_last(storage.exists(LATEST_HINT_PATH)).await.1,
-        false => None,
-    };
-    let begun = date().await;
-    let parts = wait.as_millis() / PART.as_millis();
-    let mut counted = 0;
-    for _ in 0..2 * parts {
-        let moment = Moment::now(environment);
-        environment.sleep(PART).await;
-        counted += u128::from(moment.is_past(PART.as_millis() as u64 * 3 / 4, environment));
-        if counted >= parts
-            && begun
-                .zip(date().await)
-                .is_none_or(|(begun, now)| now.millis_since(begun) >= wait.as_millis() as u64)
-        {
-            return;
-        }
-    }
-}
-
 struct Look {
     hint: Option<u64>,
     version: u64,
@@ -249,6 +203,3 @@ async fn exist_all(storage: &dyn Storage, versions: &[u64]) -> Result<Vec<bool>>
     try_join_all(versions.iter().map(|version| async move { storage.exists(&root_path(*version)).await }))
         .await
 }
-
-#[cfg(test)]
-mod tests;

@@ -20,6 +20,7 @@ mod sightings;
 pub mod store_time;
 pub mod summary;
 pub mod versions;
+pub mod wait_before_deleting;
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};

@@ -1,8 +1,9 @@
 //! What a process has seen of the newest version and of the boundary, and for how long that is good enough.
 //!
 //! An expiry waits between publishing a boundary and deleting the first root below it
-//! ([`discovery::wait_for_all_looks`]). So a root cannot have been created, have expired and have been deleted within
-//! less than that. Whoever has seen something less than [`discovery::QUICK_LOOK_MILLIS`] ago may go by it.
+//! ([`wait_before_deleting::wait_for_all_looks`]). So a root cannot have been created, have expired and have been
+//! deleted within less than that. Whoever has seen something less than [`wait_before_deleting::QUICK_LOOK_MILLIS`] ago
+//! may go by it.
 //!
 //! By which clock? Those of this machine stand still where it is a virtual one that was stopped, and may be set anew.
 //! That is good enough for reading. A commit that counts without another look needs the store's own clock as well
@@ -10,7 +11,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::discovery;
+use super::wait_before_deleting;
 use trinitylake_base::environment::{Environment, Moment};
 use trinitylake_storage::store_clock::StoreMoment;
 
@@ -28,13 +29,13 @@ impl Sighting {
     /// to doubt it.
     fn is_recent(&self, now: Option<StoreMoment>, environment: &dyn Environment) -> bool {
         let is_apart = self.answered.zip(now).is_some_and(|(before, now)| !now.is_close_to(before));
-        !is_apart && self.asked.is_within(discovery::QUICK_LOOK_MILLIS, environment)
+        !is_apart && self.asked.is_within(wait_before_deleting::QUICK_LOOK_MILLIS, environment)
     }
 
     /// The same where nothing will be looked at again: only if all clocks say so.
     fn is_certainly_recent(&self, now: Option<StoreMoment>, environment: &dyn Environment) -> bool {
         let is_close = self.answered.zip(now).is_some_and(|(before, now)| now.is_close_to(before));
-        is_close && self.asked.is_within(discovery::QUICK_LOOK_MILLIS, environment)
+        is_close && self.asked.is_within(wait_before_deleting::QUICK_LOOK_MILLIS, environment)
     }
 }
 

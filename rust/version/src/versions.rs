@@ -11,7 +11,7 @@ use super::kept::{check_kept_by, expired};
 use super::recent::Recent;
 use super::root_metadata::RootMetadata;
 use super::sightings::{Sighting, Sightings, Trust};
-use super::{Version, read_definition};
+use super::{Version, read_definition, wait_before_deleting};
 use trinitylake_base::environment::{Environment, Moment};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
@@ -413,7 +413,7 @@ impl Versions {
         let storage = self.storage().as_ref();
         let started = Moment::now(self.environment.as_ref());
         let (answer, oldest) = join(answer, boundary(storage)).await;
-        let was_quick = started.is_within(discovery::QUICK_LOOK_MILLIS, self.environment.as_ref());
+        let was_quick = started.is_within(wait_before_deleting::QUICK_LOOK_MILLIS, self.environment.as_ref());
         Ok((answer, if was_quick { oldest? } else { boundary(storage).await? }))
     }
 

@@ -1,12 +1,17 @@
 use std::collections::HashMap;
+use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tempfile::TempDir;
 
+use super::disk_sync::SyncOf;
 use super::*;
 use crate::claim::{Claim, claim};
+use crate::staging::{Staged, refuses_hard_links};
 use crate::{open, tests::local};
 use trinitylake_base::environment::testing::TestEnvironment;
 

@@ -18,7 +18,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use super::containment::parent;
-use super::{Folder, SyncOf};
+use super::disk_sync::SyncOf;
+use super::folder::{Folder, is_absent};
 use crate::Durability;
 use crate::staging::Staged;
 use trinitylake_base::error::{Error, Result};
@@ -107,7 +108,7 @@ impl Folder {
         let (file, mut folders) = self.prepare(path)?;
         let created = match create_new(&file) {
             // Somebody removed a folder that this handle knew: make it again.
-            Err(error) if super::is_absent(&error) => {
+            Err(error) if is_absent(&error) => {
                 self.forget_folders();
                 folders = self.prepare(path)?.1;
                 create_new(&file)

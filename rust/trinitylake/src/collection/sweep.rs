@@ -17,8 +17,8 @@ use crate::path::root_version;
 use crate::storage::{FileInfo, Place, Step};
 use crate::transaction::fence::STORE_CLOCK_STEP_MILLIS;
 use crate::tree::node_store::PARALLEL_REQUESTS;
-use crate::version::discovery;
 use crate::version::store_time::StoreTime;
+use crate::version::wait_before_deleting;
 
 /// Places that are listed at once.
 const PARALLEL_LISTS: usize = 16;
@@ -212,7 +212,7 @@ impl Sweep {
             return;
         }
         let environment = self.lakehouse.environment().as_ref();
-        discovery::wait_for_all_looks(self.lakehouse.storage().as_ref(), environment).await;
+        wait_before_deleting::wait_for_all_looks(self.lakehouse.storage().as_ref(), environment).await;
         self.has_waited = true;
     }
 

@@ -1,0 +1,272 @@
+//! Reading, creating and deleting files below one folder. Who waits for them, and on which thread: the parent module.
+
+use std::collections::HashSet;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use bytes::Bytes;
+
+use super::containment::{Containment, KnownFolders, parent};
+use super::disk_sync::DiskSync;
+use super::listing::file_info;
+use super::write_ahead::Ahead;
+use crate::staging::{Staged, is_staging_name, refuses_hard_links};
+use crate::{Durability, FileInfo, PutOutcome, checked_range};
+use trinitylake_base::error::{Error, Result};
+use trinitylake_base::root_uri::check_path;
+
+#[derive(Debug)]
+pub(super) struct Folder {
+    pub(super) containment: Containment,
+    pub(super) durability: Durability,
+    /// Relative folders whose entry in their parent is on disk.
+    pub(super) durable: KnownFolders,
+    /// Files that were created here, and whose folders could not be synced afterwards.
+    pub(super) unsettled: Mutex<HashSet<String>>,
+    pub(super) ahead: Ahead,
+    pub(super) sync: DiskSync,
+}
+
+impl Folder {
+    pub(super) fn new(containment: Containment, durability: Durability, sync: DiskSync) -> Self {
+        Self {
+            containment,
+            durability,
+            durable: KnownFolders::default(),
+            unsettled: Mutex::default(),
+            ahead: Ahead::default(),
+            sync,
+        }
+    }
+
+    pub(super) fn get(&self, path: &str) -> Result<Bytes> {
+        let (file, _) = self.look_up(path, "read")?;
+        let bytes = fs::read(&file).map_err(|error| self.failure("read", path, &error))?;
+        Ok(bytes.into())
+    }
+
+    /// The file, if all of it is in memory.
+    pub(super) fn get_cached(&self, path: &str) -> Result<Option<Bytes>> {
+        let (file, metadata) = self.look_up(path, "read")?;
+        let cached = File::open(&file).and_then(|file| read_cached(&file, metadata.len()));
+        Ok(cached.map_err(|error| self.failure("read", path, &error))?.map(Bytes::from))
+    }
+
+    pub(super) fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        let (file, metadata) = self.look_up(path, "read")?;
+        let range = checked_range(path, range, metadata.len())?;
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        File::open(&file)
+            .and_then(|file| file.read_exact_at(&mut bytes, range.start))
+            .map_err(|error| self.failure("read", path, &error))?;
+        Ok(bytes.into())
+    }
+
+    pub(super) fn head(&self, path: &str) -> Result<FileInfo> {
+        let (_, metadata) = self.look_up(path, "read")?;
+        Ok(file_info(path.to_owned(), &metadata))
+    }
+
+    pub(super) fn put_if_absent(&self, path: &str, bytes: &[u8]) -> Result<PutOutcome> {
+        // As long as the file is not linked to its name, nothing was created, whatever fails.
+        let failure = |error: io::Error| self.nothing_created(path, &error);
+        let staged = self.ahead.take_staged(path, bytes);
+        let (file, unsynced) = self.prepare(path)?;
+        if file.symlink_metadata().is_ok() {
+            self.settle(path)?;
+            return self.name_is_taken(path, &file);
+        }
+        let staged = match staged {
+            Some(staged) => Ok(staged),
+            None => Staged::write(&file, bytes, self.durability),
+        };
+        let (staged, unsynced) = match staged {
+            Ok(staged) => (staged, unsynced),
+            // Somebody removed a folder that this handle knew: make it again.
+            Err(error) if is_absent(&error) => {
+                self.forget_folders();
+                let (_, unsynced) = self.prepare(path)?;
+                (Staged::write(&file, bytes, self.durability).map_err(failure)?, unsynced)
+            }
+            Err(error) => return Err(failure(error)),
+        };
+        let outcome = match fs::hard_link(&staged.path, &file) {
+            Ok(()) => PutOutcome::Created,
+            // A network file system may repeat a link whose reply was lost and then report its own work
+            // as an error: only the file says whether it is ours.
+            Err(_) if staged.is_same_file(&file) => PutOutcome::Created,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => self.name_is_taken(path, &file)?,
+            Err(error) if refuses_hard_links(&error) => {
+                let message = format!(
+                    "cannot create {}: the file system has no hard links ({error}), without which two writers \
+                     could both believe that they created the same version; put the lakehouse on another disk",
+                    self.containment.root().join(path)
+                );
+                return Err(Error::StorageRefused(message));
+            }
+            Err(error) => match self.failure("create", path, &error) {
+                refusal if refusal.is_refusal() => return Err(refusal),
+                // A network file system may still do it.
+                error => return Err(Error::Storage { message: error.to_string(), retryable: true }),
+            },
+        };
+        drop(staged);
+        if outcome == PutOutcome::Created
+            && self.durability == Durability::Fsync
+            && let Err(error) = self.sync_entries(path, &file, &unsynced)
+        {
+            self.unsettled().insert(path.to_owned());
+            return Err(self.not_settled(path, &error));
+        }
+        Ok(outcome)
+    }
+
+    /// `AlreadyExists`, unless what has the name is nothing that could be read there, now or later: that proves that
+    /// nobody created the file.
+    pub(super) fn name_is_taken(&self, path: &str, file: &Path) -> Result<PutOutcome> {
+        let is_readable = !matches!(self.look_up(path, "read"), Err(Error::FileNotFound { .. }));
+        let kind = match file.symlink_metadata() {
+            Ok(metadata) if is_readable || metadata.is_file() => return Ok(PutOutcome::AlreadyExists),
+            // Deleted since.
+            Err(_) => return Ok(PutOutcome::AlreadyExists),
+            Ok(metadata) if metadata.is_dir() => "a folder",
+            Ok(metadata) if metadata.is_symlink() => "a symbolic link that leads to no file",
+            Ok(_) => "no regular file",
+        };
+        Err(Error::StorageRefused(format!(
+            "cannot create {}: what has this name is {kind}, and no lakehouse makes that here; nothing was written. \
+             Find out who made it, and remove it",
+            self.containment.root().join(path)
+        )))
+    }
+
+    /// In place: who reads a torn hint ignores it, and a rename would cost more than the whole commit.
+    pub(super) fn put_hint(&self, path: &str, bytes: &[u8]) -> Result<()> {
+        let (file, _) = self.prepare(path)?;
+        let written = match overwrite(&file, bytes) {
+            Err(error) if is_absent(&error) => {
+                self.forget_folders();
+                self.prepare(path)?;
+                overwrite(&file, bytes)
+            }
+            written => written,
+        };
+        written.map_err(|error| self.failure("write", path, &error))
+    }
+
+    pub(super) fn delete(&self, path: &str) -> Result<()> {
+        check_path(path)?;
+        self.ahead.forget(path);
+        let file = self.containment.full_path(path);
+        match self.containment.check_folder(parent(path), "delete") {
+            Err(Error::FileNotFound { .. }) => return Ok(()),
+            checked => checked?,
+        }
+        match fs::remove_file(&file) {
+            Ok(()) => Ok(()),
+            // A folder of that name is no file; some systems answer EPERM instead of EISDIR.
+            Err(_) if file.is_dir() => Ok(()),
+            Err(error) => match self.failure("delete", path, &error) {
+                Error::FileNotFound { .. } => Ok(()),
+                error => Err(error),
+            },
+        }
+    }
+
+    /// Where a file that is to be read really is, and what it is.
+    pub(super) fn look_up(&self, path: &str, verb: &'static str) -> Result<(PathBuf, Metadata)> {
+        self.settle(path)?;
+        self.containment.look_up(path, verb)
+    }
+
+    /// Makes the folders of a file that is to be written. Says where the file goes, and which folders have
+    /// entries that are not known to be on disk.
+    pub(super) fn prepare(&self, path: &str) -> Result<(PathBuf, Vec<PathBuf>)> {
+        check_path(path)?;
+        let (folder, name) = (parent(path), path.rsplit('/').next().unwrap_or(path));
+        if is_staging_name(name) {
+            return Err(Error::InvalidLocation(format!(
+                "`{path}` cannot be written: names that end in `#` and digits mark unfinished files"
+            )));
+        }
+        let mut unsynced = Vec::new();
+        let is_known = match self.durability {
+            Durability::Fsync => self.durable.has(folder),
+            Durability::None => self.containment.is_known(folder),
+        };
+        if !is_known {
+            self.containment.check_existing_ancestor(folder)?;
+            match self.durability {
+                Durability::Fsync => self.make_folders(folder, &mut unsynced),
+                Durability::None => fs::create_dir_all(self.containment.full_path(folder)),
+            }
+            .map_err(|error| self.failure("create", path, &error))?;
+            self.containment.check_folder(folder, "create")?;
+        }
+        Ok((self.containment.full_path(path), unsynced))
+    }
+
+    pub(super) fn forget_folders(&self) {
+        self.containment.forget();
+        self.durable.forget();
+    }
+
+    pub(super) fn failure(&self, verb: &'static str, path: &str, error: &io::Error) -> Error {
+        self.containment.failure(verb, path, error)
+    }
+}
+
+/// Reads a file if that needs no disk.
+#[cfg(target_os = "linux")]
+fn read_cached(file: &File, size_bytes: u64) -> io::Result<Option<Vec<u8>>> {
+    use rustix::io::{Errno, ReadWriteFlags, preadv2};
+    let mut bytes = vec![0; size_bytes as usize];
+    let mut read = 0;
+    while read < bytes.len() {
+        let rest = &mut [io::IoSliceMut::new(&mut bytes[read..])];
+        match preadv2(file, rest, read as u64, ReadWriteFlags::NOWAIT) {
+            // Shorter than it was: whoever reads it properly will say so.
+            Ok(0) => return Ok(None),
+            Ok(n) => read += n,
+            Err(Errno::INTR) => {}
+            // Not in memory, or a file system that cannot tell.
+            Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Some(bytes))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn read_cached(_: &File, _: u64) -> io::Result<Option<Vec<u8>>> {
+    Ok(None)
+}
+
+/// In place, for that is cheapest. Yet a shorter text over a longer one would be a mixture of both until it is cut off,
+/// and for good if the writer dies in between: a number that is higher than either.
+fn overwrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    match path.symlink_metadata() {
+        Ok(metadata) if !metadata.is_file() => {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
+        }
+        Ok(metadata) if metadata.len() > bytes.len() as u64 => {
+            let staged = Staged::write(path, bytes, Durability::None)?;
+            return fs::rename(&staged.path, path);
+        }
+        _ => {}
+    }
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    file.write_all_at(bytes, 0)?;
+    if file.metadata()?.len() != bytes.len() as u64 {
+        file.set_len(bytes.len() as u64)?;
+    }
+    Ok(())
+}
+
+pub(super) fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}

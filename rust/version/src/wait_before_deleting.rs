@@ -1,0 +1,58 @@
+//! How long whoever deletes roots waits, and how fresh a look is on which others may rely because of that (format §7).
+//!
+//! The two belong together: what was seen less than [`QUICK_LOOK_MILLIS`] ago cannot have been deleted by an expiry that
+//! waits twice as long on the slowest clock.
+
+use std::time::Duration;
+
+use trinitylake_base::environment::{Environment, Moment};
+use trinitylake_format::path::LATEST_HINT_PATH;
+use trinitylake_storage::store_clock::dated_last;
+use trinitylake_storage::{Storage, is_remote};
+
+/// What was seen less than this ago cannot have been deleted since by an expiry that nobody saw: half of what any expiry
+/// waits, as the clocks of two machines may differ in speed.
+pub const QUICK_LOOK_MILLIS: u64 = 500;
+
+/// How long whoever deletes roots waits after the boundary above them was published. On a remote store so long that the
+/// dates of its answers, whole seconds of several machines, cannot hide it
+/// ([`APART_MILLIS`](trinitylake_storage::store_clock::APART_MILLIS)): then who created a root knows from them that his
+/// machine did not stand still.
+fn wait_before_deleting(storage: &dyn Storage) -> Duration {
+    Duration::from_secs(if is_remote(storage) { 5 } else { 1 })
+}
+
+/// What a clock can be wrong by when it jumps.
+const PART: Duration = Duration::from_millis(250);
+
+/// Waits, after a boundary was published, until all those are over who looked before it was, and those who create a root
+/// in a slot that they saw free before it was.
+///
+/// No clock is believed alone. The time is counted in parts, and a part counts only if both clocks of this machine went
+/// on while its timer ran: one that jumps is wrong by a part. On a remote store the dates of two answers have to show
+/// all of it as well. A clock that stands still for good makes it take twice as long.
+pub async fn wait_for_all_looks(storage: &dyn Storage, environment: &dyn Environment) {
+    let wait = wait_before_deleting(storage);
+    let date = async || match is_remote(storage) {
+        true => dated_last(storage.exists(LATEST_HINT_PATH)).await.1,
+        false => None,
+    };
+    let begun = date().await;
+    let parts = wait.as_millis() / PART.as_millis();
+    let mut counted = 0;
+    for _ in 0..2 * parts {
+        let moment = Moment::now(environment);
+        environment.sleep(PART).await;
+        counted += u128::from(moment.is_past(PART.as_millis() as u64 * 3 / 4, environment));
+        if counted >= parts
+            && begun
+                .zip(date().await)
+                .is_none_or(|(begun, now)| now.millis_since(begun) >= wait.as_millis() as u64)
+        {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
