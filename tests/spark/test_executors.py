@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
 import trinitylake as tl
+from trinitylake.spark import worker_daemon
 
 
 def test_workers_read_the_lakehouse_before_and_after_they_fork(spark: SparkSession, lake: tl.Lakehouse) -> None:
@@ -52,3 +55,13 @@ def test_workers_are_forked_with_this_package_loaded(spark: SparkSession) -> Non
 
     found = spark.range(0, 2, 1, 2).mapInArrow(of_the_daemon, "loaded array<boolean>").collect()
     assert [row.loaded for row in found] == [[True, True]] * 2
+
+
+def test_a_module_that_cannot_be_loaded_ends_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark 3.5 has no data sources in Python: the daemon ended at their import, and every task of the application
+    with it, whatever it did."""
+    begun = []
+    monkeypatch.setattr(worker_daemon, "NEEDED", ("pyspark.sql.not_in_this_version", "trinitylake.spark.functions"))
+    monkeypatch.setattr("pyspark.daemon.manager", lambda: begun.append("trinitylake.spark.functions" in sys.modules))
+    worker_daemon.main()
+    assert begun == [True]

@@ -6,6 +6,7 @@ pandas anew: more than a second, for tasks that may take a tenth of that. Forked
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
 
 import pyspark.daemon
@@ -21,9 +22,14 @@ NEEDED = (
 
 
 def main() -> None:
-    """Load what tasks need, then be Spark's daemon until it is told to stop."""
+    """Load what tasks need, then be Spark's daemon until it is told to stop.
+
+    What cannot be loaded here, with PySpark 3.5 the data source, is left to the tasks that ask for it: a daemon that
+    ends takes every task with it.
+    """
     for name in NEEDED:
-        import_module(name)
+        with suppress(ImportError):
+            import_module(name)
     pyspark.daemon.manager()  # type: ignore[no-untyped-call]
 
 
