@@ -14,6 +14,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 import trinitylake as tl
+from trinitylake.iceberg_storage.extended_pyiceberg import append
 
 ROWS = pa.table({"id": [1, 2, 3]})
 SPELLINGS: dict[str, Callable[[str], str]] = {
@@ -28,9 +29,14 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_a_vacuum_keeps_what_is_named_in_another_spelling(tmp_path: Path, spelling: str) -> None:
+def test_a_vacuum_keeps_what_is_named_in_another_spelling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelling: str
+) -> None:
     """A writer put a slash between a location that ended in one and the name of a file. Readers read its rows, and the
-    next vacuum deleted the file, although the latest version named it: as text, the names were different."""
+    next vacuum deleted the file, although the latest version named it: as text, the names were different.
+
+    Such a name is refused by now, but tables may have it from before, and other writers of the format commit it."""
+    monkeypatch.setattr(append, "check_data_file", lambda io, file: None)
     (tmp_path / "link").symlink_to(tmp_path / "lake")
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("shop")

@@ -24,10 +24,12 @@ from trinitylake.definitions import new_id, new_table_def, serialize
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg.identifiers import object_tuple
 from trinitylake.iceberg.namespaces import materialize_namespace
+from trinitylake.iceberg_storage.brought_files import check_statistics
 from trinitylake.iceberg_storage.extended_pyiceberg.functions import empty_table_metadata
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed, new_table
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.qualified_location import qualified_path
 from trinitylake.iceberg_storage.staging.handle_commits import commit_of_handle
 from trinitylake.iceberg_storage.staging.requirements import check_requirements
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
@@ -81,12 +83,14 @@ def new_metadata(
 def create_table(transaction: Transaction, namespace: str, name: str, metadata: TableMetadata) -> StagedTable:
     """Create a managed table from its first metadata.
 
-    Raises `NoSuchNamespaceError` and `TableAlreadyExistsError`.
+    Raises `NoSuchNamespaceError` and `TableAlreadyExistsError`, and `InvalidLocation` for a file that its snapshots may
+    not name.
     """
     materialize_namespace(transaction, namespace)
     require_free(transaction, namespace, name)
     io = LakehouseFileIO(transaction.storage)
     staged = StagedTable(object_tuple(namespace, name), indexed(metadata), None, io)
+    staged.adopt(metadata.snapshots)
     transaction.staged_tables.add(namespace, name, staged, new_table_def(str(metadata.table_uuid)))
     return staged
 
@@ -245,5 +249,6 @@ def metadata_from_updates(
 
 def _check_new(metadata: TableMetadata, io: LakehouseFileIO) -> None:
     check_properties(metadata.properties, metadata.location, io)
+    check_statistics(io, metadata)
     for snapshot in metadata.snapshots:
-        io.path_of(snapshot.manifest_list)
+        qualified_path(io, snapshot.manifest_list)

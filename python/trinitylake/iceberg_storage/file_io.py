@@ -127,6 +127,10 @@ class LakehouseFileIO(FileIO):
         """The same access for a part of the work: what it writes is in its own record and in this one."""
         return LakehouseFileIO(self.storage, self.properties, check_kept=self.check_kept, whole=self)
 
+    def of_lakehouse(self) -> LakehouseFileIO:
+        """The access to all files of the lakehouse, which a narrower one is a part of."""
+        return self
+
     def discard(self) -> None:
         """Delete what was written, as far as possible, and refuse to write from now on.
 

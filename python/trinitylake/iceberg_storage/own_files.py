@@ -28,6 +28,7 @@ class TableFileIO(LakehouseFileIO):
 
     def __init__(self, io: LakehouseFileIO, path: str, whole: LakehouseFileIO | None = None) -> None:
         super().__init__(io.storage, io.properties, check_kept=io.check_kept, whole=whole)
+        self._lakehouse = io.of_lakehouse()
         self._path = path
         self._folder = f"{path}/"
         self._real_folder = self.local_path(path)
@@ -43,6 +44,10 @@ class TableFileIO(LakehouseFileIO):
     def part(self) -> LakehouseFileIO:
         """As narrow, for a part of the work."""
         return TableFileIO(self, self._path, self)
+
+    def of_lakehouse(self) -> LakehouseFileIO:
+        """What this one is a part of."""
+        return self._lakehouse
 
     def path_of(self, location: str) -> str:
         """As for any file of the lakehouse. Raises `InvalidLocation` for one outside of the table, too, also for one
@@ -68,3 +73,12 @@ def own_files(io: FileIO, metadata: TableMetadata) -> FileIO:
     if not isinstance(io, LakehouseFileIO):
         return io
     return TableFileIO(io, io.path_of(metadata.location.rstrip("/")))
+
+
+def is_own_file(io: FileIO, metadata: TableMetadata, location: str) -> bool:
+    """Whether a file of a managed table lies in the folder of that table; True for any other table."""
+    own = own_files(io, metadata)
+    try:
+        return not isinstance(own, TableFileIO) or bool(own.path_of(location))
+    except InvalidLocation:
+        return False

@@ -19,6 +19,7 @@ from pyiceberg.table.update import (
 
 from trinitylake.errors import InvalidArgument, InvalidLocation
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.qualified_location import qualified_path
 from trinitylake.iceberg_storage.table_properties import (
     ENCRYPTION_KEY,
     GC_DISABLED,
@@ -42,7 +43,8 @@ def check_update(update: TableUpdate, metadata: TableMetadata, io: LakehouseFile
     """Refuse an update that would break a rule.
 
     Raises:
-        InvalidLocation: for a URI outside of the lakehouse, or a write path outside of the table.
+        InvalidLocation: for a file that may not be named so (`qualified_location.py`), and a write path outside of the
+            table.
         InvalidArgument: for a property that names code, lets engines delete files, or names an unknown codec.
     """
     match update:
@@ -56,11 +58,11 @@ def check_update(update: TableUpdate, metadata: TableMetadata, io: LakehouseFile
                 f"cannot become {update.location!r}"
             )
         case AddSnapshotUpdate():
-            io.path_of(update.snapshot.manifest_list)
+            qualified_path(io, update.snapshot.manifest_list)
         case SetStatisticsUpdate():
-            io.path_of(update.statistics.statistics_path)
+            qualified_path(io, update.statistics.statistics_path)
         case SetPartitionStatisticsUpdate():
-            io.path_of(update.partition_statistics.statistics_path)
+            qualified_path(io, update.partition_statistics.statistics_path)
 
 
 def check_writable(metadata: TableMetadata) -> None:

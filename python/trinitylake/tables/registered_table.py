@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from trinitylake.definitions import METADATA_LOCATION, TableDef, new_table_def
 from trinitylake.errors import InvalidLocation
+from trinitylake.iceberg_storage.brought_files import check_statistics, named_by
 from trinitylake.iceberg_storage.external import load_external
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.files_inside import require_none_inside
@@ -22,7 +23,7 @@ def registered_definition(
 
     Raises:
         InvalidLocation: for a table whose metadata lies in the lakehouse and whose data does not, or the other way
-            round; an external file that cannot be read.
+            round; an external file that cannot be read; one that names files as nobody may (`brought_files.py`).
         InvalidArgument: for a property that names code.
         CorruptFile, FileNotFoundError: for a file that is no table metadata, or is not there.
     """
@@ -37,8 +38,8 @@ def registered_definition(
         metadata = read_metadata(io, io.uri_of(path), path)
         managed_location(io, metadata.location)
         check_properties(metadata.properties, metadata.location, io)
-        for snapshot in metadata.snapshots:
-            io.path_of(snapshot.manifest_list)
+        check_statistics(io, metadata)
+        named_by(io, None, metadata.snapshots)
         definition = new_table_def(str(metadata.table_uuid), format_properties={METADATA_LOCATION: path})
     describe(definition, metadata)
     return definition

@@ -39,6 +39,8 @@ from trinitylake.iceberg_storage.extended_pyiceberg.manifest import (
 )
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest_merging import FAN_IN, mergeable
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE, as_new, next_row_id_of
+from trinitylake.iceberg_storage.own_files import is_own_file
+from trinitylake.iceberg_storage.qualified_location import check_data_file
 
 
 class AppendFiles(_FastAppendFiles):
@@ -70,7 +72,11 @@ class AppendFiles(_FastAppendFiles):
         self._added_files = added_files
 
     def append_data_file(self, data_file: DataFile) -> AppendFiles:
-        """Add a file. One that does not tell its partition spec was just written with the current one."""
+        """Add a file. One that does not tell its partition spec was just written with the current one.
+
+        Raises `InvalidLocation` for one that may not be named (`qualified_location.py`).
+        """
+        check_data_file(self._io, data_file)
         if not hasattr(data_file, "_spec_id"):
             data_file.spec_id = self._transaction.table_metadata.default_spec_id
         self._added_data_files.append(data_file)
@@ -176,7 +182,10 @@ class AppendFiles(_FastAppendFiles):
         return [manifest for manifest in manifests if manifest.has_added_files() or manifest.has_existing_files()]
 
     def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        """The same entries in fewer manifests, if enough of one size have gathered."""
+        """The same entries in fewer manifests, if enough of one size have gathered.
+
+        Those outside of the folder of the table stay as they are: what they tell of files is not copied into others.
+        """
         properties = self._transaction.table_metadata.properties
         if not property_as_bool(properties, TableProperties.MANIFEST_MERGE_ENABLED, True):
             return manifests
@@ -184,13 +193,19 @@ class AppendFiles(_FastAppendFiles):
         target_size_bytes = property_as_int(
             properties, TableProperties.MANIFEST_TARGET_SIZE_BYTES, TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT
         )
-        groups = mergeable(manifests, fan_in, target_size_bytes or TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT)
+        target_size_bytes = target_size_bytes or TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT
+        groups = mergeable(manifests, fan_in, target_size_bytes)
+        if not all(self._is_own(manifest) for group in groups for manifest in group):
+            groups = mergeable(filter(self._is_own, manifests), fan_in, target_size_bytes)
         if not groups:
             return manifests
         manager = _ManifestMergeManager[_FastAppendFiles](0, 0, True, self)
         gone = {manifest.manifest_path for group in groups for manifest in group}
         merged = [manager._create_manifest(group[0].partition_spec_id, group) for group in groups]
         return merged + [manifest for manifest in manifests if manifest.manifest_path not in gone]
+
+    def _is_own(self, manifest: ManifestFile) -> bool:
+        return is_own_file(self._io, self._transaction.table_metadata, manifest.manifest_path)
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
         metadata = self._transaction.table_metadata

@@ -35,6 +35,7 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
+from trinitylake.iceberg_storage.extended_pyiceberg.qualified_snapshots import QualifiedSnapshots
 from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles, RewriteManifests
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead, key_filter, rows_read
@@ -197,7 +198,7 @@ class StagedTransaction(Transaction):
     ) -> UpdateSnapshot:
         """PyIceberg's own snapshots. Raises `InvalidArgument` for format version 3, which it does not write."""
         _check_pyiceberg_writes(self.table_metadata)
-        return super().update_snapshot(snapshot_properties, branch)
+        return QualifiedSnapshots(self, self._table.io, branch, snapshot_properties)
 
     def _append_snapshot_producer(
         self, snapshot_properties: dict[str, str], branch: str | None = MAIN_BRANCH

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationError, ValidationException
-from pyiceberg.manifest import DataFile, ManifestEntryStatus
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
@@ -28,10 +28,10 @@ from pyiceberg.table.update import AddSnapshotUpdate, AssertCreate, TableRequire
 from pyiceberg.typedef import Identifier
 
 from trinitylake.definitions.schema import SchemaLike, to_iceberg_schema
-from trinitylake.errors import InvalidArgument, InvalidLocation, TrinityLakeError
+from trinitylake.errors import InvalidArgument, InvalidLocation
+from trinitylake.iceberg_storage.brought_files import named_by, snapshots_of
 from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, read_entries
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import rows_read
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
@@ -89,7 +89,8 @@ class StagedTable:
         self._base_metadata_path = base_metadata_path
         self._commits: list[StagedCommit] = []
         self._superseded: list[str] = []
-        self._adopted: list[Snapshot] = []
+        self._adopted: list[str] = []
+        self._adopted_lists: set[str] = set()
         self._finished: tuple[TableMetadata, str, bytes] | None = None
         self._put_forward: str | None = None
         self._next_file_stem = new_file_stem(base_metadata_path)
@@ -318,7 +319,7 @@ class StagedTable:
             )
             for update in updates:
                 check_update(update, self.metadata, self.io)
-            self._adopt(updates)
+            self.adopt(snapshots_of(updates), self.metadata)
             try:
                 metadata = apply_updates(self.metadata, updates)
             except StaleSnapshot as error:  # the requirements hold, so its writer has to learn of it in another way
@@ -347,7 +348,7 @@ class StagedTable:
         Raises as `commit` does, and `ValidationException` for rows that do not fit a newer schema.
         """
         with self._lock:
-            self._adopt(updates)
+            self.adopt(snapshots_of(updates), base)
             if base is not self.metadata and any(isinstance(update, AddSnapshotUpdate) for update in updates):
                 self.table.added_files.update(added_files or {})
                 commit = StagedCommit(tuple(requirements), tuple(updates), rows_read.get())
@@ -364,35 +365,30 @@ class StagedTable:
                 requirements, updates = rebase.rebuilt[0].requirements, rebase.rebuilt[0].updates
             self.commit(requirements, updates)
 
-    def _adopt(self, updates: Sequence[TableUpdate]) -> None:
-        """Remember snapshots that others wrote, before this transaction began."""
-        own = set(self.io.written_paths)
-        snapshots = [update.snapshot for update in updates if isinstance(update, AddSnapshotUpdate)]
-        self._adopted += [one for one in snapshots if self.io.path_of(one.manifest_list) not in own]
+    def adopt(self, snapshots: Iterable[Snapshot], base: TableMetadata | None = None) -> None:
+        """Check what others wrote for snapshots, perhaps long before this transaction began, and remember it.
+
+        Args:
+            snapshots: of a commit. Those that were written here are left out.
+            base: the table before.
+
+        Raises `InvalidLocation` for a file that may not be named (`brought_files.py`).
+        """
+        with self._lock:
+            known = {*self.io.written_paths, *self._adopted_lists}
+            others = [one for one in snapshots if self.io.path_of(one.manifest_list) not in known]
+            self._adopted += named_by(self.io, base, others)
+            self._adopted_lists.update(self.io.path_of(one.manifest_list) for one in others)
 
     def take_adopted(self) -> list[str]:
         """Files that others wrote for snapshots that were committed here since this was asked last, below the root.
 
-        The list of manifests, those that the snapshot wrote, and the files that these add.
+        The lists of manifests, those that the table did not have, and the files that these add, as far as they can be
+        read: what cannot, shows when it is needed, and then nobody can say either which files it added.
         """
         with self._lock:
-            snapshots, self._adopted = self._adopted, []
-        paths: list[str] = []
-        for snapshot in snapshots:
-            paths.append(self.io.path_of(snapshot.manifest_list))
-            # What cannot be read shows when it is needed; then nobody can say either which files it added.
-            with suppress(TrinityLakeError, OSError, ValueError, KeyError, EOFError):
-                paths += self._added_by(snapshot)
-        return paths
-
-    def _added_by(self, snapshot: Snapshot) -> list[str]:
-        paths: list[str] = []
-        for manifest in manifest_lists.read(self.io, snapshot.manifest_list):
-            if manifest.added_snapshot_id == snapshot.snapshot_id:
-                paths.append(self.io.path_of(manifest.manifest_path))
-                added = (one for one in read_entries(self.io, manifest) if one.status == ManifestEntryStatus.ADDED)
-                paths += [self.io.path_of(one.data_file.file_path) for one in added]
-        return paths
+            paths, self._adopted = self._adopted, []
+            return paths
 
     def _set_metadata(self, metadata: TableMetadata) -> None:
         self.metadata = metadata

@@ -22,6 +22,7 @@ from trinitylake.errors import TrinityLakeError
 from trinitylake.iceberg import table_writing
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg.namespaces import require_namespace
+from trinitylake.iceberg_storage.brought_files import named_by, snapshots_of
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.write_rules import check_update
@@ -85,6 +86,7 @@ def stage(transaction: Transaction, changes: Sequence[TableChange], gate: Locati
         raise bad_request(f"a commit has at most {MAX_UPDATES} updates, of all its tables")
     for change in changes:
         gate.table_change(change, _location(transaction, change))
+        gate.snapshots(change, _present(transaction, change))
         _leave_own_properties(transaction, change)
     if len(changes) > 1:  # one by itself is staged whole or not at all
         for change in changes:
@@ -105,6 +107,13 @@ def _location(transaction: Transaction, change: TableChange) -> str | None:
         return None
     table = transaction.table((namespace, name))
     return table.location if table.type == "managed" else None
+
+
+def _present(transaction: Transaction, change: TableChange) -> TableMetadata | None:
+    """The metadata of the managed table that a change is about, as the transaction sees it; None as for `_location`."""
+    if _location(transaction, change) is None:
+        return None
+    return table_writing.managed_table(transaction, *change.table).metadata
 
 
 def _leave_own_properties(transaction: Transaction, change: TableChange) -> None:
@@ -179,13 +188,15 @@ def _rehearse(transaction: Transaction, change: TableChange) -> None:
         table_writing.require_free(transaction, namespace, name)
         require_namespace(transaction.state(), namespace)
         io = LakehouseFileIO(transaction.storage)
-        table_writing.metadata_from_updates(io, namespace, name, change.updates)
+        metadata = table_writing.metadata_from_updates(io, namespace, name, change.updates)
+        named_by(io, None, metadata.snapshots)
         return
     staged = table_writing.managed_table(transaction, namespace, name, change.requirements)
     try:
         updates = with_free_sort_orders(change.updates, staged.metadata)
         for update in updates:
             check_update(update, staged.metadata, staged.io)
+        named_by(staged.io, staged.metadata, snapshots_of(updates))
         apply_updates(staged.metadata, updates)
     except TrinityLakeError:
         raise

@@ -5,7 +5,8 @@ writes a metadata file or redoes an append; by a client with credentials for the
 compacts it. So for every principal:
 
 - it lies below the root, in no folder of the lakehouse itself (those that begin with `_`);
-- what an existing table or view names lies in its own folder, which does not change.
+- what an existing table or view names lies in its own folder, which does not change. That holds for the manifests of a
+  snapshot, and for the files in them, as well: they are read before the commit counts (decision 0057).
 
 A role on a name gives access to the folder that the lakehouse chooses for that name and id (format §9). Another folder
 may contain files of other tables, so only a reader of everything may choose one, or name files outside of it.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pyiceberg.table import update as iceberg
 from pyiceberg.table.update import TableUpdate
@@ -26,10 +27,15 @@ from pyiceberg.table.update import TableUpdate
 from trinitylake import _core
 from trinitylake.errors import InvalidLocation
 from trinitylake.iceberg.identifiers import object_name
+from trinitylake.iceberg_storage.brought_files import named_by, snapshots_of
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.own_files import TableFileIO
 from trinitylake.iceberg_storage.table_properties import is_location_property
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.security.principals import Name, Principal, Role, forbidden
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
 
 #: What clients may ask a namespace for.
 LOCATION_PROPERTY = "location"
@@ -165,6 +171,27 @@ class LocationGate:
         for update in change.updates:
             if isinstance(update, iceberg.SetPropertiesUpdate) and folder is not None:
                 self.properties(update.updates, folder)
+
+    def snapshots(self, change: Change, present: TableMetadata | None) -> None:
+        """All that the snapshots of a commit bring into a table, read before any of it counts.
+
+        Whoever may not read everything names files in the folder of the table alone: else a manifest of his would show
+        him, or have copied into his table, the rows of another one.
+
+        Args:
+            change: one that `table_change` has let pass.
+            present: the table before; None if it is created.
+
+        Raises `RestError` 403 for a file outside, and for a manifest that nobody can read yet.
+        """
+        snapshots = snapshots_of(change.updates)
+        folder = self._folder(change, None if present is None else present.location)
+        if self._reads_everything or not snapshots or folder is None:
+            return
+        try:
+            named_by(TableFileIO(self._io, folder), present, snapshots, must_be_readable=True)
+        except InvalidLocation as error:
+            raise forbidden(str(error)) from error
 
     def _folder(self, change: Change, present: str | None) -> str | None:
         if not change.is_creation:

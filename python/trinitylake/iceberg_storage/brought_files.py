@@ -1,0 +1,150 @@
+"""The files that others have written for a commit, and that it brings into a managed table (decision 0057).
+
+Whoever commits a snapshot wrote its manifests, and names in them what he likes. They are read before they count, and so
+each name passes the one rule for names (`qualified_location.py`), whichever way it comes: a commit over REST or of a
+PyIceberg table, the creation of a table, a registration. Names that a table has already stay, and so do those in
+manifests that it has.
+
+Which folder a file may lie in is the matter of the file access that is used here: that of the whole lakehouse for who
+has its storage, that of one table (`own_files.py`) for a client of a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
+
+from trinitylake.errors import InvalidLocation, TrinityLakeError
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, read_entries
+from trinitylake.iceberg_storage.qualified_location import qualified_path
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import ManifestEntry, ManifestFile
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
+
+    from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+
+#: What reading a manifest raises that is damaged, or not there.
+UNREADABLE = (TrinityLakeError, OSError, ValueError, KeyError, EOFError, TypeError, IndexError)
+
+T = TypeVar("T")
+
+
+def check_statistics(io: LakehouseFileIO, metadata: TableMetadata) -> None:
+    """Refuse statistics of a whole table whose files may not be named. Raises `InvalidLocation`."""
+    for statistics in (*metadata.statistics, *metadata.partition_statistics):
+        qualified_path(io, statistics.statistics_path)
+
+
+def snapshots_of(updates: Iterable[TableUpdate]) -> list[Snapshot]:
+    """The snapshots that updates of a table add."""
+    return [update.snapshot for update in updates if isinstance(update, AddSnapshotUpdate)]
+
+
+def named_by(
+    io: LakehouseFileIO,
+    metadata: TableMetadata | None,
+    snapshots: Iterable[Snapshot],
+    must_be_readable: bool = False,
+) -> list[str]:
+    """The paths of all files that snapshots bring into a table: manifests that it did not have, and what they add.
+
+    Args:
+        io: reaches what may be named.
+        metadata: of the table before; None if it is new.
+        snapshots: each after those that it follows.
+        must_be_readable: refuse manifests that cannot be read, in which anything may stand one day. Otherwise that
+            shows when they are needed.
+
+    Raises `InvalidLocation` for a name that may not be there.
+    """
+    new = _NewFiles(io, metadata, must_be_readable)
+    return [path for snapshot in snapshots for path in new.of(snapshot)]
+
+
+class _NewFiles:
+    """What snapshots name that those before them do not."""
+
+    def __init__(self, io: LakehouseFileIO, metadata: TableMetadata | None, must_be_readable: bool) -> None:
+        self._io = io
+        self._metadata = metadata
+        self._must_be_readable = must_be_readable
+        self._checked: dict[int, Snapshot] = {}
+        self._manifests: set[str] = set()
+        self._present: dict[int, set[str]] = {}
+
+    def of(self, snapshot: Snapshot) -> list[str]:
+        parent = self._parent(snapshot)
+        paths = [qualified_path(self._io, snapshot.manifest_list)]
+        manifests = self._read(snapshot.manifest_list, partial(manifest_lists.read, self._io, snapshot.manifest_list))
+        others = [one for one in manifests if one.manifest_path not in self._manifests]
+        if any(one.added_snapshot_id != snapshot.snapshot_id for one in others):
+            present = {one.manifest_path for one in self._lists_of(parent)}
+            others = [one for one in others if one.manifest_path not in present]
+        for manifest in others:
+            paths.append(qualified_path(self._io, manifest.manifest_path))
+            paths += self._files(manifest, parent)
+            self._manifests.add(manifest.manifest_path)
+        self._checked[snapshot.snapshot_id] = snapshot
+        return paths
+
+    def _files(self, manifest: ManifestFile, parent: Snapshot | None) -> Iterator[str]:
+        for entry in self._read(manifest.manifest_path, partial(read_entries, self._io, manifest)):
+            location = entry.data_file.file_path
+            try:
+                path = qualified_path(self._io, location)
+            except InvalidLocation:
+                # An engine that writes a manifest anew takes over what stood there.
+                if entry.status != ManifestEntryStatus.EXISTING or not self._has(parent, location):
+                    raise
+            else:
+                if entry.status == ManifestEntryStatus.ADDED:
+                    yield path
+
+    def _parent(self, snapshot: Snapshot) -> Snapshot | None:
+        id = snapshot.parent_snapshot_id
+        if id is None:
+            return None
+        if id in self._checked:
+            return self._checked[id]
+        return None if self._metadata is None else self._metadata.snapshot_by_id(id)
+
+    def _lists_of(self, snapshot: Snapshot | None) -> Iterable[ManifestFile]:
+        """The manifests of a snapshot of the table, whose names were checked, or were there before anybody checked."""
+        if snapshot is None:
+            return ()
+        try:
+            return manifest_lists.read(self._io.of_lakehouse(), snapshot.manifest_list)
+        except UNREADABLE:
+            return ()
+
+    def _has(self, snapshot: Snapshot | None, location: str) -> bool:
+        """Whether the table has a file of that name. All manifests are read, for which there is seldom a reason."""
+        if snapshot is None:
+            return False
+        if snapshot.snapshot_id not in self._present:
+            self._present[snapshot.snapshot_id] = {
+                entry.data_file.file_path
+                for manifest in self._lists_of(snapshot)
+                for entry in self._entries_there(manifest)
+            }
+        return location in self._present[snapshot.snapshot_id]
+
+    def _entries_there(self, manifest: ManifestFile) -> list[ManifestEntry]:
+        try:
+            return read_entries(self._io.of_lakehouse(), manifest)
+        except UNREADABLE:
+            return []
+
+    def _read(self, location: str, read: Callable[[], Iterable[T]]) -> Iterable[T]:
+        try:
+            return read()
+        except UNREADABLE as error:
+            if self._must_be_readable:
+                raise InvalidLocation(f"{location!r} cannot be read, so nobody knows what it names: {error}") from error
+            return ()

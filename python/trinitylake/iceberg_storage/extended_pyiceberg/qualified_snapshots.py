@@ -1,0 +1,42 @@
+"""PyIceberg's own snapshots, which take data files of qualified names alone (`qualified_location.py`)."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Transaction
+from pyiceberg.table.update.snapshot import UpdateSnapshot
+
+from trinitylake.iceberg_storage.qualified_location import check_data_file
+
+
+class QualifiedSnapshots(UpdateSnapshot):
+    """What makes snapshots of a table. Those that add files raise `InvalidLocation` for one that may not be named."""
+
+    def __init__(
+        self, transaction: Transaction, io: FileIO, branch: str | None, snapshot_properties: dict[str, str]
+    ) -> None:
+        super().__init__(transaction, io, branch, snapshot_properties)
+        self._files = io
+
+    def fast_append(self) -> Any:
+        return self._checked(super().fast_append())
+
+    def merge_append(self) -> Any:
+        return self._checked(super().merge_append())
+
+    def overwrite(self, commit_uuid: uuid.UUID | None = None) -> Any:
+        return self._checked(super().overwrite(commit_uuid))
+
+    def _checked(self, producer: Any) -> Any:
+        add = producer.append_data_file
+
+        def append_data_file(file: DataFile) -> Any:
+            check_data_file(self._files, file)
+            return add(file)
+
+        producer.append_data_file = append_data_file
+        return producer

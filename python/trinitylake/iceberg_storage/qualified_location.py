@@ -1,0 +1,50 @@
+"""How a file of a managed table may be named by a commit (format §9): so that whoever reads the name means one file.
+
+A name is read by many: by readers in several languages, by a collection of garbage, by the search for conflicts. Some
+of them decode what others take literally, or cut off a query.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
+
+from trinitylake.errors import InvalidLocation
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+
+
+def qualified_path(io: LakehouseFileIO, location: str) -> str:
+    """The path below the root of a file that a commit names.
+
+    Equal forms of one place (`file:/x`, `s3a://…`, `LakehouseFileIO.path_of`) are taken, since engines write them.
+
+    Raises:
+        InvalidLocation: outside of what `io` reaches, in a folder of the lakehouse itself, or a name that not everybody
+            reads alike: with a scheme in capitals, a query, a fragment, a control character, or a segment that is
+            empty or `.` or `..`, also as `%2e`.
+    """
+    path = io.path_of(location)
+    if path.startswith("_"):
+        raise InvalidLocation(f"{location!r} is in a folder of the lakehouse itself: names with '_' are its own")
+    scheme, colon, _ = location.partition(":")
+    if colon and scheme != scheme.lower() and "/" not in scheme:
+        raise _ambiguous(location, f"the scheme {scheme!r}")
+    for character in path:
+        if character in "?#" or ord(character) < ord(" ") or character == "\x7f":
+            raise _ambiguous(location, f"the character {character!r}")
+    for segment in path.split("/") if "%" in path else ():
+        if unquote(segment) in (".", ".."):
+            raise _ambiguous(location, f"the segment {segment!r}")
+    return path
+
+
+def _ambiguous(location: str, what: str) -> InvalidLocation:
+    return InvalidLocation(f"{location!r} is not a qualified location: it has {what}, which readers take differently")
+
+
+def check_data_file(io: FileIO, file: DataFile) -> None:
+    """Refuse a data file to be added that may not be named. Raises `InvalidLocation`."""
+    if isinstance(io, LakehouseFileIO):
+        qualified_path(io, file.file_path)

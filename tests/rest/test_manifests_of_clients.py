@@ -1,0 +1,208 @@
+"""A writer of one table names what lies in its folder, in manifests as well.
+
+The gate for locations looked at the list of manifests that a snapshot names, and at nothing in it. So a writer of the
+shop, with credentials for the folder of his table alone, laid a manifest there that named the data files of another
+namespace, and committed it: whoever may read everything and read or tidied up that table, by a statement or upkeep,
+saw the rows of the other one in it, or copied them to where the writer could read them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.manifest import (
+    DataFile,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    write_manifest,
+    write_manifest_list,
+)
+
+import trinitylake as tl
+from rest.client import Answer, Client, running
+from rest.conftest import ROOT, WALT
+from rest.shop import new_table, with_tables
+from trinitylake.rest import RestServer
+
+Send = Callable[["Shop", str, str], Answer]
+
+
+#: The snapshot that a manifest says to be of, which the table has had for long.
+OF_BEFORE = 5
+
+
+class Shop:
+    """Two tables of different people, and a client that writes manifests itself."""
+
+    def __init__(self, lake: tl.Lakehouse, server: RestServer) -> None:
+        self.lake = lake
+        self.client = Client(server)
+        self.orders = lake.table("shop.orders").iceberg
+
+    def file_of(self, name: str) -> DataFile:
+        [task] = self.lake.table(name).iceberg.scan().plan_files()
+        return task.file
+
+    def manifest(
+        self, file: DataFile, folder: str, id: int, status: ManifestEntryStatus = ManifestEntryStatus.ADDED
+    ) -> ManifestFile:
+        number = None if status == ManifestEntryStatus.ADDED else 1
+        output = self.orders.io.new_output(f"{folder}/metadata/{uuid.uuid4()}-m0.avro")
+        with write_manifest(2, self.orders.spec(), self.orders.schema(), output, id, "null") as writer:
+            writer.add_entry(
+                ManifestEntry.from_args(
+                    status=status,
+                    snapshot_id=id,
+                    sequence_number=number,
+                    file_sequence_number=number,
+                    data_file=file,
+                )
+            )
+        made = writer.to_manifest_file()
+        if id == OF_BEFORE:
+            made.sequence_number = made.min_sequence_number = 1  # as one of an earlier snapshot has it
+        return made
+
+    def snapshot(self, manifests: list[ManifestFile], folder: str, id: int, parent: int | None) -> list[dict[str, Any]]:
+        """The updates that make a snapshot of these manifests the current one."""
+        uri = f"{folder}/metadata/snap-{id}-0-{uuid.uuid4()}.avro"
+        with write_manifest_list(2, self.orders.io.new_output(uri), id, parent, 50 + id, "null") as writer:
+            writer.add_manifests(manifests)
+        return [
+            {
+                "action": "add-snapshot",
+                "snapshot": {
+                    "snapshot-id": id,
+                    "parent-snapshot-id": parent,
+                    "sequence-number": 50 + id,
+                    "timestamp-ms": 9999999999999,
+                    "manifest-list": uri,
+                    "summary": {"operation": "append"},
+                    "schema-id": 0,
+                },
+            },
+            {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": id},
+        ]
+
+    @property
+    def head(self) -> int:
+        metadata = self.lake.table("shop.orders").iceberg.metadata
+        assert metadata.current_snapshot_id is not None
+        return metadata.current_snapshot_id
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse, tokens: Path) -> Iterator[Shop]:
+    with_tables(lake, "shop.orders", "hr.pay")
+    with running(lake, token_file=tokens) as server:
+        yield Shop(lake, server)
+
+
+def one(shop: Shop, updates: list[dict[str, Any]], token: str) -> Answer:
+    body = {"requirements": [], "updates": updates}
+    return shop.client("POST", "/v1/namespaces/shop/tables/orders", body, token=token)
+
+
+def several(shop: Shop, updates: list[dict[str, Any]], token: str) -> Answer:
+    change = {"identifier": {"namespace": ["shop"], "name": "orders"}, "requirements": [], "updates": updates}
+    return shop.client("POST", "/v1/transactions/commit", {"table-changes": [change]}, token=token)
+
+
+def names_of_others(shop: Shop) -> dict[str, Callable[[], list[dict[str, Any]]]]:
+    """Snapshots of `shop.orders` that lead to files of `hr.pay`, by how they do."""
+    own, pay = shop.orders.location(), shop.lake.table("hr.pay").iceberg
+    theirs = pay.current_snapshot()
+    assert theirs is not None
+    secret = shop.file_of("hr.pay")
+
+    def later(status: ManifestEntryStatus) -> list[dict[str, Any]]:
+        manifest = shop.manifest(secret, own, 7, status)
+        return shop.snapshot([manifest], own, 7, shop.head)
+
+    return {
+        "a data file": lambda: later(ManifestEntryStatus.ADDED),
+        "a data file that is said to be there already": lambda: later(ManifestEntryStatus.EXISTING),
+        "a manifest": lambda: shop.snapshot(theirs.manifests(pay.io), own, 8, shop.head),
+        "a manifest of before": lambda: shop.snapshot([shop.manifest(secret, own, OF_BEFORE)], own, 9, shop.head),
+    }
+
+
+@pytest.mark.parametrize("send", [one, several])
+def test_a_writer_of_one_table_commits_no_file_of_another(shop: Shop, send: Send) -> None:
+    before = shop.lake.version
+    for how, updates in names_of_others(shop).items():
+        answer = send(shop, updates(), WALT)
+        assert answer.code == 403, (how, answer)
+        assert "hr/pay" in answer.body["error"]["message"] or "outside" in answer.body["error"]["message"]
+    assert shop.lake.version == before
+
+
+def test_nobody_commits_a_manifest_whose_content_comes_later(shop: Shop) -> None:
+    """What cannot be read cannot be checked, and would be written when the commit is done."""
+    own = shop.orders.location()
+    updates = shop.snapshot([], own, 7, shop.head)
+    updates[0]["snapshot"]["manifest-list"] = f"{own}/metadata/later.avro"
+    assert one(shop, updates, WALT).code == 403
+    manifest = shop.manifest(shop.file_of("shop.orders"), own, 8)
+    manifest._data[0] = f"{own}/metadata/later-m0.avro"
+    assert one(shop, shop.snapshot([manifest], own, 8, shop.head), WALT).code == 403
+
+
+def test_a_new_table_names_its_own_files_from_the_start(shop: Shop) -> None:
+    """The rule held for tables that were there, and not for the snapshot that a table was created with."""
+    id = str(uuid.uuid4())
+    folder = f"{shop.lake.uri}shop/made-{id[:8]}"
+    updates = [
+        *new_table(id),
+        {"action": "set-location", "location": folder},
+        *shop.snapshot([shop.manifest(shop.file_of("hr.pay"), folder, 7)], folder, 7, None),
+    ]
+    body = {"requirements": [{"type": "assert-create"}], "updates": updates}
+    for path, sent in (
+        ("/v1/namespaces/shop/tables/made", body),
+        (
+            "/v1/transactions/commit",
+            {"table-changes": [{"identifier": {"namespace": ["shop"], "name": "made"}, **body}]},
+        ),
+    ):
+        assert shop.client("POST", path, sent, token=WALT).code == 403
+    assert not shop.lake.exists("shop.made")
+
+
+def test_nothing_is_staged_of_a_commit_of_which_one_table_is_refused(shop: Shop) -> None:
+    """In an open transaction the tables before the refused one were changed."""
+    odd = shop.file_of("shop.orders")
+    odd._data[1] = odd.file_path + "?x"
+    shop.lake.create_table("shop.other", shop.orders.schema().as_arrow())
+    changes = [
+        {
+            "identifier": {"namespace": ["shop"], "name": "other"},
+            "requirements": [],
+            "updates": [{"action": "set-properties", "updates": {"a": "b"}}],
+        },
+        {
+            "identifier": {"namespace": ["shop"], "name": "orders"},
+            "requirements": [],
+            "updates": shop.snapshot(
+                [shop.manifest(odd, shop.orders.location(), 7)], shop.orders.location(), 7, shop.head
+            ),
+        },
+    ]
+    assert shop.client("POST", "/v1/transactions/commit", {"table-changes": changes}, token=ROOT).code == 400
+    assert "a" not in shop.lake.table("shop.other").properties
+
+
+def test_its_own_files_are_committed_and_a_reader_of_everything_may_add_others(shop: Shop) -> None:
+    own = shop.orders.location()
+    file = shop.file_of("shop.orders")
+    assert one(shop, shop.snapshot([shop.manifest(file, own, 7)], own, 7, shop.head), WALT).code == 200
+    secret = shop.manifest(shop.file_of("hr.pay"), own, 8)
+    assert one(shop, shop.snapshot([secret], own, 8, shop.head), ROOT).code == 200
+    # What the table has by then, a writer takes over with the manifest that he writes anew.
+    known = shop.manifest(shop.file_of("hr.pay"), own, 9, ManifestEntryStatus.EXISTING)
+    assert one(shop, shop.snapshot([known], own, 9, shop.head), WALT).code == 200

@@ -1,0 +1,396 @@
+"""Names of files that a commit brings into a table: whichever way it comes, everybody must read them alike.
+
+A client committed a manifest that named a data file with two slashes, another with a query or a scheme in capitals. Our
+own reader refused the one, and took another for a file of that name; engines cut the query off, or decoded what they
+read, and found the file. So one table had different rows for different readers, and a collection of garbage, a search
+for conflicts and an operator who looked at the names saw different files. Here the ways in are enumerated: what is new
+must be added to `WAYS`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestEntry,
+    ManifestEntryStatus,
+    write_manifest,
+    write_manifest_list,
+)
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableUpdate
+from pyiceberg.typedef import Record
+
+import trinitylake as tl
+from rest.client import TOKEN, Client, running
+from rest.shop import new_table
+from trinitylake.errors import RefusedObject, RegistrationFailed
+from trinitylake.iceberg import load, table_writing
+from trinitylake.iceberg_storage import brought_files
+from trinitylake.iceberg_storage.extended_pyiceberg import append
+from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
+from trinitylake.iceberg_storage.staging.staged_table import StagedTable
+from trinitylake.lakehouse.bulk.definition_writer import ObjectRow
+from trinitylake.lakehouse.bulk.registration import definition_writer
+from trinitylake.rest import RestServer
+
+ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})
+NAME = "shop.orders"
+
+
+class Place(NamedTuple):
+    """A lakehouse with one table, and its server."""
+
+    lake: tl.Lakehouse
+    server: RestServer
+
+    @property
+    def table(self) -> Any:
+        return self.lake.table(NAME).iceberg
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("shop")
+    lake.create_table(NAME, ROWS.schema)
+    lake.table(NAME).append(ROWS)
+    with running(lake, token=TOKEN) as server:
+        yield Place(lake, server)
+
+
+def data_file(location: str) -> DataFile:
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=location,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=2,
+        file_size_in_bytes=100,
+        spec_id=0,
+    )
+
+
+def written_by_hand(
+    place: Place, location: str, folder: str, status: ManifestEntryStatus = ManifestEntryStatus.ADDED
+) -> tuple[TableUpdate, TableUpdate]:
+    """A snapshot whose manifest, in a folder, names a file: what an engine sends, who wrote it itself."""
+    table = place.table
+    io, id = table.io, uuid.uuid4().int >> 66
+    with write_manifest(
+        2, table.spec(), table.schema(), io.new_output(f"{folder}/metadata/{uuid.uuid4()}-m0.avro"), id, "null"
+    ) as writer:
+        writer.add_entry(
+            ManifestEntry.from_args(
+                status=status,
+                snapshot_id=id,
+                sequence_number=None if status == ManifestEntryStatus.ADDED else 1,
+                file_sequence_number=None if status == ManifestEntryStatus.ADDED else 1,
+                data_file=data_file(location),
+            )
+        )
+    return of_manifests(place, folder, id, [writer.to_manifest_file()], None)
+
+
+def of_manifests(
+    place: Place, folder: str, id: int, manifests: list[Any], parent: int | None, number: int = 50
+) -> tuple[TableUpdate, TableUpdate]:
+    uri = f"{folder}/metadata/snap-{id}-0-{uuid.uuid4()}.avro"
+    with write_manifest_list(2, place.table.io.new_output(uri), id, parent, number, "null") as writer:
+        writer.add_manifests(manifests)
+    snapshot = Snapshot(
+        snapshot_id=id,
+        parent_snapshot_id=parent,
+        sequence_number=number,
+        timestamp_ms=place.table.metadata.last_updated_ms + 1,
+        manifest_list=uri,
+        summary=Summary(Operation.APPEND),
+        schema_id=0,
+    )
+    return (
+        AddSnapshotUpdate(snapshot=snapshot),
+        SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=id),
+    )
+
+
+def as_json(updates: tuple[TableUpdate, ...]) -> list[Any]:
+    return [update.model_dump(mode="json", by_alias=True, exclude_none=True) for update in updates]
+
+
+def sent(place: Place, path: str, body: Any) -> None:
+    answer = Client(place.server)("POST", path, body)
+    if answer.code == 400:
+        raise tl.InvalidLocation(answer.body["error"]["message"])
+    assert answer.code in (200, 204), answer
+
+
+# Each way commits a table that names `location`, or raises `InvalidLocation`.
+
+
+def by_append_files(place: Place, location: str) -> None:
+    with place.lake.table(NAME).writing() as table, table.transaction() as change:
+        change.append_files([data_file(location)])
+
+
+def by_pyiceberg(kind: str) -> Callable[[Place, str], None]:
+    def way(place: Place, location: str) -> None:
+        with (
+            place.lake.table(NAME).writing() as table,
+            table.transaction() as change,
+            getattr(change.update_snapshot(), kind)() as snapshot,
+        ):
+            snapshot.append_data_file(data_file(location))
+
+    return way
+
+
+def by_catalog(place: Place, location: str) -> None:
+    table = load(place.lake).load_table(NAME)
+    with table.transaction() as change, change.update_snapshot().fast_append() as snapshot:
+        snapshot.append_data_file(data_file(location))
+
+
+def by_commit_table(place: Place, location: str) -> None:
+    catalog = load(place.lake)
+    table = catalog.load_table(NAME)
+    catalog.commit_table(table, (), written_by_hand(place, location, place.table.location()))
+
+
+def by_rest(place: Place, location: str) -> None:
+    updates = written_by_hand(place, location, place.table.location())
+    sent(place, "/v1/namespaces/shop/tables/orders", {"requirements": [], "updates": as_json(updates)})
+
+
+def by_rest_transaction(place: Place, location: str) -> None:
+    updates = written_by_hand(place, location, place.table.location())
+    identifier = {"namespace": ["shop"], "name": "orders"}
+    change = {"identifier": identifier, "requirements": [], "updates": as_json(updates)}
+    sent(place, "/v1/transactions/commit", {"table-changes": [change]})
+
+
+def by_rest_creation(place: Place, location: str) -> None:
+    id = str(uuid.uuid4())
+    folder = f"{place.lake.uri}shop/made-{id[:8]}"
+    updates = [
+        *new_table(id),
+        {"action": "set-location", "location": folder},
+        *as_json(written_by_hand(place, location, folder)),
+    ]
+    body = {"requirements": [{"type": "assert-create"}], "updates": updates}
+    sent(place, "/v1/namespaces/shop/tables/made", body)
+
+
+def by_catalog_creation(place: Place, location: str) -> None:
+    with (
+        load(place.lake).create_table_transaction("shop.made", ROWS.schema) as change,
+        change.update_snapshot().fast_append() as snapshot,
+    ):
+        snapshot.append_data_file(data_file(location))
+
+
+def metadata_that_names(place: Place, location: str) -> str:
+    """A metadata file of a table that names it, as other writers of the format may have left it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(append, "check_data_file", lambda io, file: None)
+        by_append_files(place, location)
+    at = place.table.metadata_location
+    place.lake.drop_table(NAME)
+    return at
+
+
+def by_catalog_registration(place: Place, location: str) -> None:
+    load(place.lake).register_table("shop.again", metadata_that_names(place, location))
+
+
+def by_rest_registration(place: Place, location: str) -> None:
+    at = metadata_that_names(place, location)
+    sent(place, "/v1/namespaces/shop/register", {"name": "again", "metadata-location": at})
+
+
+def by_bulk_registration(place: Place, location: str) -> None:
+    at = metadata_that_names(place, location)
+    objects = pa.table({"kind": ["table"], "namespace": ["shop"], "name": ["again"], "metadata_location": [at]})
+    try:
+        place.lake.register(objects)
+    except RegistrationFailed as error:
+        raise tl.InvalidLocation(str(error)) from error
+
+
+def by_executors(place: Place, location: str) -> None:
+    """What tasks of Spark run for each object."""
+    at = metadata_that_names(place, location)
+    writer = definition_writer(place.lake, {})
+    [located] = writer.locate([ObjectRow("table", "shop", "again", metadata_location=at)])
+    if isinstance(located, RefusedObject):
+        assert located.error_kind == "invalid_location", located
+        raise tl.InvalidLocation(located.message)
+
+
+WAYS: dict[str, Callable[[Place, str], None]] = {
+    "append_files": by_append_files,
+    "fast_append": by_pyiceberg("fast_append"),
+    "merge_append": by_pyiceberg("merge_append"),
+    "overwrite": by_pyiceberg("overwrite"),
+    "PyIceberg catalog": by_catalog,
+    "commit_table": by_commit_table,
+    "REST commit": by_rest,
+    "REST transaction": by_rest_transaction,
+    "REST creation": by_rest_creation,
+    "PyIceberg creation": by_catalog_creation,
+    "PyIceberg register": by_catalog_registration,
+    "REST register": by_rest_registration,
+    "bulk registration": by_bulk_registration,
+    "bulk registration by executors": by_executors,
+}
+
+ODD: dict[str, Callable[[str], str]] = {
+    "two slashes": lambda uri: uri.replace("/data/", "//data/"),
+    "a dot": lambda uri: uri.replace("/data/", "/./data/"),
+    "two dots": lambda uri: uri.replace("/data/", "/data/../data/"),
+    "two dots in other letters": lambda uri: uri.replace("/data/", "/data/%2e%2E/data/"),
+    "a slash at its end": lambda uri: f"{uri}/",
+    "a query": lambda uri: f"{uri}?x=1",
+    "a fragment": lambda uri: f"{uri}#x",
+    "a line": lambda uri: f"{uri}\n",
+    "a scheme in capitals": lambda uri: uri.replace("file:", "FILE:"),
+    "outside": lambda _: "file:///etc/passwd",
+    "another store": lambda _: "s3://bucket/x.parquet",
+    "a folder of the lakehouse": lambda uri: uri.partition("shop/")[0] + "_txn/x.parquet",
+}
+
+
+def present_file(place: Place) -> str:
+    [task] = place.table.scan().plan_files()
+    return str(task.file.file_path)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_way_in_takes_a_name_that_readers_take_differently(place: Place, way: str) -> None:
+    if "regist" in way:  # of a table that is gone then
+        names = [next(iter(ODD.values()))(present_file(place))]
+    else:
+        names = [odd(present_file(place)) for odd in ODD.values()]
+    for name in names:
+        with pytest.raises(tl.InvalidLocation, match=r"not a qualified|outside of|a folder of the lakehouse"):
+            WAYS[way](place, name)
+    assert not place.lake.exists("shop.made")
+    assert not place.lake.exists("shop.again")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_equal_forms_and_files_that_exist_are_taken_every_way(place: Place, way: str) -> None:
+    """Engines spell `file:/x` what is `file:///x`, escape values of partitions, and add files that lie elsewhere in the
+    lakehouse, which stays allowed to who has its storage."""
+    path = place.lake.uri + "landing/day=a%2Fb%20c/x=.../f.parquet"
+    local = Path(path.removeprefix("file://"))
+    local.parent.mkdir(parents=True)
+    pq.write_table(ROWS, local)
+    before = place.lake.version
+    WAYS[way](place, path.replace("file:///", "file:/"))
+    assert place.lake.version > before
+
+
+def test_add_files_takes_what_exists_and_not_in_any_spelling(place: Place) -> None:
+    present = present_file(place)
+    landing = Path(place.lake.uri.removeprefix("file://")) / "landing"
+    landing.mkdir()
+    for name in ("f.parquet", "f.parquet?x=1"):
+        shutil.copy(present.removeprefix("file://"), landing / name)
+    with place.lake.table(NAME).writing() as table:
+        table.add_files([f"file://{landing}/f.parquet"])
+    assert place.lake.table(NAME).scan().count() == 4
+    for odd in (f"file://{landing}/f.parquet?x=1", f"FILE://{landing}/f.parquet"):
+        with pytest.raises(tl.InvalidLocation), place.lake.table(NAME).writing() as table:
+            table.add_files([odd], check_duplicate_files=False)
+
+
+def test_what_a_table_has_may_be_taken_over(place: Place) -> None:
+    """A table has an odd name from before. An engine that writes its manifest anew, to delete other rows, was to be
+    refused as well, and nobody could have got rid of the name."""
+    odd = present_file(place).replace("/data/", "//data/")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(append, "check_data_file", lambda io, file: None)
+        by_append_files(place, odd)
+    table = place.table
+    parent = table.current_snapshot()
+    add, ref = written_by_hand(place, odd, table.location(), ManifestEntryStatus.EXISTING)
+    assert isinstance(add, AddSnapshotUpdate)
+    with pytest.raises(tl.InvalidLocation):
+        brought_files.named_by(table.io, table.metadata, [add.snapshot])
+    follows = add.snapshot.model_copy(update={"parent_snapshot_id": parent.snapshot_id})
+    assert brought_files.named_by(table.io, table.metadata, [follows])
+    catalog = load(place.lake)
+    catalog.commit_table(catalog.load_table(NAME), (), (AddSnapshotUpdate(snapshot=follows), ref))
+
+
+def test_manifests_that_say_they_are_older_are_read_as_well(place: Place) -> None:
+    """Only manifests were looked at that say that the snapshot itself has added them."""
+    table = place.table
+    odd = present_file(place) + "?x"
+    add, _ = written_by_hand(place, odd, table.location())
+    assert isinstance(add, AddSnapshotUpdate)
+    manifests = brought_files.manifest_lists.read(table.io, add.snapshot.manifest_list)
+    head = table.current_snapshot()
+    updates = of_manifests(place, table.location(), 77, list(manifests), head.snapshot_id)
+    with pytest.raises(tl.InvalidLocation, match="readers take differently"):
+        load(place.lake).commit_table(table, (), updates)
+
+
+def test_statistics_have_such_names_too(place: Place) -> None:
+    body = {
+        "action": "set-statistics",
+        "statistics": {
+            "snapshot-id": place.table.current_snapshot().snapshot_id,
+            "statistics-path": f"{place.table.location()}/metadata/s.stats?x",
+            "file-size-in-bytes": 1,
+            "file-footer-size-in-bytes": 1,
+            "blob-metadata": [],
+        },
+    }
+    with pytest.raises(tl.InvalidLocation):
+        sent(place, "/v1/namespaces/shop/tables/orders", {"requirements": [], "updates": [body]})
+
+
+def test_manifests_outside_of_the_folder_are_not_merged(place: Place) -> None:
+    """An append put manifests together, those of another table among them, so that the bounds and counts that they tell
+    came into a manifest of this one. They stay where they are."""
+    lake = place.lake
+    for _ in range(12):
+        lake.table(NAME).append(ROWS)
+    lake.restore(NAME, to="shop.copy", version=lake.version)
+    copy = lake.table("shop.copy").iceberg
+    foreign = {one.manifest_path for one in copy.current_snapshot().manifests(copy.io)}
+    for _ in range(30):
+        lake.table("shop.copy").append(ROWS)
+    copy = lake.table("shop.copy").iceberg
+    present = {one.manifest_path for one in copy.current_snapshot().manifests(copy.io)}
+    assert foreign <= present
+    assert len(present - foreign) < 30  # its own are merged
+    assert lake.table("shop.copy").scan().count() == lake.table(NAME).scan().count() + 60
+
+
+def test_files_of_a_new_table_are_proven_to_be_young(place: Place) -> None:
+    """A table was created with a snapshot that had been written long before, and whose files a collection had taken
+    meanwhile: nobody looked how old they were, as is done for snapshots of tables that are there."""
+    id = uuid.uuid4()
+    folder = f"{place.lake.uri}shop/made-{str(id)[:8]}"
+    with place.lake.transaction() as txn:
+        staged = StagedTable.create(
+            ("shop", "made"), str(id), place.lake.uri, f"shop/made-{str(id)[:8]}", ROWS.schema, io=place.table.io
+        )
+        add, ref = written_by_hand(place, f"{folder}/data/f.parquet", folder)
+        metadata = apply_updates(staged.metadata, (add, ref))
+        made = table_writing.create_table(txn, "shop", "made", metadata)
+        paths = made.take_adopted()
+    assert f"shop/made-{str(id)[:8]}/data/f.parquet" in paths
+    assert len(paths) == 3  # the list, the manifest and the file
