@@ -310,6 +310,10 @@ class Lakehouse:
         message: str = "",
         author: str = "",
     ) -> Collection: ...
+    # A collection whose work an engine shares among its executors; as `vacuum`, up to the mark.
+    def begin_collection(
+        self, grace_millis: int | None = None, dry_run: bool = False, message: str = "", author: str = ""
+    ) -> SharedCollection: ...
     # What each file below the root is there for: one mark, one listing. Versions below `expiring_before` count as those
     # that an expiry would let go. `on_progress` as for `vacuum`.
     def usage(
@@ -367,6 +371,48 @@ class Collection:
     deleted_paths: list[str]
     unknown_paths: list[str]
     roots: int
+
+# What files that are reached name, as (sort, name): "root" is a version's number, "node", "table", "metadata",
+# "external metadata", "manifest list" and "manifest" are files to be read, in this order, "kept" other files, "folder"
+# and "foreign" folders of tables. A record batch of sort and name.
+def collection_links(storage: Storage, sorts: Any, names: Any) -> Any: ...
+
+# Places below the root for others to walk through, about as many as wanted, and the files that are in none of
+# them: a record batch as those of `Walk`.
+def divided_walk(storage: Storage, wanted: int) -> tuple[list[tuple[str, str | None]], Any]: ...
+
+# Deletes files, but for those that must stay; how many it deleted.
+def delete_garbage(storage: Storage, paths: Any, fresh: bytes) -> int: ...
+
+@final
+class SharedCollection:
+    """One machine's part of a collection: by the store's clock, which files may go; below which version all have
+    expired; the versions that are roots; of how many folders a report tells."""
+
+    before_millis: int
+    oldest: int
+    roots: list[int]
+    max_told_folders: int
+    # After all roots were marked, and before each lot of files is deleted: makes the version of the fence the first
+    # time, and marks what was committed since. That version, and what must stay, for `delete_garbage`.
+    def look(self, has_roots: bool) -> tuple[int, bytes]: ...
+
+@final
+class Walk:
+    """A walk through places, folders ending in `/` with the path after which they are listed: batches of path,
+    size_bytes and modified_millis."""
+
+    def __new__(cls, storage: Storage, places: list[tuple[str, str | None]]) -> Self: ...
+    def next(self) -> Any: ...
+
+@final
+class Judge:
+    """Says what becomes of files: path, size, time, and what the mark told of each: "reached", or "foreign" or "table"
+    for the folder that it lies in, or "". Returns verdict ("kept", "young", "garbage", "foreign", "unknown"), kind and
+    the folder of a table."""
+
+    def __new__(cls, storage: Storage, before_millis: int, oldest: int) -> Self: ...
+    def judge(self, paths: Any, sizes: Any, times: Any, told: Any) -> Any: ...
 
 @final
 class Usage:

@@ -20,14 +20,18 @@ from trinitylake.errors import (
     VersionExpired,
     VersionNotFound,
 )
+from trinitylake.lakehouse.bulk.engines import collector_of
 from trinitylake.lakehouse.history import (
     Expired,
 )
 from trinitylake.lakehouse.lakehouse_part import LakehousePart
 from trinitylake.lakehouse.tree_compaction import TreeCompaction, compact_tree
-from trinitylake.lakehouse.vacuum import EXAMPLES, Progress, Vacuumed, vacuumed
+from trinitylake.lakehouse.vacuum import EXAMPLES, Asked, Progress, Vacuumed, vacuumed
+from trinitylake.log_note import LogNote
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from trinitylake.lakehouse.stats import Stats
 
 
@@ -112,6 +116,7 @@ class Housekeeping(LakehousePart):
         progress: Progress | None = None,
         message: str = "",
         author: str = "",
+        engine: SparkSession | None = None,
     ) -> Vacuumed:
         """Delete files that nothing reaches any more: no kept version, no snapshot, no open saved transaction.
 
@@ -132,6 +137,8 @@ class Housekeeping(LakehousePart):
             progress: is called from time to time with "marked" or "swept", and how many files.
             message: for the log, of the versions that it makes.
             author: for the log.
+            engine: a Spark session whose executors read, list and delete, for a lakehouse with more files than one
+                machine can go through; what is deleted is the same, file for file.
 
         Raises:
             CorruptFile: something that is reached is damaged or missing, so nobody can tell what else it reaches;
@@ -139,6 +146,10 @@ class Housekeeping(LakehousePart):
             CommitConflict: others committed so often that it could not.
         """
         examples = sys.maxsize if paths else EXAMPLES
+        if engine is not None:
+            collector = collector_of(engine)
+            asked = Asked(cast("int | None", grace), dry_run, examples, LogNote(message, author), progress)
+            return collector.vacuum(engine, self.core, asked)
         found = self.core.vacuum(cast("int | None", grace), dry_run, examples, progress, message, author)
         return vacuumed(found, dry_run)
 

@@ -55,6 +55,8 @@ from trinitylake.markup import framed, pairs, shown
 from trinitylake.reopening import allow_secrets
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from trinitylake.definitions import LakehouseDef
     from trinitylake.lakehouse.relocation import Relocation
     from trinitylake.tables.table import Table
@@ -326,7 +328,13 @@ class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, S
 
     @checked
     def upkeep(
-        self, *, dry_run: bool = False, progress: Progress | None = None, message: str = "", author: str = ""
+        self,
+        *,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+        message: str = "",
+        author: str = "",
+        engine: SparkSession | None = None,
     ) -> Upkeep:
         """Do what the lakehouse's own policy says: put small files together, let go what is no longer kept.
 
@@ -343,10 +351,11 @@ class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, S
             progress: as for `vacuum`, and with "compacted".
             message: for the log, of all versions that it makes; "upkeep" by default.
             author: for the log.
+            engine: as for `vacuum`, which is what executors do of it.
 
         Raises `InvalidArgument` for a property that is misspelt, and otherwise as `expire` and `vacuum` do.
         """
-        return upkeep(self, LogNote(message or "upkeep", author), dry_run=dry_run, progress=progress)
+        return upkeep(self, LogNote(message or "upkeep", author), dry_run=dry_run, progress=progress, engine=engine)
 
     # Versions with names
 

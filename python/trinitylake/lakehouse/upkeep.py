@@ -19,6 +19,8 @@ from trinitylake.lakehouse.vacuum import Progress, Vacuumed
 from trinitylake.log_note import LogNote
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from trinitylake.definitions import LakehouseDef
     from trinitylake.tables.compaction import CompactResult
     from trinitylake.tables.table import Table
@@ -116,6 +118,7 @@ class Kept(Protocol):
         progress: Progress | None = None,
         message: str = "",
         author: str = "",
+        engine: SparkSession | None = None,
     ) -> Vacuumed:
         """Deletes files."""
 
@@ -169,7 +172,13 @@ def tidied(
 
 
 def upkeep(
-    lake: Kept, note: LogNote, *, dry_run: bool, progress: Progress | None, tables: Tidied | None = None
+    lake: Kept,
+    note: LogNote,
+    *,
+    dry_run: bool,
+    progress: Progress | None,
+    tables: Tidied | None = None,
+    engine: SparkSession | None = None,
 ) -> Upkeep:
     """See `Lakehouse.upkeep`. `tables` are those that were tidied up already."""
     policy = policy_of(lake.properties)
@@ -179,7 +188,7 @@ def upkeep(
     expired = lake.expire(dry_run=dry_run, **said) if policy.expire else None
     vacuumed = None
     if policy.vacuum:
-        vacuumed = lake.vacuum(grace=policy.grace, dry_run=dry_run, progress=progress, **said)
+        vacuumed = lake.vacuum(grace=policy.grace, dry_run=dry_run, progress=progress, engine=engine, **said)
     return Upkeep(policy, tables.compacted, tables.snapshots_taken_out, tables.skipped, tree, expired, vacuumed)
 
 

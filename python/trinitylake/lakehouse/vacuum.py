@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from trinitylake.lakehouse.history import time_of
+from trinitylake.log_note import LogNote
 
 if TYPE_CHECKING:
     from trinitylake import _core
@@ -16,6 +17,20 @@ if TYPE_CHECKING:
 EXAMPLES = 1000
 #: Called with "marked" or "swept", and how many files so far.
 Progress = Callable[[str, int], object]
+
+
+class Asked(NamedTuple):
+    """What is asked of a vacuum: arguments of `Lakehouse.vacuum`.
+
+    Attributes:
+        examples: so many paths of each sort are reported.
+    """
+
+    grace_millis: int | None
+    dry_run: bool
+    examples: int
+    note: LogNote
+    progress: Progress | None
 
 
 class Files(NamedTuple):

@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 use trinitylake::collection::contents::IcebergTables;
+use trinitylake::collection::shared::Shared;
 use trinitylake::collection::usage::{TableUsage, usage};
 use trinitylake::collection::{Count, OnProgress, Options, Progress, Report, vacuum};
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use crate::errors::to_python;
 use crate::runtime::run;
+use crate::shared_collection::SharedCollection;
 
 /// Files and bytes.
 type Counted = (u64, u64);
@@ -117,6 +119,16 @@ pub fn collect(
     let tables = tables_of(lakehouse)?;
     let tell = teller(on_progress);
     Ok(Collection::of(run(py, vacuum(lakehouse, &tables, options, &tell))?))
+}
+
+/// Begins one that an engine shares among its executors.
+pub fn begin_shared(
+    py: Python<'_>,
+    lakehouse: &Arc<CoreLakehouse>,
+    options: Options,
+) -> PyResult<SharedCollection> {
+    let tables = tables_of(lakehouse)?;
+    Ok(SharedCollection::new(run(py, Shared::begin(lakehouse, options))?, tables))
 }
 
 fn teller(on_progress: Option<Py<PyAny>>) -> OnProgress {

@@ -22,9 +22,10 @@ use trinitylake::tree_compaction::{TreeSize, compact};
 
 use crate::arrow;
 use crate::bulk::parts_of;
-use crate::collection::{Collection, Usage, collect, measure};
+use crate::collection::{Collection, Usage, begin_shared, collect, measure};
 use crate::errors::to_python;
 use crate::runtime::{run, run_quick, run_to_end};
+use crate::shared_collection::SharedCollection;
 use crate::storage::Storage;
 use crate::transaction::{SavedTransaction, Transaction};
 use crate::version::{Version, VersionInfo, parse_kind};
@@ -248,6 +249,20 @@ impl Lakehouse {
     ) -> PyResult<Collection> {
         let note = Note { message: message.into(), author: author.into() };
         collect(py, &self.inner, Options { grace_millis, dry_run, examples, note }, on_progress)
+    }
+
+    /// A collection whose work an engine shares among its executors.
+    #[pyo3(signature = (grace_millis=None, dry_run=false, message="", author=""))]
+    fn begin_collection(
+        &self,
+        py: Python<'_>,
+        grace_millis: Option<u64>,
+        dry_run: bool,
+        message: &str,
+        author: &str,
+    ) -> PyResult<SharedCollection> {
+        let note = Note { message: message.into(), author: author.into() };
+        begin_shared(py, &self.inner, Options { grace_millis, dry_run, examples: 0, note })
     }
 
     /// What the files below the root are there for.

@@ -9,6 +9,7 @@ mod lakehouse;
 mod names;
 mod node_file;
 mod runtime;
+mod shared_collection;
 mod storage;
 mod transaction;
 mod tree_copy;
@@ -20,6 +21,7 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     storage::add_to(module)?;
     collection::add_to(module)?;
+    shared_collection::add_to(module)?;
     module.add_class::<lakehouse::Lakehouse>()?;
     module.add_class::<version::Version>()?;
     module.add_class::<version::VersionInfo>()?;

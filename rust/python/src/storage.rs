@@ -53,6 +53,19 @@ impl Storage {
         self.files.clone()
     }
 
+    /// The store as it is now, without what is kept of it.
+    pub fn counted(&self) -> Arc<dyn CoreStorage> {
+        self.counting.clone()
+    }
+
+    pub fn root_uri(&self) -> &str {
+        self.root.as_str()
+    }
+
+    pub fn former_roots(&self) -> &[String] {
+        &self.other_roots
+    }
+
     fn over(&self, files: Arc<dyn CoreStorage>) -> Self {
         Storage {
             root: self.root.clone(),

@@ -90,7 +90,7 @@ pub struct Place {
     pub folder: String,
     /// Those at any depth below the folder whose paths come after this one. Without it, a store may take the folder
     /// apart.
-    after: Option<String>,
+    pub after: Option<String>,
 }
 
 /// What one step of a walk found.

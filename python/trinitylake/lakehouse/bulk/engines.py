@@ -1,19 +1,24 @@
 """Engines that can do bulk work on many machines, found by the session that a user hands over.
 
-An engine belongs to a layer above this one, so it is not imported here but named: its module is loaded when a session
-of its package is passed. Another engine is one more line in `_MODULES`.
+An engine belongs to a layer above this one, so it is not imported here but named: its modules are loaded when a session
+of its package is passed, one for each sort of work. Another engine is one more line in `_PACKAGES`.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, Protocol, cast
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.lakehouse.bulk.target import BulkTarget, Registration, RegistrationOptions
 
-#: The package that a session's class is of -> the module that works with it.
-_MODULES = {"pyspark": "trinitylake.spark.registration"}
+if TYPE_CHECKING:
+    from trinitylake import _core
+    from trinitylake.lakehouse.vacuum import Asked, Vacuumed
+
+#: The package that a session's class is of -> the package that works with it.
+_PACKAGES = {"pyspark": "trinitylake.spark"}
 
 
 class Engine(Protocol):
@@ -30,10 +35,26 @@ class Engine(Protocol):
         """See `Lakehouse.register`."""
 
 
+class Collector(Protocol):
+    """A module that collects garbage by the executors of a session."""
+
+    def vacuum(self, session: Any, core: _core.Lakehouse, asked: Asked, /) -> Vacuumed:
+        """See `Lakehouse.vacuum`."""
+
+
 def engine_of(session: object) -> Engine:
     """The engine that a session belongs to. Raises `InvalidArgument` for what is no session of a known engine."""
+    return cast(Engine, _module(session, "registration"))
+
+
+def collector_of(session: object) -> Collector:
+    """As `engine_of`, for garbage collection."""
+    return cast(Collector, _module(session, "collection"))
+
+
+def _module(session: object, work: str) -> ModuleType:
     for ancestor in type(session).__mro__:
-        module = _MODULES.get(ancestor.__module__.partition(".")[0])
-        if module is not None:
-            return cast(Engine, import_module(module))
-    raise InvalidArgument(f"engine must be a session of {' or '.join(_MODULES)}, got {type(session).__name__}")
+        package = _PACKAGES.get(ancestor.__module__.partition(".")[0])
+        if package is not None:
+            return import_module(f"{package}.{work}")
+    raise InvalidArgument(f"engine must be a session of {' or '.join(_PACKAGES)}, got {type(session).__name__}")

@@ -110,6 +110,12 @@ pub(super) fn table_folder(path: &str) -> Option<&str> {
     table_id_digits(&path[..end]).map(|_| &path[..end])
 }
 
+/// The folder of a table that a file of this kind counts for.
+pub fn folder_of(kind: Kind, path: &str) -> Option<&str> {
+    let parent = || path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    matches!(kind, Kind::TableMetadata | Kind::Data).then(|| table_folder(path).unwrap_or_else(parent))
+}
+
 /// Is this a name that Iceberg's writers give, of a file in that folder? Asked of tables that nothing tells of but
 /// their files: others may have folders whose names end in eight digits, too.
 pub(super) fn is_named_by_a_writer(path: &str, folder: &str) -> bool {

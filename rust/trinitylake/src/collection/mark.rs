@@ -14,6 +14,7 @@ use futures::stream::FuturesUnordered;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::contents::{Contents, FileForm, Form, Link};
+use super::judge::Known;
 use super::kind::table_folder;
 use super::roots::Root;
 use super::{OnProgress, Progress};
@@ -31,8 +32,8 @@ use crate::version::root_metadata::RootMetadata;
 const FILES_PER_WORD: u64 = 1000;
 
 /// The hash of a path is spread already.
-#[derive(Default)]
-struct Spread(u64);
+#[derive(Clone, Default)]
+pub(super) struct Spread(u64);
 
 impl Hasher for Spread {
     fn finish(&self) -> u64 {
@@ -52,10 +53,32 @@ impl Hasher for Spread {
     }
 }
 
-type Paths = HashSet<u128, BuildHasherDefault<Spread>>;
+pub(super) type Paths = HashSet<u128, BuildHasherDefault<Spread>>;
 
-fn hash(path: &str) -> u128 {
+pub(super) fn hash(path: &str) -> u128 {
     xxh3_128(path.as_bytes())
+}
+
+/// Files that are reached. A file that was named as one that names nothing (a data file, a statistics file) is read all
+/// the same once another one names it as a manifest: whoever writes a manifest may name any file in it as data.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reached {
+    read: Paths,
+    named: Paths,
+}
+
+impl Reached {
+    fn has(&self, hash: u128) -> bool {
+        self.read.contains(&hash) || self.named.contains(&hash)
+    }
+
+    fn len(&self) -> usize {
+        self.read.len() + self.named.len()
+    }
+
+    pub fn hashes(&self) -> impl Iterator<Item = u128> {
+        self.read.iter().chain(&self.named).copied()
+    }
 }
 
 /// What is reached.
@@ -65,8 +88,8 @@ pub(super) struct Marks {
     pub oldest: u64,
     pub roots: u64,
     /// Of the layers before the one that is being marked: what one of them reaches, no later one has.
-    finished: Vec<Paths>,
-    paths: Paths,
+    finished: Vec<Reached>,
+    reached: Reached,
     details: Option<Details>,
     /// Folders of managed tables.
     folders: Paths,
@@ -87,7 +110,7 @@ pub(super) struct Details {
 const MAX_NAMED_TABLES: usize = 100_000;
 
 /// Something to read.
-enum Item {
+pub(super) enum Item {
     Root(u64),
     Node(String),
     Table { location: String, key: String },
@@ -95,7 +118,7 @@ enum Item {
 }
 
 /// What was found in it.
-enum Found {
+pub(super) enum Found {
     Item(Item),
     /// Marked, and not to be read.
     Path(String),
@@ -117,7 +140,7 @@ impl Marks {
             roots: 0,
             finished: Vec::new(),
             details: None,
-            paths: Paths::default(),
+            reached: Reached::default(),
             folders: Paths::default(),
             foreign: Paths::default(),
         }
@@ -129,13 +152,13 @@ impl Marks {
     }
 
     pub fn next_layer(&mut self) {
-        self.finished.push(std::mem::take(&mut self.paths));
+        self.finished.push(std::mem::take(&mut self.reached));
     }
 
     /// The first layer that reaches the file.
     pub fn layer_of(&self, path: &str) -> Option<usize> {
         let hash = hash(path);
-        self.finished.iter().chain([&self.paths]).position(|layer| layer.contains(&hash))
+        self.finished.iter().chain([&self.reached]).position(|layer| layer.has(hash))
     }
 
     pub fn are_deletes(&self, path: &str) -> bool {
@@ -147,23 +170,30 @@ impl Marks {
         self.details.iter().flat_map(|details| &details.tables)
     }
 
-    pub fn contains(&self, path: &str) -> bool {
+    /// Marks a file that is not to be read.
+    fn name(&mut self, path: &str) {
         let hash = hash(path);
-        self.paths.contains(&hash) || self.finished.iter().any(|layer| layer.contains(&hash))
+        if !self.finished.iter().chain([&self.reached]).any(|layer| layer.has(hash)) {
+            self.reached.named.insert(hash);
+        }
     }
 
-    /// Whether that is new.
-    fn insert(&mut self, path: &str) -> bool {
+    /// Marks one that is; false if it was read before.
+    fn begin_reading(&mut self, path: &str) -> bool {
         let hash = hash(path);
-        !self.finished.iter().any(|layer| layer.contains(&hash)) && self.paths.insert(hash)
+        !self.finished.iter().any(|layer| layer.read.contains(&hash)) && self.reached.read.insert(hash)
     }
 
-    pub fn is_foreign(&self, path: &str) -> bool {
-        !self.foreign.is_empty() && is_below(&self.foreign, path)
+    /// Marks files that are known to be reached; what they name is marked by somebody else.
+    pub fn extend(&mut self, paths: impl IntoIterator<Item = String>) {
+        for path in paths {
+            self.begin_reading(&path);
+        }
     }
 
-    pub fn is_in_table(&self, path: &str) -> bool {
-        is_below(&self.folders, path)
+    /// What was marked, but for layers before.
+    pub fn reached(&self) -> &Reached {
+        &self.reached
     }
 
     /// Marks all that these roots reach.
@@ -193,7 +223,7 @@ impl Marks {
             let Some(found) = running.next().await else { return Ok(()) };
             read += 1;
             if read % FILES_PER_WORD == 0 {
-                on_progress(Progress::Marked(self.paths.len() as u64));
+                on_progress(Progress::Marked(self.reached.len() as u64));
             }
             for one in found? {
                 self.take(one, &mut waiting);
@@ -203,11 +233,9 @@ impl Marks {
 
     fn take(&mut self, found: Found, waiting: &mut Vec<Item>) {
         match found {
-            Found::Path(path) => {
-                self.insert(&path);
-            }
+            Found::Path(path) => self.name(&path),
             Found::Deletes(path) => {
-                self.insert(&path);
+                self.name(&path);
                 if let Some(details) = &mut self.details {
                     details.deletes.insert(hash(&path));
                 }
@@ -232,11 +260,26 @@ impl Marks {
                         path.clone()
                     }
                 };
-                if self.insert(&path) {
+                if self.begin_reading(&path) {
                     waiting.push(item);
                 }
             }
         }
+    }
+}
+
+impl Known for Marks {
+    fn contains(&self, path: &str) -> bool {
+        let hash = hash(path);
+        self.finished.iter().chain([&self.reached]).any(|layer| layer.has(hash))
+    }
+
+    fn is_foreign(&self, path: &str) -> bool {
+        !self.foreign.is_empty() && is_below(&self.foreign, path)
+    }
+
+    fn is_in_table(&self, path: &str) -> bool {
+        is_below(&self.folders, path)
     }
 }
 
@@ -245,7 +288,8 @@ fn is_below(folders: &Paths, path: &str) -> bool {
         || folders.contains(&hash(path))
 }
 
-async fn open(storage: &dyn Storage, contents: &dyn Contents, item: Item) -> Result<Vec<Found>> {
+/// Reads a file and says what it names.
+pub(super) async fn open(storage: &dyn Storage, contents: &dyn Contents, item: Item) -> Result<Vec<Found>> {
     match item {
         Item::Root(number) => root(storage, number).await,
         Item::Node(path) => {
@@ -322,4 +366,31 @@ fn linked(links: Vec<Link>) -> Vec<Found> {
         Link::Foreign(folder) => Found::Foreign(folder),
     };
     links.into_iter().map(found).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A writer committed a manifest that named a manifest of somebody else's table as a data file. Whenever the mark met
+    /// that first, it did not read the manifest, and the other table's data files were deleted.
+    #[test]
+    fn a_manifest_that_somebody_names_as_data_is_read_all_the_same() {
+        for layers in [false, true] {
+            let mut marks = Marks::in_layers(0);
+            let mut waiting = Vec::new();
+            marks.take(Found::Path("t/m.avro".into()), &mut waiting);
+            marks.take(Found::Deletes("t/m.avro".into()), &mut waiting);
+            assert!(waiting.is_empty());
+            if layers {
+                marks.next_layer();
+            }
+            for _ in 0..2 {
+                let form = FileForm::Iceberg(Form::Manifest);
+                marks.take(Found::Item(Item::File("t/m.avro".into(), form)), &mut waiting);
+            }
+            assert_eq!(waiting.len(), 1, "read, and read once");
+            assert!(marks.contains("t/m.avro"));
+        }
+    }
 }

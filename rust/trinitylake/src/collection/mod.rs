@@ -15,11 +15,14 @@
 //! - A collector that dies at any point leaves garbage, nothing else. Several do not disturb each other.
 
 pub mod contents;
+pub mod judge;
 pub mod kind;
 mod mark;
 mod roots;
+pub mod shared;
 mod sweep;
 pub mod usage;
+pub mod walk;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,9 +39,12 @@ use crate::version::store_time::StoreTime;
 use crate::version::summary::Summary;
 use crate::version::{Version, boundary};
 use contents::Contents;
+use judge::Known;
 use kind::Kind;
 use mark::Marks;
-use sweep::Sweep;
+use sweep::{Sweep, has_roots};
+
+pub use sweep::MAX_TOLD_FOLDERS;
 
 /// How often a collection begins anew where versions expire while it reads them.
 const LOOKS: u32 = 5;
@@ -153,22 +159,7 @@ async fn collect(
     options: Options,
     on_progress: &OnProgress,
 ) -> Result<Report> {
-    lakehouse.latest().await?;
-    lakehouse.check_intact()?;
-    lakehouse.placement().check_writable()?;
-    let storage = lakehouse.storage().clone();
-    let time = StoreTime::ask(storage.as_ref(), lakehouse.environment().as_ref()).await?;
-    let asked_elapsed_millis = lakehouse.environment().elapsed_millis();
-    let oldest = boundary::boundary(storage.as_ref()).await?;
-    if !options.dry_run && oldest > 0 {
-        // What an expiry that was interrupted has left.
-        forget_before(lakehouse, oldest, &options.note).await?;
-        give_up_abandoned(lakehouse, oldest, time, &options.note).await?;
-    }
-    let grace_millis = options.grace_millis.unwrap_or(lakehouse.known().definition.transaction_ttl_millis());
-    let graced_millis = time.millis_before(grace_millis.max(STORE_CLOCK_STEP_MILLIS));
-    let before_millis = graced_millis.min(roots::open_transactions_since(lakehouse, time).await?);
-
+    let Prepared { time, asked_elapsed_millis, before_millis } = prepare(lakehouse, &options).await?;
     let (mut marks, mut marked) = marked(lakehouse, contents, on_progress).await?;
     let mut report = Report { before_millis, roots: marks.roots, ..Report::default() };
     let mut sweep = Sweep::begin(lakehouse, before_millis, marks.oldest, asked_elapsed_millis);
@@ -178,7 +169,7 @@ async fn collect(
         let mut doomed = sweep.judge(files, &marks, &mut report, options.examples).await?;
         if !doomed.is_empty() && !options.dry_run {
             // Before the look at what was committed meanwhile, which is to be fresh.
-            sweep.wait_for_all_looks(&doomed).await;
+            sweep.wait_for_all_looks(has_roots(&doomed)).await;
             sweep.check_clock(time).await?;
             // The first time with a version of its own; then to see what was committed meanwhile.
             let newer = match report.version {
@@ -203,6 +194,35 @@ async fn collect(
         on_progress(Progress::Swept(swept));
     }
     Ok(report)
+}
+
+/// What holds for a collection from its beginning.
+#[derive(Clone, Copy, Debug)]
+struct Prepared {
+    time: StoreTime,
+    /// When the store was asked for it.
+    asked_elapsed_millis: u64,
+    /// By the store's clock: older files may go.
+    before_millis: u64,
+}
+
+/// Asks for the time, and finishes what an expiry that was interrupted has left.
+async fn prepare(lakehouse: &Arc<Lakehouse>, options: &Options) -> Result<Prepared> {
+    lakehouse.latest().await?;
+    lakehouse.check_intact()?;
+    lakehouse.placement().check_writable()?;
+    let storage = lakehouse.storage().clone();
+    let time = StoreTime::ask(storage.as_ref(), lakehouse.environment().as_ref()).await?;
+    let asked_elapsed_millis = lakehouse.environment().elapsed_millis();
+    let oldest = boundary::boundary(storage.as_ref()).await?;
+    if !options.dry_run && oldest > 0 {
+        forget_before(lakehouse, oldest, &options.note).await?;
+        give_up_abandoned(lakehouse, oldest, time, &options.note).await?;
+    }
+    let grace_millis = options.grace_millis.unwrap_or(lakehouse.known().definition.transaction_ttl_millis());
+    let graced_millis = time.millis_before(grace_millis.max(STORE_CLOCK_STEP_MILLIS));
+    let before_millis = graced_millis.min(roots::open_transactions_since(lakehouse, time).await?);
+    Ok(Prepared { time, asked_elapsed_millis, before_millis })
 }
 
 /// All that the roots reach, and the version up to which that holds.

@@ -8,10 +8,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::contents::Contents;
+use super::judge::Judged;
 use super::kind::{Kind, table_folder};
 use super::mark::Marks;
 use super::roots::{self, Root};
-use super::sweep::{Judged, Sweep};
+use super::sweep::Sweep;
 use super::{Count, OnProgress, Progress};
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;

@@ -9,6 +9,7 @@ use futures::future::join;
 
 use crate::collection::contents::{Contents, FileForm, Form, Link};
 use crate::collection::kind::Kind;
+use crate::collection::shared::{Shared, Sort, delete, links};
 use crate::collection::usage::{Held, usage};
 use crate::collection::{Options, Report, silently, vacuum};
 use crate::definition::{LakehouseDefinition, proto};
@@ -505,4 +506,63 @@ async fn files_are_counted_once_by_the_first_that_holds_them() {
     assert_eq!(found.by_folder["n/t-01234567"].small.files, 0);
     let report = collect_after(&lakehouse, HOUR).await.unwrap();
     assert_eq!(report.deleted[&Kind::Data].files, 1, "a vacuum agrees on what is garbage");
+}
+
+/// Machines that share a collection had judged all files, when a writer committed one of them that was old by then.
+#[tokio::test]
+async fn a_shared_collection_keeps_what_is_committed_after_its_mark() {
+    let (files, environment) = setting();
+    let lakehouse = lake(&files, &environment).await;
+    let with_file = async |number: u64, name: &str| {
+        let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
+        let path = write(&lakehouse, number).await;
+        transaction.create(ObjectKind::Table, "n", name, Bytes::from(path)).await.unwrap();
+        transaction
+    };
+    let mut slow = with_file(1, "slow").await;
+    let mut too_slow = with_file(2, "too_slow").await;
+    environment.advance(HOUR);
+    let options = Options { grace_millis: Some(1000), ..Options::default() };
+    let mut shared = Shared::begin(&lakehouse, options).await.unwrap();
+    commit(&mut slow).await.unwrap();
+
+    let (version, fresh) = shared.look(&Paths, true).await.unwrap();
+    let storage = lakehouse.storage().as_ref();
+    assert_eq!(delete(storage, vec![data(1), data(2)], &fresh).await.unwrap(), 1);
+    assert!(files.has(&data(1)) && !files.has(&data(2)));
+    let fence = lakehouse.latest().await.unwrap();
+    assert_eq!((fence.number, fence.metadata.gc_before_millis), (version, Some(shared.before_millis)));
+    let error = commit(&mut too_slow).await.unwrap_err();
+    assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
+
+    commit(&mut with_file(3, "later").await).await.unwrap();
+    let (again, fresh) = shared.look(&Paths, false).await.unwrap();
+    assert_eq!(again, version, "one fence for all of it");
+    assert_eq!(delete(storage, vec![data(3)], &fresh).await.unwrap(), 0);
+    assert!(files.has(&data(3)));
+    assert_whole(&lakehouse.latest().await.unwrap()).await;
+}
+
+/// Names a file of a sort that was read before.
+#[derive(Debug)]
+struct Backwards;
+
+impl Contents for Backwards {
+    fn of_table(&self, bytes: Bytes, path: &str) -> Result<Vec<Link>> {
+        Paths.of_table(bytes, path)
+    }
+
+    fn of_file(&self, _: FileForm, _: &Bytes, _: &str) -> Result<Vec<Link>> {
+        Ok(vec![Link::File { path: "n/metadata.json".into(), form: FileForm::Metadata }])
+    }
+}
+
+/// The sorts are read one after the other: what an earlier one would have to be read for again would be left out.
+#[tokio::test]
+async fn a_file_that_names_one_of_an_earlier_sort_ends_a_shared_collection() {
+    let (files, environment) = setting();
+    let lakehouse = lake(&files, &environment).await;
+    let named = vec![(Sort::ManifestList, write(&lakehouse, 1).await)];
+    let error = links(lakehouse.storage().as_ref(), &Backwards, named).await.unwrap_err();
+    assert!(matches!(&error, Error::CorruptFile { path, .. } if path == "n/metadata.json"), "{error}");
 }

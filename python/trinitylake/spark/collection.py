@@ -1,0 +1,331 @@
+"""Garbage collection by executors: what `lake.vacuum()` does on one machine, file for file, for lakehouses beyond one.
+
+The rules are in the core (`collection/shared.rs`), and tasks call them; here lists of files are moved from one piece to
+the next, as frames:
+
+1. *Mark*, level by level: nodes, definitions, metadata, manifest lists, manifests. Tasks read the files of a level and
+   say what they name; Spark takes out what is named twice, so each file is read once.
+2. *List*: the driver takes the root apart, tasks list the folders.
+3. *Judge*: the list is joined with what was marked, and tasks say what becomes of each file.
+4. *Fence*: the driver makes the version after which nobody commits older files, if there is anything to delete.
+5. *Delete*, in lots. Before each the driver marks what was committed meanwhile, which no task deletes.
+
+No machine holds all paths: the driver has the numbers of the roots, the nodes of one version and what was committed
+meanwhile. A task that fails is run again, and a driver that dies leaves garbage and nothing else. If Spark loses what a
+task had found, it is found again, by the same rule: what was marked is there for as long as its versions are kept, or
+the collection ends, and a file that was written since is too young.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from functools import partial, reduce
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.storagelevel import StorageLevel
+
+from trinitylake import _core
+from trinitylake.errors import CorruptFile, VersionExpired
+from trinitylake.lakehouse.history import time_of
+from trinitylake.lakehouse.vacuum import Asked, Files, Progress, Vacuumed, sum_of
+from trinitylake.reopening import StorageForTasks
+from trinitylake.spark.runtime import require_driver
+
+Batches = Iterable[pa.RecordBatch]
+
+#: Sorts of files in the order in which they are read. Nodes name nodes, all others only what is read after them.
+SORTS = ("table", "metadata", "external metadata", "manifest list", "manifest")
+#: No tree is as high.
+MAX_HEIGHT = 64
+#: How often it begins anew where versions expire while they are read.
+LOOKS = 5
+#: Files that a task judges at a time.
+JUDGED_AT_ONCE = 1_000
+#: Files that a task reads at a time. One manifest names some ten thousand files, and all that they name is held.
+READ_AT_ONCE = 64
+#: Tasks of a level for each core: files differ, so a core that is done takes another task.
+PARTS_PER_CORE = 4
+#: Folders for each core to list, since they differ in size.
+FOLDERS_PER_CORE = 8
+#: Files that are deleted between two looks at what was committed meanwhile.
+LOT_FILES = 100_000
+
+_NAMED = "sort string, name string"
+_LISTED = "path string, size_bytes long, modified_millis long"
+_LISTED_SCHEMA = pa.schema({"path": pa.string(), "size_bytes": pa.int64(), "modified_millis": pa.int64()})
+_JUDGED = "path string, size_bytes long, verdict string, kind string, folder string"
+
+
+def vacuum(spark: SparkSession, core: _core.Lakehouse, asked: Asked) -> Vacuumed:
+    """See `Lakehouse.vacuum`. What fails in Spark itself raises Spark's own errors."""
+    require_driver(spark, "vacuum")
+    oldest = core.oldest()
+    with ExitStack() as kept:
+        try:
+            collection, marks = _marked(spark, core, asked, kept)
+            judged = _judged(spark, core.storage, collection, marks, kept)
+            return _swept(spark, core.storage, collection, judged, asked)
+        except (CorruptFile, PySparkException) as error:
+            damage = _damage(error)
+            if damage is None:
+                raise
+            if (oldest_now := core.oldest()) > oldest:
+                raise VersionExpired(
+                    f"versions below {oldest_now} expired while files were looked for; try again"
+                ) from error
+            raise damage from error
+
+
+class Marks(NamedTuple):
+    """What is reached: files, and folders of tables."""
+
+    files: DataFrame
+    folders: DataFrame
+
+
+# The mark
+
+
+def _marked(
+    spark: SparkSession, core: _core.Lakehouse, asked: Asked, kept: ExitStack
+) -> tuple[_core.SharedCollection, Marks]:
+    """All that the roots reach. Begins anew where versions expire meanwhile, whose files others may have deleted."""
+    for look in range(LOOKS):
+        collection = core.begin_collection(asked.grace_millis, asked.dry_run, *asked.note)
+        try:
+            return collection, _mark(spark, core.storage, collection.roots, kept, asked.progress)
+        except PySparkException as error:
+            if _damage(error) is None or core.oldest() <= collection.oldest or look == LOOKS - 1:
+                raise
+    raise AssertionError("the last look returns or raises")
+
+
+def _mark(
+    spark: SparkSession, storage: _core.Storage, roots: list[int], kept: ExitStack, progress: Progress | None
+) -> Marks:
+    levels = _Levels(spark, storage, kept, progress)
+    levels.read(spark.createDataFrame([("root", str(number)) for number in roots], _NAMED), len(roots))
+    for _ in range(MAX_HEIGHT):
+        nodes = levels.found[-1].of("node")
+        if nodes is None:
+            break
+        levels.read(*nodes)
+    else:
+        raise CorruptFile(f"the tree has more than {MAX_HEIGHT} levels: it is no tree")
+    for sort in SORTS:
+        named = [files for files in (level.of(sort) for level in levels.found) if files is not None]
+        if named:
+            levels.read(_all([frame for frame, _ in named]), sum(count for _, count in named))
+    everything = _all([level.named for level in levels.found]).distinct().persist(StorageLevel.MEMORY_AND_DISK)
+    kept.callback(everything.unpersist)
+    is_folder = f.col("sort").isin("folder", "foreign")
+    return Marks(
+        everything.where(~is_folder).select(f.col("name").alias("path")).distinct(), everything.where(is_folder)
+    )
+
+
+class _Level(NamedTuple):
+    """What some files name, and how often each sort comes in it."""
+
+    named: DataFrame
+    counts: dict[str, int]
+
+    def of(self, sort: str) -> tuple[DataFrame, int] | None:
+        """Files of one sort, and how many at most; None if there is none."""
+        count = self.counts.get(sort, 0)
+        return (self.named.where(f.col("sort") == sort), count) if count else None
+
+
+class _Levels:
+    """Files that are read, level by level.
+
+    Attributes:
+        found: of each level.
+    """
+
+    def __init__(self, spark: SparkSession, storage: _core.Storage, kept: ExitStack, progress: Progress | None) -> None:
+        self.found: list[_Level] = []
+        self._read = partial(_read, StorageForTasks(storage))
+        self._most_parts = spark.sparkContext.defaultParallelism * PARTS_PER_CORE
+        self._kept = kept
+        self._progress = progress
+
+    def read(self, files: DataFrame, count: int) -> None:
+        """Reads each of them once. What they name is kept, because much is made of it, and counted at once, so that
+        what cannot be read shows before anything else is done."""
+        parts = min(self._most_parts, -(-count // READ_AT_ONCE))
+        spread = files.repartition(parts, "name").distinct()
+        named = spread.mapInArrow(self._read, _NAMED).persist(StorageLevel.MEMORY_AND_DISK)
+        self._kept.callback(named.unpersist)
+        counts = {row["sort"]: row["count"] for row in named.groupBy("sort").count().collect()}
+        self.found.append(_Level(named, counts))
+        if self._progress is not None:
+            self._progress("marked", sum(sum(level.counts.values()) for level in self.found))
+
+
+def _read(carried: StorageForTasks, batches: Batches) -> Iterator[pa.RecordBatch]:
+    """What files name."""
+    for batch in _in_bounds(batches, READ_AT_ONCE):
+        yield _core.collection_links(carried.storage, batch["sort"], batch["name"])
+
+
+# The list
+
+
+def _listed(spark: SparkSession, storage: _core.Storage) -> DataFrame:
+    """All files below the root."""
+    places, at_the_top = _core.divided_walk(storage, spark.sparkContext.defaultParallelism * FOLDERS_PER_CORE)
+    top = spark.createDataFrame([tuple(row.values()) for row in at_the_top.to_pylist()], _LISTED)
+    if not places:
+        return top
+    carried = StorageForTasks(storage)
+
+    def walked(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            walk = _core.Walk(carried.storage, [(one["folder"], one["after"]) for one in batch.to_pylist()])
+            while (files := walk.next()) is not None:
+                yield files.cast(_LISTED_SCHEMA)
+
+    frame = spark.createDataFrame(places, "folder string, after string").repartition(len(places))
+    return frame.mapInArrow(walked, _LISTED).union(top)
+
+
+# The verdict
+
+
+def _judged(
+    spark: SparkSession, storage: _core.Storage, collection: _core.SharedCollection, marks: Marks, kept: ExitStack
+) -> DataFrame:
+    """Each file, and what becomes of it."""
+    reached = marks.files.withColumn("reached", f.lit(True))
+    files = _listed(spark, storage).join(reached, "path", "left")
+    # Folders matter for what is not reached alone. Of a path `a/b/c` these are `a`, `a/b` and itself.
+    parts = f.split("path", "/")
+    above = f.transform(f.sequence(f.lit(1), f.size(parts)), lambda n: f.array_join(f.slice(parts, 1, n), "/"))
+    unreached = files.where("reached is null").select("path", f.explode(above).alias("name"))
+    is_foreign = f.max(f.col("sort") == "foreign")  # also where a managed table has a folder above or below
+    lies = f.when(is_foreign, "foreign").otherwise("table").alias("lies")
+    lying = unreached.join(marks.folders, "name").groupBy("path").agg(lies)
+    told = f.when(f.col("reached"), "reached").otherwise(f.coalesce("lies", f.lit("")))
+    files = files.join(lying, "path", "left").withColumn("told", told)
+    judge = partial(_judge, StorageForTasks(storage), collection.before_millis, collection.oldest)
+    judged = files.select("path", "size_bytes", "modified_millis", "told").mapInArrow(judge, _JUDGED)
+    judged = judged.persist(StorageLevel.DISK_ONLY)
+    kept.callback(judged.unpersist)
+    return judged
+
+
+def _judge(carried: StorageForTasks, before_millis: int, oldest: int, batches: Batches) -> Iterator[pa.RecordBatch]:
+    judge = _core.Judge(carried.storage, before_millis, oldest)
+    for batch in _in_bounds(batches, JUDGED_AT_ONCE):
+        sizes, times = batch["size_bytes"].cast(pa.uint64()), batch["modified_millis"].cast(pa.uint64())
+        verdict = judge.judge(batch["path"], sizes, times, batch["told"])
+        columns = [batch["path"], batch["size_bytes"], *verdict.columns]
+        yield pa.RecordBatch.from_arrays(columns, ["path", "size_bytes", "verdict", "kind", "folder"])
+
+
+# The sweep
+
+
+def _swept(
+    spark: SparkSession,
+    storage: _core.Storage,
+    collection: _core.SharedCollection,
+    judged: DataFrame,
+    asked: Asked,
+) -> Vacuumed:
+    counted = _counted(judged, "verdict", "kind")
+    garbage = judged.where(f.col("verdict") == "garbage")
+    folders = _counted(garbage.where("folder is not null"), "folder")
+    folders = folders.orderBy("folder").limit(collection.max_told_folders)
+    by_folder = {row["folder"]: Files(row["files"], row["size_bytes"]) for row in folders.collect()}
+    by_verdict: dict[str, dict[str, Files]] = {}
+    for row in counted.collect():
+        by_verdict.setdefault(row["verdict"], {})[row["kind"]] = Files(row["files"], row["size_bytes"])
+    doomed = by_verdict.get("garbage", {})
+    version = None
+    if doomed and not asked.dry_run:
+        version = _deleted(spark, storage, collection, garbage, doomed, asked.progress)
+
+    def of(verdict: str) -> Files:
+        return sum_of(by_verdict.get(verdict, {}).values())
+
+    return Vacuumed(
+        version,
+        time_of(collection.before_millis),
+        asked.dry_run,
+        doomed,
+        by_folder,
+        by_verdict.get("kept", {}),
+        of("young"),
+        of("unknown"),
+        of("foreign"),
+        _paths(judged, "garbage", asked.examples),
+        _paths(judged, "unknown", asked.examples),
+    )
+
+
+def _deleted(
+    spark: SparkSession,
+    storage: _core.Storage,
+    collection: _core.SharedCollection,
+    garbage: DataFrame,
+    doomed: dict[str, Files],
+    progress: Progress | None,
+) -> int:
+    """Deletes it, lot by lot; returns the version of the fence."""
+    total = sum(one.files for one in doomed.values())
+    lots = -(-total // LOT_FILES)
+    carried = StorageForTasks(storage)
+    swept = 0
+    for lot in range(lots):
+        version, fresh = collection.look("roots" in doomed)
+        paths = garbage.where(f.pmod(f.xxhash64("path"), f.lit(lots)) == lot).select("path")
+        delete = partial(_delete, carried, spark.sparkContext.broadcast(fresh))
+        swept += paths.mapInArrow(delete, "files long").agg(f.sum("files")).collect()[0][0] or 0
+        if progress is not None:
+            progress("swept", swept)
+    return version
+
+
+def _delete(carried: StorageForTasks, fresh: Any, batches: Batches) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        files = _core.delete_garbage(carried.storage, batch["path"], fresh.value)
+        yield pa.RecordBatch.from_pydict({"files": [files]}, pa.schema({"files": pa.int64()}))
+
+
+# Frames
+
+
+def _counted(files: DataFrame, *by: str) -> DataFrame:
+    return files.groupBy(*by).agg(f.count(f.lit(1)).alias("files"), f.sum("size_bytes").alias("size_bytes"))
+
+
+def _all(found: list[DataFrame]) -> DataFrame:
+    return reduce(DataFrame.union, found)
+
+
+def _paths(judged: DataFrame, verdict: str, examples: int) -> list[str]:
+    """The first paths of a verdict, as many as Spark can be asked for."""
+    paths = judged.where(f.col("verdict") == verdict).select("path").orderBy("path")
+    return [row.path for row in paths.limit(min(examples, 2**31 - 1)).collect()]
+
+
+def _in_bounds(batches: Batches, rows: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)
+
+
+def _damage(error: Exception) -> CorruptFile | None:
+    """That a task could not read what is reached, told as the core tells it; None for any other failure."""
+    if isinstance(error, CorruptFile):
+        return error
+    name = f"{CorruptFile.__module__}.{CorruptFile.__qualname__}: "
+    lines = [line.partition(name)[2] for line in str(error).splitlines() if name in line]
+    return CorruptFile(lines[-1]) if lines else None

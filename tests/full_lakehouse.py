@@ -1,0 +1,52 @@
+"""A lakehouse that has all that a garbage collection has to tell apart."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pyarrow as pa
+
+import trinitylake as tl
+
+ROWS = pa.table({"id": list(range(10)), "day": ["a", "b"] * 5})
+
+
+def full_lakehouse(root: Path) -> tl.Lakehouse:
+    """All that a collection has to tell apart, an hour old: tables and what is left of them, a rollback, a snapshot
+    below the boundary, a table that is somebody else's, files that nobody knows."""
+    small = {"root.buffer-size-bytes": "900", "inner.buffer-size-bytes": "500"}
+    lake = tl.create(str(root), durability="none", txn_ttl_millis=1, order=4, properties=small)
+    lake.create_namespace("shop")
+    for name in ("orders", "items", "gone"):
+        lake.create_table(f"shop.{name}", ROWS, partition_spec=["day"]).append(ROWS)
+    lake.snapshot("early")
+    lake.table("shop.orders").append(ROWS)
+    lake.table("shop.orders").delete("id < 3")
+    lake.drop_table("shop.gone")
+    before = lake.version
+    lake.table("shop.items").overwrite(ROWS.slice(0, 2))
+    lake.rollback(before)
+    for number in range(20):
+        lake.create_namespace(f"n{number}")
+    folder = Path(lake.table("shop.orders").iceberg.location().removeprefix("file://"))
+    theirs = root / "x" / "t-01234567"
+    shutil.copytree(folder, theirs)
+    metadata = sorted((theirs / "metadata").glob("*.metadata.json"))[-1]
+    metadata.write_text(metadata.read_text().replace(str(folder), str(theirs)))
+    lake.create_external_table("shop.theirs", f"file://{metadata}")
+    lake.expire(keep=3)
+    (root / "notes").mkdir()
+    (root / "notes/readme.txt").write_text("nobody's")
+    age(root)
+    return lake
+
+
+def age(root: Path) -> None:
+    """Make all files below the root an hour old."""
+    hour_ago = time.time() - 3600
+    for path in root.rglob("*"):
+        if path.is_file():
+            os.utime(path, (hour_ago, hour_ago))

@@ -1,0 +1,198 @@
+"""Vacuum by executors: the same files go as by one machine, whatever dies meanwhile, and none that somebody reaches."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import trinitylake as tl
+from conformance.reachable import Reachable, files_below
+from full_lakehouse import ROWS, age, full_lakehouse
+from trinitylake.lakehouse.vacuum import Vacuumed
+from trinitylake.reopening import StorageForTasks
+from trinitylake.spark import collection
+
+Batches = Iterable[pa.RecordBatch]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "kept"
+
+
+@pytest.fixture
+def full(root: Path) -> tl.Lakehouse:
+    return full_lakehouse(root)
+
+
+def told(done: Vacuumed) -> tuple[object, ...]:
+    """All that does not depend on when, and in which order."""
+    paths = sorted(done.deleted_paths), sorted(done.unknown_paths)
+    return done.deleted, done.deleted_by_table, done.kept, done.young, done.unknown, done.foreign, *paths
+
+
+def test_executors_delete_the_same_files_as_one_machine(spark: SparkSession, full: tl.Lakehouse, root: Path) -> None:
+    reachable = Reachable(root).files
+    one_machine = full.vacuum(dry_run=True, paths=True)
+    many = full.vacuum(dry_run=True, paths=True, engine=spark)
+    assert told(many) == told(one_machine)
+    assert many.version is None
+    assert many.foreign.files > 0
+    assert many.unknown_paths == ["notes/readme.txt"]
+    assert len(many.deleted) >= 4, many.deleted
+
+    steps: list[tuple[str, int]] = []
+    done = full.vacuum(paths=True, engine=spark, progress=lambda *step: steps.append(step))
+    assert told(done) == told(one_machine)
+    assert done.version == full.version
+    assert not files_below(root) & set(done.deleted_paths)
+    assert reachable <= files_below(root)
+    assert [what for what, _ in steps][-1] == "swept"
+    assert steps[-1][1] == done.total_deleted.files
+    assert full.at(snapshot="early").table("shop.gone").scan().to_arrow().num_rows == 10
+    assert full.fsck(data=True).is_sound
+    assert full.vacuum(engine=spark).version is None, "nothing is left to do"
+
+
+def test_what_is_committed_while_executors_work_stays(spark: SparkSession, full: tl.Lakehouse, root: Path) -> None:
+    """A writer had written its files long ago, and committed them after they had been judged to be garbage."""
+    slow = full.begin()
+    slow.create_table("shop.late", ROWS).append(ROWS)
+    age(root)
+    began = full.version
+
+    def commit(what: str, _: int) -> None:
+        if what == "marked" and full.version == began:
+            slow.commit()
+
+    done = full.vacuum(paths=True, engine=spark, progress=commit)
+    assert done.version == began + 2, "the collection came after the commit"
+    assert full.table("shop.late").scan().to_arrow().num_rows == 10
+    assert Reachable(root).files <= files_below(root)
+
+
+def test_a_worker_that_dies_is_replaced(
+    spark: SparkSession, full: tl.Lakehouse, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each sort of task loses its worker once, in the middle of its work."""
+    expected = told(full.vacuum(dry_run=True, paths=True))
+    for name in ("_read", "_judge", "_delete"):
+        original, marker = getattr(collection, name), str(tmp_path / name)
+
+        def dying(
+            carried: StorageForTasks, *rest: object, original=original, marker=marker
+        ) -> Iterator[pa.RecordBatch]:
+            for batch in original(carried, *rest):
+                try:
+                    os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+                except FileExistsError:
+                    yield batch
+                    continue
+                os._exit(1)
+
+        monkeypatch.setattr(collection, name, dying)
+    assert told(full.vacuum(paths=True, engine=spark)) == expected
+    assert {"_read", "_judge", "_delete"} <= {path.name for path in tmp_path.iterdir()}
+    assert Reachable(root).files <= files_below(root)
+    assert full.vacuum().version is None
+
+
+def test_what_spark_does_twice_counts_once(
+    spark: SparkSession, full: tl.Lakehouse, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark runs a task again whose executor was lost after it had done its work, or beside one that is slow."""
+    expected = told(full.vacuum(dry_run=True, paths=True))
+    for name in ("_read", "_judge", "_delete"):
+        original = getattr(collection, name)
+
+        def again(*given: object, original=original) -> Iterator[pa.RecordBatch]:
+            *rest, batches = given
+            known = list(batches)
+            for _ in original(*rest, known):
+                pass
+            yield from original(*rest, known)
+
+        monkeypatch.setattr(collection, name, again)
+    assert told(full.vacuum(paths=True, engine=spark)) == expected
+    assert Reachable(root).files <= files_below(root)
+    assert full.vacuum().version is None
+
+
+def test_another_collector_at_the_same_time_does_no_harm(spark: SparkSession, full: tl.Lakehouse, root: Path) -> None:
+    """Versions expire while executors read them, and somebody else collects their files: the tasks miss files, or find
+    what they would delete gone."""
+    doomed = full.vacuum(dry_run=True, paths=True).deleted_paths
+    words: list[str] = []
+
+    def other(what: str, _: int) -> None:
+        words.append(what)
+        if words.count(what) == 1:
+            full.table("shop.orders").append(ROWS)
+            full.expire(keep=1)
+            age(root)
+            full.vacuum()
+
+    try:
+        full.vacuum(engine=spark, progress=other)
+    except tl.VersionExpired:
+        full.vacuum(engine=spark, progress=other)
+    assert words[0] == "marked"
+    assert not files_below(root) & set(doomed)
+    assert Reachable(root).files <= files_below(root)
+    assert full.fsck(data=True).is_sound
+    age(root)
+    full.vacuum()
+    assert full.vacuum(dry_run=True).total_deleted.files == 0
+
+
+def test_what_cannot_be_read_ends_the_collection(spark: SparkSession, full: tl.Lakehouse, root: Path) -> None:
+    """A missing manifest may have named any file, so nothing may go."""
+    table = full.table("shop.orders").iceberg
+    (manifest, *_) = table.current_snapshot().manifests(table.io)
+    Path(manifest.manifest_path.removeprefix("file://")).unlink()
+    before = files_below(root)
+    with pytest.raises(tl.CorruptFile, match=r"\.avro"):
+        full.vacuum(engine=spark)
+    assert files_below(root) == before
+
+
+DRIVER = """
+import sys
+import trinitylake as tl
+from pyspark.sql import SparkSession
+from trinitylake.spark import collection
+from trinitylake.spark.runtime import use_this_python
+
+collection.LOT_FILES = 20
+use_this_python()
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.sql.shuffle.partitions", "2").config("spark.driver.host", "127.0.0.1").getOrCreate()
+tl.open(sys.argv[1], durability="none").vacuum(engine=spark)
+"""
+
+
+def test_a_driver_that_is_killed_leaves_garbage_and_nothing_else(full: tl.Lakehouse, root: Path) -> None:
+    doomed = {root / path for path in full.vacuum(dry_run=True, paths=True).deleted_paths}
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(root)], start_new_session=True)
+    deadline = time.monotonic() + 200
+    while all(path.exists() for path in doomed) and driver.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+    gone = {path for path in doomed if not path.exists()}
+    assert gone
+    assert gone < doomed, "it was done before it was killed"
+    assert Reachable(root).files <= files_below(root)
+    age(root)
+    full.vacuum()
+    assert not any(path.exists() for path in doomed)
+    assert full.fsck(data=True).is_sound

@@ -1,0 +1,49 @@
+"""A file that somebody names as what names nothing is read all the same, where another names it as a manifest."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pyarrow as pa
+from pyiceberg.table.statistics import StatisticsFile
+
+import trinitylake as tl
+
+ROWS = pa.table({"id": [1, 2, 3]})
+
+
+def test_a_manifest_that_another_table_names_as_statistics_is_read_by_a_vacuum(tmp_path: Path) -> None:
+    """A writer of one table set statistics whose path was that of another table's manifest. The mark met that name
+    first, took the manifest for a file that names nothing, and the vacuum deleted the other table's rows."""
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("shop")
+    theirs = lake.create_table("shop.theirs", ROWS)
+    own = lake.create_table("shop.own", ROWS)
+    for table in (theirs, own):
+        table.append(ROWS)
+    iceberg = lake.table("shop.theirs").iceberg
+    snapshot = iceberg.current_snapshot()
+    assert snapshot is not None
+    named = [snapshot.manifest_list, *(manifest.manifest_path for manifest in snapshot.manifests(iceberg.io))]
+    for path in named:
+        table = lake.table("shop.own")
+        current = table.iceberg.current_snapshot()
+        assert current is not None
+        statistics = StatisticsFile(
+            snapshot_id=current.snapshot_id,
+            statistics_path=path,
+            file_size_in_bytes=os.path.getsize(path.removeprefix("file://")),
+            file_footer_size_in_bytes=4,
+            blob_metadata=[],
+        )
+        with table.writing() as writing, writing.update_statistics() as update:
+            update.set_statistics(statistics)
+        table.append(ROWS)
+    for old in (tmp_path / "lake").rglob("*"):
+        os.utime(old, (time.time() - 3 * 86_400,) * 2)
+    before = lake.table("shop.theirs").scan().to_arrow().num_rows
+    lake.vacuum(grace="1 hour")
+    assert tl.open(tmp_path / "lake").table("shop.theirs").scan().to_arrow().num_rows == before
+    assert lake.fsck(data=True).is_sound
