@@ -17,7 +17,7 @@ from rest.client import running
 from rest.shop import ROWS
 from trinitylake.cli.app import app
 from trinitylake.rest import ServerOptions
-from trinitylake.rest.state import scheduled_upkeep
+from trinitylake.rest.state import scheduled_upkeep, upkeep_process
 from trinitylake.rest.state.meters import Meters
 from trinitylake.rest.state.scheduled_upkeep import ScheduledUpkeep
 
@@ -152,3 +152,27 @@ def test_a_period_that_is_none_is_refused(lake: tl.Lakehouse, period: str, tmp_p
         _ = ServerOptions(upkeep_every=period).upkeep_seconds
     result = CliRunner().invoke(app, ["serve", "--root", lake.uri, "--port", "0", "--upkeep-every", period])
     assert result.exit_code == 2, result.output
+
+
+def test_tables_that_are_left_alone_are_counted_by_their_reasons(lake: tl.Lakehouse) -> None:
+    """Tables that upkeep skipped were lines of the log, and nobody who looks at counters alone was told of them."""
+    lake.alter({"upkeep.vacuum": "false"})
+    lake.create_namespace("shop")
+    for name in ("shop.orders", "shop.odd"):
+        lake.create_table(name, ROWS)
+    for _ in range(6):
+        lake.table("shop.orders").append(ROWS)
+    files = [task.file for task in lake.table("shop.orders").iceberg.scan().plan_files()]
+    with lake.table("shop.odd").writing() as iceberg, iceberg.transaction() as change:
+        change.append_files(files)  # type: ignore[attr-defined]
+    meters = Meters()
+    upkeep = ScheduledUpkeep(lake, None, meters)
+    upkeep._run()
+    counted = [line for line in meters.text().decode().splitlines() if line.startswith("trinitylake_upkeep_skipped")]
+    assert 'trinitylake_upkeep_skipped_tables_total{reason="invalid_location"} 1.0' in counted
+    assert upkeep._process is not None  # another process told it
+    upkeep._process.left_out["shop.orders"] = upkeep_process._ENDED
+    upkeep._run()
+    text = meters.text().decode()
+    assert 'trinitylake_upkeep_skipped_tables_total{reason="invalid_location"} 2.0' in text
+    assert 'trinitylake_upkeep_skipped_tables_total{reason="ended_process"} 1.0' in text

@@ -18,6 +18,8 @@ from trinitylake.rest.state.upkeep_process import UpkeepProcess
 
 ROWS = pa.table({"id": [1]})
 N_FILES = 6
+#: How often a run begins again at most, of those in these tests.
+MAX_ATTEMPTS = 3
 SIZE_BYTES = 768 << 20
 
 
@@ -29,6 +31,20 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
     for _ in range(N_FILES):
         lake.table("shop.orders").append(ROWS)
     return lake
+
+
+@pytest.fixture(autouse=True)
+def few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that takes the same table again and again fails: it would go on until somebody stopped it."""
+    attempt, attempts = UpkeepProcess._attempt, 0
+
+    def counted(process: UpkeepProcess, look: Callable[[], object]) -> object:
+        nonlocal attempts
+        attempts += 1
+        assert attempts <= MAX_ATTEMPTS, "the run begins again and again"
+        return attempt(process, look)
+
+    monkeypatch.setattr(UpkeepProcess, "_attempt", counted)
 
 
 def add_bombs(lake: tl.Lakehouse, name: str) -> None:

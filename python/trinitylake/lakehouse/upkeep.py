@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from trinitylake.durations import Duration, milliseconds
 from trinitylake.errors import InvalidArgument, ObjectNotFound, TrinityLakeError
@@ -34,8 +34,29 @@ DEFAULTS = {**dict.fromkeys(FLAGS, "true"), MIN_FILES: "5", GRACE: ""}
 #: Which of them tables can have.
 OF_TABLES = (COMPACT, MIN_FILES)
 
+
+class Skipped(str):
+    """Why a table was skipped, as people are told; `reason` is its kind, as programs count it."""
+
+    reason: str
+
+    def __new__(cls, reason: str, text: str) -> Self:
+        made = super().__new__(cls, text)
+        made.reason = reason
+        return made
+
+    def __reduce__(self) -> tuple[type[Skipped], tuple[str, str]]:
+        """For pickles, which come from the process that tidies up."""
+        return Skipped, (self.reason, str(self))
+
+
+def reason_of(why: str) -> str:
+    """The kind of a reason: that of an error (docs/errors.md), `too_large`, `ended_process`, or `other`."""
+    return why.reason if isinstance(why, Skipped) else "other"
+
+
 #: Why a table was skipped.
-TOO_LARGE = "its rows take more memory than there is for upkeep: an engine has to compact it"
+TOO_LARGE = Skipped("too_large", "its rows take more memory than there is for upkeep: an engine has to compact it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +244,7 @@ class _Tables:
             except ObjectNotFound:  # it was dropped meanwhile
                 continue
             except TrinityLakeError as error:
-                self.skipped[name] = str(error)
+                self.skipped[name] = Skipped(error.kind, str(error))
             except MemoryError:
                 self.skipped[name] = TOO_LARGE
 

@@ -112,6 +112,26 @@ def response_of(error: Exception, told: Callable[[Exception], str]) -> Response:
     return error_response(500, "InternalServerError", "the server failed; its log tells more")
 
 
+def cut_off(may_have_changed: bool, is_known: bool) -> Response:
+    """The answer to a request that the server cannot finish, since it ends.
+
+    Args:
+        may_have_changed: it was at work, and its thread may commit yet.
+        is_known: it has a key (`request/idempotency.py`), so sent again it is answered with what came of it.
+
+    Clients take 503 for a request of which nothing came, send it again, and delete what they wrote for it when that is
+    a conflict. So a commit without a key is told as one whose outcome nobody knows.
+    """
+    if may_have_changed and not is_known:
+        return error_response(
+            500,
+            "CommitStateUnknownException",
+            "the server ends, and the request was at work: look whether its change was committed, then send it again",
+        )
+    message = "the server ends: send the request again"
+    return error_response(503, "ServiceUnavailableException", message, {"Retry-After": "1"})
+
+
 def _model_message(error: InvalidModel) -> str:
     """What is wrong where, without the input, which may be large."""
     found = [f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in error.errors(include_input=False)]

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from trinitylake.errors import TrinityLakeError
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.lakehouse.lakehouse import Lakehouse
-from trinitylake.rest.errors import RestError, error_response, response_of
+from trinitylake.rest.errors import RestError, cut_off, error_response, response_of
 from trinitylake.rest.files.delegation import Delegation
 from trinitylake.rest.http.assets import asset_responders
 from trinitylake.rest.http.observation import REQUEST_ID, ROUTE, Observer
@@ -35,6 +35,7 @@ from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.outbound import Outbound
 from trinitylake.rest.request.body import BodiesAtWork, check_values
 from trinitylake.rest.request.call import Call, Service
+from trinitylake.rest.request.idempotency import HEADER as IDEMPOTENCY_KEY
 from trinitylake.rest.request.idempotency import answered_once
 from trinitylake.rest.security.audit import audit
 from trinitylake.rest.security.guard import PRINCIPAL, Bearers, Guard
@@ -127,6 +128,7 @@ class App:
             request.scope[ROUTE] = endpoint.path
             if self._limiter is None:
                 self._limiter = anyio.CapacityLimiter(MAX_THREADS)
+            has_begun = False
             try:
                 async with AsyncExitStack() as room:
                     call = Call(
@@ -144,10 +146,13 @@ class App:
                     if endpoint.ends_with_client:
                         call.is_wanted = await room.enter_async_context(_watched(request))
                     await room.enter_async_context(self._turns.taken(call.principal.name))
+                    has_begun = True
                     # Not abandoned when the client goes away: a commit that has begun is finished.
                     return await run_sync(self._answer, endpoint, call, limiter=self._limiter)
             except ClientDisconnect:
                 return Response(status_code=400)
+            except asyncio.CancelledError:  # the server ends, and has no more time
+                return cut_off(endpoint.changes and has_begun, IDEMPOTENCY_KEY in request.headers)
             except Exception as error:
                 return response_of(error, told_to(request.scope[PRINCIPAL]))
 

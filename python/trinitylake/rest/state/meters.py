@@ -49,6 +49,17 @@ class Meters:
             )
         }
 
+        self._skipped = Counter(
+            "trinitylake_upkeep_skipped_tables",
+            "Tables that scheduled upkeep left alone in a run, by the kind of the reason",
+            ["reason"],
+            registry=self._registry,
+        )
+
+    def count_skipped(self, reason: str) -> None:
+        """Count a table that a run of upkeep left alone."""
+        self._skipped.labels(reason).inc()
+
     def count_upkeep(self, outcome: Literal["done", "failed", "stopped"], seconds: float) -> None:
         """Count a run of upkeep."""
         self._upkeep.labels(outcome).inc()

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from trinitylake.lakehouse.lakehouse import Lakehouse
-from trinitylake.lakehouse.upkeep import upkeep
+from trinitylake.lakehouse.upkeep import reason_of, upkeep
 from trinitylake.log_note import LogNote
 from trinitylake.rest.redaction import without_secrets
 from trinitylake.rest.state.meters import Meters
@@ -122,6 +122,7 @@ class ScheduledUpkeep:
         }
         logger.info("upkeep done", extra={"fields": fields})
         for table, why in done.skipped.items():
+            self._meters.count_skipped(reason_of(why))
             logger.warning("upkeep left table %s alone: %s", without_secrets(table), without_secrets(why))
 
 

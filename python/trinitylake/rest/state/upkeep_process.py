@@ -20,7 +20,7 @@ from contextlib import suppress
 from multiprocessing import Pipe as pipe
 
 from trinitylake import _core
-from trinitylake.lakehouse.upkeep import Tidied
+from trinitylake.lakehouse.upkeep import Skipped, Tidied
 from trinitylake.reopening import StorageForTasks
 
 #: What the process may take besides what it has when it begins; less on a machine that has less.
@@ -30,7 +30,10 @@ _MAX_PART = 2
 #: Without a file that is done, or a table that is begun.
 PATIENCE_SECONDS = 600.0
 #: Why a table is left out.
-_ENDED = "the process that tidied it up took too much memory or time: it is left out until the server starts again"
+_ENDED = Skipped(
+    "ended_process",
+    "the process that tidied it up took too much memory or time: it is left out until the server starts again",
+)
 #: How often it is looked whether the server ends.
 _LOOK_SECONDS = 0.2
 

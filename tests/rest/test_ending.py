@@ -1,0 +1,113 @@
+"""A server that is told to end while requests are at work: what their clients are told, and may do then."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import trinitylake as tl
+from rest.client import Client, running
+from rest.shop import with_tables
+
+#: A server whose answers come five seconds after the work for them is done, and that gives requests one second.
+SLOW = """
+import sys, time
+from trinitylake.cli.app import app
+from trinitylake.rest.http import server
+from trinitylake.rest.http.app import App
+server.GRACE_SECONDS = 1
+answer = App._answer
+def late(self, endpoint, call):
+    response = answer(self, endpoint, call)
+    time.sleep(5)
+    return response
+App._answer = late
+app(sys.argv[1:])
+"""
+TABLE = "/v1/namespaces/shop/tables/orders"
+
+
+@contextmanager
+def slow_server(lake: tl.Lakehouse) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A real process, and its address."""
+    command = [sys.executable, "-c", SLOW, "serve", "--root", lake.uri, "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            text = ""
+            while not text.endswith("}\n"):
+                text += process.stdout.readline()
+            yield process, urlsplit(json.loads(text)["url"]).netloc
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+        finally:
+            process.kill()
+            process.communicate(timeout=60)
+
+
+def ask(address: str, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, str], Any]:
+    connection = http.client.HTTPConnection(address, timeout=60)
+    try:
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, json.loads(text or "null")
+    finally:
+        connection.close()
+
+
+def change(value: str) -> Any:
+    return {"requirements": [], "updates": [{"action": "set-properties", "updates": {"owner": value}}]}
+
+
+def test_requests_that_a_server_cannot_finish_are_told_what_to_do(lake: tl.Lakehouse) -> None:
+    """After SIGTERM and the time that requests have, all that were at work got a 500 without a body: readers were told
+    of a fault that there was not, and writers nothing about their commits, which had been made."""
+    with_tables(lake, "shop.orders", "shop.keyed")
+    before = lake.version
+    key = str(uuid.uuid4())
+    keyed = "/v1/namespaces/shop/tables/keyed"
+    with slow_server(lake) as (process, address), ThreadPoolExecutor(4) as threads:
+        reading = threads.submit(ask, address, "GET", TABLE)
+        writing = threads.submit(ask, address, "POST", TABLE, change("walt"))
+        with_key = threads.submit(ask, address, "POST", keyed, change("walt"), **{"Idempotency-Key": key})
+        host, _, port = address.partition(":")
+        with socket.create_connection((host, int(port))) as half:
+            half.sendall(f"POST {TABLE} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 99\r\n\r\n".encode() + b'{"up')
+            deadline = time.monotonic() + 60
+            while lake.version < before + 2 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            process.send_signal(signal.SIGTERM)
+            not_begun = half.makefile("rb").read()
+
+        code, headers, body = reading.result()
+        assert (code, body["error"]["type"]) == (503, "ServiceUnavailableException")
+        assert int(headers["retry-after"]) > 0
+
+        code, headers, body = writing.result()
+        assert (code, body["error"]["type"]) == (500, "CommitStateUnknownException")  # never that nothing came of it
+        assert "look whether" in body["error"]["message"]
+
+        code, headers, body = with_key.result()
+        assert (code, body["error"]["type"]) == (503, "ServiceUnavailableException")
+        assert int(headers["retry-after"]) > 0
+
+        assert not_begun.startswith(b"HTTP/1.1 503 "), not_begun  # nobody has begun with it
+        assert b"retry-after" in not_begun.lower()
+    assert lake.version == before + 2
+    assert lake.table("shop.orders").properties["owner"] == "walt"
+    with running(lake) as server:  # the next one answers what came of it, and does it no second time
+        again = Client(server)("POST", keyed, change("walt"), headers={"Idempotency-Key": key})
+    assert again.code == 200
+    assert lake.version == before + 2
