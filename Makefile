@@ -15,12 +15,13 @@ WORKERS := 2
 PARALLEL = --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto')
 
-.PHONY: demo demo-alone demo-on-spark test test-rust test-python test-wheel test-browser test-spark-3.5 lint docs dist server check-release locks test-lowest test-deep fuzz soak planted-bugs integrations compatibility bench bench-check clean help
+.PHONY: demo demo-alone demo-on-spark test test-rust test-python test-wheel test-browser page-wasm test-spark-3.5 lint docs dist server check-release locks test-lowest test-deep fuzz soak planted-bugs integrations compatibility bench bench-check clean help
 
 help:
 	@echo "make demo           set up, build, run the main job on real data, then a pipeline on Spark"
 	@echo "make test           set up, build, lint, make the documentation, and pass every test"
 	@echo "make test-browser   the page for browsers in Chromium, with its driver (needs both, and npm)"
+	@echo "make page-wasm      what the page of files reads with, as WebAssembly (needs the target wasm32-unknown-unknown, and npm)"
 	@echo "make lint           rustfmt, clippy, ruff, mypy, generated files"
 	@echo "make docs           the site of the documentation, in target/site"
 	@echo "make dist           the wheel for this platform and the source distribution, checked, in dist/"
@@ -162,6 +163,10 @@ test-spark-3.5: $(VENV)/.packages-build
 	@$(STEP) "packages to test Spark 3.5" env $(INSTALL) locks/test-spark-3.5.txt --python target/spark-3.5/venv
 	$(UV) pip install --quiet --python target/spark-3.5/venv --no-deps target/spark-3.5/dist/*.whl
 	target/spark-3.5/venv/bin/python -m pytest $(addprefix tests/spark/test_,sql.py iceberg_sql.py verification.py)
+
+# What the page of files reads with, compiled anew after a change of its sources: needs Rust's target for browsers, and npm.
+page-wasm:
+	$(PYTHON) scripts/page_core.py
 
 # The page for browsers in a real one: Chromium and its driver (Debian: chromium, chromium-driver), axe from a package.
 test-browser: $(VENV)/.built $(VENV)/.packages-test

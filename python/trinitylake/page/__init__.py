@@ -1,7 +1,9 @@
 """The page that shows a lakehouse in a browser: its files, and what a browser is told about them.
 
 One application of plain modules and one style sheet, without a build step and without anything from elsewhere. A server
-sends it (`trinitylake serve`), or it is written beside a lakehouse (`trinitylake page`).
+sends it (`trinitylake serve`), or it is written beside a lakehouse (`trinitylake page`). There it reads the files of
+the lakehouse by the library's own core, which `make page-wasm` compiles for it (`ui/files/core.bin`: WebAssembly,
+compressed with gzip).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from urllib.parse import urlsplit
 from trinitylake.errors import InvalidArgument
 
 _MEDIA_TYPES = {
+    "bin": "application/octet-stream",
     "css": "text/css; charset=utf-8",
     "html": "text/html; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
@@ -95,6 +98,8 @@ def index_of_files(root: str) -> Asset:
     # A page that a file server sends has no headers of its own; in it nobody can say who may show it in a frame.
     rules = [rule.strip() for rule in POLICY.split(";") if "frame-ancestors" not in rule]
     policy = "; ".join(rules).replace("connect-src 'self'", f"connect-src {origins}")
+    # Only here: with a server there is nothing to compile.
+    policy = policy.replace("script-src 'self'", "script-src 'self' 'wasm-unsafe-eval'")
     tags = [
         f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">',
         f'<meta name="referrer" content="{HEADERS["Referrer-Policy"]}">',

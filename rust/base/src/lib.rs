@@ -1,7 +1,9 @@
 //! What every layer needs: the kinds of errors, the spelling of locations, and where time, ids and
 //! randomness come from.
 
+#[cfg(not(target_family = "wasm"))]
 pub mod environment;
 pub mod error;
+#[cfg(not(target_family = "wasm"))]
 pub mod per_process;
 pub mod root_uri;

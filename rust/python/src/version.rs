@@ -14,6 +14,7 @@ use trinitylake::error::Error;
 use trinitylake::key::{KeyRange, NameSizes, ObjectKind};
 use trinitylake::path::root_version;
 use trinitylake::tree::diff::Difference;
+use trinitylake::tree::node_store::NodeStore;
 use trinitylake::tree::scan::{Scan, ScanBatch};
 use trinitylake::tree::search::get_many;
 use trinitylake::version::Version as CoreVersion;
@@ -405,7 +406,7 @@ fn difference_batch<'py>(
 
 /// A scan as an Arrow stream. Whoever pulls does so without the GIL, as Arrow's C stream asks.
 struct ScanReader {
-    scan: Scan,
+    scan: Scan<NodeStore>,
     schema: SchemaRef,
 }
 

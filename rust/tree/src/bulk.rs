@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arrow_array::{Array, StringArray};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::node_store::PARALLEL_REQUESTS;
+use super::nodes::PARALLEL_REQUESTS;
 use crate::split_and_merge::min_keys;
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};

@@ -6,15 +6,23 @@
 //! identified by its root.
 //!
 //! Decisions about nodes are pure functions: of one node in `node::draft`, of splits and merges in
-//! [`split_and_merge`]. Only [`node_store`] touches storage. Who may publish a root is decided elsewhere.
+//! [`split_and_merge`]. Only `node_store` touches storage; a browser has [`nodes`] of another kind, and only reads. Who may publish a root is decided elsewhere.
 
+#[cfg(not(target_family = "wasm"))]
 pub mod advance;
+#[cfg(not(target_family = "wasm"))]
 pub mod bulk;
+#[cfg(not(target_family = "wasm"))]
 pub mod diff;
+#[cfg(not(target_family = "wasm"))]
 pub mod flush;
+#[cfg(not(target_family = "wasm"))]
 pub mod invariant;
+#[cfg(not(target_family = "wasm"))]
 pub mod leaf_writer;
+#[cfg(not(target_family = "wasm"))]
 pub mod node_store;
+pub mod nodes;
 pub mod scan;
 pub mod search;
 pub mod split_and_merge;

@@ -11,6 +11,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::MAX_HEIGHT;
+use super::nodes::{Nodes, PARALLEL_REQUESTS, checked};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
 use trinitylake_format::node::Node;
@@ -21,8 +22,6 @@ use trinitylake_storage::Storage;
 
 /// Holds all inner nodes of some 8 million keys.
 pub const CACHE_SIZE_BYTES: u64 = 128 << 20;
-/// Requests of one operation that are under way at once.
-pub const PARALLEL_REQUESTS: usize = 64;
 
 #[derive(Clone, Debug)]
 struct MemorySize;
@@ -44,6 +43,16 @@ pub struct NodeStore {
 struct Caches {
     inner: NodeCache,
     leaves: NodeCache,
+}
+
+impl Nodes for NodeStore {
+    async fn load(&self, path: &str, height: Option<u32>) -> Result<Arc<Node>> {
+        NodeStore::load(self, path, height).await
+    }
+
+    async fn load_many(&self, paths: &[&str], height: Option<u32>) -> Result<Vec<Arc<Node>>> {
+        NodeStore::load_many(self, paths, height).await
+    }
 }
 
 impl NodeStore {
@@ -92,14 +101,7 @@ impl NodeStore {
                 node
             }
         };
-        match (height, node.height()) {
-            (Some(expected), Some(actual)) if expected != actual => {
-                Err(Error::corrupt(path, format!("height is {actual}, its parent expects {expected}")))
-            }
-            // For nodes of writers that do not record heights: without this limit a cycle would never end.
-            (Some(0), None) => Err(Error::corrupt(path, "has children, its parent expects a leaf")),
-            _ => Ok(node),
-        }
+        checked(node, path, height)
     }
 
     /// Loads children of one node in parallel, in order.

@@ -11,7 +11,7 @@ use arrow_array::StringArray;
 use arrow_array::builder::StringBuilder;
 
 use super::MAX_HEIGHT;
-use super::node_store::{NodeStore, PARALLEL_REQUESTS};
+use super::nodes::{Nodes, PARALLEL_REQUESTS};
 use super::search::{child_height, cycle};
 use crate::split_and_merge::min_keys;
 use trinitylake_base::error::Result;
@@ -45,8 +45,8 @@ struct Frame {
 
 /// A scan under way. To stop it, drop it.
 #[derive(Debug)]
-pub struct Scan {
-    nodes: Arc<NodeStore>,
+pub struct Scan<N: Nodes> {
+    nodes: Arc<N>,
     range: KeyRange,
     remaining: usize,
     stack: Vec<Frame>,
@@ -55,14 +55,14 @@ pub struct Scan {
     rows: usize,
 }
 
-impl Scan {
+impl<N: Nodes> Scan<N> {
     pub fn new(
-        nodes: Arc<NodeStore>,
+        nodes: Arc<N>,
         root: Arc<Node>,
         range: KeyRange,
         limit: Option<usize>,
         with_locations: bool,
-    ) -> Scan {
+    ) -> Scan<N> {
         let mut scan = Scan {
             nodes,
             range,

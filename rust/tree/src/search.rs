@@ -7,12 +7,12 @@ use arrow_array::{Array, StringArray};
 use futures::future::BoxFuture;
 
 use super::MAX_HEIGHT;
-use super::node_store::NodeStore;
+use super::nodes::Nodes;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::node::{Found, Node};
 
 /// The location of an object, if it exists.
-pub async fn get(nodes: &NodeStore, root: &Arc<Node>, key: &str) -> Result<Option<String>> {
+pub async fn get<N: Nodes>(nodes: &N, root: &Arc<Node>, key: &str) -> Result<Option<String>> {
     let mut node = root.clone();
     for _ in 0..=MAX_HEIGHT {
         node = match node.search(key) {
@@ -41,7 +41,7 @@ pub enum DecidedBy {
 }
 
 /// As [`get`], with the reason. `root_path` is where the root is stored.
-pub async fn decide(nodes: &NodeStore, root: &Arc<Node>, root_path: &str, key: &str) -> Result<Decision> {
+pub async fn decide<N: Nodes>(nodes: &N, root: &Arc<Node>, root_path: &str, key: &str) -> Result<Decision> {
     let (mut node, mut path) = (root.clone(), root_path.to_string());
     for _ in 0..=MAX_HEIGHT {
         let location = match node.search(key) {
@@ -76,8 +76,8 @@ pub(super) fn cycle() -> Error {
 
 /// Looks up many keys, in any order; each node on the way is visited once. One location per key, `None`
 /// where there is no object.
-pub async fn get_many(
-    nodes: &NodeStore,
+pub async fn get_many<N: Nodes>(
+    nodes: &N,
     root: &Arc<Node>,
     keys: &StringArray,
 ) -> Result<Vec<Option<Location>>> {
@@ -110,8 +110,8 @@ impl Location {
     }
 }
 
-fn visit<'a>(
-    nodes: &'a NodeStore,
+fn visit<'a, N: Nodes>(
+    nodes: &'a N,
     node: Arc<Node>,
     keys: &'a StringArray,
     wanted: Vec<u32>,

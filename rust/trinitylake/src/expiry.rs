@@ -17,7 +17,7 @@ use crate::transaction::Note;
 use crate::transaction::records::forget_before;
 use crate::transaction::saved_files::give_up_abandoned;
 use crate::transaction::saved_list::SavedWalk;
-use crate::tree::node_store::PARALLEL_REQUESTS;
+use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::version::store_time::StoreTime;
 use crate::version::{Version, boundary, discovery, wait_before_deleting};
 

@@ -1,11 +1,11 @@
 //! System rows of a root node (format §4): who made the version, from what, when.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
 use trinitylake_base::error::{Error, Result};
-use trinitylake_format::node::{CREATED_AT_MILLIS, Node};
+use trinitylake_format::node::{CREATED_AT_MILLIS, MessageRef, Node};
 
 use crate::summary::Summary;
 
@@ -169,6 +169,14 @@ impl RootMetadata {
         ];
         rows.extend(optional.into_iter().filter_map(|(key, value)| Some((key, value?))));
         Ok(rows)
+    }
+
+    /// The messages in the root's buffer that this version wrote, with which of its transactions did. They are all that
+    /// it changed where [`RootMetadata::messages_tell_changes`].
+    pub fn own_messages<'a>(&self, root: &'a Node) -> impl Iterator<Item = (MessageRef<'a>, usize)> {
+        let position: HashMap<&str, usize> =
+            self.committed.iter().enumerate().map(|(index, txn)| (txn.id.as_str(), index)).collect();
+        root.messages().filter_map(move |message| Some((message, *position.get(message.txn)?)))
     }
 
     /// Is the transaction in this version?

@@ -1,26 +1,24 @@
 //! Nodes to bytes and back: one Arrow IPC file, one record batch, a checksum in the footer (format §5).
 //!
-//! Bytes are not trusted. Before arrow-ipc sees them the checksum is compared, every offset and length
-//! of the footer and the batch is held against the file, and so are the columns. What the buffers say they
-//! decompress to is bounded ([`content_limit_bytes`]), and none decompresses to more than it says. Decoding
-//! validates the arrays and any panic in it becomes `CorruptFile`.
+//! Bytes are not trusted. The checksum is compared first; then every offset and length of the footer and the batch is
+//! held against the file, and so are the columns. What the buffers say they decompress to is bounded, and none
+//! decompresses to more than it says ([`columns`]). The texts are checked as they become arrays, and any panic in that
+//! becomes `CorruptFile`.
 
-use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use arrow_array::builder::StringBuilder;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_buffer::Buffer;
-use arrow_ipc::reader::{FileDecoder, read_footer_length};
+use arrow_ipc::reader::read_footer_length;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
-use arrow_ipc::{Block, CompressionType, Footer, convert::fb_to_schema, root_as_footer, root_as_message};
-use arrow_schema::SchemaRef;
+use arrow_ipc::{CompressionType, Footer, Schema, Type, root_as_footer};
 use bytes::Bytes;
-use lz4_flex::frame::FrameDecoder;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::columns::{CONTENT_MAX_SIZE_BYTES, SMALL_CONTENT_SIZE_BYTES};
 use super::draft::Draft;
-use super::{HEIGHT, N_KEYS, Node, check_columns, node_schema};
+use super::{COLUMNS, HEIGHT, N_KEYS, Node, columns, node_schema};
 use trinitylake_base::error::{Error, Result};
 
 /// Footer metadata: `xxh3-64:<16 hex digits>` over all bytes before the footer.
@@ -32,24 +30,6 @@ const MAGIC: &[u8] = b"ARROW1";
 const TRAILER_SIZE_BYTES: usize = 10;
 /// Marks the end of the messages; stands directly before the footer.
 const END_OF_STREAM: [u8; 8] = [0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0];
-
-/// No node has more content than this.
-const CONTENT_MAX_SIZE_BYTES: u64 = 2 << 30;
-/// A node up to this size may have been compressed to any size. Nodes are to have 1 MiB (`node_file_max_size_bytes`),
-/// and only a large transaction makes one that is much larger.
-const SMALL_CONTENT_SIZE_BYTES: u64 = 4 << 20;
-/// Padded keys compress this well at most.
-const COMPRESSION_RATIO_MAX: u64 = 1024;
-/// Beyond this, what a reader allocates is in proportion to what it has read.
-const MEDIUM_CONTENT_SIZE_BYTES: u64 = 64 << 20;
-const LARGE_COMPRESSION_RATIO_MAX: u64 = 32;
-
-/// The most that a compressed record batch of this size may say that it decompresses to (format §5).
-fn content_limit_bytes(body_size_bytes: u64) -> u64 {
-    let most = body_size_bytes.saturating_mul(LARGE_COMPRESSION_RATIO_MAX).max(MEDIUM_CONTENT_SIZE_BYTES);
-    let content = body_size_bytes.saturating_mul(COMPRESSION_RATIO_MAX);
-    content.clamp(SMALL_CONTENT_SIZE_BYTES, most).min(CONTENT_MAX_SIZE_BYTES)
-}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
@@ -211,31 +191,21 @@ pub fn decode(bytes: Bytes, path: &str, order: Option<usize>) -> Result<Node> {
 pub fn decode_batch(bytes: Bytes, path: &str) -> Result<RecordBatch> {
     let corrupt = |message: String| Error::corrupt(path, message);
     let frame = Frame::check(&bytes).map_err(corrupt)?;
-    let buffer = Buffer::from(bytes.clone());
-    let data = buffer.slice_with_length(frame.batch_offset, frame.batch_size);
-    // The checks above leave arrow-ipc little to stumble over; should it still, that is a damaged file.
-    let decoded = catch_unwind(AssertUnwindSafe(|| -> Result<Option<RecordBatch>, String> {
-        let schema: SchemaRef = fb_to_schema(frame.footer.schema().ok_or("the footer has no schema")?).into();
-        // A column of another type could take memory that no buffer states.
-        check_columns(&schema)?;
-        FileDecoder::new(schema, frame.footer.version())
-            .read_record_batch(&frame.block, &data)
-            .map_err(|error| format!("not a valid Arrow record batch: {error}"))
-    }));
-    match decoded {
-        Ok(Ok(Some(batch))) => Ok(batch),
-        Ok(Ok(None)) => Err(corrupt("the block of the record batch holds something else".into())),
-        Ok(Err(message)) => Err(corrupt(message)),
-        Err(_) => Err(corrupt("not a valid Arrow record batch: its structure contradicts itself".into())),
-    }
+    let body = Buffer::from(bytes.clone()).slice_with_length(frame.body_offset, frame.body_size);
+    // The checks above leave little to stumble over; should something still, that is a damaged file.
+    let decoded = catch_unwind(AssertUnwindSafe(|| columns::read(&frame.batch, &body)));
+    let columns = decoded
+        .unwrap_or_else(|_| Err("not a valid Arrow record batch: its structure contradicts itself".into()))
+        .map_err(corrupt)?;
+    let columns = columns.map(|column| std::sync::Arc::new(column) as ArrayRef).to_vec();
+    RecordBatch::try_new(node_schema(), columns).map_err(|error| Error::corrupt(path, error))
 }
 
 /// Where the one record batch lies, after everything that can be checked without decoding it.
 struct Frame<'a> {
-    footer: Footer<'a>,
-    block: Block,
-    batch_offset: usize,
-    batch_size: usize,
+    batch: arrow_ipc::RecordBatch<'a>,
+    body_offset: usize,
+    body_size: usize,
 }
 
 impl<'a> Frame<'a> {
@@ -261,6 +231,7 @@ impl<'a> Frame<'a> {
         if footer.dictionaries().is_some_and(|blocks| !blocks.is_empty()) {
             return Err("a node file has no dictionaries".into());
         }
+        check_schema(footer.schema().ok_or("the footer has no schema")?)?;
         let blocks = footer.recordBatches().ok_or("the footer names no record batch")?;
         if blocks.len() != 1 {
             return Err(format!("a node file has one record batch, this one has {}", blocks.len()));
@@ -273,9 +244,30 @@ impl<'a> Frame<'a> {
         if offset.checked_add(size).is_none_or(|end| end > footer_offset) {
             return Err("the record batch reaches beyond the messages of the file".into());
         }
-        let batch = &bytes[offset..offset + size];
-        check_buffers(&batch[..metadata], &batch[metadata..])?;
-        Ok(Frame { footer, block, batch_offset: offset, batch_size: size })
+        let body_offset = offset + metadata;
+        let batch = columns::checked(&bytes[offset..body_offset], &bytes[body_offset..offset + size])?;
+        Ok(Frame { batch, body_offset, body_size: body })
+    }
+}
+
+/// A column of another type could take memory that no buffer states.
+fn check_schema(schema: Schema<'_>) -> Result<(), String> {
+    let fields = schema.fields().unwrap_or_default();
+    let names: Vec<&str> = fields.iter().map(|field| field.name().unwrap_or_default()).collect();
+    if names != COLUMNS {
+        return Err(format!("the columns are {names:?}, a node file has {COLUMNS:?}"));
+    }
+    match fields.iter().find(|field| field.type_type() != Type::Utf8 || field.dictionary().is_some()) {
+        Some(field) => Err(format!(
+            "column {} is {}, not Utf8",
+            field.name().unwrap_or_default(),
+            if field.dictionary().is_some() {
+                "a dictionary"
+            } else {
+                field.type_type().variant_name().unwrap_or("unknown")
+            },
+        )),
+        None => Ok(()),
     }
 }
 
@@ -296,72 +288,6 @@ fn verify_checksum(footer: &Footer<'_>, covered: &[u8]) -> Result<(), String> {
     } else {
         Err(format!("damaged: the checksum of its content is {actual}, the footer says {digits}"))
     }
-}
-
-/// Every buffer lies in the body, and what they decompress to stays within bounds.
-fn check_buffers(metadata: &[u8], body: &[u8]) -> Result<(), String> {
-    // An optional continuation marker, then the length of the message.
-    let message = match metadata.get(..4) {
-        Some([0xFF, 0xFF, 0xFF, 0xFF]) => metadata.get(8..),
-        Some(_) => metadata.get(4..),
-        None => None,
-    };
-    let message = root_as_message(message.ok_or("the record batch has no header")?)
-        .map_err(|error| format!("the header of the record batch is damaged: {error}"))?;
-    let batch = message.header_as_record_batch().ok_or("the message is not a record batch")?;
-    let compressed = batch.compression().is_some();
-    let is_lz4 = batch.compression().is_some_and(|how| how.codec() == CompressionType::LZ4_FRAME);
-    let mut uncompressed: u64 = 0;
-    let mut lz4_frames: Vec<(&[u8], u64)> = Vec::new();
-    for buffer in batch.buffers().into_iter().flatten() {
-        let (offset, length) = (buffer.offset(), buffer.length());
-        let content = usize::try_from(offset)
-            .ok()
-            .zip(usize::try_from(length).ok())
-            .and_then(|(offset, length)| body.get(offset..offset.checked_add(length)?))
-            .ok_or_else(|| {
-                format!("a buffer of {length} bytes at {offset} lies outside of the record batch")
-            })?;
-        let size = match content.first_chunk::<8>() {
-            Some(prefix) if compressed => match i64::from_le_bytes(*prefix) {
-                -1 => content.len() as u64 - 8,
-                size => {
-                    let size = u64::try_from(size).map_err(|_| format!("{size} is no uncompressed size"))?;
-                    if is_lz4 && size > 0 {
-                        lz4_frames.push((&content[8..], size));
-                    }
-                    size
-                }
-            },
-            None if compressed && !content.is_empty() => {
-                return Err("a compressed buffer is too short to state its size".into());
-            }
-            _ => content.len() as u64,
-        };
-        uncompressed = uncompressed.saturating_add(size);
-    }
-    let limit = content_limit_bytes(body.len() as u64);
-    if uncompressed > limit {
-        return Err(format!(
-            "refused: it says it decompresses from {} to {uncompressed} bytes, the limit is {limit}",
-            body.len()
-        ));
-    }
-    if batch.length() < 0 || batch.length() as u64 > limit {
-        return Err(format!("{} is no number of rows", batch.length()));
-    }
-    lz4_frames.into_iter().try_for_each(|(frame, size)| check_lz4(frame, size))
-}
-
-/// arrow-ipc decompresses ZSTD into a buffer of the stated size, but LZ4 as far as it goes.
-fn check_lz4(frame: &[u8], stated_size_bytes: u64) -> Result<(), String> {
-    let mut content = FrameDecoder::new(frame).take(stated_size_bytes + 1);
-    let size_bytes = std::io::copy(&mut content, &mut std::io::sink())
-        .map_err(|error| format!("a buffer cannot be decompressed: {error}"))?;
-    if size_bytes == stated_size_bytes {
-        return Ok(());
-    }
-    Err(format!("a buffer that says it decompresses to {stated_size_bytes} bytes has more or fewer"))
 }
 
 #[cfg(test)]

@@ -14,7 +14,9 @@
 //! and that all leaves have the same height (see `tree::invariant`).
 
 pub mod codec;
+mod columns;
 pub mod draft;
+pub mod zstd;
 
 use std::sync::{Arc, OnceLock};
 
@@ -37,20 +39,18 @@ const BUFFERS_OVERHEAD_SIZE_BYTES: usize = 12 * 128;
 /// Fewer messages than this are searched one by one.
 const BUFFER_INDEX_MIN_MESSAGES: usize = 8;
 
+/// The columns of a node file, all of them texts.
+pub const COLUMNS: [&str; 4] = ["key", "value", "pnode", "txn"];
+
 pub fn node_schema() -> SchemaRef {
     static SCHEMA: OnceLock<SchemaRef> = OnceLock::new();
     SCHEMA
         .get_or_init(|| {
-            let field = |id: usize, name: &str| {
+            let field = |(i, name): (usize, &str)| {
                 Field::new(name, DataType::Utf8, true)
-                    .with_metadata([("id".to_string(), id.to_string())].into_iter().collect())
+                    .with_metadata([("id".to_string(), (i + 1).to_string())].into_iter().collect())
             };
-            Arc::new(Schema::new(vec![
-                field(1, "key"),
-                field(2, "value"),
-                field(3, "pnode"),
-                field(4, "txn"),
-            ]))
+            Arc::new(Schema::new(COLUMNS.into_iter().enumerate().map(field).collect::<Vec<_>>()))
         })
         .clone()
 }
@@ -334,10 +334,9 @@ impl Node {
 }
 
 fn check_columns(schema: &Schema) -> Result<(), String> {
-    let expected = ["key", "value", "pnode", "txn"];
     let actual: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    if actual != expected {
-        return Err(format!("the columns are {actual:?}, a node file has {expected:?}"));
+    if actual != COLUMNS {
+        return Err(format!("the columns are {actual:?}, a node file has {COLUMNS:?}"));
     }
     match schema.fields().iter().find(|field| field.data_type() != &DataType::Utf8) {
         Some(field) => Err(format!("column {} is {}, not Utf8", field.name(), field.data_type())),

@@ -25,7 +25,7 @@ use crate::node::Node;
 use crate::node::codec::decode;
 use crate::path::{root_path, root_path_000};
 use crate::storage::Storage;
-use crate::tree::node_store::PARALLEL_REQUESTS;
+use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::version::root_metadata::RootMetadata;
 
 /// So many files are read between two words of progress.

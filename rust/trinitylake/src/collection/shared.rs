@@ -27,7 +27,7 @@ use crate::path::root_path;
 use crate::storage::Storage;
 use crate::transaction::Note;
 use crate::tree::diff::new_nodes;
-use crate::tree::node_store::PARALLEL_REQUESTS;
+use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::version::{Version, boundary};
 
 /// What a file is, as far as others are found by it. In the order in which they are read: a file names only files of

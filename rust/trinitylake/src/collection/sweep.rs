@@ -14,7 +14,7 @@ use crate::lakehouse::Lakehouse;
 use crate::path::root_version;
 use crate::storage::{FileInfo, Storage};
 use crate::transaction::fence::STORE_CLOCK_STEP_MILLIS;
-use crate::tree::node_store::PARALLEL_REQUESTS;
+use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::version::store_time::StoreTime;
 use crate::version::wait_before_deleting;
 

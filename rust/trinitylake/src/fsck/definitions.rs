@@ -9,7 +9,7 @@ use crate::definition::proto::{DistributedTransactionDef, NamespaceDef, TableDef
 use crate::error::{Error, Result};
 use crate::key::ObjectKind;
 use crate::path::{definition_id, is_saved_state, names_content, transaction_file};
-use crate::tree::node_store::PARALLEL_REQUESTS;
+use crate::tree::nodes::PARALLEL_REQUESTS;
 
 /// A definition with which something is wrong, if any version shows it.
 #[derive(Clone, Debug)]

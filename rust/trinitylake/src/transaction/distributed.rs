@@ -32,7 +32,7 @@ use crate::node::codec::encode;
 use crate::node::draft::Draft;
 use crate::path::{TRANSACTION_PREFIX, node_path, transaction_file, transaction_path};
 use crate::transaction_id::check_transaction_id;
-use crate::tree::node_store::PARALLEL_REQUESTS;
+use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::version::Version;
 use crate::version::publisher::DOUBT_MILLIS;
 use crate::version::root_metadata::CommittedTransaction;

@@ -16,7 +16,7 @@ use crate::node::draft::Draft;
 use crate::storage::retry::within;
 use crate::storage::{PendingWrites, Storage};
 use crate::tree::advance::advance_draft;
-use crate::tree::node_store::PARALLEL_REQUESTS;
+use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::version::Version;
 use crate::version::publisher::{Created, Prepared, Slot, Unpublished};
 use crate::version::versions::NextSlot;

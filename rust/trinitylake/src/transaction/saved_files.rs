@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::path::{TRANSACTION_PREFIX, root_path, transaction_file, transaction_path};
 use crate::storage::Storage;
-use crate::tree::node_store::PARALLEL_REQUESTS;
+use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::version::store_time::StoreTime;
 
 /// Message of the versions in which expiry gives up what nobody can resume any more.

@@ -11,7 +11,7 @@ use crate::definition::proto::DistributedTransactionState as SavedState;
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::path::{TRANSACTION_PREFIX, root_version};
-use crate::tree::node_store::PARALLEL_REQUESTS;
+use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::version::Version;
 use crate::version::store_time::StoreTime;
 

@@ -11,7 +11,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::error::Result;
 use crate::storage::{PendingWrites, Storage};
-use crate::tree::node_store::PARALLEL_REQUESTS;
+use crate::tree::nodes::PARALLEL_REQUESTS;
 
 /// Writes `files`, runs `others`, which writes some more and says what they are called, and waits for all that is pending.
 /// When this returns without an error all of it lasts, and `next` may be created, which was staged meanwhile.

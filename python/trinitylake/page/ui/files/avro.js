@@ -1,7 +1,6 @@
 // Avro files (of Iceberg's manifests): their schema is in them, records come in blocks.
 
-import { decompress } from "../vendor/fzstd.js";
-import { Damaged } from "./arrow.js";
+import { Damaged, decompressor } from "./core.js";
 
 const MAGIC = "Obj\u0001";
 const MAX_RECORDS = 1_000_000, MAX_BLOCK = 64 << 20;
@@ -36,7 +35,7 @@ async function read(bytes) {
 
 async function plain(bytes, codec) {
   if (codec === "" || codec === "null") return bytes;
-  if (codec === "zstandard") return decompress(bytes);
+  if (codec === "zstandard") return (await decompressor())(bytes, MAX_BLOCK);
   if (codec !== "deflate") throw new Damaged(`manifests that are compressed by ${codec} are not read here`);
   // PyIceberg leaves three bytes of a checksum behind the data, which browsers refuse and readers of Avro do not see.
   return inflated(bytes).catch((error) => {

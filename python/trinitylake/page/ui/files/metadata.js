@@ -1,7 +1,7 @@
 // A table as the page shows it, out of its definition and Iceberg's metadata.
 
 import { typeText } from "../words.js";
-import { Damaged } from "./arrow.js";
+import { Damaged } from "./core.js";
 
 const MAX_SNAPSHOTS = 200;
 

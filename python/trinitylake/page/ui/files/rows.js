@@ -1,16 +1,15 @@
 // The first rows of a table out of its files: Iceberg's manifests, and Parquet by hyparquet. Loaded when rows are asked for.
 
 import { Refused } from "../server.js";
-import { decompress } from "../vendor/fzstd.js";
 import { parquetMetadataAsync } from "../vendor/hyparquet/metadata.js";
 import { parquetReadObjects } from "../vendor/hyparquet/read.js";
 import { records } from "./avro.js";
-import { Damaged } from "./arrow.js";
+import { Damaged, decompressor } from "./core.js";
 import { textOf } from "./values.js";
 
 const MAX_COLUMNS = 100, MAX_MANIFESTS = 40;
-/** Of a file that may be read, and of a page that may be decompressed. */
-const MAX_READ = 64 << 20, MAX_PAGE = 64 << 20;
+/** Of a file that may be read. */
+const MAX_READ = 64 << 20;
 const REMOVED = 2, DELETES = 1;
 
 /**
@@ -54,6 +53,8 @@ async function rowsOfFile(file, fields, limit, part) {
     const wanted = [...new Set(names.values())];
     if (!wanted.length) return Array.from({ length: Math.min(limit, Number(metadata.num_rows)) }, () => fields.map(defaultOf));
     checkSize(metadata, wanted);
+    const decompress = await decompressor();
+    const zstd = (bytes, size) => decompress(bytes, size);
     const found = await parquetReadObjects({ file: buffer, metadata, columns: wanted, rowStart: 0, rowEnd: limit, utf8: false, compressors: { ZSTD: zstd } });
     return found.map((row) => fields.map((one) => (names.has(one.id) ? textOf(row[names.get(one.id)], one.type) : defaultOf(one))));
   } catch (error) {
@@ -96,11 +97,6 @@ function checkSize(metadata, names) {
   const columns = metadata.row_groups[0]?.columns ?? [];
   const size = columns.filter((one) => names.includes(one.meta_data.path_in_schema[0])).reduce((sum, one) => sum + Number(one.meta_data.total_compressed_size), 0);
   if (size > MAX_READ) throw new Refused(413, `The first rows of this table come with ${Math.round(size / 1e6)} MB of others, which is more than this page reads.`);
-}
-
-function zstd(bytes, size) {
-  if (!(size >= 0 && size <= MAX_PAGE)) throw new Damaged("a page of a data file says that it holds more than it may");
-  return decompress(bytes, new Uint8Array(size));
 }
 
 function exact(bytes) {

@@ -1,17 +1,20 @@
 // The data of a lakehouse out of its files, fetched over HTTP: the same questions as to a server, and the same answers.
 
 import { Refused } from "../server.js";
-import { Damaged, decoded } from "./arrow.js";
-import { changesBetween, transactionsOf } from "./changes.js";
-import { lakehouseOf, namespaceOf, tableOf, viewOf } from "./definitions.js";
+import { ask, Damaged, load, unzipped } from "./core.js";
 import { describe, parsed } from "./metadata.js";
-import { KINDS, keyOf, nameOf, nodeOf, Tree } from "./tree.js";
 
-/** Nodes that are kept, and how many one search looks at before it asks whether to go on. */
-const MAX_NODES = 400, MAX_SEARCHED = 40;
+/** Requests after which a search asks whether to go on. */
+const MAX_SEARCHED = 40;
 /** Roots that are asked for in search of the newest, beyond the one that the hint names. */
 const MAX_STEPS = 70;
-const PAGE = 500, LOG = 25;
+const PAGE = 500, LOG = 25, MAX_FOUND = 50;
+/** Changes of a transaction that the log names. */
+const MAX_NAMED = 20;
+/** Versions between two that are compared, and objects that are looked up at once. */
+const MAX_VERSIONS = 50, MAX_LOCATED = 100;
+/** Times that nodes are fetched for one answer: no tree is so high, and no list goes over so many nodes. */
+const MAX_ROUNDS = 1000;
 /** Of a data file on a server that knows no ranges. */
 const MAX_WHOLE = 16 << 20;
 
@@ -20,20 +23,19 @@ export class FilesSource {
   constructor(root) {
     this.root = root;
     this.token = "";
-    this.nodes = new Map();
     this.newest = null;
     this.requests = 0;
+    // While the hint is asked for.
+    load().catch(() => {});
   }
 
   async lakehouse(signal) {
     const version = await this.#latest(signal);
-    const node = await this.#rootOf(version, signal);
+    const root = await this.#rootOf(version, signal);
     const found = this.definition;
-    const snapshots = Object.entries(found.snapshots).map(([name, path]) => [name, versionOf(path)]);
     return {
-      name: found.name, principal: "", version, "created-at-millis": Number(node.system.created_at_millis), "oldest-version": 0,
-      "reads-everything": true, uri: this.root.href, properties: found.properties,
-      snapshots: Object.fromEntries(snapshots.filter(([, one]) => one !== null)),
+      name: found.name, principal: "", version, "created-at-millis": root["created-at-millis"], "oldest-version": 0,
+      "reads-everything": true, uri: this.root.href, properties: found.properties, snapshots: found.snapshots,
       may: { rows: true, sql: false, tree: true, upkeep: false, transactions: false, counts: false, history: false },
     };
   }
@@ -43,47 +45,25 @@ export class FilesSource {
     if (!kind) throw new Refused(404, "There is no such address.");
     const at = kind === "timestamp" ? `version~${await this.#versionAt(Date.parse(value), signal)}` : `${kind}~${value}`;
     const version = await this.#versionOfState(at, signal);
-    const node = await this.#rootOf(version, signal);
-    return { prefix: at, version, "created-at-millis": Number(node.system.created_at_millis) };
+    const root = await this.#rootOf(version, signal);
+    return { prefix: at, version, "created-at-millis": root["created-at-millis"] };
   }
 
   async namespaces(at, parent, next, signal) {
-    const tree = await this.#tree(at, signal);
-    const above = parent.length ? `${keyOf("namespace", parent, { namespace: 0 })}.` : KINDS.namespace;
-    let start = next ?? above;
-    const items = [];
-    while (items.length < PAGE) {
-      const { value: found } = await tree.scan(start, `${above}\u00ff`).next();
-      if (!found) break;
-      const child = decoded(found[0].slice(above.length).replace(/ +$/, "")).split(".")[0];
-      items.push([...parent, child]);
-      // What is nested in it comes after its own key, and before what begins with the next character after a dot.
-      const key = keyOf("namespace", [...parent, child], { namespace: 0 });
-      const nested = await tree.scan(`${key}.`, `${key}/`).next();
-      const own = keyOf("namespace", [...parent, child], this.definition.widths);
-      start = nested.value ? `${key}/` : `${found[0] > own ? found[0] : own}\u0000`;
-    }
-    if (parent.length && !items.length && next === undefined) await this.#require(tree, "namespace", parent);
-    return { items, next: items.length < PAGE ? undefined : start };
+    const root = await this.#rootPath(at, signal);
+    const found = await this.#answer({ namespaces: { root, parent, start: next ?? null, limit: PAGE } }, signal);
+    if (parent.length && !found.items.length && next === undefined) await this.#location(at, "namespace", parent, signal);
+    return { items: found.items, next: found.next ?? undefined };
   }
 
   async objects(at, kind, namespace, next, signal) {
-    const tree = await this.#tree(at, signal);
-    const prefix = keyOf(kind, [...namespace, ""], { ...this.definition.widths, [kind]: 0 });
-    const items = [];
-    let last;
-    for await (const [key] of tree.scan(next ?? prefix, `${prefix}\u00ff`)) {
-      if (!key.startsWith(prefix)) break;
-      items.push(nameOf(key, this.definition.widths).name);
-      last = key;
-      if (items.length === PAGE) break;
-    }
-    return { items, next: items.length < PAGE ? undefined : `${last}\u0000` };
+    const root = await this.#rootPath(at, signal);
+    const found = await this.#answer({ objects: { root, kind, namespace, start: next ?? null, limit: PAGE } }, signal);
+    return { items: found.items, next: found.next ?? undefined };
   }
 
   async namespace(at, name, signal) {
-    const tree = await this.#tree(at, signal);
-    return namespaceOf(await this.#definition(tree, "namespace", name, signal));
+    return this.#definition(at, "namespace", name, signal);
   }
 
   async table(at, name, signal) {
@@ -109,8 +89,7 @@ export class FilesSource {
 
   /** The definition of a table, and Iceberg's metadata; null for a table that lies elsewhere. */
   async #tableOf(at, name, signal) {
-    const tree = await this.#tree(at, signal);
-    const table = tableOf(await this.#definition(tree, "table", name, signal));
+    const table = await this.#definition(at, "table", name, signal);
     const path = table.format.metadata_location;
     if (table.type !== "managed" || !path) return [table, null];
     let bytes = await this.#fetch(path, signal);
@@ -131,23 +110,24 @@ export class FilesSource {
   }
 
   async view(at, name, signal) {
-    const tree = await this.#tree(at, signal);
-    return viewOf(await this.#definition(tree, "view", name, signal));
+    return this.#definition(at, "view", name, signal);
   }
 
   async search(at, text, namespace, next, signal) {
-    const tree = await this.#tree(at, signal);
+    const root = await this.#rootPath(at, signal);
     const wanted = text.toLowerCase(), within = namespace?.join(".");
     const found = [];
     const before = this.requests;
-    for await (const [key] of tree.scan(next ?? KINDS.namespace, "E===")) {
-      const one = nameOf(key, this.definition.widths);
-      const own = within === undefined ? one.name.join(".") : one.name.at(-1);
-      const isInside = within === undefined || (one.kind !== "namespace" && one.name.slice(0, -1).join(".") === within);
-      if (isInside && own.toLowerCase().includes(wanted)) found.push(one);
-      if (found.length === 50 || this.requests - before > MAX_SEARCHED) return { found, next: `${key}\u0000` };
+    for (let start = next ?? null; ;) {
+      const page = await this.#answer({ all: { root, start, limit: PAGE } }, signal);
+      for (const one of page.items) {
+        const own = within === undefined ? one.name.join(".") : one.name.at(-1);
+        const isInside = within === undefined || (one.kind !== "namespace" && one.name.slice(0, -1).join(".") === within);
+        if (isInside && own.toLowerCase().includes(wanted)) found.push(one);
+      }
+      start = page.next;
+      if (start === null || found.length >= MAX_FOUND || this.requests - before > MAX_SEARCHED) return { found, next: start };
     }
-    return { found, next: null };
   }
 
   async log(before, text, signal) {
@@ -165,53 +145,83 @@ export class FilesSource {
       const root = roots[version - last];
       if (root === null) return { entries, next: null, "oldest-version": version + 1 };
       const entry = {
-        version, "created-at-millis": Number(root.system.created_at_millis), problem: "",
-        "rollback-from": root.system.rollback_from_root ? versionOf(decoded(root.system.rollback_from_root)) : null,
-        ...transactionsOf(root, this.definition.widths), snapshots: names.get(version) ?? [],
+        version, "created-at-millis": root["created-at-millis"], problem: "", "rollback-from": root["rollback-from"],
+        "rollback-to": root["rollback-to"], transactions: root.transactions.map(shownInLog), snapshots: names.get(version) ?? [],
       };
       if (!wanted || JSON.stringify(entry).toLowerCase().includes(wanted)) entries.push(entry);
     }
     return { entries, next: last > 0 ? last : null, "oldest-version": 0 };
   }
 
+  /** Objects that differ between two versions that are not far apart, without rollbacks and registrations between them. */
   async diff(from, to, start, signal) {
-    const rootOf = (version) => this.#rootOf(version, signal);
-    const treeOf = async (version) => new Tree(await rootOf(version), (path) => this.#node(path, signal));
-    const changes = await changesBetween(from, to, rootOf, treeOf, this.definition.widths);
+    const [low, high] = [Math.min(from, to), Math.max(from, to)];
+    if (high - low > MAX_VERSIONS) throw new Refused(413, `Without a server, versions are compared that are at most ${MAX_VERSIONS} apart.`);
+    const changed = new Map();
+    for (let version = low + 1; version <= high; version += 1) {
+      const objects = await this.#answer({ changes: { root: await pathOf(version) } }, signal);
+      if (objects === null) throw new Refused(413, `Version ${version} was made by a rollback or a registration, which only a server compares.`);
+      for (const one of objects) changed.set(JSON.stringify(one), one);
+    }
+    const objects = [...changed.keys()].sort().map((key) => changed.get(key));
+    const [before, after] = [await this.#locations(await pathOf(from), objects, signal), await this.#locations(await pathOf(to), objects, signal)];
+    const changes = objects.map((one, at) => ({ sign: signOf(before[at], after[at]), ...one })).filter((one) => one.sign !== "");
     return { from, to, changes, next: null };
   }
 
   async tree(at, way, signal) {
-    let node = (await this.#tree(at, signal)).root;
+    const shownOf = (path) => this.#answer({ node: { path, children: 512, keys: 512, messages: 200 } }, signal);
+    let path = await this.#rootPath(at, signal);
+    let node = await shownOf(path);
     for (const step of way ? way.split(".").map(Number) : []) {
-      if (!node.children[step]) throw new Refused(404, "The tree of this version has no such node.");
-      node = await this.#node(node.children[step], signal);
+      path = node.children[step];
+      if (!path) throw new Refused(404, "The tree of this version has no such node.");
+      node = await shownOf(path);
     }
-    const named = (key) => nameOf(key, this.definition.widths);
-    return {
-      at: way, path: node.path, height: Number(node.system.height ?? 0), "size-bytes": node.size, "n-keys": node.keys.length,
-      "n-children": node.children.length, "n-messages": node.buffer.length, children: node.children.slice(0, 512),
-      keys: node.keys.slice(0, 200).map(named), separators: node.children.length ? node.keys.slice(0, 512).map(named) : [],
-      messages: node.buffer.slice(-200).map((one) => ({ ...named(one.key), removes: one.value === null })),
-    };
+    return { ...node, at: way, path, keys: node.keys.slice(0, 200), separators: node.children.length ? node.keys : [] };
   }
 
-  async #require(tree, kind, name) {
-    if ((await tree.find(keyOf(kind, name, this.definition.widths))) === null) {
-      throw new Refused(404, `There is no ${kind} ${name.join(".")} in this version.`);
+  /** Where the definition of an object lies. */
+  async #location(at, kind, name, signal) {
+    const [found] = await this.#locations(await this.#rootPath(at, signal), [{ kind, name }], signal);
+    if (found === null) throw new Refused(404, `There is no ${kind} ${name.join(".")} in this version.`);
+    return found;
+  }
+
+  async #locations(root, objects, signal) {
+    const found = [];
+    for (let at = 0; at < objects.length; at += MAX_LOCATED) {
+      const some = objects.slice(at, at + MAX_LOCATED).map(({ kind, name }) => ({ kind, name }));
+      found.push(...await this.#answer({ locate: { root, objects: some } }, signal));
     }
+    return found;
   }
 
-  async #definition(tree, kind, name, signal) {
-    const key = keyOf(kind, name, this.definition.widths);
-    const location = await tree.find(key);
-    if (location === null) throw new Refused(404, `There is no ${kind} ${name.join(".")} in this version.`);
-    return this.#fetch(decoded(location), signal);
+  async #definition(at, kind, name, signal) {
+    const bytes = await this.#fetch(await this.#location(at, kind, name, signal), signal);
+    return this.#answer(kind, signal, bytes);
   }
 
-  async #tree(at, signal) {
-    const root = await this.#rootOf(await this.#versionOfState(at, signal), signal);
-    return new Tree(root, (path) => this.#node(path, signal));
+  /** The answer of the core to a question, for which all nodes are fetched that it wants. */
+  async #answer(question, signal, file) {
+    for (let round = 0; round < MAX_ROUNDS; round += 1) {
+      const reply = await ask(question, file);
+      if (!reply.wanted) return reply.answer;
+      await Promise.all([...new Set(reply.wanted)].map((path) => this.#keep(path, signal)));
+    }
+    throw new Damaged("the tree has no end");
+  }
+
+  async #keep(path, signal) {
+    const bytes = await this.#fetch(path, signal).catch((error) => {
+      if (error.code === 404 && path.startsWith("_")) throw new Refused(404, "This version is not there, or has expired.");
+      throw error;
+    });
+    await ask({ keep: { path } }, bytes);
+  }
+
+  async #rootPath(at, signal) {
+    return pathOf(await this.#versionOfState(at, signal));
   }
 
   async #versionOfState(at, signal) {
@@ -219,17 +229,15 @@ export class FilesSource {
     const [kind, value] = [at.slice(0, at.indexOf("~")), at.slice(at.indexOf("~") + 1)];
     if (kind === "version") return Number(value);
     if (!this.definition) await this.lakehouse(signal);
-    const version = versionOf(this.definition.snapshots[value] ?? "");
-    if (version === null) throw new Refused(404, `There is no snapshot ${value}.`);
+    const version = this.definition.snapshots[value];
+    if (version === undefined) throw new Refused(404, `There is no snapshot ${value}.`);
     return version;
   }
 
   async #snapshots(signal) {
     if (!this.definition) await this.lakehouse(signal);
     const names = new Map();
-    for (const [name, path] of Object.entries(this.definition.snapshots)) {
-      names.set(versionOf(path), [...(names.get(versionOf(path)) ?? []), name]);
-    }
+    for (const [name, version] of Object.entries(this.definition.snapshots)) names.set(version, [...(names.get(version) ?? []), name]);
     return names;
   }
 
@@ -258,7 +266,7 @@ export class FilesSource {
     }
     if (low !== this.newest) {
       const root = await this.#rootOf(low, signal);
-      this.definition = await this.#lakehouse(root, signal);
+      this.definition = root.definition ?? await this.#answer("lakehouse", signal, await this.#fetch(root["definition-path"], signal));
       this.newest = low;
     }
     return low;
@@ -269,7 +277,7 @@ export class FilesSource {
     if (Number.isNaN(millis)) throw new Refused(400, "That is no time.");
     const timeOf = async (version) => {
       const root = await this.#rootOf(version, signal).catch(notFound);
-      return root === null ? -Infinity : Number(root.system.created_at_millis);
+      return root === null ? -Infinity : root["created-at-millis"];
     };
     let low = -1, high = (await this.#latest(signal)) + 1;
     while (high - low > 1) {
@@ -281,53 +289,25 @@ export class FilesSource {
     return low;
   }
 
-  async #lakehouse(root, signal) {
-    const inline = root.system.lakehouse_def_inline;
-    if (inline) return lakehouseOf(Uint8Array.from(inline.match(/../g) ?? [], (one) => Number.parseInt(one, 16)));
-    return lakehouseOf(await this.#fetch(decoded(root.system.lakehouse_def), signal));
-  }
-
   async #rootOf(version, signal) {
-    if (!Number.isSafeInteger(version) || version < 0) throw new Refused(404, "There is no such version.");
-    return this.#node(pathOf(version), signal, `Version ${version} is not there, or has expired.`);
-  }
-
-  async #node(path, signal, absent) {
-    const known = this.nodes.get(path);
-    if (known) return known;
-    const bytes = await this.#fetch(path, signal).catch((error) => {
-      if (error.code === 404 && absent) throw new Refused(404, absent);
-      throw error;
-    });
-    const node = { ...nodeOf(bytes, (system) => this.#order(system)), path };
-    this.nodes.set(path, node);
-    if (this.nodes.size > MAX_NODES) this.nodes.delete(this.nodes.keys().next().value);
-    return node;
-  }
-
-  /** The order of the tree never changes; the first root that is read says it, if its definition is in it. */
-  #order(system) {
-    if (this.definition) return this.definition.order;
-    const inline = system.lakehouse_def_inline;
-    if (!inline) throw new Refused(501, "The definition of this lakehouse is too large for this page.");
-    return lakehouseOf(Uint8Array.from(inline.match(/../g), (one) => Number.parseInt(one, 16))).order;
+    return this.#answer({ root: { root: await pathOf(version), named: MAX_NAMED } }, signal);
   }
 
   async #exists(version, signal) {
-    const answer = await this.#ask(pathOf(version), { method: "HEAD", cache: "no-store", signal });
+    const answer = await this.#request(await pathOf(version), { method: "HEAD", cache: "no-store", signal });
     return answer.ok;
   }
 
   async #fetch(path, signal, isFresh = false) {
     // Files never change, but for the hint: a browser may keep them.
-    const answer = await this.#ask(path, { signal, cache: isFresh ? "no-store" : "default" });
+    const answer = await this.#request(path, { signal, cache: isFresh ? "no-store" : "default" });
     if (!answer.ok) throw new Refused(answer.status === 403 ? 404 : answer.status, `The file ${path} is not there.`);
     return new Uint8Array(await answer.arrayBuffer());
   }
 
   /** A range of a file; the whole file from a server that knows no ranges. */
   async #part(path, start, end, signal) {
-    const answer = await this.#ask(path, { signal, headers: { Range: `bytes=${start}-${end - 1}` } });
+    const answer = await this.#request(path, { signal, headers: { Range: `bytes=${start}-${end - 1}` } });
     if (!answer.ok) throw new Refused(answer.status === 403 ? 404 : answer.status, `The file ${path} is not there.`);
     const isWhole = answer.status !== 206;
     if (isWhole && !(Number(answer.headers.get("Content-Length") ?? Infinity) <= MAX_WHOLE)) {
@@ -337,7 +317,7 @@ export class FilesSource {
     return isWhole ? bytes.subarray(start, end) : bytes;
   }
 
-  async #ask(path, options) {
+  async #request(path, options) {
     if (path.startsWith("/") || path.split("/").some((part) => part === ".." || part === "." || part === "")) {
       throw new Damaged("the lakehouse names a file outside of it");
     }
@@ -352,14 +332,21 @@ export class FilesSource {
   }
 }
 
-/** The name of the root of a version (format §3). */
-export function pathOf(version) {
-  return `_${[...version.toString(2)].reverse().join("").padEnd(32, "0")}.arrow`;
+/** Where the root of a version lies. */
+async function pathOf(version) {
+  if (!Number.isSafeInteger(version) || version < 0) throw new Refused(404, "There is no such version.");
+  return (await ask({ "root-path": { version } })).answer;
 }
 
-export function versionOf(path) {
-  const [, digits] = /^_([01]{32,63})\.(?:arrow|ipc)$/.exec(path) ?? [];
-  return digits ? Number.parseInt([...digits].reverse().join(""), 2) : null;
+/** Whether a name that was set is new, its message does not say. */
+function shownInLog(transaction) {
+  const changes = transaction.changes?.map(({ removes, ...object }) => ({ sign: removes ? "-" : "=", ...object })) ?? null;
+  return { ...transaction, changes, "is-whole": true, principal: "" };
+}
+
+function signOf(before, after) {
+  if (before === after) return "";
+  return before === null ? "+" : after === null ? "-" : "~";
 }
 
 function notFound(error) {
@@ -369,9 +356,4 @@ function notFound(error) {
 
 function range(first, last) {
   return Array.from({ length: Math.max(last - first + 1, 0) }, (_, at) => first + at);
-}
-
-async function unzipped(bytes) {
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
 }

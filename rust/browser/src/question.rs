@@ -1,0 +1,184 @@
+//! What the page asks, and what it is told: both as JSON, which is the browser's own form of objects.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use trinitylake_format::key::{ObjectKind, ObjectName};
+
+/// Paths are those of nodes, `root` that of a version's root. A range of keys begins at `start`, where a list goes on
+/// which ended before: the `next` of its last answer.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Question {
+    /// Keeps a node; its bytes come with the question.
+    Keep {
+        path: String,
+    },
+    /// Where the root of a version lies.
+    RootPath {
+        version: u64,
+    },
+    /// What a root says beside its tree. Of each transaction that many changes are named.
+    Root {
+        root: String,
+        named: usize,
+    },
+    /// What the definition of a lakehouse says; its bytes come with the question. It counts from then on.
+    Lakehouse,
+    Namespace,
+    Table,
+    View,
+    /// The locations of definitions, null for what is not there.
+    Locate {
+        root: String,
+        objects: Vec<Name>,
+    },
+    /// Tables or views of a namespace.
+    Objects {
+        root: String,
+        kind: String,
+        namespace: Vec<String>,
+        start: Option<String>,
+        limit: usize,
+    },
+    /// The namespaces that are directly below another one, or below none.
+    Namespaces {
+        root: String,
+        parent: Vec<String>,
+        start: Option<String>,
+        limit: usize,
+    },
+    /// Namespaces, tables and views in the order of their keys.
+    All {
+        root: String,
+        start: Option<String>,
+        limit: usize,
+    },
+    /// One node of a tree, as it is drawn, with at most so many children, keys and messages.
+    Node {
+        path: String,
+        children: usize,
+        keys: usize,
+        messages: usize,
+    },
+    /// All objects that a version changed; null where only a comparison of trees can tell.
+    Changes {
+        root: String,
+    },
+}
+
+/// A kind of object by its word, and its name, level by level.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Name {
+    pub kind: String,
+    pub name: Vec<String>,
+}
+
+impl From<ObjectName> for Name {
+    fn from(object: ObjectName) -> Name {
+        let levels = object.namespace.split('.').filter(|level| !level.is_empty()).map(str::to_string);
+        let own = Some(object.name).filter(|name| !name.is_empty());
+        Name { kind: object.kind.word().to_string(), name: levels.chain(own).collect() }
+    }
+}
+
+impl Name {
+    /// Kind, namespace and name, as keys are made of them.
+    pub fn parts(&self) -> Option<(ObjectKind, String, &str)> {
+        let kind = kind_of(&self.kind)?;
+        if kind == ObjectKind::Namespace {
+            return Some((kind, self.name.join("."), ""));
+        }
+        let (name, namespace) = self.name.split_last()?;
+        Some((kind, namespace.join("."), name))
+    }
+}
+
+/// The inverse of [`ObjectKind::word`].
+pub fn kind_of(word: &str) -> Option<ObjectKind> {
+    ObjectKind::ALL.into_iter().find(|kind| kind.word() == word)
+}
+
+/// What the page is told: the answer, which nodes it has to fetch first, or what is wrong.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reply {
+    Answer(Answer),
+    Wanted(Vec<String>),
+    Problem { code: u16, message: String },
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum Answer {
+    Nothing,
+    Path(String),
+    Root(Box<Root>),
+    Lakehouse(Lakehouse),
+    Definition(serde_json::Value),
+    Locations(Vec<Option<String>>),
+    Names { items: Vec<Vec<String>>, next: Option<String> },
+    Objects { items: Vec<Name>, next: Option<String> },
+    Node(Box<NodeShown>),
+    Changes(Option<Vec<Name>>),
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Root {
+    pub created_at_millis: u64,
+    /// The path of the definition, and the definition if the root has it in it.
+    pub definition_path: String,
+    pub definition: Option<Lakehouse>,
+    pub rollback_from: Option<u64>,
+    pub rollback_to: Option<u64>,
+    pub transactions: Vec<Transaction>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Transaction {
+    pub id: String,
+    pub isolation: String,
+    pub message: String,
+    pub summary: String,
+    pub author: String,
+    pub operation: String,
+    pub began_at_version: u64,
+    pub properties: BTreeMap<String, String>,
+    /// The first changes, and how many there are; null where only a comparison of trees can tell.
+    pub changes: Option<Vec<Change>>,
+    pub n_changes: Option<usize>,
+}
+
+/// Whether a name that was set had been there before, a message does not say.
+#[derive(Debug, Serialize)]
+pub struct Change {
+    #[serde(flatten)]
+    pub object: Name,
+    pub removes: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Lakehouse {
+    pub name: String,
+    pub properties: BTreeMap<String, String>,
+    /// Versions by the names of their snapshots.
+    pub snapshots: BTreeMap<String, u64>,
+    /// Where it lies and lay, as locations in Iceberg's metadata begin; the longest that fits counts.
+    pub roots: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct NodeShown {
+    pub height: u32,
+    pub size_bytes: usize,
+    pub n_keys: usize,
+    pub n_children: usize,
+    pub n_messages: usize,
+    pub children: Vec<String>,
+    pub keys: Vec<Name>,
+    /// The newest.
+    pub messages: Vec<Change>,
+}

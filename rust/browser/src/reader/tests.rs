@@ -1,0 +1,194 @@
+//! Held against the library: whatever its trees look like, what a browser is told is what the library lists.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use trinitylake_format::definition::proto::LakehouseDef;
+use trinitylake_format::node::codec::{Compression, encode};
+use trinitylake_format::node::draft::{Draft, Message, Row};
+
+use super::*;
+
+const ORDER: usize = 4;
+const ROOT: &str = "_00000000000000000000000000000000.arrow";
+
+/// Files of one version, and which of them were asked for.
+#[derive(Default)]
+struct Files {
+    files: BTreeMap<String, Bytes>,
+    reader: Reader,
+    rounds: usize,
+}
+
+impl Files {
+    fn put(&mut self, path: &str, system: &[(&str, String)], draft: &Draft) {
+        let bytes = encode(system, draft, ORDER, Compression::Zstd).unwrap().bytes;
+        self.files.insert(path.to_string(), bytes);
+    }
+
+    /// What the page does: it asks, fetches what is wanted, and asks again.
+    fn ask(&mut self, question: &Value) -> Result<Value, String> {
+        for _ in 0..1000 {
+            let reply = self.told(question, Bytes::new());
+            let Some(wanted) = reply.get("wanted") else {
+                return match reply.get("problem") {
+                    Some(problem) => Err(problem["message"].to_string()),
+                    None => Ok(reply["answer"].clone()),
+                };
+            };
+            self.rounds += 1;
+            for path in wanted.as_array().unwrap() {
+                let path = path.as_str().unwrap();
+                let reply = self.told(&json!({ "keep": { "path": path } }), self.files[path].clone());
+                if let Some(problem) = reply.get("problem") {
+                    return Err(problem["message"].to_string());
+                }
+            }
+        }
+        panic!("it wants more and more");
+    }
+
+    fn told(&mut self, question: &Value, file: Bytes) -> Value {
+        let question = serde_json::to_vec(question).unwrap();
+        serde_json::from_slice(&self.reader.reply(&question, file)).unwrap()
+    }
+}
+
+/// Two levels, with messages in the root that the leaves do not know of yet.
+fn lakehouse(namespaces: &BTreeSet<String>, dropped: &BTreeSet<String>, late: &BTreeSet<String>) -> Files {
+    let names = NameSizes::default();
+    let key = |name: &String| names.namespace_key(name).unwrap();
+    let rows: Vec<Row> = namespaces
+        .iter()
+        .map(|name| Row { key: key(name).as_str().into(), value: "n.binpb".into() })
+        .collect();
+    let mut files = Files::default();
+    let (mut separators, mut children) = (Vec::new(), Vec::new());
+    let mut rest = rows.into_iter().peekable();
+    while children.is_empty() || rest.peek().is_some() {
+        let rows: Vec<Row> = rest.by_ref().take(ORDER - 1).collect();
+        let path = format!("leaf-{}.arrow", children.len());
+        files.put(&path, &[], &Draft { rows, ..Draft::default() });
+        children.push(path.as_str().into());
+        if children.len() == ORDER {
+            break;
+        }
+        match rest.next() {
+            Some(separator) => separators.push(separator),
+            None => break,
+        }
+    }
+    children.truncate(separators.len() + 1);
+    if children.len() == separators.len() {
+        files.put("leaf-last.arrow", &[], &Draft::default());
+        children.push("leaf-last.arrow".into());
+    }
+    let message = |name: &String, value: Option<&str>| Message {
+        key: key(name).as_str().into(),
+        value: value.map(Into::into),
+        txn: "txn".into(),
+    };
+    let buffer = late
+        .iter()
+        .map(|name| message(name, Some("late.binpb")))
+        .chain(dropped.iter().map(|name| message(name, None)));
+    let definition =
+        LakehouseDefinition::encode(LakehouseDef { order: ORDER as u32, ..LakehouseDef::default() });
+    let hexadecimal: String = definition.bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let committed = json!([{ "id": "txn", "message": "all of it" }]).to_string();
+    let system = [
+        ("lakehouse_def", "d.binpb".to_string()),
+        ("lakehouse_def_inline", hexadecimal),
+        ("created_at_millis", "17".to_string()),
+        ("commit_id", "c".to_string()),
+        ("committed_txns", committed),
+    ];
+    files.put(ROOT, &system, &Draft { height: 1, rows: separators, children, buffer: buffer.collect() });
+    files
+}
+
+fn all_children(files: &mut Files, parent: &[&str], limit: usize) -> Vec<Vec<String>> {
+    let (mut found, mut start) = (Vec::new(), Value::Null);
+    loop {
+        let question =
+            json!({ "namespaces": { "root": ROOT, "parent": parent, "start": start, "limit": limit } });
+        let mut page = files.ask(&question).unwrap();
+        found.extend(serde_json::from_value::<Vec<Vec<String>>>(page["items"].take()).unwrap());
+        start = page["next"].take();
+        if start.is_null() {
+            return found;
+        }
+    }
+}
+
+proptest! {
+    /// The reader in JavaScript that was here before went from `a` on to `a/`, and left out `a-b` where `a.c` was.
+    #[test]
+    fn namespaces_are_those_of_a_plain_set(
+        first in prop::collection::btree_set("[ab](-[ab])?(\\.[ab](-[ab])?){0,2}", 0..11),
+        dropped in prop::collection::btree_set("[ab](-[ab])?(\\.[ab])?", 0..4),
+        late in prop::collection::btree_set("[ab](\\.[ab]){0,2}", 0..4),
+        limit in 1..4usize,
+    ) {
+        let late: BTreeSet<String> = late.difference(&dropped).cloned().collect();
+        let there: BTreeSet<String> = first.iter().filter(|name| !dropped.contains(*name)).chain(&late).cloned().collect();
+        let mut files = lakehouse(&first, &dropped, &late);
+        for parent in [&[][..], &["a"], &["a", "b"]] {
+            let expected: BTreeSet<Vec<String>> = there
+                .iter()
+                .map(|name| name.split('.').map(str::to_string).collect::<Vec<String>>())
+                .filter(|levels| levels.len() > parent.len() && levels.iter().zip(parent).all(|(a, b)| a == b))
+                .map(|levels| levels[..=parent.len()].to_vec())
+                .collect();
+            let found = all_children(&mut files, parent, limit);
+            prop_assert_eq!(found.len(), expected.len(), "{:?} of {:?}", found, expected);
+            prop_assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), expected);
+        }
+        let objects: Vec<Value> = there.iter().chain(&dropped).map(|name| json!({
+            "kind": "namespace", "name": name.split('.').collect::<Vec<_>>(),
+        })).collect();
+        let located = files.ask(&json!({ "locate": { "root": ROOT, "objects": objects } })).unwrap();
+        let is_there: Vec<bool> = located.as_array().unwrap().iter().map(|one| !one.is_null()).collect();
+        prop_assert_eq!(is_there, there.iter().chain(&dropped).map(|name| there.contains(name)).collect::<Vec<_>>());
+    }
+
+    /// What is asked comes from the page, but what it asks about was written by others.
+    #[test]
+    fn any_bytes_end_in_a_reply(question in ".{0,40}", file in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut files = Files::default();
+        for question in [Value::from(question.clone()), json!("table"), json!("view"), json!("namespace"), json!("lakehouse"), json!({ "keep": { "path": question } })] {
+            let reply = files.told(&question, file.clone().into());
+            prop_assert!(reply.get("problem").is_some() || reply.get("answer").is_some());
+        }
+    }
+}
+
+#[test]
+fn a_root_says_what_its_version_did() {
+    let set = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<BTreeSet<String>>();
+    let mut files = lakehouse(&set(&["a", "b"]), &set(&["a"]), &set(&["c"]));
+    let root = files.ask(&json!({ "root": { "root": ROOT, "named": 1 } })).unwrap();
+    assert_eq!(root["created-at-millis"], 17);
+    assert_eq!(root["definition"]["name"], "");
+    let transaction = &root["transactions"][0];
+    assert_eq!(
+        (transaction["message"].as_str(), transaction["n-changes"].as_u64()),
+        (Some("all of it"), Some(2))
+    );
+    assert_eq!(transaction["changes"], json!([{ "kind": "namespace", "name": ["c"], "removes": false }]));
+    let changes = files.ask(&json!({ "changes": { "root": ROOT } })).unwrap();
+    assert_eq!(changes.as_array().unwrap().len(), 2);
+    // The root and nothing else was read for that.
+    assert_eq!(files.rounds, 1);
+}
+
+/// A node that names itself as its child was followed for ever.
+#[test]
+fn a_cycle_ends() {
+    let mut files = lakehouse(&BTreeSet::new(), &BTreeSet::new(), &BTreeSet::new());
+    let children = vec!["leaf-0.arrow".into()];
+    files.put("leaf-0.arrow", &[], &Draft { height: 1, children, ..Draft::default() });
+    let error = files.ask(&json!({ "all": { "root": ROOT, "start": null, "limit": 9 } })).unwrap_err();
+    assert!(error.contains("height"), "{error}");
+}

@@ -1,0 +1,212 @@
+//! The columns of a node's record batch: from the body of an Arrow message to texts (format §5).
+//!
+//! All that differs between machines is who decompresses ZSTD. A file that says a buffer holds more than the format
+//! allows is refused before anything is allocated for it; what is read of it is checked, whoever wrote it.
+
+use std::io::Read;
+
+use arrow_array::StringArray;
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_ipc::{CompressionType, RecordBatch, root_as_message};
+use lz4_flex::frame::FrameDecoder;
+
+use super::COLUMNS;
+use super::zstd::Zstd;
+
+/// Validity, offsets and bytes.
+const BUFFERS_PER_COLUMN: usize = 3;
+/// Before a compressed buffer stands how long it is decompressed; -1 where it is not compressed.
+const SIZE_PREFIX_SIZE_BYTES: usize = 8;
+const NOT_COMPRESSED: i64 = -1;
+
+/// No node has more content than this.
+pub const CONTENT_MAX_SIZE_BYTES: u64 = 2 << 30;
+/// A node up to this size may have been compressed to any size. Nodes are to have 1 MiB (`node_file_max_size_bytes`),
+/// and only a large transaction makes one that is much larger.
+pub const SMALL_CONTENT_SIZE_BYTES: u64 = 4 << 20;
+/// Padded keys compress this well at most.
+const COMPRESSION_RATIO_MAX: u64 = 1024;
+/// Beyond this, what a reader allocates is in proportion to what it has read.
+const MEDIUM_CONTENT_SIZE_BYTES: u64 = 64 << 20;
+const LARGE_COMPRESSION_RATIO_MAX: u64 = 32;
+
+/// The most that a compressed record batch of this size may say that it decompresses to (format §5).
+fn content_limit_bytes(body_size_bytes: u64) -> u64 {
+    let most = body_size_bytes.saturating_mul(LARGE_COMPRESSION_RATIO_MAX).max(MEDIUM_CONTENT_SIZE_BYTES);
+    let content = body_size_bytes.saturating_mul(COMPRESSION_RATIO_MAX);
+    content.clamp(SMALL_CONTENT_SIZE_BYTES, most).min(CONTENT_MAX_SIZE_BYTES)
+}
+
+/// The header of a record batch whose buffers all lie in its body, and say that they decompress to no more than they
+/// may.
+pub fn checked<'a>(metadata: &'a [u8], body: &[u8]) -> Result<RecordBatch<'a>, String> {
+    // An optional continuation marker, then the length of the message.
+    let message = match metadata.get(..4) {
+        Some([0xFF, 0xFF, 0xFF, 0xFF]) => metadata.get(8..),
+        Some(_) => metadata.get(4..),
+        None => None,
+    };
+    let message = root_as_message(message.ok_or("the record batch has no header")?)
+        .map_err(|error| format!("the header of the record batch is damaged: {error}"))?;
+    let batch = message.header_as_record_batch().ok_or("the message is not a record batch")?;
+    let is_compressed = batch.compression().is_some();
+    let mut uncompressed: u64 = 0;
+    for place in batch.buffers().into_iter().flatten() {
+        let content = content_of(place, body)?;
+        let size = match content.first_chunk::<SIZE_PREFIX_SIZE_BYTES>() {
+            Some(prefix) if is_compressed => match i64::from_le_bytes(*prefix) {
+                NOT_COMPRESSED => (content.len() - SIZE_PREFIX_SIZE_BYTES) as u64,
+                size => u64::try_from(size).map_err(|_| format!("{size} is no uncompressed size"))?,
+            },
+            None if is_compressed && !content.is_empty() => {
+                return Err("a compressed buffer is too short to state its size".into());
+            }
+            _ => content.len() as u64,
+        };
+        uncompressed = uncompressed.saturating_add(size);
+    }
+    let limit = content_limit_bytes(body.len() as u64);
+    if uncompressed > limit {
+        return Err(format!(
+            "refused: it says it decompresses from {} to {uncompressed} bytes, the limit is {limit}",
+            body.len()
+        ));
+    }
+    if batch.length() < 0 || batch.length() as u64 > limit {
+        return Err(format!("{} is no number of rows", batch.length()));
+    }
+    Ok(batch)
+}
+
+/// The four columns of a batch that was [`checked`] against this body, without a copy where nothing is compressed.
+pub fn read(batch: &RecordBatch<'_>, body: &Buffer) -> Result<[StringArray; COLUMNS.len()], String> {
+    let (Some(nodes), Some(buffers)) = (batch.nodes(), batch.buffers()) else {
+        return Err("the record batch has no columns".into());
+    };
+    if nodes.len() != COLUMNS.len() || buffers.len() != BUFFERS_PER_COLUMN * COLUMNS.len() {
+        return Err(format!("a record batch of {} columns with {} buffers", nodes.len(), buffers.len()));
+    }
+    let mut plain = Plain::of(batch)?;
+    let mut column = |number: usize| -> Result<StringArray, String> {
+        let node = nodes.get(number);
+        if node.length() != batch.length() {
+            return Err(format!(
+                "column {} has {} rows, not {}",
+                COLUMNS[number],
+                node.length(),
+                batch.length()
+            ));
+        }
+        let mut buffer = |part: usize| -> Result<Buffer, String> {
+            let place = buffers.get(BUFFERS_PER_COLUMN * number + part);
+            content_of(place, body)?;
+            plain.buffer(body.slice_with_length(place.offset() as usize, place.length() as usize))
+        };
+        let (validity, offsets, bytes) = (buffer(0)?, buffer(1)?, buffer(2)?);
+        texts(node.length() as usize, node.null_count(), validity, offsets, bytes)
+            .map_err(|message| format!("column {}: {message}", COLUMNS[number]))
+    };
+    Ok([column(0)?, column(1)?, column(2)?, column(3)?])
+}
+
+fn content_of<'a>(place: &arrow_ipc::Buffer, body: &'a [u8]) -> Result<&'a [u8], String> {
+    let (offset, length) = (place.offset(), place.length());
+    usize::try_from(offset)
+        .ok()
+        .zip(usize::try_from(length).ok())
+        .and_then(|(offset, length)| body.get(offset..offset.checked_add(length)?))
+        .ok_or_else(|| format!("a buffer of {length} bytes at {offset} lies outside of the record batch"))
+}
+
+/// Buffers as they are when nothing is compressed.
+enum Plain {
+    AsTheyAre,
+    Lz4,
+    Zstd(Zstd),
+}
+
+impl Plain {
+    fn of(batch: &RecordBatch<'_>) -> Result<Plain, String> {
+        match batch.compression().map(|how| how.codec()) {
+            None => Ok(Plain::AsTheyAre),
+            Some(CompressionType::LZ4_FRAME) => Ok(Plain::Lz4),
+            Some(CompressionType::ZSTD) => Ok(Plain::Zstd(Zstd::new()?)),
+            Some(other) => Err(format!("its compression is of an unknown kind, {}", other.0)),
+        }
+    }
+
+    /// The stated size was held against the limit before.
+    fn buffer(&mut self, content: Buffer) -> Result<Buffer, String> {
+        let Some(prefix) = content.first_chunk::<SIZE_PREFIX_SIZE_BYTES>() else { return Ok(content) };
+        let stated = i64::from_le_bytes(*prefix);
+        let compressed = &content[SIZE_PREFIX_SIZE_BYTES..];
+        let size = match (&self, usize::try_from(stated)) {
+            (Plain::AsTheyAre, _) => return Ok(content),
+            (_, Ok(0)) => return Ok(Buffer::from([])),
+            (_, Ok(size)) => size,
+            (_, Err(_)) if stated == NOT_COMPRESSED => return Ok(content.slice(SIZE_PREFIX_SIZE_BYTES)),
+            (_, Err(_)) => return Err(format!("{stated} is no uncompressed size")),
+        };
+        let found = match self {
+            Plain::AsTheyAre => return Ok(content),
+            Plain::Lz4 => lz4(compressed, size),
+            Plain::Zstd(zstd) => zstd.decompress(compressed, size),
+        };
+        let found = found.map_err(|error| format!("a buffer cannot be decompressed: {error}"))?;
+        if found.len() != size {
+            return Err(format!("a buffer that says it decompresses to {size} bytes has more or fewer"));
+        }
+        Ok(Buffer::from_vec(found))
+    }
+}
+
+/// Not further than to one byte more than is stated: a frame may go on for as long as it likes.
+fn lz4(compressed: &[u8], size: usize) -> Result<Vec<u8>, String> {
+    let mut found = Vec::with_capacity(size);
+    let mut frame = FrameDecoder::new(compressed).take(size as u64 + 1);
+    frame.read_to_end(&mut found).map_err(|error| error.to_string())?;
+    Ok(found)
+}
+
+fn texts(
+    rows: usize,
+    null_count: i64,
+    validity: Buffer,
+    offsets: Buffer,
+    bytes: Buffer,
+) -> Result<StringArray, String> {
+    // Where no row is null, what the validity says does not count: Arrow's writers may leave it out.
+    let nulls = if null_count == 0 {
+        None
+    } else {
+        if validity.len() < rows.div_ceil(8) {
+            return Err("the validity of its rows is cut off".into());
+        }
+        let nulls = NullBuffer::new(BooleanBuffer::new(validity, 0, rows));
+        if nulls.null_count() as i64 != null_count {
+            return Err(format!("{} rows are null, the record batch says {null_count}", nulls.null_count()));
+        }
+        Some(nulls)
+    };
+    let ends = if rows == 0 { OffsetBuffer::new_empty() } else { offsets_of(rows, offsets)? };
+    StringArray::try_new(ends, bytes, nulls)
+        .map_err(|error| format!("not a valid Arrow record batch: {error}"))
+}
+
+fn offsets_of(rows: usize, buffer: Buffer) -> Result<OffsetBuffer<i32>, String> {
+    let size = (rows + 1) * size_of::<i32>();
+    if buffer.len() < size {
+        return Err("the offsets of its texts are cut off".into());
+    }
+    let is_aligned = buffer.as_ptr().align_offset(align_of::<i32>()) == 0;
+    // Other writers may put a buffer anywhere.
+    let buffer = if is_aligned { buffer } else { Buffer::from(&buffer[..size]) };
+    let ends: ScalarBuffer<i32> = ScalarBuffer::new(buffer, 0, rows + 1);
+    if ends[0] < 0 || !ends.is_sorted() {
+        return Err("not a valid Arrow record batch: the offsets of its texts do not ascend".into());
+    }
+    Ok(OffsetBuffer::new(ends))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! Where nodes come from: files behind a cache, or, in a browser, what its page has fetched.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::sync::Arc;
+
+use trinitylake_base::error::{Error, Result};
+use trinitylake_format::node::Node;
+
+/// Requests of one operation that are under way at once.
+pub const PARALLEL_REQUESTS: usize = 64;
+
+/// Nodes by their paths.
+pub trait Nodes: Debug + Send + Sync {
+    /// The node at `path`; `height` is what its parent says about it ([`checked`]).
+    fn load(&self, path: &str, height: Option<u32>) -> impl Future<Output = Result<Arc<Node>>> + Send;
+
+    /// Children of one node, in order.
+    fn load_many(
+        &self,
+        paths: &[&str],
+        height: Option<u32>,
+    ) -> impl Future<Output = Result<Vec<Arc<Node>>>> + Send;
+}
+
+impl<N: Nodes> Nodes for Arc<N> {
+    fn load(&self, path: &str, height: Option<u32>) -> impl Future<Output = Result<Arc<Node>>> + Send {
+        N::load(self, path, height)
+    }
+
+    fn load_many(
+        &self,
+        paths: &[&str],
+        height: Option<u32>,
+    ) -> impl Future<Output = Result<Vec<Arc<Node>>>> + Send {
+        N::load_many(self, paths, height)
+    }
+}
+
+/// The node, if it has the height that its parent expects.
+pub fn checked(node: Arc<Node>, path: &str, height: Option<u32>) -> Result<Arc<Node>> {
+    match (height, node.height()) {
+        (Some(expected), Some(actual)) if expected != actual => {
+            Err(Error::corrupt(path, format!("height is {actual}, its parent expects {expected}")))
+        }
+        // For nodes of writers that do not record heights: without this limit a cycle would never end.
+        (Some(0), None) => Err(Error::corrupt(path, "has children, its parent expects a leaf")),
+        _ => Ok(node),
+    }
+}

@@ -1,0 +1,145 @@
+//! One version, as a handle has it: its root, what that says, and its tree.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+
+use crate::kept;
+use crate::root_metadata::RootMetadata;
+use trinitylake_base::error::{Error, Result};
+use trinitylake_format::config::TreeConfig;
+use trinitylake_format::definition::LakehouseDefinition;
+use trinitylake_format::key::{KeyRange, ObjectKind};
+use trinitylake_format::node::Node;
+use trinitylake_format::path::root_path;
+use trinitylake_tree::diff::{Difference, diff_between};
+use trinitylake_tree::invariant::{Shape, walk};
+use trinitylake_tree::node_store::NodeStore;
+use trinitylake_tree::scan::Scan;
+use trinitylake_tree::search;
+
+/// The lakehouse as one version left it. Frozen; cheap to clone and to share.
+#[derive(Debug)]
+pub struct Version {
+    pub number: u64,
+    pub root_path: String,
+    pub root: Arc<Node>,
+    pub metadata: RootMetadata,
+    pub definition: Arc<LakehouseDefinition>,
+    pub config: TreeConfig,
+    nodes: Arc<NodeStore>,
+    changes: OnceLock<Arc<[KeyChange]>>,
+}
+
+/// A key that a version wrote, and by which of its transactions (an index into `committed`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyChange {
+    pub key: String,
+    pub transaction: usize,
+}
+
+impl Version {
+    pub fn new(
+        number: u64,
+        root: Arc<Node>,
+        metadata: RootMetadata,
+        definition: Arc<LakehouseDefinition>,
+        nodes: Arc<NodeStore>,
+    ) -> Result<Version> {
+        let config = TreeConfig::of(&definition)?;
+        let root_path = root_path(number);
+        if root.order() != config.order {
+            let message = format!(
+                "its key table has {} rows, the order of this lakehouse is {}",
+                root.order(),
+                config.order
+            );
+            return Err(Error::corrupt(root_path, message));
+        }
+        Ok(Version { number, root_path, root, metadata, definition, config, nodes, changes: OnceLock::new() })
+    }
+
+    pub fn nodes(&self) -> &Arc<NodeStore> {
+        &self.nodes
+    }
+
+    /// Location of the definition file of an object, if it exists.
+    pub async fn locate(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<String>> {
+        self.get(&self.config.names.key(kind, namespace, name)?).await
+    }
+
+    /// Location for a key.
+    pub async fn get(&self, key: &str) -> Result<Option<String>> {
+        self.unless_expired(search::get(&self.nodes, &self.root, key).await).await
+    }
+
+    /// What is missing may have been collected since this version expired, which is no damage: `VersionExpired` then.
+    pub async fn unless_expired<T>(&self, read: Result<T>) -> Result<T> {
+        let Err(error @ Error::CorruptFile { .. }) = read else { return read };
+        match kept::check_kept(&self.nodes, self.number).await {
+            Err(expired @ Error::VersionExpired(_)) => Err(expired),
+            _ => Err(error),
+        }
+    }
+
+    /// The bytes of a definition file.
+    pub async fn read_definition(&self, location: &str) -> Result<Bytes> {
+        self.unless_expired(read_definition(&self.nodes, location).await).await
+    }
+
+    pub fn scan(&self, range: KeyRange, limit: Option<usize>, with_locations: bool) -> Scan<NodeStore> {
+        Scan::new(self.nodes.clone(), self.root.clone(), range, limit, with_locations)
+    }
+
+    /// Differences from this version to `newer`, by key.
+    pub async fn diff(&self, newer: &Version) -> Result<Vec<Difference>> {
+        let (old, new) = ((self.nodes.as_ref(), &self.root), (newer.nodes.as_ref(), &newer.root));
+        newer.unless_expired(self.unless_expired(diff_between(old, new).await).await).await
+    }
+
+    /// All nodes of the tree.
+    pub async fn shape(&self) -> Result<Shape> {
+        self.unless_expired(walk(&self.nodes, &self.root, &self.root_path).await).await
+    }
+
+    /// What this version wrote, if that can be said without reading the version before.
+    pub fn changes_told(&self) -> Option<Arc<[KeyChange]>> {
+        if let Some(changes) = self.changes.get() {
+            return Some(changes.clone());
+        }
+        self.metadata
+            .messages_tell_changes()
+            .then(|| self.changes.get_or_init(|| self.message_changes()).clone())
+    }
+
+    fn message_changes(&self) -> Arc<[KeyChange]> {
+        self.metadata
+            .own_messages(&self.root)
+            .map(|(message, transaction)| KeyChange { key: message.key.to_string(), transaction })
+            .collect()
+    }
+
+    /// What this version wrote. Its transactions' messages are still in the root's buffer; a rollback or
+    /// a bulk registration left none, so it is compared with the version before.
+    pub async fn changes(&self, previous: &Version) -> Result<Arc<[KeyChange]>> {
+        if let Some(changes) = self.changes_told() {
+            return Ok(changes);
+        }
+        let differences = previous.diff(self).await?;
+        let changes = differences
+            .into_iter()
+            .map(|difference| KeyChange { key: difference.key, transaction: 0 })
+            .collect::<Arc<[KeyChange]>>();
+        Ok(self.changes.get_or_init(|| changes).clone())
+    }
+}
+
+/// Reads a definition file that a tree names.
+pub async fn read_definition(nodes: &NodeStore, location: &str) -> Result<Bytes> {
+    match nodes.storage().get(location).await {
+        Err(Error::FileNotFound { path }) => {
+            Err(Error::corrupt(path, "the tree names this definition file, and it is not there"))
+        }
+        other => other,
+    }
+}
