@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import reduce
-from itertools import accumulate, pairwise
+from functools import partial, reduce
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,8 +24,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
-from trinitylake import _core, core, errors
-from trinitylake.errors import InvalidArgument, ObjectAlreadyExists, ObjectNotFound, RefusedObject, RegistrationFailed
+from trinitylake import _core, errors
+from trinitylake.errors import (
+    InvalidArgument,
+    ObjectAlreadyExists,
+    ObjectNotFound,
+    RefusedObject,
+    RegistrationFailed,
+    TransactionExpired,
+)
 from trinitylake.lakehouse.bulk.definition_writer import BATCH_OBJECTS, OBJECT_KINDS, DefinitionWriter, ObjectRow
 from trinitylake.lakehouse.bulk.registration import (
     OPTIONAL,
@@ -34,9 +41,11 @@ from trinitylake.lakehouse.bulk.registration import (
     definition_writer,
     key_sizes,
     needs_definitions,
+    require_young,
 )
 from trinitylake.lakehouse.bulk.target import BulkTarget, Registration, RegistrationOptions
 from trinitylake.reopening import StorageForTasks
+from trinitylake.spark.key_ranges import KeyRange, ranges_of
 from trinitylake.spark.leaf_tasks import PARTS, KeyTask, LeafTask
 from trinitylake.spark.runtime import require_driver
 from trinitylake.spark.sorted_runs import (
@@ -57,10 +66,13 @@ if TYPE_CHECKING:
 
 #: Refused objects that are named; all are counted.
 REFUSED_MAX = 1_000
+#: Definition files whose age a task asks for at a time.
+AGES_AT_ONCE = 256
 #: The first character of the key of each kind (format §4).
 LETTERS = {"namespace": "B", "table": "C", "view": "D"}
 
 _LOCATED = "kind string, namespace string, name string, location string, error_kind string, error string"
+_OLD = "location string, problem string"
 _TEXT_AND_LOCATION = "text string, location string"
 
 
@@ -78,12 +90,15 @@ def register(
     base = lake.core.latest()
     sizes = key_sizes(lake)
     with ExitStack() as kept:
+        ranges = ranges_of(lake.storage, base, spark.sparkContext.defaultParallelism)
+        existing = _existing(spark, lake, base.number, sizes, ranges) if ranges else None
+        if "location" in frame.columns:
+            _require_uncollected(frame, existing, StorageForTasks(lake.storage), base.number, kept)
         if needs_definitions(frame.columns):
             frame = _with_locations(frame, definition_writer(lake, options.file_io_properties), options.dry_run, kept)
         sources = [Source(frame, _text(), True)]
-        ranges = _ranges(lake, base, spark.sparkContext.defaultParallelism)
-        if ranges:
-            sources.append(Source(_existing(spark, lake, base.number, sizes, ranges), f.col("text"), False))
+        if existing is not None:
+            sources.append(Source(existing, f.col("text"), False))
         rows = _sorted(spark, sources, options.replace, kept)
         counts = _counts(rows, base)
         _check_whole(rows, counts)
@@ -251,23 +266,48 @@ def _located(locate: Callable[[list[ObjectRow]], list[str | RefusedObject]], bat
     return pa.RecordBatch.from_arrays(columns, [*REQUIRED, "location", "error_kind", "error"])
 
 
+# Definition files that are there
+
+
+def _require_uncollected(
+    frame: DataFrame, existing: DataFrame | None, carried: StorageForTasks, number: int, kept: ExitStack
+) -> None:
+    """As on one machine (`lakehouse/bulk/registration.py`): of files that somebody wrote long ago, and that no version
+    refers to, some may have been collected. What is collected from now on makes another version, so the registration
+    has a conflict. Raises `TransactionExpired`."""
+    given = frame.where("location is not null").select("location")
+    old = _keep(given.mapInArrow(partial(_old, carried, number), _OLD), kept)
+    if old.isEmpty():
+        return
+    if existing is not None:
+        old = old.join(existing.select("location"), "location", "left_anti")
+    for row in old.orderBy("location").limit(1).collect():
+        raise TransactionExpired(row.problem)
+
+
+def _old(carried: StorageForTasks, number: int, batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Files that may have been collected before a version, and why."""
+    core = _core.Lakehouse.open(carried.storage)
+    since = core.version(number)
+    for batch in batches:
+        for start in range(0, batch.num_rows, AGES_AT_ONCE):
+            paths = batch["location"].cast(pa.string()).slice(start, AGES_AT_ONCE)
+            if _problem(core, since, paths) is None:
+                continue
+            problems = [_problem(core, since, paths.slice(row, 1)) for row in range(len(paths))]
+            found = pa.RecordBatch.from_arrays([paths, pa.array(problems, pa.string())], ["location", "problem"])
+            yield found.filter(pc.is_valid(found["problem"]))
+
+
+def _problem(core: _core.Lakehouse, since: _core.Version, paths: pa.StringArray) -> str | None:
+    try:
+        require_young(core, since, paths)
+    except TransactionExpired as error:
+        return str(error)
+    return None
+
+
 # The objects that are there
-
-
-def _ranges(lake: BulkTarget, base: _core.Version, wanted: int) -> list[tuple[str | None, str | None]]:
-    """Ranges of keys, about as many as wanted, that hold all objects; none if there is no object."""
-    if next(iter(pa.RecordBatchReader.from_stream(base.scan(columns=["key"]))), None) is None:
-        return []
-    level = [core.root_path(base.number)]
-    keys: list[str] = []
-    while level and len(keys) < wanted:
-        nodes = [core.read_node(lake.storage.get(path), path) for path in level]
-        keys += [key for node in nodes for key in node.table["key"].to_pylist()[1 : node.n_keys + 1]]
-        level = [path for node in nodes for path in node.table["pnode"].to_pylist() if path is not None]
-    keys.sort(key=str.encode)
-    step = max(1, len(keys) // wanted)
-    bounds = [None, *keys[::step], None]
-    return list(pairwise(bounds))
 
 
 def _existing(
@@ -275,7 +315,7 @@ def _existing(
     lake: BulkTarget,
     number: int,
     sizes: KeySizes,
-    ranges: list[tuple[str | None, str | None]],
+    ranges: list[KeyRange],
 ) -> DataFrame:
     """The objects of a version, read by the executors."""
     carried = StorageForTasks(lake.storage)

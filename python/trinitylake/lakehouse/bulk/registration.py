@@ -67,14 +67,18 @@ def _require_uncollected(lake: BulkTarget, since: _core.Version, table: pa.Table
     """
     given = pc.drop_null(table["location"].cast(pa.string()).combine_chunks())
     try:
-        _adopt(lake, since, given)
+        require_young(lake.core, since, given)
     except TransactionExpired:
         known = pa.RecordBatchReader.from_stream(since.scan()).read_all()["location"]
-        _adopt(lake, since, given.filter(pc.invert(pc.is_in(given, known))))
+        require_young(lake.core, since, given.filter(pc.invert(pc.is_in(given, known))))
 
 
-def _adopt(lake: BulkTarget, since: _core.Version, paths: pa.StringArray) -> None:
-    transaction = lake.core.begin(base=since)
+def require_young(core: _core.Lakehouse, since: _core.Version, paths: pa.StringArray) -> None:
+    """Refuse files that are so old that they may have been collected by `since`, if no version referred to them.
+
+    Nothing is asked of the store if nothing was collected. Raises `TransactionExpired`.
+    """
+    transaction = core.begin(base=since)
     try:
         transaction.adopt(paths.to_pylist())
     finally:

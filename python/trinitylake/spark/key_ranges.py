@@ -1,0 +1,29 @@
+"""The objects of a version, parted among tasks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from trinitylake import _core, core
+
+#: Where it starts, and before which key it ends; None for no bound.
+KeyRange: TypeAlias = tuple[str | None, str | None]
+
+
+def ranges_of(storage: _core.Storage, version: _core.Version, wanted: int) -> list[KeyRange]:
+    """Ranges of keys, about as many as wanted, that hold all objects; none if there is no object."""
+    if next(iter(pa.RecordBatchReader.from_stream(version.scan(columns=["key"]))), None) is None:
+        return []
+    level = [core.root_path(version.number)]
+    keys: list[str] = []
+    while level and len(keys) < wanted:
+        nodes = [core.read_node(storage.get(path), path) for path in level]
+        keys += [key for node in nodes for key in node.table["key"].to_pylist()[1 : node.n_keys + 1]]
+        level = [path for node in nodes for path in node.table["pnode"].to_pylist() if path is not None]
+    keys.sort(key=str.encode)
+    step = max(1, len(keys) // wanted)
+    bounds = [None, *keys[::step], None]
+    return list(pairwise(bounds))

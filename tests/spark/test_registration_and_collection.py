@@ -1,0 +1,82 @@
+"""Registration by executors, of files that a collection may delete before they are registered."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import trinitylake as tl
+from trinitylake import _core
+from trinitylake.definitions import new_view_def, serialize
+from trinitylake.spark import registration
+
+VIEW = serialize(new_view_def({"spark": "SELECT 1"}))
+
+
+def old(*paths: Path) -> None:
+    """Makes files an hour old."""
+    for path in paths:
+        os.utime(path, (time.time() - 3600,) * 2)
+
+
+def collect(lake: tl.Lakehouse, root: Path) -> None:
+    """A vacuum that has something to delete."""
+    (root / "_queue").mkdir(exist_ok=True)
+    garbage = root / f"_queue/{0:020d}-{uuid.uuid4()}.binpb"
+    garbage.write_bytes(b"x")
+    old(garbage)
+    assert lake.vacuum(grace="1 minute").version is not None
+
+
+def test_definition_files_that_may_have_been_collected_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """A job wrote definitions, a vacuum deleted them as nobody's a day later, and then executors registered them: on
+    one machine that was refused, with Spark it made a version whose objects could not be read."""
+    root = tmp_path / "lake"
+    lake = tl.create(root, durability="none")
+    lake.create_namespace("ns")
+    path, other = (_core.definition_path("view", "ns", name, 1024, VIEW) for name in ("v", "w"))
+    lake.storage.put_many([(path, VIEW), (other, VIEW)])
+    old(root / path)
+
+    def view(name: str, location: str) -> list[dict[str, str]]:
+        return [{"kind": "view", "namespace": "ns", "name": name, "location": location}]
+
+    lake.register(view("v", path))
+    collect(lake, root)
+    old(root / other)
+    before = lake.version
+    # What the latest version refers to was kept.
+    lake.register(view("v2", path), engine=spark)
+    with pytest.raises(tl.TransactionExpired, match="older than what was collected"):
+        lake.register(view("w", other), engine=spark)
+    with pytest.raises(tl.TransactionExpired, match="is gone"):
+        lake.register(view("x", f"{other[:-6]}0.binpb"), engine=spark)
+    assert (lake.version, lake.views("ns")) == (before + 1, ["ns.v", "ns.v2"])
+
+
+def test_what_executors_wrote_before_a_collection_is_not_registered(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors wrote definitions and leaves, were slower than the grace, and all of it was collected before the
+    commit. The collection is a version, so the registration is told that another came first."""
+    root = tmp_path / "lake"
+    lake = tl.create(root, durability="none")
+    lake.create_namespace("ns")
+    check_parts = registration._check_parts
+
+    def slow(parts: object) -> None:
+        old(*(path for path in root.rglob("*") if path.is_file()))
+        collect(tl.open(root, durability="none"), root)
+        check_parts(parts)
+
+    monkeypatch.setattr(registration, "_check_parts", slow)
+    objects = [{"kind": "view", "namespace": "ns", "name": "v", "definition": VIEW}]
+    with pytest.raises(tl.CommitConflict):
+        lake.register(objects, engine=spark)
+    assert lake.views("ns") == []
+    assert lake.fsck("all", data=True).is_sound
