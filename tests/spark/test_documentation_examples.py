@@ -43,7 +43,8 @@ def test_the_examples_for_spark_run(spark: SparkSession, lake: tl.Lakehouse, tmp
         "catalog": other,
     }
     try:
-        after = run_examples(PAGE, names, {"s3://bucket/lake": lake.uri})
+        roots = {"s3://bucket/lake": lake.uri, "s3://backup/lake": str(tmp_path / "backup")}
+        after = run_examples(PAGE, names, roots)
     finally:
         trinitylake.spark.disconnect(spark, "lake")
         for query in spark.streams.active:

@@ -15,41 +15,41 @@ comparing the two trees, and lists nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from trinitylake import _core
 from trinitylake.definitions import (
-    MANAGED,
     LakehouseDef,
-    parse_definition,
     parse_lakehouse_def,
-    parse_table_def,
     serialize,
 )
 from trinitylake.errors import (
     CommitConflict,
-    CorruptFile,
     InvalidArgument,
     InvalidLocation,
     LakehouseMoved,
     NotALakehouse,
     ObjectNotFound,
 )
+from trinitylake.lakehouse.exported_objects import (
+    KINDS,
+    Copied,
+    ExportedObject,
+    ExportWorkers,
+    FileToCopy,
+    ObjectCopier,
+    OnProgress,
+    ThisProcess,
+    key_sizes_of,
+)
 from trinitylake.qualified_names import Identifier, full_name, namespace_name, split
+from trinitylake.reopening import StorageForTasks
 
-if TYPE_CHECKING:
-    from trinitylake.lakehouse.reader import Kind
-
-Item = TypeVar("Item")
 Mode: TypeAlias = Literal["minimal", "full"]
-#: Called with how many objects are done, and how many there are as far as that is known.
-OnProgress: TypeAlias = Callable[[int, int], object]
 
 #: Properties of the lakehouse definition at the target: where it comes from, how, and which part.
 FROM_PROPERTY = "trinitylake.exported-from"
@@ -58,10 +58,6 @@ PART_PROPERTY = "trinitylake.exported-part"
 #: Property of the transaction that is an export: the version that it is here.
 VERSION_PROPERTY = "trinitylake.exported-version"
 
-#: Tables that are copied at a time.
-_PARALLEL_TABLES = 8
-#: Objects whose definitions are in memory at a time.
-_BATCH_OBJECTS = 1000
 _RECORDS = "E==="
 
 
@@ -76,7 +72,7 @@ class Export:
         files: how many files were written there.
         size_bytes: of these files.
         present: files that were there already.
-        requests: that were sent to the storage there.
+        requests: that this process sent to the storage there.
     """
 
     root: str
@@ -136,8 +132,9 @@ def export(
     message: str = "",
     author: str = "",
     progress: OnProgress | None = None,
+    workers: ExportWorkers | None = None,
 ) -> Export:
-    """See `Lakehouse.export`. `state` is the version that is exported."""
+    """See `Lakehouse.export`. `state` is the version that is exported; `workers` do it, or this process."""
     _check_apart(source.storage, target)
     if mode not in ("minimal", "full"):
         raise InvalidArgument(f'mode must be "minimal" or "full", got {mode!r}')
@@ -146,26 +143,21 @@ def export(
     there = opened_at(target)
     if there is not None:
         _check_is_mirror(source, there, mode, part)
-    copy = _Copy(source, target, there, mode, progress)
+    copy = _Copy(source, target, there, mode, workers or ThisProcess(progress))
     if mode == "full":
         version = copy.history(state.number)
     else:
         note = message or f"export of version {state.number}"
         version = copy.one(state, part, note, author)
     requests = sum(count for verb, count in target.counters().items() if not verb.endswith("_bytes"))
-    return Export(target.root, version, state.number, copy.files, copy.size_bytes, copy.present, requests)
-
-
-class _Object(NamedTuple):
-    kind: Kind
-    location: str
+    return Export(target.root, version, state.number, *copy.copied, requests)
 
 
 class _Copy:
     """Files on their way from here to there.
 
     Attributes:
-        files, size_bytes, present: what was written, and what was there.
+        copied: what was written, and what was there.
     """
 
     def __init__(
@@ -174,21 +166,22 @@ class _Copy:
         target: _core.Storage,
         there: _core.Lakehouse | None,
         mode: Mode,
-        progress: OnProgress | None,
+        workers: ExportWorkers,
     ) -> None:
-        from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-
         self._source = source
         self._target = target
         self._there = there
         self._mode = mode
-        self._progress = progress
-        self._io = LakehouseFileIO(source.storage)
-        self._io_there = LakehouseFileIO(target)
+        self._workers = workers
         # Files without a version are what an export left that was interrupted.
-        self._is_resumed = there is None and _has_files(target)
-        self._is_same_store = _options(source.storage) == _options(target)
-        self.files = self.size_bytes = self.present = 0
+        self._copier = ObjectCopier(
+            StorageForTasks(source.storage),
+            StorageForTasks(target),
+            keeps_history=mode == "full",
+            is_resumed=there is None and _has_files(target),
+            is_same_store=_options(source.storage) == _options(target),
+        )
+        self.copied = Copied()
 
     # Versions
 
@@ -220,7 +213,7 @@ class _Copy:
         for number in range(first, last + 1):
             state = self._source.version(number)
             before = older if older is not None and older.number == number - 1 else None
-            self._copy_tree(state, before, is_resumed=number == first and self._is_resumed)
+            self._copy_tree(state, before, is_resumed=number == first and self._copier.is_resumed)
             is_gap = before is None and number > 0
             if is_gap and older is None:
                 _core.publish_boundary(self._target, number)
@@ -261,33 +254,14 @@ class _Copy:
 
     def _copy_tree(self, state: _core.Version, older: _core.Version | None, *, is_resumed: bool | None = None) -> None:
         """What a version names and an older one that is there does not."""
-        resumes = self._is_resumed if is_resumed is None else is_resumed
-        nodes = [(path, None) for path in _core.new_node_paths(state, older)]
-        self._add(_core.copy_files(self._source.storage, self._target, nodes, resumes, self._is_same_store))
-        done = 0
-        total = 0
-        for some in _batches(self._changed(state, older)):
-            total += len(some)
-            self._copy_objects(some)
-            done += len(some)
-            if self._progress is not None:
-                self._progress(done, total)
-        self._copy_records(state, older)
-
-    def _changed(self, state: _core.Version, older: _core.Version | None) -> Iterator[tuple[_Object, str | None]]:
-        """Objects that are new or changed, and the location of the definition before."""
+        resumes = self._copier.is_resumed if is_resumed is None else is_resumed
+        nodes = [FileToCopy(path, None, True) for path in _core.new_node_paths(state, older)]
+        self._add(self._workers.files(replace(self._copier, is_resumed=resumes), nodes))
         if older is None:
-            sizes = _sizes(state)
-            for batch in pa.RecordBatchReader.from_stream(state.scan()):
-                keys = _core.decode_keys(batch.column(0), sizes)
-                kinds = keys.column(0).to_pylist()
-                for kind, location in zip(kinds, batch.column(1).to_pylist(), strict=True):
-                    if kind in ("namespace", "table", "view"):
-                        yield _Object(kind, location), None
-            return
-        for row in older.diff(state).to_pylist():
-            if row["after"] is not None:
-                yield _Object(row["kind"], row["after"]), row["before"]
+            self._add(self._workers.version(self._copier, state))
+        else:
+            self._add(self._workers.objects(self._copier, _changed(state, older)))
+        self._copy_records(state, older)
 
     def _copy_records(self, state: _core.Version, older: _core.Version | None) -> None:
         """Records of transaction ids, which are to stay used there."""
@@ -295,7 +269,7 @@ class _Copy:
         known = set() if older is None else _locations(older, _RECORDS)
         for path in sorted(wanted - known):
             if self._source.storage.exists(path):  # one that an expiry has removed still says "committed"
-                self._put(path, self._source.storage.get(path))
+                self._add(self._copier.put(path, self._source.storage.get(path)))
 
     def _copy_part(
         self,
@@ -311,11 +285,8 @@ class _Copy:
         removed = [key for key in known if key not in wanted]
         if older is not None and not changes and not removed and older.definition == definition:
             return older.number
-        some: list[tuple[_Object, str | None]] = []
-        for key, row in changes.items():
-            some.append((row, known[key].location if key in known else None))
-        for batch in _batches(some):
-            self._copy_objects(batch)
+        some = (row._replace(before=known[key].location if key in known else None) for key, row in changes.items())
+        self._add(self._workers.objects(self._copier, some))
         if older is None:
             keys = sorted(wanted, key=str.encode)
             objects = pa.array(keys, pa.string()), pa.array([wanted[key].location for key in keys], pa.string())
@@ -324,102 +295,32 @@ class _Copy:
         moved += [(key, None) for key in removed]
         return _core.publish_tree(self._target, definition, self._there, None, None, moved, **keywords)
 
-    # Objects
-
-    def _copy_objects(self, objects: Sequence[tuple[_Object, str | None]]) -> None:
-        with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
-            definitions = list(pool.map(lambda one: self._read(one[0]), objects))
-            tables = [
-                (location, data, before)
-                for ((kind, location), before), data in zip(objects, definitions, strict=True)
-                if kind == "table"
-            ]
-            for done in pool.map(lambda table: self._copy_table(*table), tables):
-                self._add(done)
-            paths = [one.location for one, _ in objects]
-            for is_new, data in pool.map(lambda file: self._put_new(*file), zip(paths, definitions, strict=True)):
-                self._add((1, data, 0) if is_new else (0, 0, 1))
-
-    def _read(self, one: _Object) -> bytes:
-        data = self._source.storage.get(one.location)
-        parse_definition(one.kind, data, one.location)
-        return data
-
-    def _put_new(self, path: str, data: bytes) -> tuple[bool, int]:
-        from trinitylake.iceberg_storage.table_copy import put_same
-
-        return put_same(self._target, path, data), len(data)
-
-    def _put(self, path: str, data: bytes) -> None:
-        is_new, size_bytes = self._put_new(path, data)
-        self._add((1, size_bytes, 0) if is_new else (0, 0, 1))
-
-    def _copy_table(self, location: str, data: bytes, before: str | None) -> tuple[int, int, int]:
-        """The files of a managed table; tables elsewhere stay there."""
-        from trinitylake.iceberg_storage.table_copy import TableCopy, present_manifests
-        from trinitylake.tables.table_definition import metadata_path
-
-        definition = parse_table_def(data, location)
-        if definition.table_type != MANAGED:
-            return 0, 0, 0
-        path = metadata_path(definition, location)
-        present: dict[str, int] = {}
-        if before is not None and self._target.exists(before):
-            old = parse_table_def(self._target.get(before), before)
-            if old.table_type == MANAGED:
-                old_path = metadata_path(old, before)
-                if old_path == path:
-                    return 0, 0, 1
-                present = present_manifests(self._io_there, old_path)
-        table = TableCopy(self._io, self._target, keeps_history=self._mode == "full", present=present)
-        try:
-            table.run(path)
-        except FileNotFoundError as error:
-            raise CorruptFile(f"{path}: a file of the table is missing: {error}", path=path) from error
-        new = _core.copy_files(
-            self._source.storage, self._target, list(table.new_files.items()), self._is_resumed, self._is_same_store
-        )
-        old_files = _core.copy_files(
-            self._source.storage, self._target, list(table.old_files.items()), True, self._is_same_store
-        )
-        return table.files + new[0] + old_files[0], table.bytes + new[1] + old_files[1], new[2] + old_files[2]
-
-    def _add(self, done: tuple[int, int, int]) -> None:
-        self.files += done[0]
-        self.size_bytes += done[1]
-        self.present += done[2]
+    def _add(self, done: Copied) -> None:
+        self.copied = self.copied.plus(done)
 
 
-def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
-    rest = iter(items)
-    while batch := list(islice(rest, _BATCH_OBJECTS)):
-        yield batch
+def _changed(state: _core.Version, older: _core.Version) -> Iterator[ExportedObject]:
+    """Objects that are new or changed."""
+    for row in older.diff(state).to_pylist():
+        if row["after"] is not None:
+            yield ExportedObject(row["kind"], row["after"], row["before"])
 
 
-def _part_rows(state: _core.Version, part: Part) -> Iterator[tuple[str, _Object]]:
+def _part_rows(state: _core.Version, part: Part) -> Iterator[tuple[str, ExportedObject]]:
     """Keys and definitions of the objects in a part."""
-    sizes = _sizes(state)
+    sizes = key_sizes_of(state.definition)
     for batch in pa.RecordBatchReader.from_stream(state.scan()):
         names = _core.decode_keys(batch.column(0), sizes).to_pylist()
         rows = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), names, strict=True)
         for key, location, name in rows:
             kind = name["kind"]
-            if kind in ("namespace", "table", "view") and part.has(kind, name["namespace"], name["name"] or ""):
-                yield key, _Object(kind, location)
+            if kind in KINDS and part.has(kind, name["namespace"], name["name"] or ""):
+                yield key, ExportedObject(kind, location)
 
 
 def _locations(state: _core.Version, prefix: str) -> set[str]:
     batches = pa.RecordBatchReader.from_stream(state.scan(prefix))
     return {location for batch in batches for location in batch.column(1).to_pylist()}
-
-
-def _sizes(state: _core.Version) -> tuple[int, int, int]:
-    definition = parse_lakehouse_def(state.definition)
-    return (
-        definition.namespace_name_max_size_bytes or 100,
-        definition.table_name_max_size_bytes or 100,
-        definition.view_name_max_size_bytes or 100,
-    )
 
 
 def opened_at(target: _core.Storage) -> _core.Lakehouse | None:

@@ -11,12 +11,16 @@ from trinitylake import _core
 from trinitylake.arguments import checked
 from trinitylake.definitions import parse_lakehouse_def, serialize
 from trinitylake.errors import ObjectAlreadyExists
+from trinitylake.lakehouse.bulk.engines import exporter_of
 from trinitylake.lakehouse.export import FROM_PROPERTY, MODE_PROPERTY, PART_PROPERTY, export, opened_at, part_of
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.lakehouse import open as open_lakehouse
 
 if TYPE_CHECKING:
-    from trinitylake.lakehouse.export import Mode, OnProgress
+    from pyspark.sql import SparkSession
+
+    from trinitylake.lakehouse.export import Mode
+    from trinitylake.lakehouse.exported_objects import OnProgress
     from trinitylake.lakehouse.lakehouse import Durability
 
 
@@ -33,6 +37,7 @@ def restore(
     durability: Durability | None = None,
     author: str = "",
     progress: OnProgress | None = None,
+    engine: SparkSession | None = None,
 ) -> Lakehouse:
     """Make a lakehouse at `target` out of a backup, or of any other lakehouse, and open it.
 
@@ -50,6 +55,7 @@ def restore(
         durability: of the target, as for `create`.
         author: for the log.
         progress: is called from time to time, with how many objects are copied, and how many are known of.
+        engine: a Spark session whose executors copy, as for `Lakehouse.export`.
 
     Raises:
         ObjectAlreadyExists: there is a lakehouse at `target`.
@@ -72,6 +78,7 @@ def restore(
         message=f"restored from {lake.uri}",
         author=author,
         progress=progress,
+        workers=None if engine is None else exporter_of(engine).workers(engine, progress),
     )
     core = _core.Lakehouse.open(storage)
     transaction = core.begin(message=f"restored from {lake.uri}", author=author)

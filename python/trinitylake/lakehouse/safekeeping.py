@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Literal
 
 from trinitylake import _core
 from trinitylake.arguments import checked, checked_as, flag, versions
+from trinitylake.lakehouse.bulk.engines import exporter_of
 from trinitylake.lakehouse.lakehouse_part import LakehousePart
 from trinitylake.qualified_names import Identifier
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from trinitylake.lakehouse.export import Export, Mode
-    from trinitylake.lakehouse.export import OnProgress as OnExportProgress
+    from trinitylake.lakehouse.exported_objects import OnProgress as OnExportProgress
     from trinitylake.lakehouse.fsck import FsckReport, OnProgress, Versions
 
 
@@ -75,6 +78,7 @@ class Safekeeping(LakehousePart):
         message: str = "",
         author: str = "",
         progress: OnExportProgress | None = None,
+        engine: SparkSession | None = None,
     ) -> Export:
         """Copy the lakehouse to another root, where it is a lakehouse of its own that any Iceberg engine can read.
 
@@ -96,6 +100,8 @@ class Safekeeping(LakehousePart):
             message: for the log there.
             author: for the log there.
             progress: is called from time to time, with how many objects are copied, and how many are known of.
+            engine: a Spark session whose executors copy, for a lakehouse that is too much for one machine; the copy is
+                the same, file for file.
 
         Raises:
             InvalidLocation: the target lies in this lakehouse, or the other way round.
@@ -115,4 +121,5 @@ class Safekeeping(LakehousePart):
             message=message,
             author=author,
             progress=progress,
+            workers=None if engine is None else exporter_of(engine).workers(engine, progress),
         )

@@ -35,6 +35,7 @@ from trinitylake.lakehouse.history import time_of
 from trinitylake.lakehouse.vacuum import Asked, Files, Progress, Vacuumed, sum_of
 from trinitylake.reopening import StorageForTasks
 from trinitylake.spark.runtime import require_driver
+from trinitylake.spark.task_errors import raised_in_task
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -71,7 +72,7 @@ def vacuum(spark: SparkSession, core: _core.Lakehouse, asked: Asked) -> Vacuumed
             judged = _judged(spark, core.storage, collection, marks, kept)
             return _swept(spark, core.storage, collection, judged, asked)
         except (CorruptFile, PySparkException) as error:
-            damage = _damage(error)
+            damage = error if isinstance(error, CorruptFile) else raised_in_task(error)
             if damage is None:
                 raise
             if (oldest_now := core.oldest()) > oldest:
@@ -100,7 +101,7 @@ def _marked(
         try:
             return collection, _mark(spark, core.storage, collection.roots, kept, asked.progress)
         except PySparkException as error:
-            if _damage(error) is None or core.oldest() <= collection.oldest or look == LOOKS - 1:
+            if raised_in_task(error) is None or core.oldest() <= collection.oldest or look == LOOKS - 1:
                 raise
     raise AssertionError("the last look returns or raises")
 
@@ -320,12 +321,3 @@ def _in_bounds(batches: Batches, rows: int) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for start in range(0, batch.num_rows, rows):
             yield batch.slice(start, rows)
-
-
-def _damage(error: Exception) -> CorruptFile | None:
-    """That a task could not read what is reached, told as the core tells it; None for any other failure."""
-    if isinstance(error, CorruptFile):
-        return error
-    name = f"{CorruptFile.__module__}.{CorruptFile.__qualname__}: "
-    lines = [line.partition(name)[2] for line in str(error).splitlines() if name in line]
-    return CorruptFile(lines[-1]) if lines else None

@@ -15,6 +15,7 @@ from trinitylake.lakehouse.bulk.target import BulkTarget, Registration, Registra
 
 if TYPE_CHECKING:
     from trinitylake import _core
+    from trinitylake.lakehouse.exported_objects import ExportWorkers, OnProgress
     from trinitylake.lakehouse.vacuum import Asked, Vacuumed
 
 #: The package that a session's class is of -> the package that works with it.
@@ -42,6 +43,13 @@ class Collector(Protocol):
         """See `Lakehouse.vacuum`."""
 
 
+class Exporter(Protocol):
+    """A module that copies by the executors of a session."""
+
+    def workers(self, session: Any, progress: OnProgress | None, /) -> ExportWorkers:
+        """See `Lakehouse.export`."""
+
+
 def engine_of(session: object) -> Engine:
     """The engine that a session belongs to. Raises `InvalidArgument` for what is no session of a known engine."""
     return cast(Engine, _module(session, "registration"))
@@ -50,6 +58,11 @@ def engine_of(session: object) -> Engine:
 def collector_of(session: object) -> Collector:
     """As `engine_of`, for garbage collection."""
     return cast(Collector, _module(session, "collection"))
+
+
+def exporter_of(session: object) -> Exporter:
+    """As `engine_of`, for copies at another root."""
+    return cast(Exporter, _module(session, "export"))
 
 
 def _module(session: object, work: str) -> ModuleType:

@@ -1,0 +1,212 @@
+"""Objects on their way to another root: their definitions, the metadata of their tables, and the files of these.
+
+One copier is told where from and where to, and can be pickled for tasks. Who calls it, this process or tasks of an
+engine, is for `ExportWorkers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from trinitylake import _core
+from trinitylake.definitions import MANAGED, parse_definition, parse_lakehouse_def, parse_table_def
+from trinitylake.errors import CorruptFile
+from trinitylake.reopening import StorageForTasks
+
+if TYPE_CHECKING:
+    from trinitylake.lakehouse.reader import Kind
+
+Item = TypeVar("Item")
+#: Called with how many objects are done, and how many there are as far as that is known.
+OnProgress: TypeAlias = Callable[[int, int], object]
+
+#: Kinds of objects that are copied.
+KINDS = ("namespace", "table", "view")
+#: Tables that are copied at a time.
+_PARALLEL_TABLES = 8
+#: Objects whose definitions are in memory at a time.
+_BATCH_OBJECTS = 1000
+
+
+class Copied(NamedTuple):
+    """Files that were written, their size, and how many were there already."""
+
+    files: int = 0
+    size_bytes: int = 0
+    present: int = 0
+
+    def plus(self, other: tuple[int, int, int]) -> Copied:
+        """Both together."""
+        return Copied(self.files + other[0], self.size_bytes + other[1], self.present + other[2])
+
+
+class ExportedObject(NamedTuple):
+    """An object, and the location of its definition as the copy has it so far."""
+
+    kind: Kind
+    location: str
+    before: str | None = None
+
+
+class FileToCopy(NamedTuple):
+    """A file that is copied as it is. One that is not new may be there."""
+
+    path: str
+    size_bytes: int | None
+    is_new: bool
+
+
+@dataclass(frozen=True)
+class ObjectCopier:
+    """Copies from one root to another.
+
+    Attributes:
+        source, target: with all of their options, also in a pickle.
+        keeps_history: copy all snapshots of tables.
+        is_resumed: any file may be there.
+        is_same_store: both are below one store, which can copy by itself.
+    """
+
+    source: StorageForTasks
+    target: StorageForTasks
+    keeps_history: bool
+    is_resumed: bool
+    is_same_store: bool
+
+    def objects(self, objects: Sequence[ExportedObject], take: Callable[[list[FileToCopy]], Copied]) -> Copied:
+        """Write definitions and the metadata of tables. `take` is told of each table what else has to be copied, by
+        several threads; it comes back when it has copied that, or somebody else will."""
+        copied = Copied()
+        with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
+            definitions = list(pool.map(self._read, objects))
+            tables = [pair for pair in zip(objects, definitions, strict=True) if pair[0].kind == "table"]
+            for done in pool.map(lambda pair: self._table(pair[0], pair[1], take), tables):
+                copied = copied.plus(done)
+            pairs = zip((one.location for one in objects), definitions, strict=True)
+            for done in pool.map(lambda pair: self.put(*pair), pairs):
+                copied = copied.plus(done)
+        return copied
+
+    def files(self, files: Iterable[FileToCopy]) -> Copied:
+        """Copy files."""
+        copied = Copied()
+        given = list(files)
+        for is_new in (True, False):
+            some = [(one.path, one.size_bytes) for one in given if one.is_new == is_new]
+            may_be_there = self.is_resumed or not is_new
+            done = _core.copy_files(self.source.storage, self.target.storage, some, may_be_there, self.is_same_store)
+            copied = copied.plus(done)
+        return copied
+
+    def put(self, path: str, data: bytes) -> Copied:
+        """Write a file, or find it there."""
+        from trinitylake.iceberg_storage.table_copy import put_same
+
+        return Copied(1, len(data), 0) if put_same(self.target.storage, path, data) else Copied(0, 0, 1)
+
+    def _read(self, one: ExportedObject) -> bytes:
+        data = self.source.storage.get(one.location)
+        parse_definition(one.kind, data, one.location)
+        return data
+
+    def _table(self, one: ExportedObject, data: bytes, take: Callable[[list[FileToCopy]], Copied]) -> Copied:
+        """A managed table; tables elsewhere stay there."""
+        from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+        from trinitylake.iceberg_storage.table_copy import TableCopy, present_manifests
+        from trinitylake.tables.table_definition import metadata_path
+
+        definition = parse_table_def(data, one.location)
+        if definition.table_type != MANAGED:
+            return Copied()
+        path = metadata_path(definition, one.location)
+        target = self.target.storage
+        present: dict[str, int] = {}
+        if one.before is not None and target.exists(one.before):
+            old = parse_table_def(target.get(one.before), one.before)
+            if old.table_type == MANAGED:
+                old_path = metadata_path(old, one.before)
+                if old_path == path:
+                    return Copied(0, 0, 1)
+                present = present_manifests(LakehouseFileIO(target), old_path)
+        io = LakehouseFileIO(self.source.storage)
+        table = TableCopy(io, target, keeps_history=self.keeps_history, present=present)
+        try:
+            table.run(path)
+        except FileNotFoundError as error:
+            raise CorruptFile(f"{path}: a file of the table is missing: {error}", path=path) from error
+        files = [FileToCopy(*file, True) for file in table.new_files.items()]
+        files += [FileToCopy(*file, False) for file in table.old_files.items()]
+        return Copied(table.files, table.bytes, 0).plus(take(files))
+
+
+class ExportWorkers(Protocol):
+    """Whoever does the work of an export: this process, or tasks of an engine."""
+
+    def files(self, copier: ObjectCopier, files: Iterable[FileToCopy]) -> Copied:
+        """Copies files."""
+
+    def objects(self, copier: ObjectCopier, objects: Iterable[ExportedObject]) -> Copied:
+        """Copies objects, and what belongs to them."""
+
+    def version(self, copier: ObjectCopier, state: _core.Version) -> Copied:
+        """Copies all objects of a version."""
+
+
+class ThisProcess:
+    """Does all of it by itself."""
+
+    def __init__(self, progress: OnProgress | None) -> None:
+        self._progress = progress
+
+    def files(self, copier: ObjectCopier, files: Iterable[FileToCopy]) -> Copied:
+        """See `ExportWorkers`."""
+        return copier.files(files)
+
+    def objects(self, copier: ObjectCopier, objects: Iterable[ExportedObject]) -> Copied:
+        """See `ExportWorkers`."""
+        copied = Copied()
+        done = total = 0
+        for some in batches(objects):
+            total += len(some)
+            copied = copied.plus(copier.objects(some, copier.files))
+            done += len(some)
+            if self._progress is not None:
+                self._progress(done, total)
+        return copied
+
+    def version(self, copier: ObjectCopier, state: _core.Version) -> Copied:
+        """See `ExportWorkers`."""
+        found = pa.RecordBatchReader.from_stream(state.scan())
+        return self.objects(copier, objects_in(found, key_sizes_of(state.definition)))
+
+
+def objects_in(found: Iterable[pa.RecordBatch], sizes: tuple[int, int, int]) -> Iterator[ExportedObject]:
+    """Objects of batches of keys and locations."""
+    for batch in found:
+        kinds = _core.decode_keys(batch.column(0), sizes).column(0).to_pylist()
+        for kind, location in zip(kinds, batch.column(1).to_pylist(), strict=True):
+            if kind in KINDS:
+                yield ExportedObject(kind, location)
+
+
+def key_sizes_of(definition: bytes) -> tuple[int, int, int]:
+    """The longest names of namespaces, tables and views in a lakehouse."""
+    parsed = parse_lakehouse_def(definition)
+    return (
+        parsed.namespace_name_max_size_bytes or 100,
+        parsed.table_name_max_size_bytes or 100,
+        parsed.view_name_max_size_bytes or 100,
+    )
+
+
+def batches(items: Iterable[Item], size: int = _BATCH_OBJECTS) -> Iterator[list[Item]]:
+    """Items, so many at a time."""
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch

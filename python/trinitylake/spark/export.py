@@ -1,0 +1,197 @@
+"""Exports by executors: what `lake.export()` copies on one machine, file for file.
+
+The driver compares the trees, and publishes the versions of the copy, as without Spark (`lakehouse/export.py`). Tasks
+copy, in two steps: first definitions and the metadata of tables, which tell what other files there are; then those, so
+that the files of one large table are shared among all cores.
+
+Whatever a task writes is the same bytes at the same path each time, and is found there if another one wrote it: so a
+task may fail, be killed or run twice. No version of the copy names it before all is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as f
+from pyspark.storagelevel import StorageLevel
+
+from trinitylake import _core
+from trinitylake.lakehouse.exported_objects import (
+    Copied,
+    ExportedObject,
+    FileToCopy,
+    ObjectCopier,
+    OnProgress,
+    ThisProcess,
+    batches,
+    key_sizes_of,
+    objects_in,
+)
+from trinitylake.spark.key_ranges import ranges_of
+from trinitylake.spark.runtime import require_driver
+from trinitylake.spark.task_errors import raised_in_task
+
+Batches = Iterable[pa.RecordBatch]
+
+#: Objects that the driver hands over at a time, in an export of what changed.
+OBJECTS_AT_ONCE = 100_000
+#: So few files, of so many bytes in all, are quicker copied by the driver than by a job.
+FEW_FILES = 32
+FEW_BYTES = 64 * 1024 * 1024
+#: Objects that a task has in memory at a time, with all files of their tables.
+OBJECTS_OF_A_TASK = 32
+#: Files that a task copies at a time.
+FILES_OF_A_TASK = 256
+#: Tasks for each core: what they copy differs in size, so a core that is done takes another one.
+TASKS_PER_CORE = 4
+
+_OBJECTS = "kind string, location string, before string"
+_FILES = "path string, size_bytes long, is_new boolean"
+_COUNTS = "files long, bytes long, present long"
+_COUNTS_SCHEMA = pa.schema([("files", pa.int64()), ("bytes", pa.int64()), ("present", pa.int64())])
+#: What the first step tells: in each row a file, or what some objects took.
+_FOUND = f"{_FILES}, {_COUNTS}, objects long"
+_FOUND_SCHEMA = pa.schema(
+    [
+        ("path", pa.string()),
+        ("size_bytes", pa.int64()),
+        ("is_new", pa.bool_()),
+        *_COUNTS_SCHEMA,
+        ("objects", pa.int64()),
+    ]
+)
+
+
+def workers(spark: SparkSession, progress: OnProgress | None) -> Executors:
+    """The executors of a session. Raises `InvalidArgument` for one of Spark Connect."""
+    require_driver(spark, "export")
+    return Executors(spark, progress)
+
+
+class Executors:
+    """See `ExportWorkers`. What fails in Spark itself raises Spark's own errors."""
+
+    def __init__(self, spark: SparkSession, progress: OnProgress | None) -> None:
+        self._spark = spark
+        self._progress = progress
+        self._tasks = spark.sparkContext.defaultParallelism * TASKS_PER_CORE
+        self._driver = ThisProcess(None)
+
+    def files(self, copier: ObjectCopier, files: Iterable[FileToCopy]) -> Copied:
+        """See `ExportWorkers`."""
+        given = list(files)
+        if _are_few(given):
+            return self._driver.files(copier, given)
+        return self._copied(copier, self._spark.createDataFrame(given, _FILES), len(given))
+
+    def objects(self, copier: ObjectCopier, objects: Iterable[ExportedObject]) -> Copied:
+        """See `ExportWorkers`."""
+        copied = Copied()
+        done = 0
+        for some in batches(objects, OBJECTS_AT_ONCE):
+            if len(some) <= OBJECTS_OF_A_TASK:
+                files: list[FileToCopy] = []
+                copied = copied.plus(copier.objects(some, partial(_noted, files)))
+                copied = copied.plus(self.files(copier, files))
+            else:
+                tasks = min(self._tasks, -(-len(some) // OBJECTS_OF_A_TASK))
+                frame = self._spark.createDataFrame(some, _OBJECTS).repartition(tasks, "location")
+                copied = copied.plus(self._described(frame.mapInArrow(partial(_described, copier), _FOUND), copier)[0])
+            done += len(some)
+            self._tell(done)
+        return copied
+
+    def version(self, copier: ObjectCopier, state: _core.Version) -> Copied:
+        """See `ExportWorkers`. The tasks read the version themselves, each a range of its keys."""
+        ranges = ranges_of(copier.source.storage, state, self._tasks)
+        if not ranges:
+            return Copied()
+        frame = self._spark.createDataFrame(ranges, "start string, end string").repartition(len(ranges))
+        described = partial(_described_ranges, copier, state.number, key_sizes_of(state.definition))
+        copied, objects = self._described(frame.mapInArrow(described, _FOUND), copier)
+        self._tell(objects)
+        return copied
+
+    def _described(self, found: DataFrame, copier: ObjectCopier) -> tuple[Copied, int]:
+        """Counts what tasks wrote, and for how many objects; copies the files that they found."""
+        found = found.persist(StorageLevel.DISK_ONLY)  # else it would be done again for each use
+        try:
+            totals = [f.sum(name) for name in (*_COUNTS_SCHEMA.names, "objects")]
+            written = _result(found.agg(*totals, f.count("path")))
+            *counts, objects, n_files = (number or 0 for number in written)
+            copied = Copied(*counts)
+            if n_files:
+                files = found.where("path is not null").select(*_FOUND_SCHEMA.names[:3])
+                copied = copied.plus(self._copied(copier, files, n_files))
+            return copied, objects
+        finally:
+            found.unpersist()
+
+    def _copied(self, copier: ObjectCopier, files: DataFrame, count: int) -> Copied:
+        tasks = max(min(count, self._tasks), -(-count // FILES_OF_A_TASK))
+        done = files.repartition(tasks, "path").mapInArrow(partial(_copied, copier), _COUNTS)
+        return Copied(*_result(done.agg(*(f.sum(name) for name in _COUNTS_SCHEMA.names))))
+
+    def _tell(self, done: int) -> None:
+        if self._progress is not None:
+            self._progress(done, done)
+
+
+def _result(one_row: DataFrame) -> Row:
+    try:
+        return one_row.collect()[0]
+    except PySparkException as error:
+        if (told := raised_in_task(error)) is None:
+            raise
+        raise told from error
+
+
+def _are_few(files: list[FileToCopy]) -> bool:
+    return len(files) <= FEW_FILES and sum(one.size_bytes or 0 for one in files) <= FEW_BYTES
+
+
+# Tasks
+
+
+def _described(copier: ObjectCopier, given: Batches) -> Iterator[pa.RecordBatch]:
+    for batch in given:
+        rows = (ExportedObject(row["kind"], row["location"], row["before"]) for row in batch.to_pylist())
+        yield from _described_objects(copier, rows)
+
+
+def _described_ranges(
+    copier: ObjectCopier, number: int, sizes: tuple[int, int, int], given: Batches
+) -> Iterator[pa.RecordBatch]:
+    version = _core.Lakehouse.open(copier.source.storage).version(number)
+    for batch in given:
+        for one in batch.to_pylist():
+            found = pa.RecordBatchReader.from_stream(version.scan(start=one["start"], end=one["end"]))
+            yield from _described_objects(copier, objects_in(found, sizes))
+
+
+def _described_objects(copier: ObjectCopier, objects: Iterable[ExportedObject]) -> Iterator[pa.RecordBatch]:
+    for some in batches(objects, OBJECTS_OF_A_TASK):
+        files: list[FileToCopy] = []
+        counts = copier.objects(some, partial(_noted, files))
+        rows = [(*file, None, None, None, None) for file in files] + [(None, None, None, *counts, len(some))]
+        columns = [
+            pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _FOUND_SCHEMA, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=_FOUND_SCHEMA)
+
+
+def _copied(copier: ObjectCopier, given: Batches) -> Iterator[pa.RecordBatch]:
+    for batch in given:
+        for start in range(0, batch.num_rows, FILES_OF_A_TASK):
+            rows = batch.slice(start, FILES_OF_A_TASK).to_pylist()
+            done = copier.files(FileToCopy(row["path"], row["size_bytes"], row["is_new"]) for row in rows)
+            yield pa.RecordBatch.from_arrays([pa.array([one], pa.int64()) for one in done], schema=_COUNTS_SCHEMA)
+
+
+def _noted(into: list[FileToCopy], files: list[FileToCopy]) -> Copied:
+    into += files
+    return Copied()

@@ -1,0 +1,147 @@
+"""Exports by executors: the same files as by one machine, whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import trinitylake as tl
+from conformance.reachable import files_below
+from trinitylake.lakehouse.export import Export
+from trinitylake.lakehouse.exported_objects import ObjectCopier
+from trinitylake.spark import export
+
+ROWS = pa.table({"id": list(range(10)), "day": ["a", "b"] * 5})
+N_TABLES = 4
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> tl.Lakehouse:
+    """Tables with deleted rows and with branches, a view, namespaces, a record of a transaction."""
+    lake = tl.create(tmp_path / "lake", durability="none", order=4)
+    lake.create_namespace("shop")
+    for number in range(N_TABLES):
+        lake.create_table(f"shop.t{number}", ROWS, partition_spec=["day"]).append(ROWS)
+    lake.table("shop.t0").delete("id < 3")
+    lake.create_view("shop.v", "SELECT 1")
+    for number in range(10):
+        lake.create_namespace(f"n{number}")
+    with lake.transaction(id="once") as txn:
+        txn.table("shop.t1").append(ROWS)
+    return lake
+
+
+@pytest.fixture(autouse=True)
+def executors_do_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what the driver would rather do itself, being little."""
+    monkeypatch.setattr(export, "FEW_FILES", 0)
+    monkeypatch.setattr(export, "OBJECTS_OF_A_TASK", 2)
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    """Of all files but roots and lakehouse definitions, in which times and ids stand."""
+    return {path: (root / path).read_bytes() for path in files_below(root) if not path.startswith("_")}
+
+
+def counts(done: Export) -> tuple[int, ...]:
+    """All but requests, which are those of the driver."""
+    return done.version, done.source_version, done.files, done.size_bytes, done.present
+
+
+def test_executors_copy_the_same_files_as_one_machine(spark: SparkSession, lake: tl.Lakehouse, tmp_path: Path) -> None:
+    """Byte by byte, so both copies lie at the same place, one after the other."""
+    copy, before = tmp_path / "copy", tmp_path / "before"
+    alone = lake.export(copy, durability="none")
+    expected = contents(copy)
+    shutil.rmtree(copy)
+    steps: list[tuple[int, int]] = []
+    shared = lake.export(copy, durability="none", engine=spark, progress=lambda *step: steps.append(step))
+    assert counts(shared) == counts(alone)
+    assert contents(copy) == expected
+    assert steps[-1][0] == N_TABLES + 1 + 11
+    assert tl.open(copy).table("shop.t0").scan().count() == 7
+    assert tl.open(copy).fsck(data=True).is_sound
+
+    lake.table("shop.t2").append(ROWS)
+    lake.drop_table("shop.t3")
+    shutil.copytree(copy, before)
+    alone = lake.export(copy, durability="none")
+    expected = contents(copy)
+    shutil.rmtree(copy)
+    before.rename(copy)
+    shared = lake.export(copy, durability="none", engine=spark)
+    assert counts(shared) == counts(alone)
+    assert shared.version == 1
+    assert shared.files < 20, "what changed, and nothing else"
+    assert contents(copy) == expected
+    assert lake.export(copy, durability="none", engine=spark).files == 0
+    assert tl.open(copy).table("shop.t2").scan().count() == 20
+
+
+def test_a_task_that_dies_is_run_again(
+    spark: SparkSession, lake: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each sort of task loses its worker once, after it has written its files and before Spark knows."""
+    copy = tmp_path / "copy"
+    lake.export(copy, durability="none")
+    expected = contents(copy)
+    shutil.rmtree(copy)
+    for name in ("_described_ranges", "_copied"):
+        original, marker = getattr(export, name), str(tmp_path / name)
+
+        def dying(copier: ObjectCopier, *rest: object, original=original, marker=marker) -> Iterator[pa.RecordBatch]:
+            for batch in original(copier, *rest):
+                try:
+                    os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+                except FileExistsError:
+                    yield batch
+                    continue
+                os._exit(1)
+
+        monkeypatch.setattr(export, name, dying)
+    lake.export(copy, durability="none", engine=spark)
+    assert (tmp_path / "_described_ranges").exists()
+    assert (tmp_path / "_copied").exists()
+    assert contents(copy) == expected
+    assert tl.open(copy).fsck(data=True).is_sound
+
+
+def test_a_file_that_is_missing_leaves_the_copy_as_it_was(
+    spark: SparkSession, lake: tl.Lakehouse, tmp_path: Path
+) -> None:
+    """A job that fails shows nothing: the copy has its old version, and the next export goes on."""
+    many = tmp_path / "many"
+    lake.export(many, durability="none", engine=spark)
+    table = lake.table("shop.t1")
+    table.append(ROWS)
+    folder = Path(table.iceberg.location().removeprefix("file://"))
+    newest = max(folder.rglob("*.parquet"), key=lambda file: file.stat().st_mtime_ns)
+    kept = newest.read_bytes()
+    newest.unlink()
+    with pytest.raises(tl.CorruptFile, match="missing"):
+        lake.export(many, durability="none", engine=spark)
+    assert tl.open(many).version == 0
+    assert tl.open(many).fsck(data=True).is_sound
+    newest.write_bytes(kept)
+    assert lake.export(many, durability="none", engine=spark).version == 1
+    assert tl.open(many).fsck(data=True).is_sound
+
+
+def test_a_part_and_a_whole_history_go_to_executors_too(
+    spark: SparkSession, lake: tl.Lakehouse, tmp_path: Path
+) -> None:
+    part = lake.export(tmp_path / "part", tables=["shop.t0"], durability="none", engine=spark)
+    assert tl.open(tmp_path / "part").tables() == ["shop.t0"]
+    assert part.files > 0
+    lake.expire(keep=3)
+    lake.export(tmp_path / "full", mode="full", durability="none", engine=spark)
+    assert tl.open(tmp_path / "full").version == lake.version
+    assert tl.open(tmp_path / "full").fsck("all", data=True).is_sound
+    again = tl.restore(tmp_path / "part", tmp_path / "back", durability="none", engine=spark)
+    assert again.table("shop.t0").scan().count() == 7
