@@ -14,6 +14,9 @@ from pyiceberg.manifest import DataFile
 from trinitylake.errors import InvalidLocation
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
+#: Forms of a store that a collection of garbage does not take for it: it would delete the file.
+_SCHEMES_OF_OTHERS = ("s3n", "gcs")
+
 
 def qualified_path(io: LakehouseFileIO, location: str) -> str:
     """The path below the root of a file that a commit names.
@@ -22,14 +25,14 @@ def qualified_path(io: LakehouseFileIO, location: str) -> str:
 
     Raises:
         InvalidLocation: outside of what `io` reaches, in a folder of the lakehouse itself, or a name that not everybody
-            reads alike: with a scheme in capitals, a query, a fragment, a control character, or a segment that is
-            empty or `.` or `..`, also as `%2e`.
+            reads alike: with a scheme in capitals or an outdated one, a query, a fragment, a control character, or a
+            segment that is empty or `.` or `..`, also as `%2e`.
     """
     path = io.path_of(location)
     if path.startswith("_"):
         raise InvalidLocation(f"{location!r} is in a folder of the lakehouse itself: names with '_' are its own")
     scheme, colon, _ = location.partition(":")
-    if colon and scheme != scheme.lower() and "/" not in scheme:
+    if colon and "/" not in scheme and (scheme != scheme.lower() or scheme in _SCHEMES_OF_OTHERS):
         raise _ambiguous(location, f"the scheme {scheme!r}")
     for character in path:
         if character in "?#" or ord(character) < ord(" ") or character == "\x7f":
