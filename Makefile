@@ -9,9 +9,10 @@ UV := UV_PYTHON_DOWNLOADS=never $(BIN)/uv
 # From a file in locks/ and nothing else: nothing is resolved, and what another command installed stays.
 INSTALL := $(UV) pip install --no-deps --require-hashes --requirement
 MATURIN := VIRTUAL_ENV=$(abspath $(VENV)) PATH=$(abspath $(BIN)):$$PATH maturin
-# Processes of tests. A file stays in one of them; each has its own Spark session, S3 server and folder. In the order in
-# which files are found the last ones are small, so that all processes end at about the same time.
-WORKERS := 2
+# Processes of tests, one more than processors: a third of the time tests wait, for clocks, for Spark and for processes
+# that end. A file stays in one of them; each has its own Spark session, S3 server and folder. In the order in which
+# files are found the last ones are small, so that all processes end at about the same time.
+WORKERS := 3
 PARALLEL = --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto')
 
@@ -173,7 +174,11 @@ test-browser: $(VENV)/.built $(VENV)/.packages-test
 	cd tests/browser && npm ci --silent --ignore-scripts --no-audit --no-fund
 	$(BIN)/python -m pytest --lane browser tests/browser
 
-test: lint docs test-rust test-python test-wheel
+# While types are checked and the site is made, each on one processor, cargo has the other.
+test:
+	@$(MAKE) --no-print-directory --jobs=3 lint docs test-rust
+	@$(MAKE) --no-print-directory test-python
+	@$(MAKE) --no-print-directory test-wheel
 
 test-deep: export TRINITYLAKE_DEEP := 1
 # Many minutes of histories in one test.

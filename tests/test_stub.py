@@ -136,9 +136,13 @@ def test_a_property_is_a_property_and_a_method_is_a_method(name: str) -> None:
         assert is_static == ("staticmethod" in decorators(function)), method
 
 
-def test_the_type_checker_finds_no_other_difference() -> None:
+def test_the_type_checker_finds_no_other_difference(tmp_path: Path) -> None:
+    # The stub alone: whether what it imports is right, `make lint` knows.
+    settings = tmp_path / "mypy.ini"
+    settings.write_text("[mypy]\nfollow_imports = skip\nignore_missing_imports = true\n")
     # The notion of a disjoint base is younger than the Python that the stub is written for.
     command = [sys.executable, "-m", "mypy.stubtest", "trinitylake._core", "--concise", "--ignore-disjoint-bases"]
+    command += ["--mypy-config-file", str(settings)]
     # In its own folder: where the checker does not find the stub it finds nothing to complain of.
     folder = STUB.parents[1]
     environment = {**os.environ, "MYPYPATH": str(folder)}

@@ -180,14 +180,14 @@ def test_a_large_difference_takes_no_memory_of_the_server(lake: tl.Lakehouse, mo
     """Each page of a difference found all of it anew, in the server: of a million objects 800 MB, for any reader."""
     lake.create_namespace("shop")
     before = lake.version
-    names = [f"t{number:05}" for number in range(30_000)]
+    names = [f"t{number:05}" for number in range(12_000)]
     lake.register(pa.table({"kind": ["namespace"] * len(names), "namespace": names, "name": [None] * len(names)}))
     with running(lake) as server:
         page = Page(server, "")
         first = page.found("diff", **{"from": before, "to": lake.version})
         assert (len(first["changes"]), first["next"]) == (history.MAX_DIFFERENCES, history.MAX_DIFFERENCES)
         assert server._app.service.queries._idle is not None  # another process has found it
-        last = page.found("diff", **{"from": before, "to": lake.version, "start": 29_000})
+        last = page.found("diff", **{"from": before, "to": lake.version, "start": 11_000})
         assert (len(last["changes"]), last["next"]) == (1000, None)
         assert page("diff", **{"from": 0, "to": 10**6}).code == 404
     monkeypatch.setattr(query_processes, "PROCESS_SIZE_BYTES", 2 << 20)

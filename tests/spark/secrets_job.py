@@ -52,6 +52,7 @@ def _session() -> SparkSession:
         "spark.eventLog.dir": (HERE / "events").as_uri(),
         "spark.eventLog.logStageExecutorMetrics": "true",
         "spark.logConf": "true",
+        "spark.python.daemon.module": "trinitylake.spark.worker_daemon",
         "spark.ui.enabled": "true",
         "spark.ui.port": "0",
         "spark.local.dir": str(HERE / "local"),
