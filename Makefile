@@ -5,10 +5,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STEP := $(PYTHON) scripts/step.py
+# Cargo shares out processors by itself: what it is told of make's own jobs, it cannot use.
+CARGO := env -u MAKEFLAGS cargo
 UV := UV_PYTHON_DOWNLOADS=never $(BIN)/uv
 # From a file in locks/ and nothing else: nothing is resolved, and what another command installed stays.
 INSTALL := $(UV) pip install --no-deps --require-hashes --requirement
-MATURIN := VIRTUAL_ENV=$(abspath $(VENV)) PATH=$(abspath $(BIN)):$$PATH maturin
+MATURIN := MAKEFLAGS= VIRTUAL_ENV=$(abspath $(VENV)) PATH=$(abspath $(BIN)):$$PATH maturin
 # Processes of tests, one more than processors: a third of the time tests wait, for clocks, for Spark and for processes
 # that end. A file stays in one of them; each has its own Spark session, S3 server and folder. In the order in which
 # files are found the last ones are small, so that all processes end at about the same time.
@@ -82,8 +84,8 @@ target/.spark-fetched: $(VENV)/.uv locks/spark.txt
 	@touch $@
 
 lint: $(VENV)/.built $(VENV)/.packages-lint
-	cargo fmt --check
-	cargo clippy --workspace --all-targets --features trinitylake/testing -- -D warnings
+	$(CARGO) fmt --check
+	$(CARGO) clippy --workspace --all-targets --features trinitylake/testing -- -D warnings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict python/trinitylake
@@ -95,7 +97,7 @@ docs: $(VENV)/.packages-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test-rust:
-	cargo test --workspace --features trinitylake/testing --no-fail-fast
+	$(CARGO) test --workspace --features trinitylake/testing --no-fail-fast
 
 test-python: $(VENV)/.built $(VENV)/.packages-test
 	$(BIN)/python -m pytest $(PARALLEL)

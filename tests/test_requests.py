@@ -347,7 +347,8 @@ def test_columns_of_a_large_file_wait_for_its_footer_and_not_for_each_other(shop
     table.scan().iceberg.plan_files()
     found = []
     trace = shop.traced(lambda: found.append(table.scan(columns=["c1", "c6"]).to_arrow()))
-    assert [one.verb for one in trace.requests] == ["RANGE", "RANGE", "RANGE"], trace
+    # The hint of the append may be written only now, a second later on a busy machine.
+    assert [one.verb for one in trace.requests if "hint" not in one.path] == ["RANGE", "RANGE", "RANGE"], trace
     assert trace.millis == 2 * READ_MILLIS, trace
     assert found[0].sort_by("c1") == rows.select(["c1", "c6"]).sort_by("c1")
 

@@ -63,6 +63,9 @@ class S3Settings:
 
 # Whether the file of a path or URI has a random id in its name, and so one content for ever.
 def is_named_once(path: str) -> bool: ...
+
+# The schemes of one and the same store, and how a root spells it: "s3a" and "s3n" are "s3".
+def scheme_spellings() -> dict[str, str]: ...
 def iceberg_properties(root: str, storage_options: Mapping[str, str]) -> dict[str, str]: ...
 
 @final

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import pyarrow as pa
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
+from trinitylake import _core
 from trinitylake.errors import (
     InvalidArgument,
     InvalidLocation,
@@ -39,8 +40,8 @@ WHOLE_FILE_MAX_SIZE_BYTES = 1 << 20
 #: Larger manifests are not fetched ahead, since they would not be kept.
 METADATA_AHEAD_MAX_SIZE_BYTES = 4 << 20
 
-#: Spellings of one and the same store.
-_SAME_STORE = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
+#: Spellings of one and the same store: those of the core, by which a collection of garbage goes.
+_SAME_STORE = _core.scheme_spellings()
 #: Always read from start to end, whatever their size.
 _READ_WHOLE = (".avro", ".json", ".puffin", ".stats")
 

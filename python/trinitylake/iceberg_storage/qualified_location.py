@@ -14,7 +14,7 @@ from pyiceberg.manifest import DataFile
 from trinitylake.errors import InvalidLocation
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
-#: Forms of a store that a collection of garbage does not take for it: it would delete the file.
+#: Outdated forms of a store, which many readers do not take for it.
 _SCHEMES_OF_OTHERS = ("s3n", "gcs")
 
 

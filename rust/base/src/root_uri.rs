@@ -27,17 +27,25 @@ pub enum Scheme {
     Azure,
 }
 
-/// What users may write before `://`, and how a root URI spells it.
+/// What users may write before `://`, and how a root URI spells it. Whoever takes two names for one file goes by this:
+/// a reader that knew one more found a file that a collection then deleted.
 const SCHEMES: &[(&str, &str, Scheme)] = &[
     ("file", "file", Scheme::File),
     ("memory", "memory", Scheme::Memory),
     ("s3", "s3", Scheme::S3),
     ("s3a", "s3", Scheme::S3),
+    ("s3n", "s3", Scheme::S3),
     ("gs", "gs", Scheme::Gcs),
+    ("gcs", "gs", Scheme::Gcs),
     ("az", "az", Scheme::Azure),
     ("abfs", "abfss", Scheme::Azure),
     ("abfss", "abfss", Scheme::Azure),
 ];
+
+/// The schemes of one and the same store, and how a root URI spells it.
+pub fn scheme_spellings() -> impl Iterator<Item = (&'static str, &'static str)> {
+    SCHEMES.iter().map(|(name, spelling, _)| (*name, *spelling))
+}
 
 /// The root of a lakehouse: a fully qualified URI that ends in `/`. A local one is canonical: whichever
 /// symbolic links lead there, the folder has one root.
@@ -202,7 +210,8 @@ impl RootUri {
     /// segment: `s3://b/lake2` is not in `s3://b/lake`) or breaks the rules for locations.
     ///
     /// Spellings that mean the same file are equal: `file:/x`, `file:///x`, `file://localhost/x` and,
-    /// for a local root, the plain absolute path `/x`; `s3a` and `s3`; `abfs` and `abfss`.
+    /// for a local root, the plain absolute path `/x`; `s3a`, `s3n` and `s3`; `gcs` and `gs`; `abfs`
+    /// and `abfss`.
     pub fn relativize(&self, uri: &str) -> Option<String> {
         let path = self.key_of(uri)?.strip_prefix(self.prefix.as_str())?;
         check_path(path).is_ok().then(|| path.to_owned())

@@ -11,7 +11,7 @@ use pyo3::types::PyBytes;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::{Error, Result};
 use trinitylake::per_process::PerProcess;
-use trinitylake::root_uri::{RootUri, Scheme};
+use trinitylake::root_uri::{self, RootUri, Scheme};
 use trinitylake::storage::options::{S3Settings as CoreS3Settings, iceberg_properties as properties_of};
 use trinitylake::storage::{
     CountingStorage, Durability, FileEnd, FileInfo, KeepingStorage, PendingWrites, Place, PutOutcome,
@@ -442,6 +442,11 @@ fn iceberg_properties(
 }
 
 #[pyfunction]
+fn scheme_spellings() -> BTreeMap<&'static str, &'static str> {
+    root_uri::scheme_spellings().collect()
+}
+
+#[pyfunction]
 fn is_named_once(path: &str) -> bool {
     kept::is_named_once(path)
 }
@@ -450,5 +455,6 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Storage>()?;
     module.add_class::<S3Settings>()?;
     module.add_function(wrap_pyfunction!(is_named_once, module)?)?;
+    module.add_function(wrap_pyfunction!(scheme_spellings, module)?)?;
     module.add_function(wrap_pyfunction!(iceberg_properties, module)?)
 }

@@ -220,7 +220,7 @@ fn equal_spellings_are_inside_and_neighbours_are_not() {
         assert_eq!(local.relativize(uri), None, "{uri}");
     }
     let remote = root("s3a://bucket/lake");
-    for uri in ["s3://bucket/lake/a", "s3a://bucket/lake/a", "S3://bucket/lake/a"] {
+    for uri in ["s3://bucket/lake/a", "s3a://bucket/lake/a", "s3n://bucket/lake/a", "S3://bucket/lake/a"] {
         assert_eq!(remote.relativize(uri).as_deref(), Some("a"), "{uri}");
     }
     for uri in [
@@ -233,6 +233,7 @@ fn equal_spellings_are_inside_and_neighbours_are_not() {
     ] {
         assert_eq!(remote.relativize(uri), None, "{uri}");
     }
+    assert_eq!(root("gs://bucket").relativize("gcs://bucket/lake/a").as_deref(), Some("lake/a"));
     assert_eq!(root("s3://bucket").relativize("s3://bucket/lake/a").as_deref(), Some("lake/a"));
     let azure = root("abfs://c@a.dfs.core.windows.net/l");
     assert_eq!(azure.relativize("abfss://c@a.dfs.core.windows.net/l/x").as_deref(), Some("x"));
