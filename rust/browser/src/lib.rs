@@ -1,13 +1,15 @@
 //! What a browser reads of the files of a lakehouse by itself: the rules of the format, compiled to WebAssembly.
 //!
 //! Nothing here asks for a file. The page asks a [`question::Question`]; if a node is missing for the answer, the answer
-//! is which, and the page fetches it, hands it over and asks again. What has been handed over is kept ([`fetched`]).
-//! Keys, nodes, trees, roots and definitions are read by the crates that the library itself is made of.
+//! is which, and the page fetches it, hands it over and asks again. What has been handed over is kept ([`fetched`]). The
+//! same way it is told which files to look for until the newest version is found ([`newest`]). Keys, nodes, trees, roots
+//! and definitions are read by the crates that the library itself is made of.
 
 #[cfg(target_family = "wasm")]
 mod boundary;
 pub mod decompression;
 mod definitions;
 mod fetched;
+mod newest;
 pub mod question;
 pub mod reader;

@@ -14,6 +14,12 @@ pub enum Question {
     Keep {
         path: String,
     },
+    /// The newest version, or what to look for first. `known` is the one that was found last; `heard` is what was found
+    /// of the steps that this search had so far, in their order.
+    Newest {
+        known: Option<u64>,
+        heard: Vec<Heard>,
+    },
     /// Where the root of a version lies.
     RootPath {
         version: u64,
@@ -67,6 +73,28 @@ pub enum Question {
     },
 }
 
+/// What the page found of a [`Step`].
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Heard {
+    /// The content of the hint, or its beginning; null if it is not there.
+    Hint(Option<String>),
+    /// Whether each of the files is there.
+    Exist(Vec<bool>),
+}
+
+/// What the page does next, in search of the newest version.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Step {
+    /// Fetch this file, as it is now.
+    Hint(String),
+    /// Ask whether these files are there, all at once.
+    Exist(Vec<String>),
+    /// Nothing more: this is the newest version.
+    Newest(u64),
+}
+
 /// A kind of object by its word, and its name, level by level.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Name {
@@ -113,6 +141,7 @@ pub enum Reply {
 pub enum Answer {
     Nothing,
     Path(String),
+    Step(Step),
     Root(Box<Root>),
     Lakehouse(Lakehouse),
     Definition(serde_json::Value),

@@ -16,6 +16,7 @@ use trinitylake_version::root_metadata::{OPERATION_PROPERTY, RootMetadata};
 
 use crate::definitions;
 use crate::fetched::Fetched;
+use crate::newest::next_step;
 use crate::question::{
     Answer, Change, Lakehouse, Name, NodeShown, Question, Reply, Root, Transaction, kind_of,
 };
@@ -49,6 +50,7 @@ impl Reader {
                 self.nodes.keep(&path, file)?;
                 Answer::Nothing
             }
+            Question::Newest { known, heard } => Answer::Step(next_step(known, &heard)?),
             Question::RootPath { version } => Answer::Path(root_path(version)),
             Question::Root { root, named } => Answer::Root(Box::new(self.root(&root, named)?)),
             Question::Lakehouse => Answer::Lakehouse(self.lakehouse(file)?),
@@ -250,7 +252,7 @@ fn now<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
 /// As a server would say it.
 fn code_of(error: &Error) -> u16 {
     match error {
-        Error::InvalidName(_) | Error::FileNotFound { .. } => 404,
+        Error::InvalidName(_) | Error::FileNotFound { .. } | Error::NotALakehouse(_) => 404,
         Error::InvalidArgument(_) => 400,
         Error::UnsupportedVersion(_) => 501,
         _ => 500,

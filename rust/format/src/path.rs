@@ -25,6 +25,8 @@ pub(crate) const OPTIMIZED_PREFIX_SIZE_BYTES: usize = 24;
 pub(crate) const SEGMENT_MAX_SIZE_BYTES: usize = 255;
 const ROOT_DIGITS_MIN: usize = 32;
 const ROOT_DIGITS_MAX: usize = 63;
+/// The highest version that a root can have.
+pub const VERSION_MAX: u64 = (1 << ROOT_DIGITS_MAX) - 1;
 const ROOT_SUFFIX: &str = ".arrow";
 /// Of roots in format revision 000.
 const ROOT_SUFFIX_000: &str = ".ipc";

@@ -6,7 +6,8 @@
 //! identified by its root.
 //!
 //! Decisions about nodes are pure functions: of one node in `node::draft`, of splits and merges in
-//! [`split_and_merge`]. Only `node_store` touches storage; a browser has [`nodes`] of another kind, and only reads. Who may publish a root is decided elsewhere.
+//! [`split_and_merge`]. Only `node_store` touches storage; a browser has [`nodes`] of another kind, and only reads. Who
+//! may publish a root is decided elsewhere.
 
 #[cfg(not(target_family = "wasm"))]
 pub mod advance;

@@ -1,7 +1,7 @@
 //! Finding the latest version (format §7).
 //!
-//! The hint is a place to start: it may be stale, damaged or missing. From the boundary on, versions are contiguous:
-//! if one is missing, so are all above it. So the latest is found by galloping (steps that grow) and bisection.
+//! The hint is a place to start: it may be stale, damaged or missing. Which versions to ask for from there on, an
+//! [`Ascent`] says.
 //!
 //! A hint is written after its root was created, and the newest root is never deleted. So a hint that names more than
 //! there is tells of roots that were lost ([`Found::missing`]); it is read twice before that is said.
@@ -9,6 +9,7 @@
 use bytes::Bytes;
 use futures::future::{join, try_join, try_join_all};
 
+use super::ascent::{Ascent, version_of_hint};
 use super::boundary::boundary;
 use super::wait_before_deleting::QUICK_LOOK_MILLIS;
 use trinitylake_base::environment::{Environment, Moment};
@@ -16,24 +17,10 @@ use trinitylake_base::error::{Error, Result};
 use trinitylake_format::path::{LATEST_HINT_PATH, root_path, root_path_000, root_version};
 use trinitylake_storage::{FileInfo, Storage};
 
-/// A hint is one number; a longer file is not a hint.
-const HINT_MAX_SIZE_BYTES: usize = 20;
-/// Steps of the first probes where one or two versions are likely. Rounds cost time, probes only a cheap request each.
-const NEAR: [u64; 6] = [1, 2, 4, 8, 16, 32];
-/// Steps of the first probes above a hint that is old: up to 384 versions on, the second round finds the last one.
-const FAR: [u64; 16] = [1, 2, 4, 8, 32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384];
-/// Probes in a gap that is too wide to ask for all that lie in it.
-const CUTS: u64 = 6;
-/// A gap of that many versions takes one round.
-const NARROW: u64 = 32;
-
 /// The version that the hint file names, if the file is there and holds a number.
 pub async fn read_hint(storage: &dyn Storage) -> Option<u64> {
     let bytes = storage.get(LATEST_HINT_PATH).await.ok()?;
-    if bytes.len() > HINT_MAX_SIZE_BYTES {
-        return None;
-    }
-    std::str::from_utf8(&bytes).ok()?.trim().parse().ok()
+    version_of_hint(&bytes)
 }
 
 /// Writes the hint. Best effort: if that fails, or an older hint overwrites it, later readers need some more
@@ -160,43 +147,22 @@ pub async fn root(storage: &dyn Storage, version: u64) -> Result<Bytes> {
 
 /// The highest version that exists, given one that does, and probably not many behind it.
 pub async fn last_existing(storage: &dyn Storage, known: u64) -> Result<u64> {
-    gallop(storage, known, &NEAR).await
+    ascend(storage, Ascent::near(known)).await
 }
 
 /// The highest version that exists, given one that does, and perhaps hundreds behind it.
 pub async fn last_existing_far(storage: &dyn Storage, known: u64) -> Result<u64> {
-    gallop(storage, known, &FAR).await
+    ascend(storage, Ascent::far(known)).await
 }
 
-/// Gallops upwards, then bisects.
-async fn gallop(storage: &dyn Storage, known: u64, steps: &[u64]) -> Result<u64> {
-    let (mut low, mut steps) = (known, steps.to_vec());
-    let mut high = loop {
-        let probes: Vec<u64> = steps.iter().map(|step| low.saturating_add(*step)).collect();
-        let exist = exist_all(storage, &probes).await?;
-        match exist.iter().rposition(|exists| *exists) {
-            None => break probes[0],
-            Some(i) => {
-                low = probes[i];
-                match probes.get(i + 1) {
-                    Some(next) => break *next,
-                    None => steps = NEAR.map(|near| steps[i].saturating_mul(near)).to_vec(),
-                }
-            }
+async fn ascend(storage: &dyn Storage, mut ascent: Ascent) -> Result<u64> {
+    loop {
+        let probes = ascent.probes();
+        if probes.is_empty() {
+            return Ok(ascent.last());
         }
-    };
-    while high - low > 1 {
-        let gap = high - low;
-        let cuts = if gap <= NARROW { gap - 1 } else { CUTS };
-        let probes: Vec<u64> = (1..=cuts).map(|i| low + gap * i / (cuts + 1)).collect();
-        let exist = exist_all(storage, &probes).await?;
-        // Versions appear while one looks: a lower probe may have come too early and a higher one not.
-        let highest = probes.iter().zip(&exist).rfind(|(_, exists)| **exists).map(|(probe, _)| *probe);
-        low = highest.unwrap_or(low);
-        let above = probes.into_iter().find(|probe| *probe > low);
-        high = above.unwrap_or(high);
+        ascent.learn(&exist_all(storage, &probes).await?);
     }
-    Ok(low)
 }
 
 async fn exist_all(storage: &dyn Storage, versions: &[u64]) -> Result<Vec<bool>> {

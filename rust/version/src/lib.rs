@@ -6,8 +6,10 @@
 //! Version v is the root file with v's name. Versions are contiguous from the expiry boundary to the
 //! latest; a version that exists never changes.
 //!
-//! In a browser there is only what roots say: its page asks for files, and finds the latest version, by itself.
+//! In a browser there is only what roots say, and which versions to ask for on the way to the latest one: its page fetches
+//! files by itself.
 
+pub mod ascent;
 #[cfg(not(target_family = "wasm"))]
 pub mod boundary;
 #[cfg(not(target_family = "wasm"))]

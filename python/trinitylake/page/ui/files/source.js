@@ -6,8 +6,6 @@ import { describe, parsed } from "./metadata.js";
 
 /** Requests after which a search asks whether to go on. */
 const MAX_SEARCHED = 40;
-/** Roots that are asked for in search of the newest, beyond the one that the hint names. */
-const MAX_STEPS = 70;
 const PAGE = 500, LOG = 25, MAX_FOUND = 50;
 /** Changes of a transaction that the log names. */
 const MAX_NAMED = 20;
@@ -241,35 +239,28 @@ export class FilesSource {
     return names;
   }
 
-  /** The newest version (format §7), as far as that can be found without listing: from the hint upwards. */
+  /** The newest version: the core says which files to look for, until it knows. */
   async #latest(signal) {
-    let low = this.newest;
-    if (low === null) {
-      const hint = await this.#fetch("_latest_hint.txt", signal, true).catch(notFound);
-      const text = hint === null ? "" : new TextDecoder().decode(hint).trim();
-      low = /^\d{1,15}$/.test(text) ? Number(text) : 0;
-      for (let step = 0; !(await this.#exists(low, signal)); step += 1) {
-        if (step === MAX_STEPS) throw new Refused(404, "There is no lakehouse here, or its hint is too old to find the newest version.");
-        low += 1;
-      }
+    const known = this.newest, heard = [];
+    let step = {};
+    while (step.newest === undefined) {
+      if (step.hint) heard.push({ hint: await this.#hint(step.hint, signal) });
+      if (step.exist) heard.push({ exist: await Promise.all(step.exist.map((path) => this.#exists(path, signal))) });
+      step = await this.#answer({ newest: { known, heard } }, signal);
     }
-    let step = 1;
-    while (await this.#exists(low + step, signal)) {
-      low += step;
-      step *= 2;
-    }
-    let high = low + step;
-    while (high - low > 1) {
-      const middle = Math.floor((low + high) / 2);
-      if (await this.#exists(middle, signal)) low = middle;
-      else high = middle;
-    }
-    if (low !== this.newest) {
-      const root = await this.#rootOf(low, signal);
+    const version = step.newest;
+    if (version !== this.newest) {
+      const root = await this.#rootOf(version, signal);
       this.definition = root.definition ?? await this.#answer("lakehouse", signal, await this.#fetch(root["definition-path"], signal));
-      this.newest = low;
+      this.newest = version;
     }
-    return low;
+    return version;
+  }
+
+  /** What it begins with: the core knows which content is that of a hint. */
+  async #hint(path, signal) {
+    const content = await this.#fetch(path, signal, true).catch(notFound);
+    return content === null ? null : new TextDecoder().decode(content.subarray(0, 100));
   }
 
   /** The newest version of a moment, by bisection: times ascend with versions, and what has expired is too old. */
@@ -293,8 +284,10 @@ export class FilesSource {
     return this.#answer({ root: { root: await pathOf(version), named: MAX_NAMED } }, signal);
   }
 
-  async #exists(version, signal) {
-    const answer = await this.#request(await pathOf(version), { method: "HEAD", cache: "no-store", signal });
+  /** Stores that may not be listed answer 403 for what is not there. */
+  async #exists(path, signal) {
+    const answer = await this.#request(path, { method: "HEAD", cache: "no-store", signal });
+    if (!answer.ok && ![403, 404, 410].includes(answer.status)) throw new Refused(answer.status, "The store of the lakehouse does not answer as it should.");
     return answer.ok;
   }
 

@@ -1,0 +1,96 @@
+//! The newest version (format §7), where nobody can list files: what a browser asks for next, by what it has heard.
+//!
+//! From the hint upwards, as the library does. Where the hint leads nowhere, the library lists all roots; here a number of
+//! versions above it are tried. Nothing is kept from one step to the next, so searches may run side by side.
+
+use trinitylake_base::error::{Error, Result};
+use trinitylake_format::path::{LATEST_HINT_PATH, VERSION_MAX, root_path};
+use trinitylake_version::ascent::{Ascent, FAR, version_of_hint};
+
+use crate::question::{Heard, Step};
+
+/// Versions above a hint that leads nowhere, all of which are tried; from there on only the steps of a gallop are.
+const TRIED: u64 = 64;
+
+/// What to ask for next, given all that was heard since the search began. `known` is what the last search found.
+pub fn next_step(known: Option<u64>, heard: &[Heard]) -> Result<Step> {
+    match search(known, &mut Conversation { heard: heard.iter() }) {
+        Ok(Some(version)) => Ok(Step::Newest(version)),
+        Ok(None) => Err(Error::NotALakehouse(
+            "no lakehouse is here, or its hint is too old to find the newest version".to_string(),
+        )),
+        Err(Unheard(step)) => Ok(step),
+    }
+}
+
+/// What has to be heard before the search can go on.
+struct Unheard(Step);
+
+/// Answers, in the order in which they were asked for.
+struct Conversation<'a> {
+    heard: std::slice::Iter<'a, Heard>,
+}
+
+impl Conversation<'_> {
+    fn hint(&mut self) -> Result<Option<u64>, Unheard> {
+        match self.heard.next() {
+            Some(Heard::Hint(content)) => {
+                Ok(content.as_ref().and_then(|text| version_of_hint(text.as_bytes())))
+            }
+            _ => Err(Unheard(Step::Hint(LATEST_HINT_PATH.to_string()))),
+        }
+    }
+
+    /// Whether there are roots of these versions.
+    fn exist(&mut self, versions: &[u64]) -> Result<Vec<bool>, Unheard> {
+        match self.heard.next() {
+            Some(Heard::Exist(exist)) if exist.len() == versions.len() => Ok(exist.clone()),
+            _ => Err(Unheard(Step::Exist(versions.iter().copied().map(root_path).collect()))),
+        }
+    }
+}
+
+fn search(known: Option<u64>, conversation: &mut Conversation<'_>) -> Result<Option<u64>, Unheard> {
+    let possible = |version: &u64| *version <= VERSION_MAX;
+    // Where somebody looked for long, what was known may have expired.
+    if let Some(known) = known.filter(possible)
+        && let Some(newest) = upwards(known, conversation)?
+    {
+        return Ok(Some(newest));
+    }
+    let start = conversation.hint()?.filter(possible).unwrap_or(0);
+    if let Some(newest) = upwards(start, conversation)? {
+        return Ok(Some(newest));
+    }
+    let further = FAR.into_iter().filter(|step| *step > TRIED);
+    let tried = (2..=TRIED).chain(further).map(|step| start + step).take_while(possible);
+    let tried: Vec<u64> = tried.collect();
+    let exist = conversation.exist(&tried)?;
+    match exist.iter().rposition(|exists| *exists) {
+        Some(highest) => last(Ascent::far(tried[highest]), conversation).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The last version, if this one or the next is there.
+fn upwards(version: u64, conversation: &mut Conversation<'_>) -> Result<Option<u64>, Unheard> {
+    let next = VERSION_MAX.min(version + 1);
+    match conversation.exist(&[version, next])?[..] {
+        [_, true] => last(Ascent::far(next), conversation).map(Some),
+        [is_there, _] => Ok(is_there.then_some(version)),
+        _ => Ok(None),
+    }
+}
+
+fn last(mut ascent: Ascent, conversation: &mut Conversation<'_>) -> Result<u64, Unheard> {
+    loop {
+        let probes = ascent.probes();
+        if probes.is_empty() {
+            return Ok(ascent.last());
+        }
+        ascent.learn(&conversation.exist(&probes)?);
+    }
+}
+
+#[cfg(test)]
+mod tests;

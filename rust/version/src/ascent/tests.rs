@@ -1,0 +1,55 @@
+use super::*;
+
+fn climbed(mut ascent: Ascent, there: impl Fn(u64) -> bool) -> (u64, usize) {
+    for rounds in 0..100 {
+        let probes = ascent.probes();
+        assert!(probes.is_sorted() && probes.iter().all(|probe| *probe > ascent.last()), "{probes:?}");
+        if probes.is_empty() {
+            return (ascent.last(), rounds);
+        }
+        ascent.learn(&probes.into_iter().map(&there).collect::<Vec<_>>());
+    }
+    panic!("it asks for ever");
+}
+
+#[test]
+fn every_distance_is_found_in_a_few_rounds() {
+    for known in [0, 7, 1 << 33] {
+        for behind in (0..500).chain([4095, 4096, 4097, 1_000_000]) {
+            for ascent in [Ascent::near(known), Ascent::far(known)] {
+                let (last, rounds) = climbed(ascent, |version| version <= known + behind);
+                assert_eq!(last, known + behind);
+                assert!(rounds <= 12, "{behind} behind: {rounds} rounds");
+            }
+        }
+    }
+}
+
+/// A version was created between two requests of one round: the lower answer said "nothing", the higher one "there".
+#[test]
+fn a_higher_answer_counts_more_than_a_lower_one() {
+    let mut ascent = Ascent::near(10);
+    ascent.learn(&[false, true, true, false, false, false]);
+    assert_eq!(ascent.last(), 14);
+    assert_eq!(ascent.probes(), [15, 16, 17]);
+    ascent.learn(&[false, true, false]);
+    assert_eq!((ascent.last(), ascent.probes()), (16, vec![]));
+}
+
+/// A hint named the highest number there is, and a root was there: the search asked for the same version for ever.
+#[test]
+fn the_highest_number_is_the_last() {
+    for known in [VERSION_MAX, VERSION_MAX - 1, VERSION_MAX - 40] {
+        assert_eq!(climbed(Ascent::far(known), |_| true).0, VERSION_MAX);
+    }
+}
+
+#[test]
+fn a_hint_is_a_number_and_nothing_else() {
+    assert_eq!(version_of_hint(b" 12\n"), Some(12));
+    for content in
+        [b"".as_slice(), b"\xFF", b"-1", b"1e3", b"99999999999999999999", b"0000000000000000000012"]
+    {
+        assert_eq!(version_of_hint(content), None, "{content:?}");
+    }
+}
