@@ -121,6 +121,36 @@ def test_names_are_completed(root: str) -> None:
     assert shell.candidates(".co", ".co") == [".commit"]
 
 
+def test_completed_names_are_names_and_nothing_else(root: str) -> None:
+    """A table was called `t; DROP SCHEMA raw; --`: whoever pressed the tabulator and Enter ran that."""
+    lake = tl.open(root)
+    hostile = {
+        "t; DROP SCHEMA raw; --": '"t; DROP SCHEMA raw; --"',
+        'a"b': '"a""b"',
+        "order": '"order"',
+        "my table": '"my table"',
+        "Ünïcode": '"Ünïcode"',
+    }
+    with lake.transaction() as txn:
+        txn.create_namespace("raw")
+        txn.create_namespace("shop.a.b")
+        for name in [*hostile, "\u202eevil", "x\u200by"]:
+            txn.create_table(("shop", name), {"id": "bigint", "group": "text", "a b": "text"})
+        txn.create_table("shop.a.b.deep", {"id": "bigint"})
+    shell = SqlShell(lake, lambda query: query.fetchall())
+    offered = shell.candidates("SELECT * FROM ", "")
+    assert sorted(offered) == sorted(
+        ["shop.items", "shop.", "raw.", '"shop.a.b".deep', '"shop.a.b".', *(f"shop.{one}" for one in hostile.values())]
+    )
+    for name in offered:
+        if not name.endswith("."):
+            shell.run(f"SELECT count(*) FROM {name}")
+    assert lake.exists("raw")
+    assert shell.candidates('FROM shop."order" SELECT gr', "gr") == ['"group"', "group"]
+    assert '"a b"' in shell.candidates('FROM shop."order" SELECT a', "a")
+    assert shell.candidates('FROM shop."or', 'shop."or') == ['shop."order"']
+
+
 @pytest.mark.parametrize(
     ("text", "parts"),
     [

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trinitylake.cli.output import emit_error
+from trinitylake.cli.sql_names import column_name, namespace_name, object_name
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.extras import needing
 from trinitylake.printable import printable
@@ -56,7 +57,7 @@ class SqlShell:
         self._allow_external = allow_external
         self._past: ViewAt | None = None
         self._transaction: Transaction | None = None
-        self._names: tuple[object, list[str]] = (None, [])
+        self._names: tuple[object, dict[str, str | None]] = (None, {})
 
     @property
     def reader(self) -> Reader:
@@ -184,25 +185,30 @@ class SqlShell:
         """What may stand in the place of the last word of a line."""
         if line.lstrip().startswith(".") and " " not in line.lstrip():
             return [one for one in _COMMANDS if one.startswith(word)]
-        lower = word.lower()
-        names = [one for one in [*self._known_names(), *self._columns(line)] if one.lower().startswith(lower)]
+        # Typed with or without quotes.
+        lower = word.lower().replace('"', "")
+        found = [*self._known_names(), *self._columns(line)]
+        names = [one for one in found if one.lower().replace('"', "").startswith(lower)]
         keywords = [one if word.isupper() else one.lower() for one in _KEYWORDS if one.lower().startswith(lower)]
         return [*dict.fromkeys(names), *(keywords if word else [])]
 
-    def _known_names(self) -> list[str]:
+    def _known_names(self) -> dict[str, str | None]:
+        """Names as SQL writes them, and the tables and views whose names they are."""
         reader = self.reader
         state = (id(reader), getattr(reader, "version", None))
         if self._names[0] != state:
-            names = [*reader.tables(), *reader.views(), *(f"{one}." for one in reader.namespaces())]
-            self._names = state, names[:_MAX_NAMES]
+            objects = [*reader.tables(), *reader.views()][:_MAX_NAMES]
+            namespaces = [one for one in map(namespace_name, reader.namespaces()) if one is not None]
+            written = {name: one for one in objects if (name := object_name(one)) is not None}
+            self._names = state, {**written, **{f"{one}.": None for one in namespaces[:_MAX_NAMES]}}
         return self._names[1]
 
     def _columns(self, line: str) -> list[str]:
-        tables = {one.strip("(),;") for one in line.split()} & set(self._known_names())
-        reader = self.reader
-        return [
-            name for one in sorted(tables) if reader.kind(one) == "table" for name in reader.table(one).schema.names
-        ]
+        known, reader = self._known_names(), self.reader
+        tables = {known.get(one.strip("(),;")) for one in line.split()}
+        named = sorted(one for one in tables if one is not None and reader.kind(one) == "table")
+        columns = [column_name(name) for one in named for name in reader.table(one).schema.names]
+        return [one for one in columns if one is not None]
 
     def _prepare_line(self) -> None:
         """History and completion, where Python has a library for lines."""
