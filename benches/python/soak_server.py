@@ -14,6 +14,7 @@ import argparse
 import http.client
 import json
 import random
+import socket
 import statistics
 import subprocess
 import sys
@@ -53,6 +54,7 @@ READER, WRITER = "reader-of-the-shared-tables", "may-do-everything-here"
 LARGE_BODIES, LARGE_BODY_SIZE_BYTES, LARGE_BODIES_PAUSE_SECONDS = 8, 15 << 20, 15.0
 ATTACK_PAUSE_SECONDS = 0.2
 REPORT_SIZE_BYTES = 60_000
+SLOW_BYTES = 45
 #: So that plans have a rest: files of one answer, and of the table that is planned.
 PLAN_MAX_FILES, PLANNED_FILES = 2, 12
 
@@ -182,7 +184,7 @@ class Attacker(threading.Thread):
         self.codes: Counter[int] = Counter()
         self.errors: list[str] = []
         self.random = random.Random(name)
-        self._port = port
+        self.port = port
         self._end = end
         self._attack = attack
         self._pause = pause
@@ -199,7 +201,7 @@ class Attacker(threading.Thread):
 
     def post(self, path: str, body: bytes, token: str) -> bytes:
         """The body of the answer, on a connection of its own."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             connection.request("POST", path, body, {"Authorization": f"Bearer {token}"})
             response = connection.getresponse()
@@ -233,8 +235,36 @@ def _begin_a_plan(attacker: Attacker) -> None:
         attacker.post(f"{path}/tasks", json.dumps({"plan-task": begun["plan-tasks"][0]}).encode(), READER)
 
 
+def _send_nonsense(attacker: Attacker) -> None:
+    """JSON that is nested deeply, has numbers of a megabyte, or more values than a body may have."""
+    bodies = (
+        b'{"namespace":' + b"[" * 50_000,
+        b'{"namespace":[' + b"9" * 1_000_000 + b"]}",
+        b"[" + b"1," * 300_000 + b"1]",
+    )
+    attacker.post("/v1/latest/namespaces", attacker.random.choice(bodies), WRITER)
+
+
+def _send_slowly(attacker: Attacker) -> None:
+    """A body that comes byte by byte until the server gives up, or nobody has the patience."""
+    with socket.create_connection(("127.0.0.1", attacker.port), timeout=60) as connection:
+        lines = (
+            "POST /v1/latest/namespaces HTTP/1.1",
+            "Host: x",
+            f"Authorization: Bearer {WRITER}",
+            "Content-Length: 1000",
+        )
+        connection.sendall("\r\n".join([*lines, "", ""]).encode())
+        for _ in range(SLOW_BYTES):
+            connection.sendall(b" ")
+            time.sleep(1)
+    attacker.codes[0] += 1
+
+
 def _attackers(port: int, end: float) -> list[Attacker]:
     return [
+        Attacker("nonsense", port, end, _send_nonsense, ATTACK_PAUSE_SECONDS),
+        *(Attacker(f"slow-{number}", port, end, _send_slowly, ATTACK_PAUSE_SECONDS) for number in range(20)),
         *(Attacker(f"reports-{number}", port, end, _report, ATTACK_PAUSE_SECONDS) for number in range(2)),
         *(Attacker(f"plans-{number}", port, end, _begin_a_plan, ATTACK_PAUSE_SECONDS) for number in range(2)),
         *(
@@ -310,6 +340,8 @@ def _verdict(
     tenth = max(len(samples) // 10, 1)
     tenths = [statistics.median(size for _, size in samples[at : at + tenth]) for at in range(0, len(samples), tenth)]
     print(f"memory in MiB, over time: {' '.join(f'{size:.1f}' for size in tenths)}")
+    minutes = [statistics.median(size for _, size in samples[at : at + 60]) for at in range(0, len(samples), 60)]
+    print(f"memory in MiB, of each minute: {' '.join(f'{size:.0f}' for size in minutes)}")
     print(f"memory: {before:.1f} MiB in the second third, {after:.1f} MiB in the last; slope {slope:+.1f} MiB an hour")
     for error in errors[:20]:
         print(f"failed: {error}")

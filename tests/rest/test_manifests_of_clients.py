@@ -27,7 +27,7 @@ import trinitylake as tl
 from rest.client import Answer, Client, running
 from rest.conftest import ROOT, WALT
 from rest.shop import new_table, with_tables
-from trinitylake.rest import RestServer
+from trinitylake.rest import RestServer, bounded_files
 
 Send = Callable[["Shop", str, str], Answer]
 
@@ -45,8 +45,7 @@ class Shop:
         self.orders = lake.table("shop.orders").iceberg
 
     def file_of(self, name: str) -> DataFile:
-        [task] = self.lake.table(name).iceberg.scan().plan_files()
-        return task.file
+        return next(iter(self.lake.table(name).iceberg.scan().plan_files())).file
 
     def manifest(
         self, file: DataFile, folder: str, id: int, status: ManifestEntryStatus = ManifestEntryStatus.ADDED
@@ -206,3 +205,66 @@ def test_its_own_files_are_committed_and_a_reader_of_everything_may_add_others(s
     # What the table has by then, a writer takes over with the manifest that he writes anew.
     known = shop.manifest(shop.file_of("hr.pay"), own, 9, ManifestEntryStatus.EXISTING)
     assert one(shop, shop.snapshot([known], own, 9, shop.head), WALT).code == 200
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_files, "MAX_BROUGHT_FILES", 5)
+
+
+def many(shop: Shop, count: int, id: int) -> list[dict[str, Any]]:
+    """A snapshot of so many manifests, each of which names a file of the table."""
+    own, file = shop.orders.location(), shop.file_of("shop.orders")
+    return shop.snapshot([shop.manifest(file, own, id) for _ in range(count)], own, id, shop.head)
+
+
+@pytest.mark.parametrize("token", [WALT, ROOT])
+@pytest.mark.parametrize("send", [one, several])
+def test_a_commit_brings_no_more_manifests_than_the_server_reads(
+    shop: Shop, send: Send, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each manifest had a limit, and their number had none: a list of a few megabytes named a hundred thousand, and
+    the server read all of them for one commit, three times over, before it said yes or no."""
+    before = shop.lake.version
+    for limit, value in (("MAX_BROUGHT_FILES", 6), ("MAX_SIZE_BYTES", 1000), ("MAX_ENTRIES", 11)):
+        with monkeypatch.context() as patched:
+            patched.setattr(bounded_files, limit, value)
+            answer = send(shop, many(shop, 6, 7), token)
+        assert (answer.code, answer.error) == (413, "RequestTooLargeException"), (limit, answer)
+        assert "Commit in parts" in answer.body["error"]["message"]
+    assert shop.lake.version == before
+    monkeypatch.setattr(bounded_files, "MAX_BROUGHT_FILES", 7)
+    assert send(shop, many(shop, 6, 8), token).code in (200, 204)
+
+
+def test_the_tables_of_a_commit_share_its_limit(shop: Shop, small_limits: None) -> None:
+    shop.lake.create_table("shop.other", shop.orders.schema().as_arrow())
+    orders, others = shop.orders, shop.lake.table("shop.other").iceberg
+    changes = []
+    for name, table, id in (("orders", orders, 7), ("other", others, 8)):
+        folder = table.location()
+        file = shop.file_of("shop.orders")
+        file._data[1] = f"{folder}/data/{name}.parquet"
+        parent = table.metadata.current_snapshot_id
+        updates = shop.snapshot([shop.manifest(file, folder, id) for _ in range(3)], folder, id, parent)
+        changes.append({"identifier": {"namespace": ["shop"], "name": name}, "requirements": [], "updates": updates})
+    both = shop.client("POST", "/v1/transactions/commit", {"table-changes": changes}, token=WALT)
+    assert (both.code, both.error) == (413, "RequestTooLargeException")
+    for change in changes:
+        assert shop.client("POST", "/v1/transactions/commit", {"table-changes": [change]}, token=WALT).code == 204
+
+
+def test_so_do_registered_tables_and_what_a_table_has_already(shop: Shop, small_limits: None) -> None:
+    """A name that readers take differently is let pass where the table has it: all that it has was read for that."""
+    assert one(shop, many(shop, 4, 7), WALT).code == 200
+    assert one(shop, many(shop, 4, 8), WALT).code == 200
+    own, odd = shop.orders.location(), shop.file_of("shop.orders")
+    odd._data[1] = odd.file_path + "?x"
+    known = shop.manifest(odd, own, 9, ManifestEntryStatus.EXISTING)
+    assert one(shop, shop.snapshot([known], own, 9, shop.head), WALT).code == 413
+
+    location = shop.lake.table("shop.orders").iceberg.metadata_location
+    body = {"name": "again", "metadata-location": location}
+    answer = shop.client("POST", "/v1/namespaces/shop/register", body, token=ROOT)
+    assert (answer.code, answer.error) == (413, "RequestTooLargeException")
+    assert not shop.lake.exists("shop.again")

@@ -12,8 +12,7 @@ from pyiceberg.catalog.rest import RestCatalog
 import trinitylake as tl
 from position_deletes import delete_values
 from rest.client import Client
-from trinitylake.rest import RestServer
-from trinitylake.rest.resources import bounded_files
+from trinitylake.rest import RestServer, bounded_files
 
 PATH = "/v1/latest/namespaces/shop/tables/orders"
 

@@ -24,7 +24,7 @@ from trinitylake.definitions import new_id, new_table_def, serialize
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg.identifiers import object_tuple
 from trinitylake.iceberg.namespaces import materialize_namespace
-from trinitylake.iceberg_storage.brought_files import check_statistics
+from trinitylake.iceberg_storage.brought_files import check_statistics, snapshots_of
 from trinitylake.iceberg_storage.extended_pyiceberg.functions import empty_table_metadata
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed, new_table
@@ -80,8 +80,10 @@ def new_metadata(
     return metadata
 
 
-def create_table(transaction: Transaction, namespace: str, name: str, metadata: TableMetadata) -> StagedTable:
-    """Create a managed table from its first metadata.
+def create_table(
+    transaction: Transaction, namespace: str, name: str, metadata: TableMetadata, brought: Sequence[str] | None = None
+) -> StagedTable:
+    """Create a managed table from its first metadata. `brought` is as for `commit_table`.
 
     Raises `NoSuchNamespaceError` and `TableAlreadyExistsError`, and `InvalidLocation` for a file that its snapshots may
     not name.
@@ -90,7 +92,7 @@ def create_table(transaction: Transaction, namespace: str, name: str, metadata: 
     require_free(transaction, namespace, name)
     io = LakehouseFileIO(transaction.storage)
     staged = StagedTable(object_tuple(namespace, name), indexed(metadata), None, io)
-    staged.adopt(metadata.snapshots)
+    staged.adopt(metadata.snapshots, None, brought)
     transaction.staged_tables.add(namespace, name, staged, new_table_def(str(metadata.table_uuid)))
     return staged
 
@@ -102,12 +104,14 @@ def commit_table(
     requirements: Sequence[TableRequirement],
     updates: Sequence[TableUpdate],
     base: Table | None = None,
+    brought: Sequence[str] | None = None,
 ) -> StagedTable:
     """Commit to a managed table, or create one from updates if `assert-create` is among the requirements.
 
     Requirements hold for what the transaction sees. Without updates they have to hold at the commit too, whatever the
     isolation: to require something of a table makes the commit depend on it, as a check does. `base` is the table as
-    the writer saw it, if that is known: an append is then redone where the branch has moved since.
+    the writer saw it, if that is known: an append is then redone where the branch has moved since. `brought` are the
+    paths of all files that its snapshots bring, if somebody has read and checked them in this transaction.
 
     Raises:
         NoSuchTableError: if it does not exist and is not to be created.
@@ -123,8 +127,11 @@ def commit_table(
     if definition is None:
         check_requirements(requirements, None)
         io = LakehouseFileIO(transaction.storage)
-        return create_table(transaction, namespace, name, metadata_from_updates(io, namespace, name, updates))
+        metadata = metadata_from_updates(io, namespace, name, updates)
+        return create_table(transaction, namespace, name, metadata, brought)
     staged = managed_table(transaction, namespace, name, [one for one in requirements if isinstance(one, AssertCreate)])
+    if brought is not None:
+        staged.adopt(snapshots_of(updates), staged.metadata, brought)
     commit_of_handle(staged, requirements, updates, base)
     return staged
 
@@ -174,8 +181,11 @@ def register_table(
     metadata_location: str,
     overwrite: bool = False,
     file_io_properties: Mapping[str, str] | None = None,
+    io: LakehouseFileIO | None = None,
 ) -> None:
     """Add a table whose metadata file exists: below the root it becomes managed, elsewhere external and read-only.
+
+    `io` is what it is read by, if that is not any file access of the lakehouse.
 
     Raises `NoSuchNamespaceError`; `TableAlreadyExistsError` unless `overwrite`; `InvalidLocation` for a table whose
     metadata lies in the lakehouse and whose data does not; `CorruptFile` and `FileNotFoundError` for a bad file.
@@ -185,8 +195,8 @@ def register_table(
     if overwrite and core.exists("table", namespace, name):
         transaction.drop_table((namespace, name))
     require_free(transaction, namespace, name)
-    io = LakehouseFileIO(transaction.storage)
-    definition = registered_definition(io, metadata_location, file_io_properties)
+    reading = LakehouseFileIO(transaction.storage) if io is None else io
+    definition = registered_definition(reading, metadata_location, file_io_properties)
     core.create("table", namespace, name, serialize(definition))
 
 

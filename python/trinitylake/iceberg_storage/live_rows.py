@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import FileFormat
@@ -13,11 +13,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 
-from trinitylake.iceberg_storage.extended_pyiceberg.functions import position_deletes_of, record_batches_of
+from trinitylake.iceberg_storage.extended_pyiceberg.functions import (
+    fitting_columns,
+    position_deletes_of,
+    record_batches_of,
+)
 from trinitylake.iceberg_storage.file_io import canonical_uri
+from trinitylake.iceberg_storage.parquet_batches import batches_of, open_parquet
 
-#: Rows that are read at once.
-_BATCH_ROWS = 131_072
 #: Arrow has two widths of offsets for the same values, and PyIceberg names the wide one.
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
@@ -38,18 +41,40 @@ class LiveRows:
         self._written: pa.Schema | None = None
 
     def batches(self, task: FileScanTask, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of one file under the current schema, with some or all columns; `columns` may be empty."""
+        """The rows of one file under the current schema, with some or all columns; `columns` may be empty.
+
+        Each batch takes little memory, however wide rows are (`parquet_batches.py`), but for files other than Parquet.
+        """
         schema = self._metadata.schema()
         if columns is not None:
             schema = schema.select(*columns) if columns else Schema()
-        if task.file.file_format == FileFormat.PARQUET and not self._deletes.get(task.file.file_path):
+        if task.file.file_format == FileFormat.PARQUET:
             with self._io.new_input(task.file.file_path).open() as stream:
-                file = pq.ParquetFile(stream, pre_buffer=not isinstance(stream, pa.OSFile))  # from afar in few requests
+                file = open_parquet(stream)
                 if self.reads_as_it_is(task, file.schema_arrow):
-                    names = [field.name for field in schema.fields]
-                    yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=names)
+                    yield from batches_of(stream, file, [field.name for field in schema.fields])
+                    return
+                names, fitted = fitting_columns(self._metadata, self._io, schema, task, file.schema_arrow)
+                if names:
+                    yield from map(fitted, self._alive(task, batches_of(stream, file, names)))
                     return
         yield from record_batches_of(self._metadata, self._io, schema, AlwaysTrue(), [task], self._deletes)
+
+    def _alive(self, task: FileScanTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """All rows of a file without those that were deleted."""
+        deletes = self._deletes.get(task.file.file_path, [])
+        gone = np.unique(np.concatenate([np.empty(0, np.int64), *(part.to_numpy() for part in deletes)]))
+        begin = 0
+        for batch in batches:
+            end = begin + batch.num_rows
+            here = gone[slice(*np.searchsorted(gone, [begin, end]))]
+            if len(here):
+                stays = np.ones(batch.num_rows, dtype=bool)
+                stays[here - begin] = False
+                batch = batch.filter(pa.array(stays))
+            if batch.num_rows:
+                yield batch
+            begin = end
 
     def reads_as_it_is(self, task: FileScanTask, columns: pa.Schema) -> bool:
         """Whether a Parquet file has the columns of the table as they are now, and no deleted rows.

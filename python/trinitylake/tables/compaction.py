@@ -31,9 +31,11 @@ from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.live_rows import LiveRows
 from trinitylake.iceberg_storage.own_files import own_files
+from trinitylake.iceberg_storage.parquet_batches import BATCH_SIZE_BYTES
 from trinitylake.iceberg_storage.staging.touched_files import partition_of
 from trinitylake.tables.input_rows import arrow_schema
 from trinitylake.tables.partitioning_and_sorting import ArrowSort, arrow_sort
+from trinitylake.tables.rows_ahead import RowsAhead, together
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
@@ -43,7 +45,9 @@ WORKERS = min(4, os.cpu_count() or 1)
 READ_AHEAD = 4
 #: Files that one thread reads, one after the other, at most, and their size unless it is one file.
 RUN_FILES, RUN_SIZE_BYTES = 32, 8 << 20
-#: Rows that are sorted are in memory together; so large a group at most, as it lies on storage.
+#: Rows that are sorted together are in memory together: of a group of files so many, as Arrow holds them. So large is
+#: such a group at most, as it lies on storage.
+SORTED_ROWS_SIZE_BYTES = 256 << 20
 SORTED_GROUP_SIZE_BYTES = 128 << 20
 
 
@@ -210,28 +214,35 @@ class _Writing:
         writer = DataFileWriter(self._metadata, self._io, self._size)
         with self._lock:
             self._writers.append(writer)
-        if self._order is not None:
-            rows = pa.concat_tables([self._target.empty_table(), *self._rows(group)])
-            writer.write(rows.take(self._order.indices(rows)))
-        else:
+        if self._order is None:
             writer.write_all(self._rows(group))
-        return writer.close()
+            return writer.close()
+        for rows in together(self._rows(group), SORTED_ROWS_SIZE_BYTES):
+            writer.write_all(_sorted(rows, self._order))
+            writer.close()  # what comes next is sorted anew
+        return writer.files
 
     def _rows(self, group: Group) -> Iterator[pa.Table]:
-        def read(run: list[FileScanTask]) -> list[pa.Table]:
-            batches = (batch for task in run for batch in self._live.batches(task))
-            return [pa.Table.from_batches([batch]).cast(self._target) for batch in batches]
+        def read(run: list[FileScanTask]) -> Iterator[pa.Table]:
+            for task in run:
+                for batch in self._live.batches(task):
+                    yield pa.Table.from_batches([batch]).cast(self._target)
 
-        runs = list(_runs(group.tasks))
-        with ThreadPoolExecutor(READ_AHEAD, "trinitylake-compact") as pool:
-            for start in range(0, len(runs), READ_AHEAD):
-                some = runs[start : start + READ_AHEAD]
-                for run, tables in zip(some, pool.map(read, some), strict=True):
-                    yield from tables
-                    with self._lock:
-                        for _ in run:
-                            self._done += 1
-                            self._progress(self._done, self._total)
+        def is_read(run: list[FileScanTask]) -> None:
+            with self._lock:
+                for _ in run:
+                    self._done += 1
+                    self._progress(self._done, self._total)
+
+        return iter(RowsAhead(list(_runs(group.tasks)), read, READ_AHEAD, is_read))
+
+
+def _sorted(rows: pa.Table, order: ArrowSort) -> Iterator[pa.Table]:
+    """The rows in an order, in parts, so that not all of them are in memory twice."""
+    indices = order.indices(rows)
+    length = max(1, rows.num_rows * BATCH_SIZE_BYTES // max(rows.nbytes, 1))
+    for start in range(0, rows.num_rows, length):
+        yield rows.take(indices[start : start + length])
 
 
 def _runs(tasks: Sequence[FileScanTask]) -> Iterator[list[FileScanTask]]:

@@ -77,7 +77,8 @@ class Maintenance:
                 96 MiB. Files of less than three quarters of that are small.
             min_files: fewer small files of a partition are left alone.
             sort_by: columns, as `"at desc"`: all files are written anew, sorted by them, at most 128 MiB of files of a
-                partition together. Fewer files need to be read where a filter names such a column.
+                partition, or 256 MiB of their rows in memory, together. Fewer files need to be read where a filter
+                names such a column.
             dry_run: say how many files there are to put together, and do nothing.
             progress: is called with files done and files in all.
             message, author: for the log; of an open transaction, what it began with.

@@ -36,11 +36,12 @@ the package. "Overridden" means that PyIceberg calls ours.
     manifest          avro.file:AvroOutputFile._write_header                                 overridden
     manifest          avro.file:_SCHEMA_KEY                                                  read
     functions         io.pyarrow:_dataframe_to_data_files                                    called
-    data_file_writer  io.pyarrow:_to_requested_schema                                        called
+    data_file_writer, functions  io.pyarrow:_to_requested_schema                             called
     data_file_writer  io.pyarrow:_determine_partitions                                       called
     data_file_writer  io.pyarrow:_get_parquet_writer_kwargs                                  called
     functions         io.pyarrow:_read_deletes                                               called
     functions         io.pyarrow:ArrowScan._record_batches_from_scan_tasks_and_deletes       called
+    functions         io.pyarrow:_get_column_projection_values                               called
     bounded_planning  table:DataScan._manifest_planner                                       replaced
     scan              table:DataScan._plan_files_local                                       overridden
     bounded_planning  table:ManifestGroupPlanner._build_metrics_evaluator                    overridden
@@ -70,4 +71,5 @@ Attributes that are read or set:
     manifest          manifest:ManifestListWriter               _meta _output_file _writer
     manifest, functions, row_ids, data_file_writer  typedef:Record  _data
     row_ids           manifest:DataFile                         _spec_id
+    functions         io.pyarrow:ArrowScan                      _downcast_ns_timestamp_to_us _projected_field_ids
 """

@@ -34,10 +34,12 @@ class Allowance:
     Attributes:
         size_bytes: that are left, decompressed.
         entries: that are left.
+        files: that are left.
     """
 
     size_bytes: int
     entries: int | None = None
+    files: int | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def spend(self, data: bytes, location: str) -> None:
@@ -47,6 +49,11 @@ class Allowance:
             TooHeavy: if it is more than what is left. Little more than that is decompressed.
             ValueError: for a file that is cut off, or compressed in an unknown way.
         """
+        with self._lock:
+            if self.files is not None:
+                self.files -= 1
+        if self.files is not None and self.files < 0:
+            raise TooHeavy(f"{location} is one file more than what is read here")
         for size_bytes, entries in _blocks(data):
             with self._lock:
                 self.size_bytes -= size_bytes

@@ -41,6 +41,9 @@ MAX_OPEN_FILES = 64
 _SAMPLE_ROWS = 20_000
 #: Parts of a row group that are smaller on average are copied into one.
 _CHUNK_ROWS = 10_000
+#: Of a page; only wide rows make one larger before the writer has a look.
+_PAGE_SIZE_BYTES = 1 << 20
+_PAGE_ROWS = 1024
 #: What Arrow's own defaults do better, unless the table says otherwise.
 _TUNING = {
     TableProperties.PARQUET_PAGE_SIZE_BYTES: "data_page_size",
@@ -258,6 +261,8 @@ class _OpenFile:
         for name, option in _TUNING.items():
             if name not in self._metadata.properties:
                 options.pop(option, None)
+        if TableProperties.PARQUET_PAGE_ROW_LIMIT not in self._metadata.properties:
+            options["write_batch_size"] = _rows_of_page(rows)
         stream = self._stream = self._output.create(overwrite=True)
         self._writer = pq.ParquetWriter(
             stream,
@@ -279,6 +284,11 @@ class _OpenFile:
             TableProperties.PARQUET_ROW_GROUP_LIMIT,
             TableProperties.PARQUET_ROW_GROUP_LIMIT_DEFAULT,
         )
+
+
+def _rows_of_page(rows: pa.Table) -> int:
+    """After how many rows the writer looks whether a page is full: who reads a page has all of it in memory."""
+    return int(max(1, min(_PAGE_ROWS, rows.num_rows * _PAGE_SIZE_BYTES // max(rows.nbytes, 1))))
 
 
 def _repeats(rows: pa.Table, path: str) -> bool:

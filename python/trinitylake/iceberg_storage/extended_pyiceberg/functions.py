@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog import _ENV_CONFIG, MetastoreCatalog
-from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import ROWS_MUST_MATCH, _InclusiveMetricsEvaluator, _StrictMetricsEvaluator
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
@@ -49,6 +49,50 @@ def record_batches_of(
 
     scan = ArrowScan(metadata, io, projected, filter, case_sensitive)
     return scan._record_batches_from_scan_tasks_and_deletes(tasks, dict(deletes))
+
+
+def fitting_columns(
+    metadata: TableMetadata, io: FileIO, projected: Schema, task: FileScanTask, written: pa.Schema
+) -> tuple[list[str], Callable[[pa.RecordBatch], pa.RecordBatch]]:
+    """How the columns of a data file become those of the table as they are now.
+
+    Args:
+        projected: the columns that are asked for.
+        written: the columns of the file.
+
+    Returns which of them are needed, none perhaps, and what makes a batch of them what is asked for.
+    """
+    from pyiceberg.io.pyarrow import (
+        ArrowScan,
+        _get_column_projection_values,
+        _to_requested_schema,
+        pyarrow_to_schema,
+    )
+
+    scan = ArrowScan(metadata, io, projected, AlwaysTrue())
+    told = scan._downcast_ns_timestamp_to_us
+    is_downcast = metadata.format_version <= 2 if told is None else told
+    found = pyarrow_to_schema(
+        written,
+        metadata.name_mapping(),
+        downcast_ns_timestamp_to_us=is_downcast,
+        format_version=metadata.format_version,
+    )
+    spec = metadata.specs().get(task.file.spec_id)
+    missing = _get_column_projection_values(task.file, projected, metadata.schema(), spec, found.field_ids)
+    needed = prune_columns(found, scan._projected_field_ids, select_full_types=False)
+
+    def fitted(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return _to_requested_schema(
+            projected,
+            needed,
+            batch,
+            downcast_ns_timestamp_to_us=is_downcast,
+            projected_missing_fields=missing,
+            allow_timestamp_tz_mismatch=True,
+        )
+
+    return [column.name for column in needed.columns], fitted
 
 
 def may_hold_rows(schema: Schema, filter: BooleanExpression, case_sensitive: bool) -> Callable[[DataFile], bool]:

@@ -15,8 +15,9 @@ import os
 import threading
 from collections import OrderedDict
 from functools import lru_cache
+from io import BytesIO
 from types import TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, CODEC_MAPPING_ICEBERG_TO_AVRO
 from pyiceberg.avro.decoder import new_decoder
@@ -24,7 +25,7 @@ from pyiceberg.avro.file import _SCHEMA_KEY, MAGIC, META_SCHEMA, SYNC_SIZE, Avro
 from pyiceberg.avro.reader import Reader
 from pyiceberg.avro.resolver import construct_reader, construct_writer, resolve_reader, resolve_writer
 from pyiceberg.avro.writer import Writer
-from pyiceberg.io import FileIO, OutputFile
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
     MANIFEST_LIST_FILE_SCHEMAS,
@@ -224,9 +225,10 @@ def read_entries(io: FileIO, manifest: ManifestFile, discard_deleted: bool = Tru
 def read_list(io: FileIO, uri: str) -> list[ManifestFile]:
     """The manifests of a manifest list. Raises `CorruptFile` for one that names a manifest twice."""
     with io.new_input(uri).open() as stream:
-        Allowance(MAX_MANIFEST_SIZE_BYTES).spend(stream.read(), uri)
+        data = stream.read()
+    Allowance(MAX_MANIFEST_SIZE_BYTES).spend(data, uri)
     with AvroFile[ManifestFile](
-        io.new_input(uri),
+        _ReadFile(uri, data),
         MANIFEST_LIST_FILE_SCHEMAS[READ_VERSION],
         read_types={-1: ManifestFile, 508: PartitionFieldSummary},
         read_enums={517: ManifestContent},
@@ -235,6 +237,23 @@ def read_list(io: FileIO, uri: str) -> list[ManifestFile]:
     if len({manifest.manifest_path for manifest in manifests}) < len(manifests):  # all of its rows would count twice
         raise CorruptFile(f"the manifest list {uri} names a manifest twice", path=uri)
     return manifests
+
+
+class _ReadFile(InputFile):
+    """A file whose bytes are in memory: it is fetched, and weighed, once."""
+
+    def __init__(self, location: str, data: bytes) -> None:
+        super().__init__(location)
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def exists(self) -> bool:
+        return True
+
+    def open(self, seekable: bool = True) -> InputStream:
+        return cast(InputStream, BytesIO(self._data))
 
 
 class PreparedManifest(ManifestFile):

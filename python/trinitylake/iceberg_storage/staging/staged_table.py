@@ -365,19 +365,25 @@ class StagedTable:
                 requirements, updates = rebase.rebuilt[0].requirements, rebase.rebuilt[0].updates
             self.commit(requirements, updates)
 
-    def adopt(self, snapshots: Iterable[Snapshot], base: TableMetadata | None = None) -> None:
+    def adopt(
+        self,
+        snapshots: Iterable[Snapshot],
+        base: TableMetadata | None = None,
+        brought: Sequence[str] | None = None,
+    ) -> None:
         """Check what others wrote for snapshots, perhaps long before this transaction began, and remember it.
 
         Args:
-            snapshots: of a commit. Those that were written here are left out.
+            snapshots: of a commit. Those that were written here or adopted before are left out.
             base: the table before.
+            brought: the paths of what they bring, if somebody has checked it already.
 
         Raises `InvalidLocation` for a file that may not be named (`brought_files.py`).
         """
         with self._lock:
             known = {*self.io.written_paths, *self._adopted_lists}
             others = [one for one in snapshots if self.io.path_of(one.manifest_list) not in known]
-            self._adopted += named_by(self.io, base, others)
+            self._adopted += named_by(self.io, base, others) if brought is None else brought
             self._adopted_lists.update(self.io.path_of(one.manifest_list) for one in others)
 
     def take_adopted(self) -> list[str]:

@@ -22,11 +22,11 @@ from trinitylake.errors import TrinityLakeError
 from trinitylake.iceberg import table_writing
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg.namespaces import require_namespace
-from trinitylake.iceberg_storage.brought_files import named_by, snapshots_of
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.write_rules import check_update
 from trinitylake.properties import OWN_PROPERTY_PREFIX
+from trinitylake.rest.bounded_files import for_commit
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.resources.names import Name
 from trinitylake.rest.resources.updates import MAX_UPDATES, Updates
@@ -77,26 +77,29 @@ def stage(transaction: Transaction, changes: Sequence[TableChange], gate: Locati
     Raises:
         NoSuchTableError: for a table that is not there and is not to be created.
         CommitFailedException: if a requirement does not hold.
-        RestError: 400 for updates that make no sense, 403 for those that name what is not the table's.
+        RestError: 400 for updates that make no sense, 403 for those that name what is not the table's, 413 for those
+            that bring too many manifests.
         InvalidLocation, InvalidArgument: for an update that breaks a rule of managed tables.
     """
     if len({change.table for change in changes}) < len(changes):
         raise bad_request("a table may be changed only once in one commit: put all its updates together")
     if sum(len(change.updates) for change in changes) > MAX_UPDATES:
         raise bad_request(f"a commit has at most {MAX_UPDATES} updates, of all its tables")
+    allowance = for_commit()
+    brought = []
     for change in changes:
         gate.table_change(change, _location(transaction, change))
-        gate.snapshots(change, _present(transaction, change))
+        brought.append(gate.brought(change, _present(transaction, change), allowance))
         _leave_own_properties(transaction, change)
     if len(changes) > 1:  # one by itself is staged whole or not at all
         for change in changes:
             _rehearse(transaction, change)
     staged = []
-    for change in changes:
+    for change, paths in zip(changes, brought, strict=True):
         if change.is_creation and not change.updates and len(changes) > 1:
             table_writing.require_absent(transaction, *change.table, change.requirements)
         else:
-            staged.append(_stage_one(transaction, change))
+            staged.append(_stage_one(transaction, change, paths))
     return staged
 
 
@@ -134,13 +137,13 @@ def _leave_own_properties(transaction: Transaction, change: TableChange) -> None
         user_names([name for name, value in own.items() if present.get(name) != value], "properties")
 
 
-def _stage_one(transaction: Transaction, change: TableChange) -> StagedTable:
+def _stage_one(transaction: Transaction, change: TableChange, brought: Sequence[str]) -> StagedTable:
     try:
         updates = change.updates
         if any(isinstance(update, AddSortOrderUpdate) for update in updates) and not change.is_creation:
             staged = table_writing.managed_table(transaction, *change.table, change.requirements)
             updates = with_free_sort_orders(updates, staged.metadata)
-        return table_writing.commit_table(transaction, *change.table, change.requirements, updates)
+        return table_writing.commit_table(transaction, *change.table, change.requirements, updates, brought=brought)
     except TrinityLakeError:
         raise
     except (ValueError, KeyError) as error:
@@ -188,15 +191,13 @@ def _rehearse(transaction: Transaction, change: TableChange) -> None:
         table_writing.require_free(transaction, namespace, name)
         require_namespace(transaction.state(), namespace)
         io = LakehouseFileIO(transaction.storage)
-        metadata = table_writing.metadata_from_updates(io, namespace, name, change.updates)
-        named_by(io, None, metadata.snapshots)
+        table_writing.metadata_from_updates(io, namespace, name, change.updates)
         return
     staged = table_writing.managed_table(transaction, namespace, name, change.requirements)
     try:
         updates = with_free_sort_orders(change.updates, staged.metadata)
         for update in updates:
             check_update(update, staged.metadata, staged.io)
-        named_by(staged.io, staged.metadata, snapshots_of(updates))
         apply_updates(staged.metadata, updates)
     except TrinityLakeError:
         raise

@@ -20,9 +20,11 @@ from trinitylake.iceberg import table_writing
 from trinitylake.iceberg.bound_catalog import names_checked
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg_storage.catalog_errors import translated
+from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import TooHeavy
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.rest.bounded_files import BoundedFileIO, for_commit, too_much_brought
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.request.call import Call, json_response, no_content
 from trinitylake.rest.request.pages import identifiers_response
@@ -167,12 +169,16 @@ def register(call: Call) -> Response:
     namespace, name = object_name(identifier)
     with call.catalog() as catalog:
         call.locations(catalog).registered(body.metadata_location)
+
+        def statement(transaction: Transaction) -> None:
+            io = BoundedFileIO(catalog.file_io(), for_commit())
+            table_writing.register_table(transaction, namespace, name, body.metadata_location, body.overwrite, io=io)
+
         with readable(body.metadata_location), translated():
-            catalog.write(
-                lambda transaction: table_writing.register_table(
-                    transaction, namespace, name, body.metadata_location, body.overwrite
-                )
-            )
+            try:
+                catalog.write(statement)
+            except TooHeavy as error:
+                raise too_much_brought(error) from error
         response = load_response(call, catalog, identifier)
     return with_access(call, identifier, response)
 

@@ -28,9 +28,11 @@ from trinitylake import _core
 from trinitylake.errors import InvalidLocation
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg_storage.brought_files import named_by, snapshots_of
+from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import Allowance, TooHeavy
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.own_files import TableFileIO
 from trinitylake.iceberg_storage.table_properties import is_location_property
+from trinitylake.rest.bounded_files import BoundedFileIO, too_much_brought
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.security.principals import Name, Principal, Role, forbidden
 
@@ -172,8 +174,8 @@ class LocationGate:
             if isinstance(update, iceberg.SetPropertiesUpdate) and folder is not None:
                 self.properties(update.updates, folder)
 
-    def snapshots(self, change: Change, present: TableMetadata | None) -> None:
-        """All that the snapshots of a commit bring into a table, read before any of it counts.
+    def brought(self, change: Change, present: TableMetadata | None, allowance: Allowance) -> list[str]:
+        """The paths of all files that the snapshots of a commit bring into a table, read before any of it counts.
 
         Whoever may not read everything names files in the folder of the table alone: else a manifest of his would show
         him, or have copied into his table, the rows of another one.
@@ -181,17 +183,27 @@ class LocationGate:
         Args:
             change: one that `table_change` has let pass.
             present: the table before; None if it is created.
+            allowance: what may be read for the commit.
 
-        Raises `RestError` 403 for a file outside, and for a manifest that nobody can read yet.
+        Raises:
+            RestError: 403 for a file outside, and for a manifest that nobody can read yet; 413 for more than the server
+                reads.
+            InvalidLocation: for a name that nobody may use.
         """
         snapshots = snapshots_of(change.updates)
+        if not snapshots:
+            return []
         folder = self._folder(change, None if present is None else present.location)
-        if self._reads_everything or not snapshots or folder is None:
-            return
         try:
-            named_by(TableFileIO(self._io, folder), present, snapshots, must_be_readable=True)
-        except InvalidLocation as error:
-            raise forbidden(str(error)) from error
+            if self._reads_everything or folder is None:
+                return named_by(BoundedFileIO(self._io, allowance), present, snapshots)
+            own = BoundedFileIO(TableFileIO(self._io, folder), allowance)
+            try:
+                return named_by(own, present, snapshots, must_be_readable=True)
+            except InvalidLocation as error:
+                raise forbidden(str(error)) from error
+        except TooHeavy as error:
+            raise too_much_brought(error) from error
 
     def _folder(self, change: Change, present: str | None) -> str | None:
         if not change.is_creation:

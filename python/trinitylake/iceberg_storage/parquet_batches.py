@@ -1,0 +1,151 @@
+"""Rows of Parquet files in batches that take little memory, however wide the rows are.
+
+From what a file says about the bytes of its columns follows how many rows make a batch. It does not for texts that are
+stored once and referred to: a megabyte of a file may stand for gigabytes of them. Columns that have such a dictionary
+are read as they are stored, and made plain piece by piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io import InputStream
+
+#: Of one batch, as Arrow holds it, unless a single row takes more.
+BATCH_SIZE_BYTES = 16 << 20
+BATCH_ROWS = 131_072
+#: Row groups that are fetched together from afar, as they are stored.
+_FETCHED_SIZE_BYTES = 16 << 20
+#: What a value takes at most that has no length of its own: a decimal of 128 bits. A file may need a bit for it.
+_VALUE_SIZE_BYTES = 16
+#: A column takes more where its dictionary was given up, and later texts stand where they belong: how many bytes its
+#: texts have is known then on average, and to put them into a dictionary would take five times as long as to read them.
+_REFERENCE_SIZE_BYTES, _DICTIONARY_SIZE_BYTES = 3, 5 << 19
+
+
+def open_parquet(stream: InputStream, metadata: pq.FileMetaData | None = None, **options: object) -> pq.ParquetFile:
+    """A file to be read; from afar in few requests."""
+    return pq.ParquetFile(stream, metadata=metadata, pre_buffer=not isinstance(stream, pa.OSFile), **options)
+
+
+def batches_of(stream: InputStream, file: pq.ParquetFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """All rows of a file in their order, with some of its columns.
+
+    Args:
+        stream: what the file was opened from.
+        file: as `open_parquet` gives it.
+        columns: names of the uppermost level; may be empty.
+    """
+    leaves = _leaves(file.metadata, columns)
+    if referred := sorted({leaf.path for leaf in leaves if leaf.is_referred}):
+        file = open_parquet(stream, file.metadata, read_dictionary=referred)
+    for groups in _fetched_together(file.metadata, leaves):
+        rows = min(_rows_of_batch(file.metadata.row_group(group).num_rows, group, leaves) for group in groups)
+        for batch in file.iter_batches(batch_size=rows, row_groups=groups, columns=list(columns)):
+            yield from _plain(batch) if referred else (batch,)
+
+
+class _Leaf(NamedTuple):
+    """A column, or a part of one, in one row group.
+
+    Attributes:
+        path: in the file.
+        row_group: its number.
+        is_referred: it has texts that stand in a dictionary, all or nearly all, and is not a part of a column: Arrow
+            reads those as they are stored.
+        stored_size_bytes: in the file.
+        read_size_bytes: about what its rows take in memory, without what they refer to.
+    """
+
+    path: str
+    row_group: int
+    is_referred: bool
+    stored_size_bytes: int
+    read_size_bytes: int
+
+
+def _leaves(metadata: pq.FileMetaData, columns: Sequence[str]) -> list[_Leaf]:
+    wanted = set(columns)
+    schema = metadata.schema
+    places = []
+    for place in range(metadata.num_columns):
+        path = schema.column(place).path
+        if path in wanted or ("." in path and not wanted.isdisjoint(accumulate(path.split("."), "{}.{}".format))):
+            places.append((place, max(schema.column(place).length, _VALUE_SIZE_BYTES)))
+    found = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for place, width in places:
+            column = group.column(place)
+            path, values = column.path_in_schema, column.num_values
+            stored, size_bytes = column.total_compressed_size, column.total_uncompressed_size
+            is_referred = False
+            if column.physical_type == "BYTE_ARRAY" and column.has_dictionary_page:
+                if "." in path:
+                    width += _dictionary_size_bytes(column)
+                else:
+                    is_referred = size_bytes <= values * _REFERENCE_SIZE_BYTES + _DICTIONARY_SIZE_BYTES
+            found.append(_Leaf(path, number, is_referred, stored, max(size_bytes, values * width)))
+    return found
+
+
+def _dictionary_size_bytes(column: pq.ColumnChunkMetaData) -> int:
+    """What a dictionary takes at most, and so each of its texts: the rest of the column takes no less decompressed."""
+    begin = column.dictionary_page_offset
+    stored = column.data_page_offset - begin if begin else column.total_compressed_size
+    return max(0, int(column.total_uncompressed_size - (column.total_compressed_size - stored) * 9 // 10))
+
+
+def _fetched_together(metadata: pq.FileMetaData, leaves: Sequence[_Leaf]) -> Iterator[list[int]]:
+    stored = [0] * metadata.num_row_groups
+    for leaf in leaves:
+        stored[leaf.row_group] += leaf.stored_size_bytes
+    groups: list[int] = []
+    size_bytes = 0
+    for number, more in enumerate(stored):
+        if groups and size_bytes + more > _FETCHED_SIZE_BYTES:
+            yield groups
+            groups, size_bytes = [], 0
+        groups.append(number)
+        size_bytes += more
+    if groups:
+        yield groups
+
+
+def _rows_of_batch(rows: int, row_group: int, leaves: Sequence[_Leaf]) -> int:
+    size_bytes = sum(leaf.read_size_bytes for leaf in leaves if leaf.row_group == row_group)
+    return max(1, min(BATCH_ROWS, BATCH_SIZE_BYTES * rows // max(size_bytes, 1)))
+
+
+def _plain(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The same rows without dictionaries, in pieces of which none is too large."""
+    fields = list(batch.schema)
+    referring = [number for number, field in enumerate(fields) if pa.types.is_dictionary(field.type)]
+    lengths = {number: _lengths(batch.column(number)) for number in referring}
+    for number in referring:
+        fields[number] = fields[number].with_type(fields[number].type.value_type)
+    schema = pa.schema(fields)
+    if sum(int(one.max()) for one in lengths.values()) * batch.num_rows <= BATCH_SIZE_BYTES:
+        yield batch.cast(schema)
+        return
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for number, one in lengths.items():
+        sizes += one[batch.column(number).indices.fill_null(len(one) - 1).to_numpy()]
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < batch.num_rows:
+        before = ends[start - 1] if start else 0
+        end = max(int(np.searchsorted(ends, before + BATCH_SIZE_BYTES, "right")), start + 1)
+        yield batch.slice(start, end - start).cast(schema)
+        start = end
+
+
+def _lengths(array: pa.DictionaryArray) -> np.ndarray:
+    """The bytes of each text in the dictionary, and 0 for none at the end."""
+    return np.append(pc.binary_length(array.dictionary).to_numpy(zero_copy_only=False).astype(np.int64), 0)

@@ -1,0 +1,192 @@
+"""What rows take in memory while they are put together depends on no width of theirs.
+
+Compaction bounded the rows of a batch and the files that a thread read ahead, but no bytes. A table of documents of a
+megabyte each, all of them alike, lay in files of some kilobytes. They were small, so upkeep put them together, read all
+rows of each into memory at once, of thirty-two files in one go, and was ended by the system.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import trinitylake as tl
+from trinitylake.iceberg_storage import parquet_batches
+from trinitylake.tables import compaction, rows_ahead
+from trinitylake.tables.rows_ahead import RowsAhead
+
+WIDE = 512 << 10
+FILES, ROWS = 32, 50
+#: What readers, what waits, and the writer may have together. The rows of one file take 25 MiB, of all 800.
+BOUND = 500 << 20
+#: What was allocated from them may be freed later.
+POOLS: list[pa.MemoryPool] = []
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> tl.Lakehouse:
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("ns")
+    return lake
+
+
+@contextmanager
+def counted() -> Iterator[Callable[[], int]]:
+    """Counts what Arrow allocates within the block; tells the most that it was."""
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    POOLS.append(pool)
+    pa.set_memory_pool(pool)
+    try:
+        yield lambda: int(pool.max_memory() or 0)
+    finally:
+        pa.set_memory_pool(before)
+
+
+def alike(first: int) -> pa.Array:
+    """Documents that are stored once, in a dictionary."""
+    return pa.array(["x" * WIDE] * ROWS)
+
+
+def different(first: int) -> pa.Array:
+    """Documents that are stored each by itself, and take little room there."""
+    return pa.array([f"{first + number:08}".ljust(WIDE, "x") for number in range(ROWS)])
+
+
+def documents(lake: tl.Lakehouse, text: Callable[[int], pa.Array]) -> tl.Table:
+    schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
+    table = lake.create_table("ns.documents", schema)
+    with lake.transaction() as txn:
+        for number in range(FILES):
+            ids = range(number * ROWS, (number + 1) * ROWS)
+            txn.table("ns.documents").append(pa.table([pa.array(ids), text(ids[0])], schema=schema))
+    table.refresh()
+    return table
+
+
+@pytest.mark.parametrize("sort_by", [None, "id desc"])
+@pytest.mark.parametrize("text", [alike, different])
+def test_wide_rows_are_put_together_in_bounded_memory(
+    lake: tl.Lakehouse, text: Callable[[int], pa.Array], sort_by: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "SORTED_ROWS_SIZE_BYTES", 32 << 20)
+    table = documents(lake, text)
+    with counted() as most:
+        result = table.maintenance.compact(sort_by=sort_by)
+        assert most() < BOUND
+    assert result.files_removed == FILES
+    assert sorted(table.scan(columns=["id"]).to_arrow()["id"].to_pylist()) == list(range(FILES * ROWS))
+
+
+def test_so_are_rows_of_a_table_that_has_got_another_column_since(lake: tl.Lakehouse) -> None:
+    """Files with other columns, or with deleted rows, were read by other code: 131,072 rows at a time."""
+    from pyiceberg.types import LongType
+
+    table = documents(lake, alike)
+    with table.update_schema() as update:
+        update.add_column("n", LongType())
+    with counted() as most:
+        table.maintenance.compact()
+        assert most() < BOUND
+    assert table.scan(filter="n is null", columns=["id"]).to_arrow().num_rows == FILES * ROWS
+
+
+def test_sorted_rows_that_do_not_fit_into_memory_are_sorted_in_parts(
+    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "SORTED_ROWS_SIZE_BYTES", 1000)
+    table = lake.create_table("ns.t", pa.schema([("id", pa.int64())]))
+    for first in range(4):
+        table.append(pa.table({"id": range(first, 400, 4)}))
+    assert table.maintenance.compact(sort_by="id", min_files=1).files_added > 1
+    for task in table.iceberg.scan().plan_files():
+        ids = pq.read_table(task.file.file_path.removeprefix("file://"))["id"].to_pylist()
+        assert ids == sorted(ids)
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(400))
+
+
+NESTED = pa.table(
+    {
+        "list": pa.array([["x", "y" * 50], None, [], ["x"]] * 500),
+        "struct": pa.array([{"k": "v" * 30, "n": 1}, None] * 1000),
+        "map": pa.array([[("k", "v")]] * 2000, pa.map_(pa.string(), pa.string())),
+        "a.b": ["q", None, "long" * 10, ""] * 500,
+        "nothing": pa.array([None] * 2000, pa.string()),
+        "id": pa.array(range(2000), pa.int64()),
+        "binary": pa.array([b"z" * 3000] * 2000, pa.binary()),
+        "large": pa.array(["w" * 300] * 2000, pa.large_string()),
+    }
+)
+
+
+@pytest.mark.parametrize("columns", [NESTED.column_names, ["id"], ["a.b", "list"], ["nothing"], []])
+@pytest.mark.parametrize("size_bytes", [1, 20_000, 1 << 30])
+@pytest.mark.parametrize("row_group_size", [300, 5000])
+def test_batches_have_all_rows_in_their_order(
+    tmp_path: Path, columns: list[str], size_bytes: int, row_group_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_batches, "BATCH_SIZE_BYTES", size_bytes)
+    path = tmp_path / "f.parquet"
+    pq.write_table(NESTED, path, row_group_size=row_group_size)
+    with pa.OSFile(str(path)) as stream:
+        batches = list(parquet_batches.batches_of(stream, parquet_batches.open_parquet(stream), columns))
+    assert sum(batch.num_rows for batch in batches) == NESTED.num_rows
+    if columns:
+        expected = NESTED.select(columns)
+        assert pa.Table.from_batches(batches).cast(expected.schema).equals(expected)
+        wide = size_bytes == 20_000 and columns == NESTED.column_names
+        assert not wide or max(batch.nbytes for batch in batches) < 3 * size_bytes
+
+
+class Parts:
+    """Six parts of tables of a kilobyte, and how many have been read of them and not been taken."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.read_ahead = self.most = 0
+
+    def read(self, part: int) -> Iterator[pa.Table]:
+        for number in range(20):
+            with self.lock:
+                self.read_ahead += 1
+                self.most = max(self.most, self.read_ahead)
+            if part == 4 and number == 10:
+                raise OSError("the disk is gone")
+            yield pa.table({"id": pa.array([part * 20 + number] * 128, pa.int64())})
+
+
+def test_rows_are_read_ahead_as_far_as_memory_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In order; and what reading raises is raised when its turn has come, with no thread left behind."""
+    monkeypatch.setattr(rows_ahead, "WAITING_SIZE_BYTES", 5 << 10)
+    parts = Parts()
+    done: list[int] = []
+    before = threading.active_count()
+    taken: list[Any] = []
+
+    def take() -> None:
+        for table in RowsAhead(range(6), parts.read, 3, done.append):
+            with parts.lock:
+                parts.read_ahead -= 1
+            taken.append(table["id"][0].as_py())
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        take()
+    assert taken == list(range(90))
+    assert done == [0, 1, 2, 3]
+    assert parts.most <= 5 + 1 + 3
+    assert threading.active_count() == before
+
+
+def test_who_stops_asking_leaves_no_thread_behind() -> None:
+    before = threading.active_count()
+    rows = iter(RowsAhead(range(4), Parts().read, 3, lambda part: None))
+    assert next(rows).num_rows == 128
+    rows.close()  # type: ignore[attr-defined]
+    assert threading.active_count() == before
