@@ -122,19 +122,26 @@ NESTED = pa.table(
         "id": pa.array(range(2000), pa.int64()),
         "binary": pa.array([b"z" * 3000] * 2000, pa.binary()),
         "large": pa.array(["w" * 300] * 2000, pa.large_string()),
+        "apart": pa.array([f"{number:0200}" for number in range(2000)], pa.string()),
     }
 )
 
 
 @pytest.mark.parametrize("columns", [NESTED.column_names, ["id"], ["a.b", "list"], ["nothing"], []])
 @pytest.mark.parametrize("size_bytes", [1, 20_000, 1 << 30])
+@pytest.mark.parametrize("use_dictionary", [True, False])
 @pytest.mark.parametrize("row_group_size", [300, 5000])
 def test_batches_have_all_rows_in_their_order(
-    tmp_path: Path, columns: list[str], size_bytes: int, row_group_size: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    columns: list[str],
+    size_bytes: int,
+    row_group_size: int,
+    use_dictionary: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(parquet_batches, "BATCH_SIZE_BYTES", size_bytes)
     path = tmp_path / "f.parquet"
-    pq.write_table(NESTED, path, row_group_size=row_group_size)
+    pq.write_table(NESTED, path, row_group_size=row_group_size, use_dictionary=use_dictionary)
     with pa.OSFile(str(path)) as stream:
         batches = list(parquet_batches.batches_of(stream, parquet_batches.open_parquet(stream), columns))
     assert sum(batch.num_rows for batch in batches) == NESTED.num_rows

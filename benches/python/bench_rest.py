@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
+
+import uvicorn
 
 import trinitylake as tl
 from benches.python import lakes, peers
 from benches.python.measure import Bench, at_least, at_most
-from trinitylake.rest import RestServer, serve
+from trinitylake.rest import serve
 
 TOP = Path(__file__).resolve().parent.parent.parent
 CONNECTIONS = 16
@@ -23,15 +30,38 @@ REAL_TABLES = 256
 Request = tuple[str, str, str]
 
 
-def load(server: RestServer, requests: list[list[Request]], repeats: int) -> dict[str, float]:
+def load(port: int, requests: list[list[Request]], repeats: int) -> dict[str, float]:
     """What a client with a connection for each list sees (`http_load.py`)."""
-    task = json.dumps({"port": server.port, "repeats": repeats, "requests": requests})
+    task = json.dumps({"port": port, "repeats": repeats, "requests": requests})
     command = [sys.executable, "-m", "benches.python.http_load"]
     done = subprocess.run(command, input=task, capture_output=True, text=True, cwd=TOP, check=False, timeout=300)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
     found: dict[str, float] = json.loads(done.stdout)
     return found
+
+
+@contextmanager
+def bare_server(body: bytes) -> Iterator[int]:
+    """The port of a server that does nothing but answer each request with the same body, by the same libraries."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, ws="none", lifespan="off"))
+    listening = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.01)
+        yield listening.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
+        listening.close()
 
 
 def rest_loading(bench: Bench) -> None:
@@ -51,26 +81,33 @@ def rest_loading(bench: Bench) -> None:
             ]
             for start in range(CONNECTIONS)
         ]
-        load(server, one_each, 2)
-        rates, latencies = [], []
-        for _ in range(bench.size(7, 2)):
-            repeats = bench.size(40, 4)
-            found = load(server, one_each, repeats)
-            rates.append(found["requests"] / found["seconds"])
-            latencies.append(found["percentile_99"])
+        load(server.port, one_each, 2)
+        answer = urlopen(server.url + one_each[0][0][1]).read()
+        rates, bare_rates, latencies = [], [], []
+        with bare_server(answer) as bare_port:
+            load(bare_port, one_each, 2)
+            for _ in range(bench.size(7, 2)):
+                repeats = bench.size(40, 4)
+                found = load(server.port, one_each, repeats)
+                rates.append(found["requests"] / found["seconds"])
+                latencies.append(found["percentile_99"])
+                found = load(bare_port, one_each, repeats)
+                bare_rates.append(found["requests"] / found["seconds"])
         what = f"REST: load tables of {tables:,} over {CONNECTIONS} connections"
         bench.figure(None, f"{what}, requests a second", rates, "1/s", at_least(3000))
+        bare = f"a server that answers the same {len(answer):,} bytes to everything"
+        bench.cost(None, f"{what}, requests a second", rates, bare, bare_rates, unit="1/s")
         bench.figure(None, f"{what}, 99th percentile", latencies, "s", at_most(0.020))
         looks: list[list[Request]] = [[("HEAD", path, "") for _, path, _ in requests] for requests in one_each]
         found_rates = []
         for _ in range(bench.size(7, 2)):
-            found = load(server, looks, bench.size(40, 4))
+            found = load(server.port, looks, bench.size(40, 4))
             found_rates.append(found["requests"] / found["seconds"])
         what = f"REST: look whether tables of {tables:,} exist over {CONNECTIONS} connections, requests a second"
         bench.figure(None, what, found_rates, "1/s")
         share = lakes.TABLES_PER_NAMESPACE if tables >= 100_000 else tables // 10
         path = "/v1/latest/namespaces/namespace_00003/tables"
-        lists = [load(server, [[("GET", path, "")]], 5)["median"] for _ in range(bench.size(7, 2))]
+        lists = [load(server.port, [[("GET", path, "")]], 5)["median"] for _ in range(bench.size(7, 2))]
         bench.figure(None, f"REST: list {share:,} tables", lists, "s", at_most(0.100))
 
 
@@ -105,7 +142,9 @@ def rest_commits(bench: Bench) -> None:
     with server, ThreadPoolExecutor(CONNECTIONS) as pool:
         before = lake.version
         for round in range(bench.size(5, 2)):
-            ours.append(load(server, [posts(name, round) for name in names], 1)["seconds"] / (repeats * len(names)))
+            ours.append(
+                load(server.port, [posts(name, round) for name in names], 1)["seconds"] / (repeats * len(names))
+            )
             start = time.perf_counter()
             list(pool.map(set_property, theirs_tables))
             theirs.append((time.perf_counter() - start) / (repeats * len(names)))

@@ -28,6 +28,7 @@ from rest.client import Answer, Client, running
 from rest.conftest import ROOT, WALT
 from rest.shop import new_table, with_tables
 from trinitylake.rest import RestServer, bounded_files
+from trinitylake.rest.errors import RestError
 
 Send = Callable[["Shop", str, str], Answer]
 
@@ -268,3 +269,40 @@ def test_so_do_registered_tables_and_what_a_table_has_already(shop: Shop, small_
     answer = shop.client("POST", "/v1/namespaces/shop/register", body, token=ROOT)
     assert (answer.code, answer.error) == (413, "RequestTooLargeException")
     assert not shop.lake.exists("shop.again")
+
+
+def avro(entries: int, size_bytes: int) -> bytes:
+    """A file without content that says how many entries it has."""
+    header = b"Obj\x01\x02\x14avro.codec\x08null\x00" + bytes(16)
+    return header + _zigzag(entries) + _zigzag(size_bytes) + bytes(size_bytes) + bytes(16)
+
+
+def _zigzag(number: int) -> bytes:
+    number, parts = number << 1, []
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*parts, number])
+
+
+def test_all_requests_together_read_no_more_manifests_than_one_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request may read half a million entries, which take more than a gigabyte while it is at work; forty-eight of
+    them at once were let in."""
+    monkeypatch.setattr(bounded_files, "MAX_ENTRIES", 100)
+    work = bounded_files.ManifestsAtWork()
+    with work.for_plan("ana") as first, work.for_commit("ana") as second, work.for_plan("bob") as other:
+        first.spend(avro(40, 10), "m0")
+        with pytest.raises(RestError, match="too many manifests") as caught:
+            second.spend(avro(20, 10), "m1")  # more than half for one
+        assert caught.value.code == 503
+        with pytest.raises(RestError):
+            other.spend(avro(50, 10), "m2")
+    with work.for_plan("ana") as alone:
+        alone.spend(avro(100, 10), "m0")  # what is done takes no room any more
+        with work.for_plan("bob") as other, pytest.raises(RestError):
+            other.spend(avro(1, 10), "m1")
+    monkeypatch.setattr(bounded_files, "MAX_SIZE_BYTES", 1000)
+    with work.for_plan("ana") as first, work.for_plan("bob") as other:
+        first.spend(avro(1, 600), "m0")
+        with pytest.raises(RestError):
+            other.spend(avro(1, 600), "m1")

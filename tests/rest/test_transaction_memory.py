@@ -25,8 +25,8 @@ from trinitylake.iceberg_storage import metadata
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import sized
 from trinitylake.iceberg_storage.metadata import MetadataCache, read_metadata
 from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.parsed_size import parsed_size_bytes
 from trinitylake.rest import ServerOptions
-from trinitylake.rest.parsed_size import parsed_size_bytes
 from trinitylake.rest.resources.table_changes import TableChange
 
 OPEN = "/trinitylake/v1/transactions"

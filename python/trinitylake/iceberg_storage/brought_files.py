@@ -19,11 +19,11 @@ from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
 
 from trinitylake.errors import InvalidLocation, TrinityLakeError
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, read_entries
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import files_named, manifest_lists
 from trinitylake.iceberg_storage.qualified_location import qualified_path
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import ManifestEntry, ManifestFile
+    from pyiceberg.manifest import ManifestFile
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
 
@@ -94,16 +94,15 @@ class _NewFiles:
         return paths
 
     def _files(self, manifest: ManifestFile, parent: Snapshot | None) -> Iterator[str]:
-        for entry in self._read(manifest.manifest_path, partial(read_entries, self._io, manifest)):
-            location = entry.data_file.file_path
+        for status, location in self._read(manifest.manifest_path, partial(files_named, self._io, manifest)):
             try:
                 path = qualified_path(self._io, location)
             except InvalidLocation:
                 # An engine that writes a manifest anew takes over what stood there.
-                if entry.status != ManifestEntryStatus.EXISTING or not self._has(parent, location):
+                if status != ManifestEntryStatus.EXISTING or not self._has(parent, location):
                     raise
             else:
-                if entry.status == ManifestEntryStatus.ADDED:
+                if status == ManifestEntryStatus.ADDED:
                     yield path
 
     def _parent(self, snapshot: Snapshot) -> Snapshot | None:
@@ -129,22 +128,19 @@ class _NewFiles:
             return False
         if snapshot.snapshot_id not in self._present:
             self._present[snapshot.snapshot_id] = {
-                entry.data_file.file_path
-                for manifest in self._lists_of(snapshot)
-                for entry in self._entries_there(manifest)
+                location for manifest in self._lists_of(snapshot) for location in self._files_there(manifest)
             }
         return location in self._present[snapshot.snapshot_id]
 
-    def _entries_there(self, manifest: ManifestFile) -> list[ManifestEntry]:
+    def _files_there(self, manifest: ManifestFile) -> list[str]:
         try:
-            return read_entries(self._io.of_lakehouse(), manifest)
+            return [location for _, location in files_named(self._io.of_lakehouse(), manifest)]
         except UNREADABLE:
             return []
 
-    def _read(self, location: str, read: Callable[[], Iterable[T]]) -> Iterable[T]:
+    def _read(self, location: str, read: Callable[[], Iterable[T]]) -> Iterator[T]:
         try:
-            return read()
+            yield from read()
         except UNREADABLE as error:
             if self._must_be_readable:
                 raise InvalidLocation(f"{location!r} cannot be read, so nobody knows what it names: {error}") from error
-            return ()

@@ -29,7 +29,7 @@ from pyiceberg.typedef import RecursiveDict
 from pyiceberg.utils.config import Config, merge_config
 
 from trinitylake.definitions.trinitylake_pb2 import TableDef
-from trinitylake.errors import InvalidArgument, ObjectNotFound, TrinityLakeError
+from trinitylake.errors import InvalidArgument, ObjectNotFound, StorageError, TrinityLakeError
 from trinitylake.iceberg_storage.extended_pyiceberg.federated_catalog import FederatedRestCatalog
 from trinitylake.iceberg_storage.extended_pyiceberg.functions import configuration_at_start
 from trinitylake.properties import OWN_PROPERTY_PREFIX
@@ -90,6 +90,7 @@ def open_federated(source: TableDef | Mapping[str, str], properties: Mapping[str
         ObjectNotFound: if the other catalog does not have the table.
         InvalidArgument: for properties that should not have been stored or make no catalog, and for a catalog whose
             configuration has no address although the definition has one.
+        StorageError: the other catalog does not answer in time, or answers too much, or what is no table.
         PermissionDenied: the other catalog leads to another address.
     """
     stored = dict(source.format_properties if isinstance(source, TableDef) else source)
@@ -106,6 +107,9 @@ def open_federated(source: TableDef | Mapping[str, str], properties: Mapping[str
         return catalog.load_table(tuple(table.split(".")))
     except (NoSuchTableError, NoSuchNamespaceError) as error:
         raise ObjectNotFound(f"the catalog {name!r} has no table {table}") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise StorageError(f"what the catalog {name!r} answers is not the table {table}: {reason}") from error
 
 
 def _catalog(name: str, properties: dict[str, str]) -> Catalog:

@@ -42,6 +42,9 @@ from trinitylake.iceberg_storage.write_rules import collected_by_lakehouse
 CACHE_MAX_TABLES = 256
 CACHE_MAX_SIZE_BYTES = 64 << 20
 
+#: Of a file, decompressed.
+MAX_SIZE_BYTES = 512 << 20
+
 _FILE_NAME = re.compile(r"(\d+)-[0-9a-fA-F-]{36}(?:\.gz)?\.metadata\.json")
 
 
@@ -105,7 +108,9 @@ def read_metadata(io: FileIO, uri: str, path: str = "", *, is_cached: bool = Tru
         return metadata
     try:
         with file.open() as stream:
-            data = Compressor.get_compressor(uri).stream_decompressor(stream).read()
+            data = Compressor.get_compressor(uri).stream_decompressor(stream).read(MAX_SIZE_BYTES + 1)
+        if len(data) > MAX_SIZE_BYTES:
+            raise ValueError(f"it has more than {MAX_SIZE_BYTES >> 20} MiB")
         metadata = TableMetadataUtil.parse_raw(data.decode())
     except FileNotFoundError:
         raise

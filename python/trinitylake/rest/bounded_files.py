@@ -2,41 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyiceberg.io import InputStream
 
 from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import Allowance, TooHeavy
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, LakehouseInputFile
+from trinitylake.parsed_size import parsed_size_bytes
 from trinitylake.rest.errors import RestError
 
 #: Of a manifest or manifest list as it is stored, of all of a request decompressed, and of what they name.
 MAX_STORED_SIZE_BYTES = 64 << 20
-MAX_SIZE_BYTES = 256 << 20
+MAX_SIZE_BYTES = 128 << 20
 MAX_ENTRIES = 500_000
+#: Of metadata of a table or view, which is JSON, perhaps compressed; and what it takes once it is parsed.
+MAX_METADATA_SIZE_BYTES, MAX_PARSED_SIZE_BYTES = 32 << 20, 512 << 20
+_GZIP_MAGIC = b"\x1f\x8b"
 #: Manifests and lists that a commit brings, of all its tables.
 MAX_BROUGHT_FILES = 10_000
 
 
-def for_plan() -> Allowance:
-    """What is read to plan one scan."""
-    return Allowance(MAX_SIZE_BYTES, MAX_ENTRIES)
+class ManifestsAtWork:
+    """What all requests of a server read of manifests at a time. Safe to share between threads.
+
+    An entry becomes about ten times its bytes in memory, so what one request may read many must not read at once.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._taken: dict[object, _Taken] = {}
+
+    @contextmanager
+    def for_plan(self, who: str) -> Iterator[Allowance]:
+        """What is read to plan one scan."""
+        with self._taking(who) as taken:
+            yield Allowance(MAX_SIZE_BYTES, MAX_ENTRIES, on_spent=taken)
+
+    @contextmanager
+    def for_commit(self, who: str) -> Iterator[Allowance]:
+        """What one commit may bring, of all its tables."""
+        with self._taking(who) as taken:
+            yield Allowance(MAX_SIZE_BYTES, MAX_ENTRIES, MAX_BROUGHT_FILES, taken)
+
+    @contextmanager
+    def _taking(self, who: str) -> Iterator[Callable[[int, int], None]]:
+        request = object()
+
+        def taken(size_bytes: int, entries: int) -> None:
+            with self._lock:
+                mine = self._taken.setdefault(request, _Taken(who))
+                mine.size_bytes += size_bytes
+                mine.entries += entries
+                if len(self._taken) > 1 and not self._fits(who):
+                    raise RestError(
+                        503, "ServiceUnavailableException", "too many manifests are read at the same time: try again"
+                    )
+
+        try:
+            yield taken
+        finally:
+            with self._lock:
+                self._taken.pop(request, None)
+
+    def _fits(self, who: str) -> bool:
+        """Whether all that is read is no more than one alone may read, and of one principal no more than half."""
+        for part, of in ((1, list(self._taken.values())), (2, [one for one in self._taken.values() if one.who == who])):
+            size_bytes, entries = sum(one.size_bytes for one in of), sum(one.entries for one in of)
+            alone = part == 2 and len(of) == 1
+            if not alone and (size_bytes * part > MAX_SIZE_BYTES or entries * part > MAX_ENTRIES):
+                return False
+        return True
 
 
-def for_commit() -> Allowance:
-    """What one commit may bring, of all its tables."""
-    return Allowance(MAX_SIZE_BYTES, MAX_ENTRIES, MAX_BROUGHT_FILES)
+@dataclass
+class _Taken:
+    """What one request has read."""
+
+    who: str
+    size_bytes: int = 0
+    entries: int = 0
 
 
 def too_much_brought(error: TooHeavy) -> RestError:
-    """The answer to a commit that brings more than `for_commit` allows."""
+    """The answer to a commit that brings more than `ManifestsAtWork.for_commit` allows."""
     return RestError(
         413,
         "RequestTooLargeException",
-        f"{error}: a commit brings at most {MAX_BROUGHT_FILES} manifests and lists of them, {MAX_SIZE_BYTES >> 20} "
-        f"MiB in all once decompressed, which name at most {MAX_ENTRIES} files. Commit in parts, or by a program that "
-        "opens the lakehouse itself",
+        f"{error}: metadata have at most {MAX_METADATA_SIZE_BYTES >> 20} MiB, and a commit brings at most "
+        f"{MAX_BROUGHT_FILES} manifests and lists of them, {MAX_SIZE_BYTES >> 20} MiB in all once decompressed, which "
+        f"name at most {MAX_ENTRIES} files. Commit in parts, or by a program that opens the lakehouse itself",
     )
 
 
@@ -78,5 +137,20 @@ class _WeighedFile(LakehouseInputFile):
             raise TooHeavy(f"{self.location} holds more than what is read here")
         with super().open(seekable) as stream:
             data = stream.read()
+        if self.location.endswith(".metadata.json"):
+            _check_metadata(data, self.location)
         self._allowance.spend(data, self.location)
         return pa.BufferReader(data)  # type: ignore[no-any-return]
+
+
+def _check_metadata(data: bytes, location: str) -> None:
+    """Refuse metadata that takes too much memory. Raises `TooHeavy`, and `zlib.error` for what cannot be unpacked."""
+    text = data
+    if data.startswith(_GZIP_MAGIC):
+        text, rest = b"", data
+        while rest and len(text) <= MAX_METADATA_SIZE_BYTES:  # there may be several streams, one behind the other
+            stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            text += stream.decompress(rest, MAX_METADATA_SIZE_BYTES + 1)
+            rest = stream.unused_data.lstrip(b"\0")
+    if len(text) > MAX_METADATA_SIZE_BYTES or parsed_size_bytes(text) > MAX_PARSED_SIZE_BYTES:
+        raise TooHeavy(f"{location} holds more than what is read here")

@@ -35,11 +35,13 @@ class Allowance:
         size_bytes: that are left, decompressed.
         entries: that are left.
         files: that are left.
+        on_spent: is called with the bytes and entries that are taken away, before they are there; may refuse them.
     """
 
     size_bytes: int
     entries: int | None = None
     files: int | None = None
+    on_spent: Callable[[int, int], None] = lambda size_bytes, entries: None
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def spend(self, data: bytes, location: str) -> None:
@@ -55,6 +57,7 @@ class Allowance:
         if self.files is not None and self.files < 0:
             raise TooHeavy(f"{location} is one file more than what is read here")
         for size_bytes, entries in _blocks(data):
+            self.on_spent(size_bytes, entries)
             with self._lock:
                 self.size_bytes -= size_bytes
                 if self.entries is not None:

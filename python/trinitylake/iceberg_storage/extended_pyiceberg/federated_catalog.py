@@ -1,17 +1,30 @@
 """A client of another REST catalog that goes to the address it was given, and to no other.
 
 PyIceberg takes the address from the answer to `/v1/config`, follows redirects, and loads the classes that an answer
-names. So whoever answers for a catalog would choose where its token and headers go, and which code runs here.
+names. So whoever answers for a catalog would choose where its token and headers go, and which code runs here. It also
+waits for an answer for ever, and reads one to its end, whatever that takes in memory.
 """
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.io import FileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
-from requests import Response, Session
+from requests import PreparedRequest, Response, Session
+from requests.exceptions import ConnectTimeout, ReadTimeout
+from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from trinitylake.errors import PermissionDenied
+from trinitylake.errors import PermissionDenied, StorageError
+from trinitylake.parsed_size import parsed_size_bytes
+
+#: For a connection, for the next bytes of an answer, and for all of it.
+CONNECT_SECONDS, SILENCE_SECONDS, ANSWER_SECONDS = 10.0, 30.0, 120.0
+#: Of an answer, decompressed, and once it is parsed.
+MAX_ANSWER_SIZE_BYTES, MAX_PARSED_SIZE_BYTES = 64 << 20, 512 << 20
+_PART_SIZE_BYTES = 16 << 10
 
 #: What the other side may not choose: code, addresses of the catalog and of whoever gives tokens, credentials for both.
 _CODE = ("py-io-impl", "py-catalog-impl", "write.py-location-provider.impl")
@@ -20,12 +33,42 @@ _OURS_BELOW = ("auth.", "header.", "rest.sigv4", "rest.signing")
 
 
 class FederatedRestCatalog(RestCatalog):
-    """Raises `PermissionDenied` for a catalog that leads elsewhere."""
+    """Raises `PermissionDenied` for a catalog that leads elsewhere, and `StorageError` for one that does not come to an
+    end, or answers more than anybody needs."""
 
     def _create_session(self) -> Session:
         session = super()._create_session()
+        send = session.send
+
+        def bounded(request: PreparedRequest, **options: Any) -> Response:
+            try:
+                response = send(request, **{**options, "stream": True, "timeout": (CONNECT_SECONDS, SILENCE_SECONDS)})
+                return self._read(response)
+            except (ConnectTimeout, ReadTimeout, ReadTimeoutError, TimeoutError) as error:
+                raise StorageError(f"the catalog at {self.uri} does not answer in time", retryable=True) from error
+            except HTTPError as error:
+                raise StorageError(f"the answer of the catalog at {self.uri} cannot be read: {error}") from error
+
+        session.send = bounded  # type: ignore[method-assign]
         session.get_redirect_target = self._refuse_redirect  # type: ignore[assignment, method-assign]
         return session
+
+    def _read(self, response: Response) -> Response:
+        """The same answer with its body. Raises `StorageError` for one that is too large, and `TimeoutError`."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        data = bytearray()
+        with response:
+            while part := response.raw.read1(_PART_SIZE_BYTES, decode_content=True):
+                data += part
+                if len(data) > MAX_ANSWER_SIZE_BYTES:
+                    raise StorageError(f"the catalog at {self.uri} answers more than {MAX_ANSWER_SIZE_BYTES >> 20} MiB")
+                if time.monotonic() > deadline:
+                    raise TimeoutError
+        if parsed_size_bytes(data) > MAX_PARSED_SIZE_BYTES:
+            raise StorageError(f"the catalog at {self.uri} answers more values than anybody needs")
+        response._content = bytes(data)
+        response._content_consumed = True
+        return response
 
     def _fetch_config(self) -> None:
         given, uri = dict(self.properties), self.uri

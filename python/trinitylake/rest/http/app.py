@@ -25,6 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from trinitylake.errors import TrinityLakeError
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.lakehouse.lakehouse import Lakehouse
+from trinitylake.rest.bounded_files import ManifestsAtWork
 from trinitylake.rest.errors import RestError, cut_off, error_response, response_of
 from trinitylake.rest.files.delegation import Delegation
 from trinitylake.rest.http.assets import asset_responders
@@ -98,6 +99,7 @@ class App:
             estimates=UpkeepEstimates(lake),
             queries=QueryProcesses(),
             room=WorkRoom(),
+            manifests=ManifestsAtWork(),
             shows_rows=_shows_rows(options, bool(bearers)),
         )
         self._upkeep = ScheduledUpkeep(lake, options.upkeep_seconds, self.service.meters)

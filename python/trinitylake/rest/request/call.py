@@ -7,7 +7,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -18,9 +18,9 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.responses import Response
 
 from trinitylake.lakehouse.view_at import ViewAt
+from trinitylake.parsed_size import parsed_size_bytes
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.options import ServerOptions
-from trinitylake.rest.parsed_size import parsed_size_bytes
 from trinitylake.rest.security.locations import LocationGate
 from trinitylake.rest.security.principals import Principal, Role
 from trinitylake.rest.state.addresses import LATEST, source_of
@@ -28,8 +28,10 @@ from trinitylake.rest.state.ownership import OWNER_PROPERTY
 from trinitylake.rest.state.served_catalog import Commit, ServedCatalog
 
 if TYPE_CHECKING:
+    from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import Allowance
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
     from trinitylake.lakehouse.lakehouse import Lakehouse
+    from trinitylake.rest.bounded_files import ManifestsAtWork
     from trinitylake.rest.outbound import Outbound
     from trinitylake.rest.state.meters import Meters
     from trinitylake.rest.state.metrics_reports import MetricsReports
@@ -106,6 +108,7 @@ class Service:
     estimates: UpkeepEstimates
     queries: QueryProcesses
     room: WorkRoom
+    manifests: ManifestsAtWork
     shows_rows: bool
     """Whether the page shows rows of tables."""
     latest_commits: deque[int] = field(default_factory=lambda: deque(maxlen=1000))
@@ -222,6 +225,10 @@ class Call:
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             # PyIceberg's models look into what they get before anybody has checked it.
             raise bad_request(f"the body makes no sense: {error}") from error
+
+    def brought(self) -> AbstractContextManager[Allowance]:
+        """What a commit may read of the manifests that it brings."""
+        return self.service.manifests.for_commit(self.principal.name)
 
     def flag(self, parameter: str) -> bool:
         """A true or false of the query; false if it is not there."""

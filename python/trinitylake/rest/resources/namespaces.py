@@ -10,6 +10,7 @@ from trinitylake.rest.errors import RestError
 from trinitylake.rest.request.call import Call, checked_namespace, json_response, namespace_of, no_content
 from trinitylake.rest.request.pages import namespaces_response, page_of
 from trinitylake.rest.resources import transaction_namespaces as reserved
+from trinitylake.rest.resources.updates import check_growth
 from trinitylake.rest.security.locations import LOCATION_PROPERTY, namespace_location
 from trinitylake.rest.security.principals import Role
 
@@ -93,5 +94,9 @@ def update_properties(call: Call) -> Response:
         return reserved.update(call, call.namespace(), body.updates, body.removals)
     call.require(Role.ADMIN, call.namespace())
     with call.catalog() as catalog:
+        if body.updates:
+            present = catalog.load_namespace_properties(call.namespace())
+            size_bytes = sum(len(name) + len(value) for name, value in present.items())
+            check_growth(f"namespace {'.'.join(call.namespace())}", size_bytes, len(call.body))
         summary = catalog.update_namespace_properties(call.namespace(), set(body.removals), body.updates)
     return json_response({"updated": summary.updated, "removed": summary.removed, "missing": summary.missing})

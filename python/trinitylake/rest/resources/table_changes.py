@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
@@ -10,7 +11,13 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.update import (
     AddSortOrderUpdate,
     AssertCreate,
+    RemovePartitionSpecsUpdate,
+    RemovePartitionStatisticsUpdate,
     RemovePropertiesUpdate,
+    RemoveSchemasUpdate,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    RemoveStatisticsUpdate,
     SetDefaultSortOrderUpdate,
     SetPropertiesUpdate,
     TableRequirement,
@@ -23,18 +30,19 @@ from trinitylake.iceberg import table_writing
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg.namespaces import require_namespace
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
+from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import json_size_bytes
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.write_rules import check_update
 from trinitylake.properties import OWN_PROPERTY_PREFIX
-from trinitylake.rest.bounded_files import for_commit
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.resources.names import Name
-from trinitylake.rest.resources.updates import MAX_UPDATES, Updates
+from trinitylake.rest.resources.updates import MAX_UPDATES, Updates, check_growth
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.sorting import SortOrder
 
+    from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import Allowance
     from trinitylake.iceberg_storage.staging.staged_table import StagedTable
     from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.rest.security.locations import LocationGate
@@ -42,6 +50,16 @@ if TYPE_CHECKING:
 
 #: What an engine writes for "the one that was just added".
 LAST_ADDED = -1
+#: Updates by which a table becomes smaller, if anything.
+_REMOVING = (
+    RemovePartitionSpecsUpdate,
+    RemovePartitionStatisticsUpdate,
+    RemovePropertiesUpdate,
+    RemoveSchemasUpdate,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    RemoveStatisticsUpdate,
+)
 
 
 class TableChange(BaseModel):
@@ -69,33 +87,42 @@ class TableChange(BaseModel):
         return any(isinstance(requirement, AssertCreate) for requirement in self.requirements)
 
 
-def stage(transaction: Transaction, changes: Sequence[TableChange], gate: LocationGate) -> list[StagedTable]:
+def stage(
+    transaction: Transaction,
+    changes: Sequence[TableChange],
+    gate: LocationGate,
+    brought: Callable[[], AbstractContextManager[Allowance]],
+    sent_size_bytes: int,
+) -> list[StagedTable]:
     """Stage all changes in a transaction, or none; returns the tables that are there or are made.
 
-    The gate is that of the principal who sent them.
+    The gate is that of the principal who sent them, in so many bytes, and `brought` what may be read for it.
 
     Raises:
         NoSuchTableError: for a table that is not there and is not to be created.
         CommitFailedException: if a requirement does not hold.
         RestError: 400 for updates that make no sense, 403 for those that name what is not the table's, 413 for those
-            that bring too many manifests.
+            that bring too many manifests, or may make a table too large.
         InvalidLocation, InvalidArgument: for an update that breaks a rule of managed tables.
     """
     if len({change.table for change in changes}) < len(changes):
         raise bad_request("a table may be changed only once in one commit: put all its updates together")
     if sum(len(change.updates) for change in changes) > MAX_UPDATES:
         raise bad_request(f"a commit has at most {MAX_UPDATES} updates, of all its tables")
-    allowance = for_commit()
-    brought = []
-    for change in changes:
-        gate.table_change(change, _location(transaction, change))
-        brought.append(gate.brought(change, _present(transaction, change), allowance))
-        _leave_own_properties(transaction, change)
+    named = []
+    with brought() as allowance:
+        for change in changes:
+            gate.table_change(change, _location(transaction, change))
+            present = _present(transaction, change)
+            if present is not None and not all(isinstance(update, _REMOVING) for update in change.updates):
+                check_growth(f"table {'.'.join(change.table)}", json_size_bytes(present), sent_size_bytes)
+            named.append(gate.brought(change, present, allowance))
+            _leave_own_properties(transaction, change)
     if len(changes) > 1:  # one by itself is staged whole or not at all
         for change in changes:
             _rehearse(transaction, change)
     staged = []
-    for change, paths in zip(changes, brought, strict=True):
+    for change, paths in zip(changes, named, strict=True):
         if change.is_creation and not change.updates and len(changes) > 1:
             table_writing.require_absent(transaction, *change.table, change.requirements)
         else:

@@ -24,7 +24,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import TooHeavy
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.lakehouse.transaction import Transaction
-from trinitylake.rest.bounded_files import BoundedFileIO, for_commit, too_much_brought
+from trinitylake.rest.bounded_files import BoundedFileIO, too_much_brought
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.request.call import Call, json_response, no_content
 from trinitylake.rest.request.pages import identifiers_response
@@ -126,7 +126,9 @@ def commit(call: Call) -> Response:
         gate = call.locations(catalog)
         change = change.model_copy(update={"updates": gate.kept(change.updates)})
         with translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
-            staged = catalog.write(lambda transaction: stage(transaction, [change], gate)[0])
+            [staged] = catalog.write(
+                lambda transaction: stage(transaction, [change], gate, call.brought, len(call.body))
+            )
         return _staged_response(call, staged)
 
 
@@ -171,8 +173,11 @@ def register(call: Call) -> Response:
         call.locations(catalog).registered(body.metadata_location)
 
         def statement(transaction: Transaction) -> None:
-            io = BoundedFileIO(catalog.file_io(), for_commit())
-            table_writing.register_table(transaction, namespace, name, body.metadata_location, body.overwrite, io=io)
+            with call.brought() as allowance:
+                io = BoundedFileIO(catalog.file_io(), allowance)
+                table_writing.register_table(
+                    transaction, namespace, name, body.metadata_location, body.overwrite, io=io
+                )
 
         with readable(body.metadata_location), translated():
             try:

@@ -19,6 +19,7 @@ from trinitylake.errors import InvalidLocation, StorageError
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg.namespaces import materialize_namespace
 from trinitylake.iceberg_storage.catalog_errors import translated
+from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import TooHeavy
 from trinitylake.iceberg_storage.table_location import default_location
 from trinitylake.iceberg_storage.view_metadata import (
     new_view_metadata,
@@ -27,13 +28,16 @@ from trinitylake.iceberg_storage.view_metadata import (
     view_metadata,
 )
 from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.rest.bounded_files import BoundedFileIO, too_much_brought
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.request.call import Call, no_content
 from trinitylake.rest.request.pages import identifiers_response
 from trinitylake.rest.resources.names import Rename
 from trinitylake.rest.resources.tables import readable
+from trinitylake.rest.resources.updates import check_growth
 from trinitylake.rest.resources.view_changes import (
     AddViewVersion,
+    RemoveProperties,
     SetLocation,
     SetProperties,
     ViewChange,
@@ -121,6 +125,8 @@ def replace(call: Call) -> Response:
             data = core.read("view", namespace, name)
             if data is None:
                 raise NoSuchViewError(f"View does not exist: {namespace}.{name}")
+            if not all(isinstance(update, RemoveProperties) for update in change.updates):
+                check_growth(f"view {namespace}.{name}", len(data), len(call.body))
             definition = parse_view_def(data)
             present = view_metadata(definition, default_location(io, namespace, name, definition.id))
             for update in change.updates:
@@ -173,8 +179,11 @@ def register(call: Call) -> Response:
     with call.catalog() as catalog:
         gate = call.locations(catalog)
         gate.registered(body.metadata_location)
-        with readable(body.metadata_location):
-            metadata = read_view_metadata(catalog.file_io(), body.metadata_location)
+        with readable(body.metadata_location), call.brought() as allowance:
+            try:
+                metadata = read_view_metadata(BoundedFileIO(catalog.file_io(), allowance), body.metadata_location)
+            except TooHeavy as error:
+                raise too_much_brought(error) from error
         # Kept as it is, so there is nothing to choose: a location elsewhere is refused.
         gate.view_properties(metadata.properties, metadata.location)
         return _written(catalog, catalog.add_view(namespace, name, metadata))

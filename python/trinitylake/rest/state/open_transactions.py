@@ -27,9 +27,9 @@ from trinitylake.errors import (
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.settings import check_isolation
 from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.parsed_size import parsed_size_bytes
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.options import ServerOptions
-from trinitylake.rest.parsed_size import parsed_size_bytes
 from trinitylake.rest.security.principals import Principal
 from trinitylake.rest.state.ownership import OWNER_PROPERTY, Ownership, not_theirs
 from trinitylake.rest.state.served_catalog import commit

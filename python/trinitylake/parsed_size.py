@@ -11,6 +11,6 @@ def count_values(text: bytes | bytearray) -> int:
     return sum(text.count(character) for character in (b",", b"[", b"{", b":"))
 
 
-def parsed_size_bytes(text: bytes) -> int:
+def parsed_size_bytes(text: bytes | bytearray) -> int:
     """How much memory it takes as objects, at most."""
     return len(text) + _VALUE_SIZE_BYTES * count_values(text)
