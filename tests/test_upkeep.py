@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from datetime import datetime, tzinfo
 from pathlib import Path
@@ -14,6 +13,7 @@ from typer.testing import CliRunner
 
 import trinitylake as tl
 from conformance.reachable import Reachable, files_below
+from full_lakehouse import age
 from trinitylake.cli.app import app
 
 ROWS = pa.table({"id": list(range(10))})
@@ -45,14 +45,6 @@ def lake(root: Path) -> tl.Lakehouse:
         if number % 3:
             lake.drop_namespace(f"n{number:02}")
     return lake
-
-
-def age(root: Path) -> None:
-    """Everything there is was written an hour ago."""
-    hour_ago = time.time() - 3600
-    for path in root.rglob("*"):
-        if path.is_file():
-            os.utime(path, (hour_ago, hour_ago))
 
 
 class Tomorrow(datetime):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 import uuid
@@ -16,6 +15,7 @@ from typer.testing import CliRunner
 
 import trinitylake as tl
 from conformance.reachable import Reachable, files_below
+from full_lakehouse import age
 from trinitylake.cli.app import app
 
 ROWS = pa.table({"id": list(range(10)), "day": ["a", "b"] * 5})
@@ -44,14 +44,6 @@ def lake(root: Path) -> tl.Lakehouse:
     for number in range(20):
         lake.create_namespace(f"n{number}")
     return lake
-
-
-def age(root: Path) -> None:
-    """Everything there is was written an hour ago."""
-    hour_ago = time.time() - 3600
-    for path in root.rglob("*"):
-        if path.is_file():
-            os.utime(path, (hour_ago, hour_ago))
 
 
 def rows(reader: tl.Lakehouse, name: str) -> int:
