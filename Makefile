@@ -2,6 +2,8 @@
 # package, built from source, and nothing outside of this folder.
 
 PYTHON ?= python3
+# Some machines tell Python to keep no bytecode: each of a thousand processes then compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 STEP := $(PYTHON) scripts/step.py

@@ -1,7 +1,8 @@
 """Spark's Python workers with this package loaded: the module for the setting `spark.python.daemon.module`.
 
 Spark forks its workers from a daemon, which has nothing loaded but PySpark, so each worker imports Iceberg, Arrow and
-pandas anew: more than a second, for tasks that may take a tenth of that. Forked from this daemon they have them.
+pandas anew: more than a second, for tasks that may take a tenth of that. Forked from this daemon they have them, and do
+not read the lists of what Spark's archives hold before each task.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from contextlib import suppress
 from importlib import import_module
 
 import pyspark.daemon
+
+from trinitylake.spark import archives_on_path
 
 #: What tasks of this package need: reading, writing, metadata tables, and the functions of the format.
 NEEDED = (
@@ -27,6 +30,7 @@ def main() -> None:
     What cannot be loaded here, with PySpark 3.5 the data source, is left to the tasks that ask for it: a daemon that
     ends takes every task with it.
     """
+    archives_on_path.install()
     for name in NEEDED:
         with suppress(ImportError):
             import_module(name)
