@@ -7,6 +7,7 @@ not read the lists of what Spark's archives hold before each task.
 
 from __future__ import annotations
 
+import gc
 from contextlib import suppress
 from importlib import import_module
 
@@ -34,6 +35,8 @@ def main() -> None:
     for name in NEEDED:
         with suppress(ImportError):
             import_module(name)
+    gc.collect()
+    gc.freeze()  # a worker looks for garbage after each task: among what the task made, not among all that is loaded
     pyspark.daemon.manager()  # type: ignore[no-untyped-call]
 
 
