@@ -80,6 +80,19 @@ def test_show_describes_each_kind_of_object(root: str) -> None:
     assert "SELECT 1" in run("at", "1", "nyc.v", "--root", root).stdout
 
 
+def test_show_is_written_for_people(root: str) -> None:
+    """Ages stood there in milliseconds, sizes in bytes, and properties as a program writes them."""
+    shown = dict(line.split(None, 1) for line in run("show", "--root", root).stdout.splitlines())
+    words = {name: value.strip() for name, value in shown.items()}
+    assert (words["maximum_version_age"], words["txn_ttl"]) == ("1 week", "1 day")
+    assert (words["node_file_max_size"], words["properties"]) == ("1.0 MB", "none")
+    assert "owner = ops" in run("show", "nyc", "--root", root).stdout
+    table = run("show", "nyc.t", "--root", root).stdout
+    assert "identity(name)" in table
+    assert "[" not in table
+    assert run_json("show", "--root", root)["txn_ttl_millis"] == 86_400_000
+
+
 def test_log_and_diff_tell_what_happened(root: str) -> None:
     log = run_json("log", "--root", root)
     assert [entry["version"] for entry in log] == [2, 1, 0]

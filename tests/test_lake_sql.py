@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import tempfile
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import duckdb
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
@@ -17,6 +19,9 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestamptzNanoTy
 
 import trinitylake as tl
 from trinitylake.tables.queries import source
+from trinitylake.tables.queries.limits import QueryLimits
+from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions
+from trinitylake.tables.queries.query import Query
 from trinitylake.tables.queries.source import PlannedRows, TableSource
 
 
@@ -333,6 +338,15 @@ def test_mistakes_are_told_when_the_query_is_made(shop: tl.Lakehouse, sql: str, 
         shop.sql(sql).fetchall()
 
 
+def test_a_mistake_is_shown_where_it_stands(shop: tl.Lakehouse) -> None:
+    """The line that was quoted began with DESCRIBE, which is how the columns of a query are found, not what it said."""
+    with pytest.raises(tl.InvalidArgument) as caught:
+        shop.sql("SELECT nothing FROM shop.orders")
+    *_, line, pointer = caught.value.message.splitlines()
+    assert line == "LINE 1: SELECT nothing FROM shop.orders"
+    assert pointer.index("^") == line.index("nothing")
+
+
 def test_what_goes_wrong_with_a_row_is_told(shop: tl.Lakehouse) -> None:
     query = shop.sql("SELECT item::INTEGER FROM shop.items")
     for read in (query.fetchall, query.to_arrow, lambda: query.to_arrow_batch_reader().read_all(), query.__repr__):
@@ -419,6 +433,25 @@ def test_both_ways_of_reading_give_the_same(
     plain = sql.replace("a.t AS u", "rows AS u").replace("a.t", "rows AS t")
     assert lake.sql(sql).fetchall() == duckdb.sql(plain).fetchall()
     assert (planned[0].scanned is None) is is_direct
+
+
+def test_what_does_not_fit_into_memory_goes_to_disk_and_leaves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing held that a query spills: without a folder for it DuckDB runs out of the memory that it may take."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("a")
+    lake.create_table("a.t", {"id": "bigint"}).append({"id": [1]})
+    options = QueryOptions(limits=QueryLimits(64 << 20))
+    sql = "SELECT md5((x + id)::VARCHAR) AS word FROM a.t, range(2_000_000) AS r(x) ORDER BY word"
+    batches = Query(PreparedQuery(sql, lake.at(), options)).to_arrow_batch_reader()
+    first = batches.read_next_batch()
+    assert [one for one in tmp_path.glob("trinitylake-sql-*/spilled/*") if one.stat().st_size]
+    words = pa.chunked_array([batch.column(0) for batch in [first, *batches]])
+    assert len(words) == 2_000_000
+    assert pc.all(pc.less_equal(words[:-1], words[1:])).as_py()
+    assert not list(tmp_path.glob("trinitylake-sql-*"))
 
 
 def test_reading_takes_no_more_memory_than_a_stream_needs(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from rich.text import Text
 import trinitylake
 from trinitylake.cli.command import Json, Options, Root, command, key_values, open_lakehouse, storage_options
 from trinitylake.cli.completion import object_names
-from trinitylake.cli.output import emit, grid, pairs, size_text
+from trinitylake.cli.output import emit, grid, pairs
 from trinitylake.errors import ObjectNotFound
 from trinitylake.lakehouse.reader import Reader
 from trinitylake.lakehouse.settings import DEFAULTS, default_isolation
@@ -163,8 +163,7 @@ def _describe_table(table: Table) -> tuple[dict[str, Any], RenderableType]:
         picture.add_row(
             Text(column.name), Text(str(column.type)), "" if column.nullable else "not null", Text(column.doc)
         )
-    readable = facts | {"size_bytes": size_text(int(summary.get("total-files-size", 0)))}
-    return facts | {"columns": columns}, Group(pairs(readable), "", picture)
+    return facts | {"columns": columns}, Group(pairs(facts), "", picture)
 
 
 def _describe_view(view: View) -> tuple[dict[str, Any], RenderableType]:

@@ -75,9 +75,10 @@ def tree_told(done: TreeCompaction) -> Text:
 
 
 def tables_told(results: Mapping[str, CompactResult], before: str = "files before", after: str = "after") -> Table:
-    """What became of tables, for people."""
-    picture = grid("table", before, after, "bytes before", "bytes after", numbers=[before, after])
+    """What became of tables, for people. How large files will be is not known before they are written."""
+    headers = ["size before", *(["size after"] if any(one.bytes_added for one in results.values()) else [])]
+    picture = grid("table", before, after, *headers, numbers=[before, after, *headers])
     for name, result in results.items():
-        sizes = (filesize.decimal(result.bytes_removed), filesize.decimal(result.bytes_added))
-        picture.add_row(Text(name), str(result.files_removed), str(result.files_added), *sizes)
+        sizes = [filesize.decimal(result.bytes_removed), filesize.decimal(result.bytes_added)]
+        picture.add_row(Text(name), str(result.files_removed), str(result.files_added), *sizes[: len(headers)])
     return picture

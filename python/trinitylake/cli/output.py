@@ -19,6 +19,7 @@ from rich.segment import Segment
 from rich.table import Table as Grid
 from rich.text import Text
 
+from trinitylake.durations import duration_text
 from trinitylake.errors import CommitConflict, TrinityLakeError
 from trinitylake.printable import printable, printable_json
 
@@ -138,13 +139,26 @@ _WHOLE = {"", "created", "kind", "size", "isolation", "began", "expires"}
 
 
 def pairs(rows: dict[str, Any]) -> Grid:
-    """Names and values, one pair a line."""
+    """Names and values, one pair a line. Numbers whose names end in a unit are written in the units of people."""
     table = Grid(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows.items():
-        table.add_row(Text(name), Text(str(value)))
+        table.add_row(*map(Text, _readable(name, value)))
     return table
+
+
+def _readable(name: str, value: Any) -> tuple[str, str]:
+    """A pair as people read it; programs get `--json`."""
+    if type(value) is int and name.endswith("_millis"):
+        return name.removesuffix("_millis"), duration_text(value)
+    if type(value) is int and name.endswith("size_bytes"):
+        return name.removesuffix("_bytes"), size_text(value)
+    if isinstance(value, dict):
+        return name, "\n".join(f"{key} = {one}" for key, one in value.items()) or "none"
+    if isinstance(value, (list, tuple)):
+        return name, ", ".join(map(str, value)) or "none"
+    return name, str(value)
 
 
 def time_text(time: datetime) -> str:

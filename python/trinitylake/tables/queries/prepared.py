@@ -23,6 +23,8 @@ from trinitylake.tables.queries.source import PlannedRows, TableSource
 from trinitylake.tables.sql_sandbox import connect, folded, quoted, refusals
 
 NEEDS = "SQL over a lakehouse"
+_DESCRIBE = "DESCRIBE "
+_QUOTED_LINE = "LINE 1: "
 
 
 @dataclass(frozen=True)
@@ -142,10 +144,15 @@ class PreparedQuery:
             connection.close()
 
     def _bound(self, connection: Any, query: Parsed) -> list[tuple[str, str]]:
+        import duckdb
+
         text = query.sql.rstrip("; \n\t\r")
-        described = f"DESCRIBE FROM ({text}\n)" if query.is_description else f"DESCRIBE {text}"
+        described = f"DESCRIBE FROM ({text}\n)" if query.is_description else f"{_DESCRIBE}{text}"
         parameters = self._parameters
-        rows = connection.execute(described, parameters) if parameters else connection.execute(described)
+        try:
+            rows = connection.execute(described, parameters) if parameters else connection.execute(described)
+        except duckdb.Error as error:
+            raise type(error)(_of_the_query(str(error))) from None
         return [(name, type) for name, type, *_ in rows.fetchall()]
 
     def _pushed_of(self, connection: Any, query: Parsed, is_momentary: bool) -> dict[NameOf, Pushed]:
@@ -172,3 +179,12 @@ class PreparedQuery:
         tree = replaced(query.tree, values)
         (text,) = connection.execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchone()
         return str(text)
+
+
+def _of_the_query(message: str) -> str:
+    """What DuckDB says of a query that it was asked to describe, without a word that nobody wrote."""
+    before, quoted_line, after = message.partition(f"{_QUOTED_LINE}{_DESCRIBE}")
+    if not quoted_line:
+        return message
+    line, _, pointer = after.partition("\n")
+    return f"{before}{_QUOTED_LINE}{line}\n{pointer.removeprefix(' ' * len(_DESCRIBE))}"
