@@ -47,6 +47,27 @@ def test_every_error_is_exported_and_has_its_own_kind() -> None:
         assert error.__doc__
 
 
+def test_nothing_that_a_terminal_obeys_is_printed_of_an_error(lake: tl.Lakehouse) -> None:
+    """What Python printed of an error turned the terminal red: DuckDB quotes rows, and messages quote names."""
+    hostile = "\x1b[31mred\u202e"
+    for statement, parameters in (
+        (f'SELECT * FROM shop."{hostile}"', None),
+        (f"SELECT {hostile}", None),
+        ("SELECT CAST(? AS INTEGER)", [hostile]),
+        (f'SELECT * FROM shop."{hostile * 2000}"', None),
+    ):
+        with pytest.raises(tl.TrinityLakeError) as caught:
+            lake.sql(statement, parameters).fetchall()
+        text = str(caught.value)
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        assert len(text) < 2500
+    assert str(tl.InvalidArgument("one\n\ttwo")) == "one\n\ttwo"
+    with pytest.raises(tl.InvalidName) as caught:
+        lake.snapshot("x" * 10_000)
+    assert len(str(caught.value)) < 250
+
+
 def test_an_error_prints_its_message_alone_and_survives_pickling() -> None:
     for error in error_classes().values():
         raised = pickle.loads(pickle.dumps(error("what went wrong")))

@@ -118,6 +118,22 @@ def test_only_the_transactions_own_writes_are_its_outputs(
     assert output["facets"]["version"]["datasetVersion"] == str(shop.version)
 
 
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "\u202eevil", "a.b", "..", 'quo"te', "[red]", "%s {0}"])
+def test_tables_are_told_whatever_they_are_called(
+    shop: tl.Lakehouse, client: OpenLineageClient, sent: Collected, name: str
+) -> None:
+    """A table with a dot in its own name was no input, and as an output it was not found after the commit."""
+    with shop.transaction() as txn:
+        txn.create_table(("shop", name), {"id": "bigint"}).append(ROWS)
+    with recorded(shop, shop.transaction(message=name), client, job=name) as txn:
+        assert txn.table(("shop", name)).scan().count() == 3
+        txn.table(("shop", name)).append(ROWS)
+    [read], [written] = sent.events[-1]["inputs"], sent.events[-1]["outputs"]
+    assert read["name"] == written["name"] == f"shop.{name}"
+    assert written["outputFacets"]["outputStatistics"]["rowCount"] == 3
+    assert [field["name"] for field in read["facets"]["schema"]["fields"]] == ["id"]
+
+
 @pytest.mark.parametrize("at_commit", [False, True])
 def test_a_failure_has_no_outputs(
     shop: tl.Lakehouse, client: OpenLineageClient, sent: Collected, at_commit: bool

@@ -36,7 +36,10 @@ class TrinityLakeError(Exception):
         return str(self.args[0]) if self.args else ""
 
     def __str__(self) -> str:
-        return self.message
+        from trinitylake.printable import printable  # who imports errors needs nothing else
+
+        # What Python prints of it reaches a terminal, and it may quote names, messages and rows of anybody.
+        return printable(self.message, keep="\n\t")
 
 
 class ObjectNotFound(TrinityLakeError, LookupError):

@@ -15,12 +15,14 @@ from __future__ import annotations
 import traceback
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 import trinitylake
+from trinitylake.errors import InvalidName
 from trinitylake.extras import needing
+from trinitylake.qualified_names import Identifier
 
 with needing("trinitylake.lineage"):
     import attr
@@ -154,7 +156,7 @@ class _Run:
     def _inputs(self) -> Iterator[InputDataset]:
         base = self._lake.at(version=self._transaction.base_version)
         for name in self._transaction.tables_read:
-            if base.kind(name) == "table":  # else the transaction has made it: nobody else's input
+            if _found(base, name)[1] == "table":  # else the transaction has made it: nobody else's input
                 yield self._dataset(InputDataset, name, base, base.version)
 
     def _outputs(self) -> Iterator[OutputDataset]:
@@ -185,8 +187,9 @@ class _Run:
             "dataSource": datasource_dataset.DatasourceDatasetFacet(self._lake.name or None, self._root),
             "version": dataset_version_dataset.DatasetVersionDatasetFacet(str(version)),
         }
-        if reader.kind(name) == "table":
-            table = reader.table(name)
+        identifier, found = _found(reader, name)
+        if found == "table":
+            table = reader.table(identifier)
             fields = [
                 schema_dataset.SchemaDatasetFacetFields(column.name, str(column.type), ordinal_position=position)
                 for position, column in enumerate(table.schema.columns, start=1)
@@ -194,6 +197,17 @@ class _Run:
             facets["schema"] = schema_dataset.SchemaDatasetFacet(fields)
             facets["symlinks"] = symlinks_dataset.SymlinksDatasetFacet([_place(table.location)])
         return kind(self._root, name, facets=facets)
+
+
+def _found(reader: Reader, name: str) -> tuple[Identifier, str | None]:
+    """What has a full name, and its kind: a table may have dots in its own name, so that all ways to read it count."""
+    levels = name.split(".")
+    for own in range(1, len(levels)):
+        identifier = ".".join(levels[:-own]), ".".join(levels[-own:])
+        with suppress(InvalidName):
+            if (kind := reader.kind(identifier)) is not None:
+                return identifier, kind
+    return name, None
 
 
 def _place(location: str) -> symlinks_dataset.Identifier:
@@ -209,10 +223,10 @@ def _written(
     name: str, before: Reader, after: Reader
 ) -> output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet:
     """The rows, bytes and data files that a version added to a table."""
-    known = (
-        {snapshot.snapshot_id for snapshot in before.table(name).snapshots()} if before.kind(name) == "table" else ()
-    )
-    added = [snapshot.summary for snapshot in after.table(name).snapshots() if snapshot.snapshot_id not in known]
+    then, kind = _found(before, name)
+    known = {snapshot.snapshot_id for snapshot in before.table(then).snapshots()} if kind == "table" else ()
+    now = after.table(_found(after, name)[0])
+    added = [snapshot.summary for snapshot in now.snapshots() if snapshot.snapshot_id not in known]
 
     def total(field: str) -> int:
         return sum(int(summary[field] or 0) for summary in added if summary is not None and field in summary)

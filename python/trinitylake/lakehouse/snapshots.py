@@ -49,7 +49,8 @@ class Snapshots(Protocol):
 def checked_name(name: str) -> str:
     """The name of a snapshot. Raises `InvalidName`."""
     if not _NAME.fullmatch(name):
-        raise InvalidName(f"the name of a snapshot has 1 to 100 of the characters A-Z a-z 0-9 . _ -, not {name!r}")
+        told = name if len(name) <= 100 else f"{name[:100]}…"
+        raise InvalidName(f"the name of a snapshot has 1 to 100 of the characters A-Z a-z 0-9 . _ -, not {told!r}")
     return name
 
 

@@ -14,6 +14,8 @@ from trinitylake.tables.queries.source import TableSource
 from trinitylake.tables.sql_sandbox import folded, quoted
 from trinitylake.tables.table import Table
 
+#: Of a name that is not there.
+_TOLD_CHARACTERS = 200
 #: Schemas of DuckDB's own.
 _RESERVED = frozenset({"information_schema", "pg_catalog"})
 #: Names that DuckDB takes for databases when they stand before a table.
@@ -175,4 +177,5 @@ class NamedObjects:
         meant = list(dict.fromkeys([*same[:3], *(small[one] for one in near)]))[:3]
         hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
         place = "" if namespace else ": a name without a namespace is no table of a lakehouse"
-        return ObjectNotFound(f"{shortened(sql)}: there is no table or view {wanted}{place}{hint}")
+        told = wanted if len(wanted) <= _TOLD_CHARACTERS else f"{wanted[:_TOLD_CHARACTERS]}…"
+        return ObjectNotFound(f"{shortened(sql)}: there is no table or view {told}{place}{hint}")
