@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -170,6 +171,31 @@ def test_the_newest_version_is_found_from_an_old_hint_and_without_one(
             assert f"Latest · {lake.version}" in browser.text(".version"), text
 
 
+def test_versions_that_expired_while_the_page_was_open_are_left(
+    browser: Browser, lake: tl.Lakehouse, tmp_path: Path
+) -> None:
+    """The page believed that what it had found was still there, and showed what the browser had kept of it."""
+    ask = """
+        const [root] = arguments;
+        return import(new URL("ui/files/source.js", document.baseURI)).then(async ({ FilesSource }) => {
+            window.source ??= new FilesSource(new URL(root, document.baseURI));
+            return (await window.source.lakehouse()).version;
+        });
+    """
+    with serving(tmp_path) as server:
+        opened(browser, f"{server.url}/site")
+        assert browser.run(ask, "../lake/") == lake.version
+        before = lake.version
+        for number in range(100):
+            lake.create_namespace(f"later{number}")
+        tl.lakehouse.lakehouse._core.finish_background_tasks(10)
+        for version in range(before + 50):
+            (tmp_path / "lake" / tl.core.root_path(version)).unlink()
+        server.asked.clear()
+        assert browser.run(ask, "../lake/") == lake.version
+        assert len(server.of_lakehouse()) < 60
+
+
 def test_hostile_files_end_in_words(browser: Browser, lake: tl.Lakehouse, tmp_path: Path) -> None:
     root = tmp_path / "lake" / tl.core.root_path(lake.version)
     whole = root.read_bytes()
@@ -184,6 +210,40 @@ def test_hostile_files_end_in_words(browser: Browser, lake: tl.Lakehouse, tmp_pa
         browser.devtools("Network.clearBrowserCache", {})
         opened(browser, f"{server.url}/site")
         assert "went wrong" in browser.text("main h1")
+
+
+def test_hostile_names_and_words_are_nothing_but_text(browser: Browser, tmp_path: Path) -> None:
+    """What a server leaves out or writes down for its page, files hold as it is: names, messages, rows, properties."""
+    lake = tl.create(str(tmp_path / "lake"), name=HOSTILE[0], properties={HOSTILE[1]: HOSTILE[0]}, durability="none")
+    columns = [text for text in HOSTILE if "\u200b" not in text]
+    rows = pa.table({name: [HOSTILE[number % len(HOSTILE)]] for number, name in enumerate(columns)})
+    with lake.transaction(message=" ".join(HOSTILE), author=HOSTILE[0], properties={HOSTILE[2]: HOSTILE[1]}) as txn:
+        txn.create_namespace("shop", {HOSTILE[0]: HOSTILE[1]})
+        for name in HOSTILE:
+            txn.create_table(("shop", name), {"id": "bigint"}, properties={"comment": HOSTILE[0]})
+        txn.create_table("shop.rows", rows, properties={HOSTILE[1]: HOSTILE[0]}).append(rows)
+        txn.create_view("shop.view", f"SELECT '{HOSTILE[1]}'", dialect="spark", properties={HOSTILE[0]: HOSTILE[2]})
+    write_files(tmp_path / "site", "../lake")
+    addresses = ["#/", "#/latest/namespace/shop", "#/latest/log", "#/latest/version/1", "#/latest/tree"]
+    addresses += [
+        "#/latest/view/shop/view",
+        *(f"#/latest/table/shop/rows?tab={tab}" for tab in ("", "properties", "rows")),
+    ]
+    addresses += [f"#/latest/table/shop/{quote(name, safe='')}" for name in HOSTILE]
+    addresses += [f"#/latest/search?text={quote(name[:50], safe='')}" for name in HOSTILE[:4]]
+    with serving(tmp_path) as server:
+        for address in addresses:
+            opened(browser, f"{server.url}/site", address)
+            marks = browser.run(
+                "return [typeof pwned, document.querySelectorAll('main img, main script, [onerror]').length]"
+            )
+            assert marks == ["undefined", 0], address
+        opened(browser, f"{server.url}/site", "#/latest/namespace/shop")
+        browser.wait_for_text(HOSTILE[0])
+        opened(browser, f"{server.url}/site", "#/latest/table/shop/rows?tab=rows")
+        shown = browser.wait_for_text(HOSTILE[0], "table")
+        assert "U+202E" in shown
+        assert "\u202e" not in shown
 
 
 def test_what_is_read_of_very_many_tables_does_not_grow_with_them(browser: Browser, tmp_path: Path) -> None:
