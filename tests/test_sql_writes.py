@@ -127,6 +127,17 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(shop: tl.Lakehouse, 
     assert shop.version == version
 
 
+def test_a_merge_inserts_values_in_the_order_of_the_columns(shop: tl.Lakehouse) -> None:
+    """What PostgreSQL and DuckDB take, `INSERT VALUES (…)`, was refused with a word about columns."""
+    names = shop.table("shop.items").schema.names
+    given = ", ".join("70" if name == "id" else "NULL" for name in names)
+    merge = "MERGE INTO shop.items AS t USING (SELECT 70 AS id) AS s ON t.id = s.id WHEN NOT MATCHED THEN INSERT "
+    assert shop.sql(f"{merge} VALUES ({given})").fetchall() == [(0, 0, 1)]
+    assert shop.sql("SELECT count(*) FROM shop.items WHERE id = 70").fetchone() == (1,)
+    with pytest.raises(tl.InvalidArgument, match=f"1 values, but table shop.items has {len(names)} columns"):
+        shop.sql(f"{merge.replace('70', '71')} VALUES (71)")
+
+
 def test_statements_of_a_transaction_see_each_other(shop: tl.Lakehouse) -> None:
     before = shop.version
     with shop.transaction() as txn:

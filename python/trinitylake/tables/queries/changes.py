@@ -234,6 +234,14 @@ class Changes:
 
     def _all_of(self, statement: MergeInto, when: When) -> dict[str, str]:
         """The values of a clause; all columns that both sides have if it names none."""
+        if isinstance(when.values, list):
+            names = self._source.names
+            if len(when.values) != len(names):
+                raise InvalidArgument(
+                    f"{shortened(self._sql)}: {len(when.values)} values, but table {self._table.name} has {len(names)} "
+                    f"columns: {', '.join(names)}"
+                )
+            return dict(zip(names, when.values, strict=True))
         if when.values is not None:
             return when.values
         source = self._prepared(f"{statement.before}SELECT * FROM {statement.source}", {})

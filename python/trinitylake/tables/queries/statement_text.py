@@ -258,13 +258,13 @@ class When:
     Attributes:
         side: "matched", "source" for rows of the source alone, "target" for rows of the table alone.
         action: "update", "delete", "insert" or "nothing".
-        values: SQL by column; None for all columns of the same names.
+        values: SQL by column, or in the order of the table's columns; None for all columns of the same names.
     """
 
     side: str
     condition: str
     action: str
-    values: dict[str, str] | None = None
+    values: dict[str, str] | list[str] | None = None
 
 
 @dataclass
@@ -438,16 +438,18 @@ def _set(cursor: Cursor) -> dict[str, str] | None:
     return cursor.assignments("WHEN", "RETURNING")
 
 
-def _values(cursor: Cursor) -> dict[str, str] | None:
+def _values(cursor: Cursor) -> dict[str, str] | list[str] | None:
     if cursor.sign == "*":
         cursor.skip()
         return None
     if cursor.took("BY", "NAME"):
         return None
+    if cursor.took("VALUES"):
+        return cursor.in_brackets()
     if cursor.sign != "(":
         if cursor.word in ("WHEN", "") and not cursor.sign:
             return None
-        raise cursor.unexpected("expected the columns, ( … ) VALUES ( … ), or *")
+        raise cursor.unexpected("expected ( … ) VALUES ( … ) with the columns first, VALUES ( … ), or *")
     columns = [_unquoted(one) for one in cursor.in_brackets()]
     cursor.expect("VALUES")
     values = cursor.in_brackets()
