@@ -90,6 +90,27 @@ def test_each_statement_has_its_words(shop: tl.Lakehouse, name: str) -> None:
     assert told(shop) == expected
 
 
+def test_what_writers_set_by_themselves_is_not_told(shop: tl.Lakehouse) -> None:
+    """The line ended in "properties shop.orders", though nobody had set one: PyIceberg keeps names of columns there."""
+    name_mapping = "schema.name-mapping.default"
+    table = shop.table("shop.orders").iceberg
+    table.transaction().set_properties(
+        {name_mapping: table.schema().name_mapping.model_dump_json()}
+    ).commit_transaction()
+    assert told(shop) == "properties shop.orders"
+    before = shop.table("shop.orders").properties[name_mapping]
+    rows = ROWS.append_column("note", pa.array(["new"] * 3000))
+    shop.table("shop.orders").append(rows, evolve_schema=True)
+    assert shop.table("shop.orders").properties[name_mapping] != before
+    assert told(shop) == "append +3,000 rows shop.orders; schema shop.orders +1 column"
+    with shop.transaction() as txn:
+        txn.table("shop.orders").delete("id = 1")
+        txn.table("shop.orders").set_properties({"owner": "ann"})
+    assert told(shop) == "delete -1 row shop.orders; properties shop.orders"
+    shop.table("shop.orders").iceberg.transaction().remove_properties(name_mapping).commit_transaction()
+    assert told(shop) == "properties shop.orders"
+
+
 def test_what_is_done_to_a_new_or_renamed_table_is_told_with_it(shop: tl.Lakehouse) -> None:
     with shop.transaction() as txn:
         txn.create_table("shop.new", ROWS.schema).append(ROWS)

@@ -26,6 +26,8 @@ class Told(NamedTuple):
 #: Statements that are told by their own names, whatever Iceberg calls what they did.
 _NAMED_STATEMENTS = {"delete", "merge", "upsert"}
 _NO_STATEMENTS: Mapping[int, str] = {}
+#: Properties that writers set by themselves beside what they were asked for.
+_KEPT_BY_WRITERS = frozenset({"schema.name-mapping.default"})
 
 
 def changes_told(
@@ -45,13 +47,18 @@ def changes_told(
         told.append(Told("partitioning"))
     if base.default_sort_order_id != metadata.default_sort_order_id:
         told.append(Told("sort order"))
-    if base.properties != metadata.properties:
+    kept_by_writers = _KEPT_BY_WRITERS if told else frozenset()
+    if _without(base.properties, kept_by_writers) != _without(metadata.properties, kept_by_writers):
         told.append(Told("properties"))
     if base.format_version != metadata.format_version:
         told.append(Told("format version", tail=str(metadata.format_version)))
     if not told and base.refs != metadata.refs:
         told.append(Told("references"))
     return told
+
+
+def _without(properties: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
+    return {name: value for name, value in properties.items() if name not in names}
 
 
 def _of_snapshots(base: TableMetadata, metadata: TableMetadata, statements: Mapping[int, str]) -> list[Told]:
