@@ -399,6 +399,9 @@ class SharedCollection:
     # After all roots were marked, and before each lot of files is deleted: makes the version of the fence the first
     # time, and marks what was committed since. That version, and what must stay, for `delete_garbage`.
     def look(self, has_roots: bool) -> tuple[int, bytes]: ...
+    # After all was deleted that was to be, and not in a dry run: it is not under way any more (format §7). `knows_all`:
+    # a judge called no file unknown or foreign.
+    def end(self, knows_all: bool) -> None: ...
 
 @final
 class Walk:

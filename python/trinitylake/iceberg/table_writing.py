@@ -24,7 +24,7 @@ from trinitylake.definitions import new_id, new_table_def, serialize
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg.identifiers import object_tuple
 from trinitylake.iceberg.namespaces import materialize_namespace
-from trinitylake.iceberg_storage.brought_files import check_statistics, snapshots_of
+from trinitylake.iceberg_storage.brought_files import snapshots_of, statistics_of
 from trinitylake.iceberg_storage.extended_pyiceberg.functions import empty_table_metadata
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed, new_table
@@ -36,7 +36,7 @@ from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.iceberg_storage.table_location import default_location, managed_location
 from trinitylake.iceberg_storage.table_properties import check_properties, with_gc_disabled
 from trinitylake.iceberg_storage.write_rules import collected_by_lakehouse
-from trinitylake.tables.registered_table import registered_definition
+from trinitylake.tables.registered_table import registered_table
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
@@ -92,7 +92,7 @@ def create_table(
     require_free(transaction, namespace, name)
     io = LakehouseFileIO(transaction.storage)
     staged = StagedTable(object_tuple(namespace, name), indexed(metadata), None, io)
-    staged.adopt(metadata.snapshots, None, brought)
+    staged.adopt(metadata.snapshots, None, brought, statistics_of(io, metadata))
     transaction.staged_tables.add(namespace, name, staged, new_table_def(str(metadata.table_uuid)))
     return staged
 
@@ -188,7 +188,8 @@ def register_table(
     `io` is what it is read by, if that is not any file access of the lakehouse.
 
     Raises `NoSuchNamespaceError`; `TableAlreadyExistsError` unless `overwrite`; `InvalidLocation` for a table whose
-    metadata lies in the lakehouse and whose data does not; `CorruptFile` and `FileNotFoundError` for a bad file.
+    metadata lies in the lakehouse and whose data does not; `CorruptFile` and `FileNotFoundError` for a bad file;
+    `TransactionExpired` if one of its files is gone, or may be collected as garbage at this moment.
     """
     core = transaction.state()
     materialize_namespace(transaction, namespace)
@@ -196,8 +197,9 @@ def register_table(
         transaction.drop_table((namespace, name))
     require_free(transaction, namespace, name)
     reading = LakehouseFileIO(transaction.storage) if io is None else io
-    definition = registered_definition(reading, metadata_location, file_io_properties)
-    core.create("table", namespace, name, serialize(definition))
+    table = registered_table(reading, metadata_location, file_io_properties)
+    core.adopt(table.brought)
+    core.create("table", namespace, name, serialize(table.definition))
 
 
 def rename_table(transaction: Transaction, namespace: str, name: str, new_namespace: str, new_name: str) -> None:
@@ -259,6 +261,6 @@ def metadata_from_updates(
 
 def _check_new(metadata: TableMetadata, io: LakehouseFileIO) -> None:
     check_properties(metadata.properties, metadata.location, io)
-    check_statistics(io, metadata)
+    statistics_of(io, metadata)
     for snapshot in metadata.snapshots:
         qualified_path(io, snapshot.manifest_list)

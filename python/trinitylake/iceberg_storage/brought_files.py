@@ -16,7 +16,12 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from pyiceberg.manifest import ManifestEntryStatus
-from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    SetPartitionStatisticsUpdate,
+    SetStatisticsUpdate,
+    TableUpdate,
+)
 
 from trinitylake.errors import InvalidLocation, TrinityLakeError
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import files_named, manifest_lists
@@ -35,10 +40,21 @@ UNREADABLE = (TrinityLakeError, OSError, ValueError, KeyError, EOFError, TypeErr
 T = TypeVar("T")
 
 
-def check_statistics(io: LakehouseFileIO, metadata: TableMetadata) -> None:
-    """Refuse statistics of a whole table whose files may not be named. Raises `InvalidLocation`."""
-    for statistics in (*metadata.statistics, *metadata.partition_statistics):
-        qualified_path(io, statistics.statistics_path)
+def statistics_of(io: LakehouseFileIO, metadata: TableMetadata) -> list[str]:
+    """The paths of the statistics of a whole table. Raises `InvalidLocation` for a file that may not be named."""
+    named = (*metadata.statistics, *metadata.partition_statistics)
+    return [qualified_path(io, statistics.statistics_path) for statistics in named]
+
+
+def statistics_in(io: LakehouseFileIO, updates: Iterable[TableUpdate]) -> list[str]:
+    """The paths of the statistics that updates add. Raises `InvalidLocation` for a file that may not be named."""
+    added: list[str] = []
+    for update in updates:
+        if isinstance(update, SetStatisticsUpdate):
+            added.append(update.statistics.statistics_path)
+        elif isinstance(update, SetPartitionStatisticsUpdate):
+            added.append(update.partition_statistics.statistics_path)
+    return [qualified_path(io, location) for location in added]
 
 
 def snapshots_of(updates: Iterable[TableUpdate]) -> list[Snapshot]:
@@ -52,7 +68,8 @@ def named_by(
     snapshots: Iterable[Snapshot],
     must_be_readable: bool = False,
 ) -> list[str]:
-    """The paths of all files that snapshots bring into a table: manifests that it did not have, and what they add.
+    """The paths of all files that snapshots bring into a table: manifests that it did not have, and what they add. To a
+    new table they bring all files that they have.
 
     Args:
         io: reaches what may be named.
@@ -102,7 +119,7 @@ class _NewFiles:
                 if status != ManifestEntryStatus.EXISTING or not self._has(parent, location):
                     raise
             else:
-                if status == ManifestEntryStatus.ADDED:
+                if status == ManifestEntryStatus.ADDED or self._metadata is None:
                     yield path
 
     def _parent(self, snapshot: Snapshot) -> Snapshot | None:

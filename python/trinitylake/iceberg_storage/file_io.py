@@ -112,6 +112,7 @@ class LakehouseFileIO(FileIO):
         self._columns: dict[str, Container[int]] = {}
         self._real_local_root = os.path.realpath(self._local_root) + "/" if self._local_root else None
         self._written: dict[str, None] = {}
+        self._brought: dict[str, None] = {}
         self._whole = whole
         self._is_discarded = False
         self._lock = threading.Lock()
@@ -154,6 +155,19 @@ class LakehouseFileIO(FileIO):
         """Take over the record of files that another process wrote for the same transaction."""
         with self._lock:
             self._written.update(dict.fromkeys(paths))
+
+    def bring(self, path: str) -> None:
+        """Take into the record that a commit names a data file, which perhaps was not written for it."""
+        with self._lock:
+            self._brought[path] = None
+        if self._whole is not None:
+            self._whole.bring(path)
+
+    def take_brought(self) -> list[str]:
+        """The files that were named since this was asked last and not written through this object."""
+        with self._lock:
+            brought, self._brought = self._brought, {}
+            return [path for path in brought if path not in self._written]
 
     def path_of(self, location: str) -> str:
         """The path below the root of an absolute URI; the inverse of `uri_of`.

@@ -252,6 +252,8 @@ def _swept(
     version = None
     if doomed and not asked.dry_run:
         version = _deleted(spark, storage, collection, garbage, doomed, asked.progress)
+    if not asked.dry_run:
+        collection.end(knows_all="unknown" not in by_verdict and "foreign" not in by_verdict)
 
     def of(verdict: str) -> Files:
         return sum_of(by_verdict.get(verdict, {}).values())

@@ -75,6 +75,8 @@ def _stage_files(
                 change.delete(replaced, snapshot_properties)
         if files:
             change.append_files(files, snapshot_properties)
+            if isinstance(iceberg.io, LakehouseFileIO):
+                iceberg.io.take_brought()  # They were adopted already, with what is known of their age.
         if table_properties:
             change.set_properties(table_properties)
 

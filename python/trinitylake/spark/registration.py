@@ -33,7 +33,13 @@ from trinitylake.errors import (
     RegistrationFailed,
     TransactionExpired,
 )
-from trinitylake.lakehouse.bulk.definition_writer import BATCH_OBJECTS, OBJECT_KINDS, DefinitionWriter, ObjectRow
+from trinitylake.lakehouse.bulk.definition_writer import (
+    BATCH_OBJECTS,
+    OBJECT_KINDS,
+    DefinitionWriter,
+    ObjectRow,
+    require_uncollected,
+)
 from trinitylake.lakehouse.bulk.registration import (
     OPTIONAL,
     REQUIRED,
@@ -41,7 +47,6 @@ from trinitylake.lakehouse.bulk.registration import (
     definition_writer,
     key_sizes,
     needs_definitions,
-    require_young,
 )
 from trinitylake.lakehouse.bulk.target import BulkTarget, Registration, RegistrationOptions
 from trinitylake.reopening import StorageForTasks
@@ -95,7 +100,9 @@ def register(
         if "location" in frame.columns:
             _require_uncollected(frame, existing, StorageForTasks(lake.storage), base.number, kept)
         if needs_definitions(frame.columns):
-            frame = _with_locations(frame, definition_writer(lake, options.file_io_properties), options.dry_run, kept)
+            frame = _with_locations(
+                frame, definition_writer(lake, base, options.file_io_properties), options.dry_run, kept
+            )
         sources = [Source(frame, _text(), True)]
         if existing is not None:
             sources.append(Source(existing, f.col("text"), False))
@@ -301,7 +308,7 @@ def _old(carried: StorageForTasks, number: int, batches: Batches) -> Iterator[pa
 
 def _problem(core: _core.Lakehouse, since: _core.Version, paths: pa.StringArray) -> str | None:
     try:
-        require_young(core, since, paths)
+        require_uncollected(core, since, paths)
     except TransactionExpired as error:
         return str(error)
     return None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from trinitylake.definitions import METADATA_LOCATION, TableDef, new_table_def
 from trinitylake.errors import InvalidLocation
-from trinitylake.iceberg_storage.brought_files import check_statistics, named_by
+from trinitylake.iceberg_storage.brought_files import named_by, statistics_of
 from trinitylake.iceberg_storage.external import load_external
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.files_inside import require_none_inside
@@ -16,10 +17,23 @@ from trinitylake.iceberg_storage.table_properties import check_properties
 from trinitylake.tables.table_definition import describe
 
 
-def registered_definition(
+class RegisteredTable(NamedTuple):
+    """A table whose metadata file exists.
+
+    Attributes:
+        definition: managed, or external.
+        brought: paths of the files that a managed one consists of, which perhaps no version reaches: the transaction
+            that commits it has to adopt them, so that no garbage collection takes them (format §7).
+    """
+
+    definition: TableDef
+    brought: list[str]
+
+
+def registered_table(
     io: LakehouseFileIO, metadata_location: str, file_io_properties: Mapping[str, str] | None = None
-) -> TableDef:
-    """The definition of a table whose metadata file exists: managed below the root of `io`, else external.
+) -> RegisteredTable:
+    """A table whose metadata file exists: managed below the root of `io`, else external.
 
     Raises:
         InvalidLocation: for a table whose metadata lies in the lakehouse and whose data does not, or the other way
@@ -34,12 +48,12 @@ def registered_definition(
         require_none_inside(external, io)
         metadata = external.metadata
         definition = new_table_def(table_type="external", format_properties={METADATA_LOCATION: metadata_location})
+        brought = []
     else:
         metadata = read_metadata(io, io.uri_of(path), path)
         managed_location(io, metadata.location)
         check_properties(metadata.properties, metadata.location, io)
-        check_statistics(io, metadata)
-        named_by(io, None, metadata.snapshots)
+        brought = [path, *statistics_of(io, metadata), *named_by(io, None, metadata.snapshots)]
         definition = new_table_def(str(metadata.table_uuid), format_properties={METADATA_LOCATION: path})
     describe(definition, metadata)
-    return definition
+    return RegisteredTable(definition, list(dict.fromkeys(brought)))

@@ -15,6 +15,7 @@ pub const LATEST_HINT_PATH: &str = "_latest_hint.txt";
 pub const EXPIRED_PREFIX: &str = "_expired/";
 pub const TRANSACTION_PREFIX: &str = "_txn/";
 pub const INTENT_PREFIX: &str = "_queue/";
+pub const COLLECTING_PREFIX: &str = "_collecting/";
 /// Sequence numbers from here on are records of transactions that were never saved: nothing to resume.
 pub const FIRST_RECORD_SEQUENCE: u64 = 1 << 63;
 pub const LAKEHOUSE_DEFINITION_PREFIX: &str = "_lakehouse_def_";
@@ -262,6 +263,17 @@ pub fn intent_path(now_millis: u64, id: Uuid) -> String {
 pub fn intent_file(path: &str) -> Option<(u64, Uuid)> {
     let name = path.strip_prefix(INTENT_PREFIX)?.strip_suffix(DEFINITION_SUFFIX)?;
     let (millis, id) = name.split_once('-')?;
+    Some((twenty_digits(millis)?, parse_id(id)?))
+}
+
+/// Of a garbage collection that deletes what was written before this time of the store.
+pub fn collecting_path(before_millis: u64, id: Uuid) -> String {
+    format!("{COLLECTING_PREFIX}{before_millis:020}-{id}")
+}
+
+/// The inverse of [`collecting_path`].
+pub fn collecting_file(path: &str) -> Option<(u64, Uuid)> {
+    let (millis, id) = path.strip_prefix(COLLECTING_PREFIX)?.split_once('-')?;
     Some((twenty_digits(millis)?, parse_id(id)?))
 }
 

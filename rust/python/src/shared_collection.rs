@@ -67,6 +67,13 @@ impl SharedCollection {
         let (version, fresh) = looked?;
         Ok((version, PyBytes::new(py, &fresh.to_bytes())))
     }
+
+    fn end(&self, py: Python<'_>, knows_all: bool) -> PyResult<()> {
+        let taken = self.shared.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut shared =
+            taken.ok_or_else(|| to_python(Error::InvalidArgument("the collection is in use".into())))?;
+        run(py, async { Ok(shared.end(knows_all).await) })
+    }
 }
 
 /// As it is now: nothing that was read before is taken for granted.

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::key::{KeyRange, NameSizes, ObjectKind};
 use crate::lakehouse::Lakehouse;
 use crate::node::draft::Draft;
+use crate::transaction::VERSIONS_AT_ONCE;
 use crate::tree::bulk::{NodeWriter, build, merge_runs};
 use crate::tree::leaf_writer::{Leaf, LooseRow, assemble};
 use crate::version::Version;
@@ -45,7 +46,7 @@ pub async fn register_since(
 ) -> Result<Arc<Version>> {
     let latest = lakehouse.latest().await?;
     let summary = Summary::of_counts("register", Registered::of(&keys, latest.config.names).by_kind());
-    if latest.metadata.gc_before_millis > since.metadata.gc_before_millis {
+    if is_collected_since(lakehouse, since, &latest).await? {
         return Err(Error::TransactionExpired(
             "files that nobody referred to were collected while definitions were written, which may be gone; register \
              again"
@@ -57,6 +58,22 @@ pub async fn register_since(
     let writer = node_writer(lakehouse, environment.as_ref(), &latest);
     let root = build(&writer, &keys, &locations).await?;
     publish(lakehouse, &latest, root, message, author, summary).await
+}
+
+/// Is there a garbage collection among the versions after `since`? What cannot be told counts as one.
+async fn is_collected_since(lakehouse: &Lakehouse, since: &Version, latest: &Arc<Version>) -> Result<bool> {
+    let mut next = since.number + 1;
+    while next <= latest.number {
+        let last = latest.number.min(next + VERSIONS_AT_ONCE - 1);
+        match lakehouse.glance(next, last, latest).await {
+            Ok(versions)
+                if versions.iter().all(|version| version.metadata.collects_before_millis().is_none()) => {}
+            Ok(_) | Err(Error::VersionExpired(_)) => return Ok(true),
+            Err(error) => return Err(error),
+        }
+        next = last + 1;
+    }
+    Ok(false)
 }
 
 /// Checks what [`register`] would check, on the latest version, with the same errors. Nothing is written.

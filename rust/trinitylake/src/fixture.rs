@@ -13,7 +13,7 @@ use crate::environment::testing::TestEnvironment;
 use crate::error::Result;
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
-use crate::path::{LATEST_HINT_PATH, root_version};
+use crate::path::{COLLECTING_PREFIX, LATEST_HINT_PATH, TRANSACTION_PREFIX, root_version};
 pub use crate::storage::memory_files::MemoryFiles;
 use crate::storage::{FileInfo, PutOutcome, Storage};
 use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
@@ -21,11 +21,24 @@ use crate::version::Version;
 
 pub type Job = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>;
 
-/// Storage that lets another writer act at the worst moment: right before a root is created through it, or the hint
-/// read, one waiting job runs to its end.
+/// The request before which somebody else comes in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Worst {
+    /// Before a root is created.
+    Root,
+    /// Before the hint is read.
+    Hint,
+    /// Before it is asked which collections are under way.
+    Collecting,
+    /// Before a saved state of a transaction, or a record, is read.
+    Record,
+}
+
+/// Storage that lets another writer act at the worst moment: right before a request through it, one waiting job runs to
+/// its end.
 pub struct Intruder {
     pub files: Arc<MemoryFiles>,
-    is_at_hint: bool,
+    worst: Worst,
     jobs: Mutex<VecDeque<Job>>,
 }
 
@@ -37,11 +50,30 @@ impl std::fmt::Debug for Intruder {
 
 impl Intruder {
     pub fn new(files: &Arc<MemoryFiles>) -> Arc<Intruder> {
-        Arc::new(Intruder { files: files.clone(), is_at_hint: false, jobs: Mutex::default() })
+        Intruder::at(files, Worst::Root)
     }
 
     pub fn at_hint(files: &Arc<MemoryFiles>) -> Arc<Intruder> {
-        Arc::new(Intruder { files: files.clone(), is_at_hint: true, jobs: Mutex::default() })
+        Intruder::at(files, Worst::Hint)
+    }
+
+    pub fn at_collecting(files: &Arc<MemoryFiles>) -> Arc<Intruder> {
+        Intruder::at(files, Worst::Collecting)
+    }
+
+    pub fn at_record(files: &Arc<MemoryFiles>) -> Arc<Intruder> {
+        Intruder::at(files, Worst::Record)
+    }
+
+    fn at(files: &Arc<MemoryFiles>, worst: Worst) -> Arc<Intruder> {
+        Arc::new(Intruder { files: files.clone(), worst, jobs: Mutex::default() })
+    }
+
+    async fn intrude(&self, moment: Worst) {
+        let job = if moment == self.worst { self.jobs().pop_front() } else { None };
+        if let Some(job) = job {
+            job().await;
+        }
     }
 
     pub fn add<F: Future<Output = ()> + Send + 'static>(&self, job: impl FnOnce() -> F + Send + 'static) {
@@ -64,10 +96,11 @@ impl Storage for Intruder {
     }
 
     async fn get(&self, path: &str) -> Result<Bytes> {
-        let is_worst = self.is_at_hint && path == LATEST_HINT_PATH;
-        let job = if is_worst { self.jobs().pop_front() } else { None };
-        if let Some(job) = job {
-            job().await;
+        if path == LATEST_HINT_PATH {
+            self.intrude(Worst::Hint).await;
+        }
+        if path.starts_with(TRANSACTION_PREFIX) {
+            self.intrude(Worst::Record).await;
         }
         self.files.get(path).await
     }
@@ -81,10 +114,8 @@ impl Storage for Intruder {
     }
 
     async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
-        let is_worst = !self.is_at_hint && root_version(path).is_some();
-        let job = if is_worst { self.jobs().pop_front() } else { None };
-        if let Some(job) = job {
-            job().await;
+        if root_version(path).is_some() {
+            self.intrude(Worst::Root).await;
         }
         self.files.put_if_absent(path, bytes).await
     }
@@ -98,6 +129,9 @@ impl Storage for Intruder {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        if prefix == COLLECTING_PREFIX {
+            self.intrude(Worst::Collecting).await;
+        }
         self.files.list(prefix).await
     }
 

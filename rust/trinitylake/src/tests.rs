@@ -4,6 +4,7 @@ mod collection;
 mod crash;
 mod discovery;
 mod expiry;
+mod files_found;
 mod layers;
 mod lost_roots;
 mod moved_lakehouse;

@@ -13,6 +13,8 @@ pub mod ascent;
 #[cfg(not(target_family = "wasm"))]
 pub mod boundary;
 #[cfg(not(target_family = "wasm"))]
+pub mod collecting;
+#[cfg(not(target_family = "wasm"))]
 pub mod discovery;
 #[cfg(not(target_family = "wasm"))]
 pub mod hint;

@@ -105,6 +105,11 @@ pub struct RootMetadata {
 }
 
 impl RootMetadata {
+    /// Is it a garbage collection, and of what was written before which time of the store?
+    pub fn collects_before_millis(&self) -> Option<u64> {
+        self.committed.iter().filter_map(CommittedTransaction::collects_before_millis).max()
+    }
+
     /// Reads the system rows of the root of `version`. Only the definition is required of other writers.
     pub fn of(root: &Node, version: u64, path: &str) -> Result<RootMetadata> {
         let mut metadata = RootMetadata { version, ..RootMetadata::default() };

@@ -29,7 +29,7 @@ from pyiceberg.typedef import Identifier
 
 from trinitylake.definitions.schema import SchemaLike, to_iceberg_schema
 from trinitylake.errors import InvalidArgument, InvalidLocation
-from trinitylake.iceberg_storage.brought_files import named_by, snapshots_of
+from trinitylake.iceberg_storage.brought_files import named_by, snapshots_of, statistics_in
 from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
@@ -319,7 +319,7 @@ class StagedTable:
             )
             for update in updates:
                 check_update(update, self.metadata, self.io)
-            self.adopt(snapshots_of(updates), self.metadata)
+            self.adopt(snapshots_of(updates), self.metadata, statistics=statistics_in(self.io, updates))
             try:
                 metadata = apply_updates(self.metadata, updates)
             except StaleSnapshot as error:  # the requirements hold, so its writer has to learn of it in another way
@@ -348,7 +348,7 @@ class StagedTable:
         Raises as `commit` does, and `ValidationException` for rows that do not fit a newer schema.
         """
         with self._lock:
-            self.adopt(snapshots_of(updates), base)
+            self.adopt(snapshots_of(updates), base, statistics=statistics_in(self.io, updates))
             if base is not self.metadata and any(isinstance(update, AddSnapshotUpdate) for update in updates):
                 self.table.added_files.update(added_files or {})
                 commit = StagedCommit(tuple(requirements), tuple(updates), rows_read.get())
@@ -370,6 +370,7 @@ class StagedTable:
         snapshots: Iterable[Snapshot],
         base: TableMetadata | None = None,
         brought: Sequence[str] | None = None,
+        statistics: Iterable[str] = (),
     ) -> None:
         """Check what others wrote for snapshots, perhaps long before this transaction began, and remember it.
 
@@ -377,6 +378,7 @@ class StagedTable:
             snapshots: of a commit. Those that were written here or adopted before are left out.
             base: the table before.
             brought: the paths of what they bring, if somebody has checked it already.
+            statistics: paths of files with statistics that come along.
 
         Raises `InvalidLocation` for a file that may not be named (`brought_files.py`).
         """
@@ -385,16 +387,19 @@ class StagedTable:
             others = [one for one in snapshots if self.io.path_of(one.manifest_list) not in known]
             self._adopted += named_by(self.io, base, others) if brought is None else brought
             self._adopted_lists.update(self.io.path_of(one.manifest_list) for one in others)
+            written = {*self.io.written_paths}
+            self._adopted += [path for path in statistics if path not in written]
 
     def take_adopted(self) -> list[str]:
         """Files that others wrote for snapshots that were committed here since this was asked last, below the root.
 
         The lists of manifests, those that the table did not have, and the files that these add, as far as they can be
-        read: what cannot, shows when it is needed, and then nobody can say either which files it added.
+        read: what cannot, shows when it is needed, and then nobody can say either which files it added. Also files of
+        statistics, and data files that were added by their names.
         """
         with self._lock:
             paths, self._adopted = self._adopted, []
-            return paths
+            return list(dict.fromkeys([*paths, *self.io.take_brought()]))
 
     def _set_metadata(self, metadata: TableMetadata) -> None:
         self.metadata = metadata

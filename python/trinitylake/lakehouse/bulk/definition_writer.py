@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
@@ -23,6 +24,10 @@ BATCH_OBJECTS = 1_000
 
 #: Kinds of objects that can be registered.
 OBJECT_KINDS = ("namespace", "table", "view")
+
+
+#: The lakehouse, and the version that a registration began on.
+Opened = tuple[_core.Lakehouse, _core.Version]
 
 
 class ObjectRow(NamedTuple):
@@ -63,6 +68,18 @@ class ObjectRow(NamedTuple):
         return RefusedObject(self.kind, self.full_name, error.kind, str(error))
 
 
+def require_uncollected(core: _core.Lakehouse, since: _core.Version, paths: pa.StringArray) -> None:
+    """Refuse files that are gone, or that collections of garbage up to a version may still delete.
+
+    Nothing is asked of the store if nothing was collected. Raises `TransactionExpired`.
+    """
+    transaction = core.begin(base=since)
+    try:
+        transaction.adopt(paths.to_pylist())
+    finally:
+        transaction.rollback()
+
+
 @dataclass(frozen=True)
 class DefinitionWriter:
     """Makes and writes definitions. Can be pickled, with the options of its storage, for tasks.
@@ -71,12 +88,14 @@ class DefinitionWriter:
         carried: the storage of the lakehouse.
         sizes: of the parts of keys.
         path_max_size_bytes: the longest path of a definition file.
+        version: that the registration began on: what is collected later, the registration itself looks at.
         file_io_properties: settings of PyIceberg's file access, for metadata outside of the lakehouse.
     """
 
     carried: StorageForTasks = field(repr=False)
     sizes: KeySizes
     path_max_size_bytes: int
+    version: int
     file_io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -90,8 +109,10 @@ class DefinitionWriter:
 
     def prepare(self, rows: Iterable[ObjectRow]) -> Iterator[bytes | RefusedObject | None]:
         """The definition of each row, None for one that has a location. Files are read in parallel."""
+        rows = list(rows)
+        opened = self._opened() if any(row.metadata_location is not None for row in rows) else None
         with ThreadPoolExecutor(READ_THREADS) as pool:
-            yield from pool.map(self._prepare, rows)
+            yield from pool.map(partial(self._prepare, opened), rows)
 
     def locate(self, rows: list[ObjectRow]) -> list[str | RefusedObject]:
         """The location of each row's definition, which is written if there is none. Raises `StorageError`."""
@@ -111,7 +132,11 @@ class DefinitionWriter:
         self.storage.put_many(files)
         return located
 
-    def _prepare(self, row: ObjectRow) -> bytes | RefusedObject | None:
+    def _opened(self) -> Opened:
+        core = _core.Lakehouse.open(self.storage)
+        return core, core.version(self.version)
+
+    def _prepare(self, opened: Opened | None, row: ObjectRow) -> bytes | RefusedObject | None:
         try:
             if row.kind not in OBJECT_KINDS:
                 raise InvalidArgument(f"unknown kind {row.kind!r}: expected {', '.join(OBJECT_KINDS)}")
@@ -119,7 +144,7 @@ class DefinitionWriter:
                 return None
             names = None if row.kind == "namespace" else pa.array([row.name])
             _core.encode_keys(cast("_core.Kind", row.kind), pa.array([row.namespace]), names, self.sizes)
-            return self._definition(row)
+            return self._definition(opened, row)
         except StorageError as error:
             if error.retryable:  # of no use to tell object by object
                 raise
@@ -129,7 +154,7 @@ class DefinitionWriter:
         except FileNotFoundError as error:
             return row.refused(InvalidArgument(f"{row.metadata_location}: there is no such file ({error})"))
 
-    def _definition(self, row: ObjectRow) -> bytes:
+    def _definition(self, opened: Opened | None, row: ObjectRow) -> bytes:
         if row.definition is not None:
             PARSERS[row.kind](row.definition, "")
             return row.definition
@@ -137,9 +162,11 @@ class DefinitionWriter:
             return serialize(new_namespace_def(None, row.properties))
         if row.kind == "table" and row.metadata_location is not None:
             from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-            from trinitylake.tables.registered_table import registered_definition
+            from trinitylake.tables.registered_table import registered_table
 
-            io = LakehouseFileIO(self.storage)
-            return serialize(registered_definition(io, row.metadata_location, self.file_io_properties))
+            table = registered_table(LakehouseFileIO(self.storage), row.metadata_location, self.file_io_properties)
+            if table.brought and opened is not None:
+                require_uncollected(*opened, pa.array(table.brought, pa.string()))
+            return serialize(table.definition)
         wanted = "location, definition or metadata_location" if row.kind == "table" else "location or definition"
         raise InvalidArgument(f"a {row.kind} needs a {wanted}")

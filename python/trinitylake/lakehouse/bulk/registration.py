@@ -14,7 +14,13 @@ import pyarrow.compute as pc
 
 from trinitylake.core import KeySizes
 from trinitylake.errors import InvalidArgument, RefusedObject, RegistrationFailed, TransactionExpired
-from trinitylake.lakehouse.bulk.definition_writer import BATCH_OBJECTS, OBJECT_KINDS, DefinitionWriter, ObjectRow
+from trinitylake.lakehouse.bulk.definition_writer import (
+    BATCH_OBJECTS,
+    OBJECT_KINDS,
+    DefinitionWriter,
+    ObjectRow,
+    require_uncollected,
+)
 from trinitylake.lakehouse.bulk.engines import engine_of
 from trinitylake.lakehouse.bulk.target import BulkTarget, Registration, RegistrationOptions
 from trinitylake.lakehouse.retries import again_after_lost_races
@@ -48,7 +54,7 @@ def register(
     table = read_objects(objects)
     if "location" in table.schema.names:
         _require_uncollected(lake, since, table)
-    writer = definition_writer(lake, options.file_io_properties)
+    writer = definition_writer(lake, since, options.file_io_properties)
     if needs_definitions(table.schema.names):
         table = _with_locations(table, writer, options.dry_run, progress)
     counts = {one["values"]: one["counts"] for one in pc.value_counts(table["kind"]).to_pylist()}
@@ -67,30 +73,21 @@ def _require_uncollected(lake: BulkTarget, since: _core.Version, table: pa.Table
     """
     given = pc.drop_null(table["location"].cast(pa.string()).combine_chunks())
     try:
-        require_young(lake.core, since, given)
+        require_uncollected(lake.core, since, given)
     except TransactionExpired:
         known = pa.RecordBatchReader.from_stream(since.scan()).read_all()["location"]
-        require_young(lake.core, since, given.filter(pc.invert(pc.is_in(given, known))))
+        require_uncollected(lake.core, since, given.filter(pc.invert(pc.is_in(given, known))))
 
 
-def require_young(core: _core.Lakehouse, since: _core.Version, paths: pa.StringArray) -> None:
-    """Refuse files that are so old that they may have been collected by `since`, if no version referred to them.
-
-    Nothing is asked of the store if nothing was collected. Raises `TransactionExpired`.
-    """
-    transaction = core.begin(base=since)
-    try:
-        transaction.adopt(paths.to_pylist())
-    finally:
-        transaction.rollback()
-
-
-def definition_writer(lake: BulkTarget, file_io_properties: Mapping[str, str]) -> DefinitionWriter:
-    """A writer of definitions for a lakehouse."""
+def definition_writer(
+    lake: BulkTarget, since: _core.Version, file_io_properties: Mapping[str, str]
+) -> DefinitionWriter:
+    """A writer of definitions for a registration that began on a version."""
     return DefinitionWriter(
         StorageForTasks(lake.storage),
         key_sizes(lake),
         lake.definition.file_path_max_size_bytes,
+        since.number,
         dict(file_io_properties),
     )
 

@@ -4,7 +4,8 @@
 //! 2. *Mark* (`mark`): every file that a root reaches, each read once however many roots share it.
 //! 3. *Fence*: a version whose root says before which time of the store files are deleted. It is published only if
 //!    nobody committed since the mark; else what was committed is marked, too, and it is tried again. So whatever
-//!    commits later has seen it, and proves that its own files are younger (`transaction::fence`).
+//!    commits later has seen it, and proves that its own files are younger (`transaction::fence`). From before it until
+//!    the last file is gone, a file says that a collection is under way (`under_way`).
 //! 4. *Sweep* (`sweep`): of all files below the root, those are deleted that are not marked, are older than that time,
 //!    and have a name that only this format gives (`kind`).
 //!
@@ -21,6 +22,7 @@ mod mark;
 mod roots;
 pub mod shared;
 mod sweep;
+mod under_way;
 pub mod usage;
 pub mod walk;
 
@@ -43,6 +45,7 @@ use judge::Known;
 use kind::Kind;
 use mark::Marks;
 use sweep::{Sweep, has_roots};
+use under_way::UnderWay;
 
 pub use sweep::MAX_TOLD_FOLDERS;
 
@@ -112,6 +115,11 @@ impl Report {
             size_bytes: sum.size_bytes + one.size_bytes,
         })
     }
+
+    /// Was each file known for one of the lakehouse's own?
+    fn knows_all(&self) -> bool {
+        self.unknown.files == 0 && self.foreign.files == 0
+    }
 }
 
 /// What a collection is doing: told to whoever waits for it.
@@ -159,7 +167,24 @@ async fn collect(
     options: Options,
     on_progress: &OnProgress,
 ) -> Result<Report> {
-    let Prepared { time, asked_elapsed_millis, before_millis } = prepare(lakehouse, &options).await?;
+    let prepared = prepare(lakehouse, &options).await?;
+    let mut under_way = UnderWay::begin(lakehouse.storage().clone(), prepared.before_millis).await?;
+    let collected =
+        collect_under_way(lakehouse, contents, &options, prepared, &mut under_way, on_progress).await;
+    if !options.dry_run {
+        under_way.end(collected.as_ref().is_ok_and(Report::knows_all)).await;
+    }
+    collected
+}
+
+async fn collect_under_way(
+    lakehouse: &Arc<Lakehouse>,
+    contents: &dyn Contents,
+    options: &Options,
+    Prepared { time, asked_elapsed_millis, before_millis }: Prepared,
+    under_way: &mut UnderWay,
+    on_progress: &OnProgress,
+) -> Result<Report> {
     let (mut marks, mut marked) = marked(lakehouse, contents, on_progress).await?;
     let mut report = Report { before_millis, roots: marks.roots, ..Report::default() };
     let mut sweep = Sweep::begin(lakehouse, before_millis, marks.oldest, asked_elapsed_millis);
@@ -174,6 +199,7 @@ async fn collect(
             // The first time with a version of its own; then to see what was committed meanwhile.
             let newer = match report.version {
                 None => {
+                    under_way.announce(lakehouse.environment().as_ref()).await?;
                     let fence =
                         fence(lakehouse, contents, &mut marks, marked.clone(), before_millis, &options.note)
                             .await?;
@@ -188,7 +214,9 @@ async fn collect(
             };
             marked = newer;
             doomed.retain(|(_, file)| !marks.contains(&file.path));
+            under_way.deletes();
             sweep.delete(&doomed).await?;
+            under_way.has_deleted();
         }
         report.count_deleted(&doomed, options.examples);
         on_progress(Progress::Swept(swept));

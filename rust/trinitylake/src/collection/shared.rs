@@ -10,6 +10,7 @@
 //! 5. [`Shared::look`] makes the version of the fence, and before each further lot of files marks what was committed
 //!    since. That is little, so it is held here, with the nodes of the version that was marked: what is not among these
 //!    is new. [`Fresh`] carries it to whoever deletes.
+//! 6. [`Shared::end`], once all of that was deleted.
 //!
 //! Here are the roots, the nodes of one version, and what is new: nothing that grows with the files of tables.
 
@@ -20,6 +21,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::contents::{Contents, FileForm, Form};
 use super::mark::{Found, Item, Marks, Paths, hash, open};
 use super::sweep::Sweep;
+use super::under_way::UnderWay;
 use super::{Options, Prepared, prepare, roots};
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
@@ -165,11 +167,13 @@ pub struct Shared {
     fresh: Marks,
     sweep: Sweep,
     fence: Option<u64>,
+    under_way: UnderWay,
 }
 
 impl Shared {
     pub async fn begin(lakehouse: &Arc<Lakehouse>, options: Options) -> Result<Shared> {
         let prepared = prepare(lakehouse, &options).await?;
+        let under_way = UnderWay::begin(lakehouse.storage().clone(), prepared.before_millis).await?;
         let marked = lakehouse.latest().await?;
         let oldest = boundary::boundary(lakehouse.storage().as_ref()).await?;
         let roots = roots::of(lakehouse, &marked, oldest).await?;
@@ -187,6 +191,7 @@ impl Shared {
             marked,
             fresh,
             fence: None,
+            under_way,
         })
     }
 
@@ -202,6 +207,7 @@ impl Shared {
                 let nodes = new_nodes(None, (marked.nodes().as_ref(), &marked.root)).await;
                 self.fresh.extend(marked.unless_expired(nodes).await?);
                 let before_millis = self.before_millis;
+                self.under_way.announce(lakehouse.environment().as_ref()).await?;
                 let fence =
                     super::fence(lakehouse, contents, &mut self.fresh, marked, before_millis, &self.note)
                         .await?;
@@ -215,8 +221,16 @@ impl Shared {
             }
         };
         self.marked = newer;
+        self.under_way.deletes();
         let fence = self.fence.unwrap_or(self.marked.number);
         Ok((fence, Fresh(self.fresh.reached().hashes().collect())))
+    }
+
+    /// To be called after all files were deleted that were to be, also where there were none, and not in a dry run.
+    /// `knows_all`: a judge called none of them unknown or foreign.
+    pub async fn end(&mut self, knows_all: bool) {
+        self.under_way.has_deleted();
+        self.under_way.end(knows_all).await;
     }
 }
 

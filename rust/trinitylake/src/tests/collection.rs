@@ -28,11 +28,11 @@ use crate::storage::faulty::{Action, FaultyStorage, Operation, Verb};
 use crate::transaction::{Isolation, Transaction, TransactionOptions};
 use crate::version::boundary::publish;
 
-const HOUR: Duration = Duration::from_secs(3600);
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
 
 /// A table's definition is the path of its data file.
 #[derive(Debug)]
-struct Paths;
+pub(super) struct Paths;
 
 impl Contents for Paths {
     fn of_table(&self, bytes: Bytes, _: &str) -> Result<Vec<Link>> {
@@ -45,27 +45,27 @@ impl Contents for Paths {
     }
 }
 
-fn data(number: u64) -> String {
+pub(super) fn data(number: u64) -> String {
     format!("n/t-01234567/data/00000-{}.parquet", uuid::Uuid::from_u128(number.into()))
 }
 
-async fn write(lakehouse: &Arc<Lakehouse>, number: u64) -> String {
+pub(super) async fn write(lakehouse: &Arc<Lakehouse>, number: u64) -> String {
     lakehouse.storage().put_unique(&data(number), text("rows")).await.unwrap();
     data(number)
 }
 
-async fn collect_after(lakehouse: &Arc<Lakehouse>, grace: Duration) -> Result<Report> {
+pub(super) async fn collect_after(lakehouse: &Arc<Lakehouse>, grace: Duration) -> Result<Report> {
     let options = Options { grace_millis: Some(grace.as_millis() as u64), ..Options::default() };
     vacuum(lakehouse, &Paths, options, &silently()).await
 }
 
-fn setting() -> (Arc<MemoryFiles>, Arc<TestEnvironment>) {
+pub(super) fn setting() -> (Arc<MemoryFiles>, Arc<TestEnvironment>) {
     let environment = TestEnvironment::seeded(1);
     (MemoryFiles::dated(environment.clone()), environment)
 }
 
 /// A namespace and a table with a data file, both an hour old.
-async fn lake(files: &Arc<MemoryFiles>, environment: &Arc<TestEnvironment>) -> Arc<Lakehouse> {
+pub(super) async fn lake(files: &Arc<MemoryFiles>, environment: &Arc<TestEnvironment>) -> Arc<Lakehouse> {
     let lakehouse = create(files.clone(), environment).await;
     add_namespace(&lakehouse, "n").await.unwrap();
     let path = write(&lakehouse, 0).await;

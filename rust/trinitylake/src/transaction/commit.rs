@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::changes::Write;
+use super::fence::Collected;
 use super::footprint::Requirement;
 use super::group_commit::Verdict;
 use super::life::{Failure, Files, Proof};
@@ -255,7 +256,7 @@ impl Transaction {
         }
         let lakehouse = self.lakehouse.clone();
         let mut review = self.review(tip.clone());
-        let mut collected_millis = 0;
+        let mut passed = Collected::default();
         let mut next = self.validated.number + 1;
         while next <= tip.number {
             let last = tip.number.min(next + VERSIONS_AT_ONCE - 1);
@@ -275,8 +276,7 @@ impl Transaction {
                 if let Some(version) = self.find_itself(version).await? {
                     return Ok(CaughtUp::Committed(version));
                 }
-                collected_millis =
-                    collected_millis.max(version.metadata.gc_before_millis.unwrap_or_default());
+                passed.add(&version.metadata);
                 self.look_at(&mut review, version).await?;
             }
             next = last + 1;
@@ -285,7 +285,7 @@ impl Transaction {
             error @ Error::CommitConflict { .. } => Failure::Certain(Proof::Overtaken, error),
             error => Failure::before_sending(error),
         })?;
-        self.pass_collection(collected_millis).await?;
+        self.pass_collections(passed).await?;
         self.validated = tip;
         Ok(if clashes.is_empty() { CaughtUp::Unharmed } else { CaughtUp::Clashes(clashes) })
     }

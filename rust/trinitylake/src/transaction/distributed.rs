@@ -70,7 +70,7 @@ impl Transaction {
         self.check_writable()?;
         if self.saved.has_record {
             let latest = self.lakehouse.latest().await?;
-            if let Some(record) = recorded(&latest, &self.info.id).await? {
+            if let Some(record) = recorded(&self.lakehouse, &latest, &self.info.id).await? {
                 return Err(self.went_on_elsewhere(record.verb()));
             }
         }
@@ -129,7 +129,7 @@ impl Transaction {
         let latest = lakehouse.latest().await?;
         let rolled_back = || Error::ObjectNotFound(format!("transaction {id} was rolled back"));
         let expired = |why: String| Error::TransactionExpired(format!("transaction {id} has expired: {why}"));
-        let told = recorded(&latest, id).await?;
+        let told = recorded(lakehouse, &latest, id).await?;
         match &told {
             Some(Record::RolledBack) => return Err(rolled_back()),
             Some(Record::Abandoned) => return Err(expired("nobody resumed it in time".into())),

@@ -40,7 +40,7 @@ pub(crate) struct LogEntry {
 pub async fn fate(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<Fate> {
     let latest = lakehouse.latest().await?;
     let record = match check_transaction_id(id) {
-        Ok(()) => recorded(&latest, id).await?,
+        Ok(()) => recorded(lakehouse, &latest, id).await?,
         Err(_) => None,
     };
     let entry = match &record {
@@ -180,7 +180,7 @@ pub(crate) async fn find_in_log(lakehouse: &Lakehouse, id: &str) -> Result<Optio
 /// The version of a transaction whose record is in the tree. `CommitConflict` if that version was undone:
 /// then it is neither to be committed again unseen nor to be taken for done. `VersionExpired` if it is gone.
 pub(super) async fn committed_version(lakehouse: &Lakehouse, latest: &Arc<Version>, id: &str) -> Result<u64> {
-    let base = match recorded(latest, id).await? {
+    let base = match recorded(lakehouse, latest, id).await? {
         Some(Record::Committed { base, .. }) => base,
         Some(Record::RolledBack | Record::Abandoned) | None => None,
     };

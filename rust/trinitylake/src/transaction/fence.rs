@@ -8,6 +8,8 @@
 //! - Both sides compare times of the store. How long ago the transaction began is told by the dates of the store's
 //!   answers, since a machine that stood still has clocks that stood still with it; and by its clocks, if they say more.
 //! - What a transaction takes over from a version that is kept is no file of its own: the collection kept it.
+//! - A file that was there long before, as of a table that is registered again, proves instead that no collection is
+//!   under way that may mean it: it is looked for after that was asked (`version::collecting`).
 
 use futures::future::try_join_all;
 
@@ -19,7 +21,9 @@ use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
 use crate::storage::store_clock::{APART_MILLIS, StoreMoment, dated_last};
 use crate::version::Version;
+use crate::version::collecting::under_way;
 use crate::version::kept::check_kept;
+use crate::version::root_metadata::RootMetadata;
 use crate::version::store_time::StoreTime;
 
 /// Stores date files by whole seconds, and their machines may differ a little.
@@ -38,8 +42,24 @@ pub(super) struct Fence {
     pub since_millis: Option<u64>,
     /// They are younger than this, or nothing was collected since.
     proven_millis: u64,
-    /// Written by others before it began; each has to prove its age by itself.
+    /// Written by others before it began; each has to prove by itself that it stays.
     adopted: Vec<String>,
+}
+
+/// What some versions that others committed say of garbage collections.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Collected {
+    /// The highest time of any collection up to these versions.
+    highest_millis: u64,
+    /// That of a collection among these versions.
+    among_them_millis: Option<u64>,
+}
+
+impl Collected {
+    pub fn add(&mut self, version: &RootMetadata) {
+        self.highest_millis = self.highest_millis.max(version.gc_before_millis.unwrap_or_default());
+        self.among_them_millis = self.among_them_millis.max(version.collects_before_millis());
+    }
 }
 
 impl Fence {
@@ -56,11 +76,11 @@ impl Fence {
 
 impl Transaction {
     /// The transaction refers to files that were written before it began, by an engine or a client: perhaps before its
-    /// base, too, unless they are `since_base`. `TransactionExpired` if one of them is so old that it may have been
-    /// collected.
+    /// base, too, unless they are `since_base`. `TransactionExpired` if one of them is gone, or is so old that a
+    /// collection that is under way may delete it.
     pub async fn adopt(&mut self, paths: Vec<String>, since_base: bool) -> Result<()> {
         if self.fence.proven_millis > 0 && !since_base {
-            self.check_ages(&paths, self.fence.proven_millis).await?;
+            self.check_stay(&paths, self.fence.proven_millis).await?;
         }
         self.fence.adopted.extend(paths);
         Ok(())
@@ -77,13 +97,16 @@ impl Transaction {
         Ok(())
     }
 
-    /// The transaction is held against versions of which one collects what is older than `before_millis`.
-    pub(super) async fn pass_collection(&mut self, before_millis: u64) -> Result<(), Failure> {
-        if before_millis <= self.fence.proven_millis {
-            return Ok(());
+    /// The transaction is held against versions that say this.
+    pub(super) async fn pass_collections(&mut self, passed: Collected) -> Result<(), Failure> {
+        let before_millis = passed.highest_millis;
+        if before_millis > self.fence.proven_millis {
+            self.prove_younger_than(before_millis).await.map_err(Failure::before_sending)?;
+            self.fence.proven_millis = before_millis;
+        } else if let Some(before_millis) = passed.among_them_millis {
+            // One with a longer grace. What was written here is younger; what was there before may not be.
+            self.prove_stay(self.fence.since_millis, before_millis).await.map_err(Failure::before_sending)?;
         }
-        self.prove_younger_than(before_millis).await.map_err(Failure::before_sending)?;
-        self.fence.proven_millis = before_millis;
         Ok(())
     }
 
@@ -92,10 +115,14 @@ impl Transaction {
             Some(since_millis) => since_millis,
             None => self.began_at_store().await?,
         };
-        if since_millis < before_millis {
+        self.prove_stay(Some(since_millis), before_millis).await
+    }
+
+    async fn prove_stay(&self, since_millis: Option<u64>, before_millis: u64) -> Result<()> {
+        if since_millis.is_some_and(|since_millis| since_millis < before_millis) {
             return Err(self.collected("it began before files that nobody referred to were collected"));
         }
-        self.check_ages(&self.fence.adopted, before_millis).await
+        self.check_stay(&self.fence.adopted, before_millis).await
     }
 
     /// A time of the store before which this transaction wrote no file.
@@ -132,16 +159,31 @@ impl Transaction {
         Ok(adopted.into_iter().map(|(_, modified)| modified.unwrap_or_default()).fold(began_millis, u64::min))
     }
 
-    async fn check_ages(&self, paths: &[String], before_millis: u64) -> Result<()> {
-        for (path, modified_millis) in ages(self.lakehouse.storage().as_ref(), paths).await? {
+    /// That files which were there before stay, although what is older than `before_millis` was collected up to a version
+    /// that is known: they are younger; or they are there although no collection is under way that may delete them. In
+    /// this order: what is there after the others are over stays.
+    async fn check_stay(&self, paths: &[String], before_millis: u64) -> Result<()> {
+        let storage = self.lakehouse.storage().as_ref();
+        let gone = |path: &str| self.collected(&format!("{path} is gone"));
+        let mut old = Vec::new();
+        for (path, modified_millis) in ages(storage, paths).await? {
             match modified_millis {
                 Some(millis) if millis >= before_millis => {}
-                Some(_) => {
-                    return Err(self.collected(&format!(
-                        "{path} is older than what was collected since, and no version refers to it"
-                    )));
-                }
-                None => return Err(self.collected(&format!("{path} is gone"))),
+                Some(_) => old.push(path),
+                None => return Err(gone(&path)),
+            }
+        }
+        if old.is_empty() {
+            return Ok(());
+        }
+        let collecting = under_way(storage).await?;
+        for (path, modified_millis) in ages(storage, &old).await? {
+            let Some(millis) = modified_millis else { return Err(gone(&path)) };
+            if let Some(one) = collecting.iter().find(|one| millis < one.before_millis) {
+                return Err(self.collected(&format!(
+                    "{path} is older than what a garbage collection deletes that is under way, or was broken off ({})",
+                    one.path
+                )));
             }
         }
         Ok(())

@@ -78,7 +78,7 @@ impl Transaction {
         let mut attempt = 0;
         loop {
             let latest = lakehouse.latest().await?;
-            if let Some(record) = recorded(&latest, &self.info.id).await? {
+            if let Some(record) = recorded(&lakehouse, &latest, &self.info.id).await? {
                 return Ok(record);
             }
             self.look_for_itself(&latest).await?;

@@ -47,6 +47,7 @@ use crate::version::Version;
 use crate::version::root_metadata::CommittedTransaction;
 use crate::version::summary::{Summary, Told};
 use changes::{Changes, Write};
+pub(crate) use commit::VERSIONS_AT_ONCE;
 pub use commit::{CommitLimits, Outcome};
 pub use conflict::{Clash, Clashes};
 use distributed::Saved;

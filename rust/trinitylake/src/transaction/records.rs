@@ -66,8 +66,29 @@ impl Record {
     }
 }
 
-/// The record of an id in a version, if there is one.
-pub(crate) async fn recorded(version: &Version, id: &str) -> Result<Option<Record>> {
+/// The record of an id in the latest version, which was just read, if there is one. Where an expiry removed the key since,
+/// and then the record, it is as newer versions have it.
+pub(crate) async fn recorded(
+    lakehouse: &Lakehouse,
+    latest: &Arc<Version>,
+    id: &str,
+) -> Result<Option<Record>> {
+    let mut version = latest.clone();
+    loop {
+        match recorded_in(&version, id).await {
+            Err(error @ Error::CorruptFile { .. }) => {
+                let newer = lakehouse.latest().await?;
+                if newer.number <= version.number {
+                    return Err(error);
+                }
+                version = newer;
+            }
+            told => return told,
+        }
+    }
+}
+
+async fn recorded_in(version: &Version, id: &str) -> Result<Option<Record>> {
     let Some(location) = version.get(&version.config.names.transaction_key(id)?).await? else {
         return Ok(None);
     };
@@ -173,7 +194,7 @@ impl Transaction {
         }
         let key = self.record_key()?;
         let latest = self.lakehouse.latest().await?;
-        match recorded(&latest, &self.info.id).await? {
+        match recorded(&self.lakehouse, &latest, &self.info.id).await? {
             Some(Record::Committed { location, .. }) => {
                 if self.saved.sequence > 0 && !self.saved.is_own(&location, &self.info.id) {
                     return Err(Failure::before_sending(self.went_on_elsewhere("committed")));

@@ -59,7 +59,7 @@ impl Transaction {
 
 /// Did a version give up something of the past: a garbage collection, or a change of the named snapshots?
 pub(super) fn forgets_the_past(previous: &Version, version: &Version) -> bool {
-    version.metadata.committed.iter().any(|transaction| transaction.collects_before_millis().is_some())
+    version.metadata.collects_before_millis().is_some()
         || previous.metadata.gc_before_millis != version.metadata.gc_before_millis
         || previous.definition.exported_snapshots() != version.definition.exported_snapshots()
 }

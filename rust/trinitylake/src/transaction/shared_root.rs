@@ -143,6 +143,6 @@ async fn written_in(lakehouse: &Lakehouse, tip: &Arc<Version>, number: u64) -> R
             .filter_map(|transaction| transaction.gives_up())
             .map(str::to_string)
             .collect(),
-        collects: committed.iter().any(|transaction| transaction.collects_before_millis().is_some()),
+        collects: version.metadata.collects_before_millis().is_some(),
     })
 }

@@ -36,12 +36,17 @@ pub enum Statement {
     Append(ObjectKind, Name),
     Drop(ObjectKind, Name),
     Rename(Name, Name),
+    /// A table of what another transaction wrote, whether a version reaches that or not.
+    Register(Name, String),
 }
 
 impl Statement {
     pub fn names(&self) -> Vec<&Name> {
         match self {
-            Statement::Create(_, name) | Statement::Append(_, name) | Statement::Drop(_, name) => vec![name],
+            Statement::Create(_, name)
+            | Statement::Append(_, name)
+            | Statement::Drop(_, name)
+            | Statement::Register(name, _) => vec![name],
             Statement::Rename(from, to) => vec![from, to],
         }
     }
@@ -82,6 +87,8 @@ pub struct Record {
     pub was_resumed: bool,
     /// It was given up where others might have committed it.
     pub was_rolled_back: bool,
+    /// Files that it found and could not register, since a collection might take them.
+    pub not_registered: u64,
 }
 
 pub fn lines(bytes: &[u8]) -> Vec<String> {
@@ -170,6 +177,7 @@ async fn write(
             answer: Result::Failed,
             was_resumed: false,
             was_rolled_back: false,
+            not_registered: 0,
         };
         if record.is_watching {
             transaction.watch_anew().unwrap();
@@ -226,6 +234,18 @@ async fn fill(world: &Arc<World>, transaction: &mut Transaction, record: &mut Re
         record.reads.push(Read::Object(kind, name.clone(), seen));
         let statement = match (&current, what) {
             (_, 0..25) => continue,
+            (None, 60..) if is_table => {
+                let Some(other) = written_by_another(world, &id) else { continue };
+                match transaction.adopt(vec![data_path(&other)], false).await {
+                    Err(Error::TransactionExpired(_)) => {
+                        record.not_registered += 1;
+                        continue;
+                    }
+                    adopted => adopted?,
+                }
+                let done = transaction.create(kind, &name.0, &name.1, Bytes::from(other.clone())).await;
+                done.map(|()| Statement::Register(name, other))
+            }
             (None, _) => {
                 let done = transaction.create(kind, &name.0, &name.1, Bytes::from(id)).await;
                 done.map(|()| Statement::Create(kind, name))
@@ -263,6 +283,14 @@ async fn fill(world: &Arc<World>, transaction: &mut Transaction, record: &mut Re
         }
     }
     Ok(())
+}
+
+/// A transaction whose data file is there.
+fn written_by_another(world: &World, id: &str) -> Option<String> {
+    let others: Vec<String> =
+        world.paths().iter().filter_map(|path| data_id(path)).filter(|other| other != id).collect();
+    let chosen = world.below(others.len().max(1) as u64) as usize;
+    others.into_iter().nth(chosen)
 }
 
 async fn commit(
@@ -382,6 +410,7 @@ async fn resume(world: &Arc<World>, id: &str, handles: &[Arc<Lakehouse>]) -> (Re
             answer: Result::Unknown,
             was_resumed: true,
             was_rolled_back: false,
+            not_registered: 0,
         };
         match commit(world, handle, &mut transaction, &mut record).await {
             // Told that somebody else went on: what became of it is theirs to know.
@@ -497,6 +526,12 @@ pub const NAME_MESSAGE: &str = "name a version";
 /// The data file of a transaction, where a table that nobody knows any more might have it.
 pub fn data_path(id: &str) -> String {
     format!("n/t-{}/data/{id}.parquet", &id[..8])
+}
+
+/// The inverse of [`data_path`].
+fn data_id(path: &str) -> Option<String> {
+    let id = path.strip_suffix(".parquet")?.rsplit('/').next()?;
+    (data_path(id) == path).then(|| id.to_string())
 }
 
 /// Tables whose definitions are lists of transactions: each has a data file.

@@ -215,6 +215,10 @@ fn apply(statement: &Statement, id: &str, model: &mut Objects) {
             let taken = model.insert(key(*kind, name), vec![id.to_string()]);
             assert!(taken.is_none(), "{statement:?} of {id}: it existed");
         }
+        Statement::Register(name, other) => {
+            let taken = model.insert(key(Table, name), vec![other.clone()]);
+            assert!(taken.is_none(), "{statement:?} of {id}: it existed");
+        }
         Statement::Append(kind, name) => {
             let object = model.get_mut(&key(*kind, name));
             object.unwrap_or_else(|| panic!("{statement:?} of {id}: nothing there")).push(id.to_string());

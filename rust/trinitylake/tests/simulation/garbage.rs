@@ -137,8 +137,11 @@ pub async fn nothing_is_left(world: &Arc<World>, lakehouse: &Arc<Lakehouse>) {
     for version in (world.boundary()..=latest.number).chain(named) {
         wanted.extend(reached(world, version, &mut known));
     }
+    let has_unknown = world.paths().iter().any(|path| path.starts_with("data/"));
     let is_litter = |path: &&String| {
         let is_system = path.starts_with("_expired/") || path.as_str() == "_latest_hint.txt";
+        // What a collection left that died stays as long as there are files that nobody knows.
+        let is_system = is_system || (has_unknown && path.starts_with("_collecting/"));
         // Files of transactions with names that no table's writer gives, which are nobody's garbage.
         let is_unknown = path.starts_with("data/");
         !is_system && !is_unknown && transaction_file(path).is_none() && !wanted.contains(*path)

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use actors::{Record, Result as Answer};
+use actors::{Record, Result as Answer, Statement};
 use world::{Collections, World};
 
 const SEEDS: u64 = 1000;
@@ -46,6 +46,8 @@ struct Totals {
     resumed: u64,
     looked_again: u64,
     rolled_back: u64,
+    registered: u64,
+    not_registered: u64,
     faults: BTreeMap<&'static str, u64>,
 }
 
@@ -79,6 +81,10 @@ fn run(seed: u64, totals: &Mutex<Totals>) {
             totals.rolled_back += u64::from(record.was_rolled_back);
             totals.resumed += u64::from(record.was_resumed);
             let is_committed = matches!(record.answer, Answer::Committed(_));
+            let is_registration = |statement: &&Statement| matches!(statement, Statement::Register(..));
+            let registrations = record.statements.iter().filter(is_registration).count() as u64;
+            totals.registered += if is_committed { registrations } else { 0 };
+            totals.not_registered += record.not_registered;
             totals.looked_again += if is_committed { record.looked_again } else { 0 };
         }
         totals.versions += findings.versions;
@@ -134,7 +140,7 @@ fn no_history_loses_or_invents_anything() {
     });
     let totals = totals.into_inner().unwrap();
     println!(
-        "{seeds} seeds: {} transactions, {} committed, {} refused, {} unknown, {} resumed elsewhere, {} given up; {} versions, {} of them \
+        "{seeds} seeds: {} transactions, {} committed, {} refused, {} unknown, {} resumed elsewhere, {} given up, {} files registered and {} not; {} versions, {} of them \
          shared, {} across processes, {} to forget ids, {} to collect, {} expired; {:?}; {} write \
          skews under SNAPSHOT, {} times looked again at what was watched; faults {:?}",
         totals.transactions,
@@ -143,6 +149,8 @@ fn no_history_loses_or_invents_anything() {
         totals.unknown,
         totals.resumed,
         totals.rolled_back,
+        totals.registered,
+        totals.not_registered,
         totals.versions,
         totals.shared_versions,
         totals.carried_versions,
@@ -177,6 +185,8 @@ fn no_history_loses_or_invents_anything() {
             totals.resumed,
             totals.looked_again,
             totals.rolled_back,
+            totals.registered,
+            totals.not_registered,
         ];
         assert!(happened.iter().all(|count| *count > 0), "{happened:?}");
     }

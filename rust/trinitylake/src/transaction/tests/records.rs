@@ -7,9 +7,12 @@ use futures::future::join_all;
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
 use crate::expiry::expire;
-use crate::fixture::{MemoryFiles, add_namespace, assert_whole, commit, contents, create, names, open, text};
+use crate::fixture::{
+    Intruder, MemoryFiles, add_namespace, assert_whole, commit, contents, create, names, open, text,
+};
 use crate::key::ObjectKind::{Namespace, TransactionRecord};
 use crate::lakehouse::Lakehouse;
+use crate::storage::Storage;
 use crate::storage::counting::CountingStorage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::transaction::fate::{Fate, fate};
@@ -179,6 +182,30 @@ async fn expiry_forgets_the_ids_of_versions_that_expired_and_no_others() {
     assert_eq!(recorded(&lakehouse).await, ["a"]);
     expire(&lakehouse, Some(version), false).await.unwrap();
     assert_eq!(lakehouse.latest().await.unwrap().number, latest + 1, "nothing to forget, no version");
+}
+
+/// Who asked what became of a transaction read the latest version, and then stood still for a minute. Meanwhile an expiry
+/// forgot the id and removed its record: the lakehouse was told to be damaged.
+#[tokio::test]
+async fn a_record_that_an_expiry_removed_meanwhile_is_no_damage() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    for id in ["a", "b"] {
+        run(&lakehouse, id).await.unwrap();
+    }
+    let intruder = Intruder::at_record(&files);
+    let slow = open(intruder.clone(), &environment).await;
+    intruder.add(move || async move {
+        expire(&lakehouse, Some(2), false).await.unwrap();
+        assert_eq!(recorded(&lakehouse).await, ["b"]);
+    });
+    assert_eq!(fate(&slow, "a").await.unwrap(), Fate::Unknown);
+    assert_eq!(intruder.waiting(), 0);
+    let latest = slow.latest().await.unwrap();
+    let key = latest.config.names.transaction_key("b").unwrap();
+    files.delete(&latest.get(&key).await.unwrap().unwrap()).await.unwrap();
+    let error = fate(&slow, "b").await.unwrap_err();
+    assert!(matches!(error, Error::CorruptFile { .. }), "{error}");
 }
 
 #[tokio::test]

@@ -1,0 +1,197 @@
+//! Files that were there long before and that no version reaches: a version may take them up, as those of a table that is
+//! registered again, unless a collection may delete them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arrow_array::StringArray;
+use bytes::Bytes;
+
+use super::collection::{HOUR, Paths, collect_after, data, lake, setting, write};
+use crate::bulk_registration::register_since;
+use crate::collection::shared::Shared;
+use crate::collection::{Options, Report};
+use crate::environment::testing::TestEnvironment;
+use crate::error::{Error, Result};
+use crate::expiry::expire;
+use crate::fixture::{Intruder, MemoryFiles, begin, commit, open};
+use crate::key::ObjectKind;
+use crate::lakehouse::Lakehouse;
+use crate::path::COLLECTING_PREFIX;
+use crate::storage::Storage;
+use crate::storage::faulty::{Action, FaultyStorage, Operation, Verb};
+use crate::transaction::{Isolation, Transaction};
+
+fn collecting(files: &MemoryFiles) -> Vec<String> {
+    files.paths().into_iter().filter(|path| path.starts_with(COLLECTING_PREFIX)).collect()
+}
+
+/// A table of a file that is there.
+async fn register(lakehouse: &Arc<Lakehouse>, number: u64) -> Result<Transaction> {
+    let mut transaction = begin(lakehouse, Isolation::Snapshot).await;
+    transaction.adopt(vec![data(number)], false).await?;
+    transaction.create(ObjectKind::Table, "n", "again", Bytes::from(data(number))).await?;
+    Ok(transaction)
+}
+
+fn assert_expired<T: std::fmt::Debug>(outcome: Result<T>, said: &str) {
+    let error = outcome.unwrap_err();
+    assert!(matches!(&error, Error::TransactionExpired(message) if message.contains(said)), "{error}");
+}
+
+/// A table was taken out, and what was left of older versions went with a collection; its files are three hours old, and
+/// no version that is kept reaches them.
+async fn unregistered(files: &Arc<MemoryFiles>, environment: &Arc<TestEnvironment>) -> Arc<Lakehouse> {
+    let lakehouse = lake(files, environment).await;
+    let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
+    let path = write(&lakehouse, 1).await;
+    transaction.create(ObjectKind::Table, "n", "x", Bytes::from(path)).await.unwrap();
+    let holding = commit(&mut transaction).await.unwrap();
+    let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
+    transaction.drop_object(ObjectKind::Table, "n", "x").await.unwrap();
+    commit(&mut transaction).await.unwrap();
+    write(&lakehouse, 2).await;
+    environment.advance(3 * HOUR);
+    let collected = collect_after(&lakehouse, HOUR).await.unwrap();
+    assert!(collected.version.is_some() && files.has(&data(1)), "an older version has the table");
+    expire(&lakehouse, Some(holding + 1), false).await.unwrap();
+    lakehouse
+}
+
+/// Files of an unregistered table were refused for their age, so nobody could register it again after a vacuum.
+#[tokio::test]
+async fn a_table_is_registered_again_after_a_collection() {
+    let (files, environment) = setting();
+    let lakehouse = unregistered(&files, &environment).await;
+    assert_eq!(collecting(&files), Vec::<String>::new());
+    commit(&mut register(&lakehouse, 1).await.unwrap()).await.unwrap();
+    expire(&lakehouse, Some(lakehouse.known().number), false).await.unwrap();
+    environment.advance(HOUR);
+    collect_after(&lakehouse, Duration::ZERO).await.unwrap();
+    assert!(files.has(&data(1)));
+    assert_expired(register(&lakehouse, 2).await, "is gone");
+}
+
+/// A registration looked, a collection came, and then the registration committed a table whose files went: also where
+/// the collection deletes less than one before it, and so is passed by what is younger than that one's time.
+#[tokio::test]
+async fn a_collection_between_the_look_and_the_commit_stops_a_registration() {
+    for grace in [Duration::ZERO, 2 * HOUR] {
+        let (files, environment) = setting();
+        let lakehouse = unregistered(&files, &environment).await;
+        let other = open(files.clone(), &environment).await;
+        let mut transaction = register(&other, 1).await.unwrap();
+        let report = collect_after(&lakehouse, grace).await.unwrap();
+        assert!(report.version.is_some() && !files.has(&data(1)), "{report:?}");
+        assert_expired(commit(&mut transaction).await, "is gone");
+    }
+}
+
+/// The same, in one version with many others.
+#[tokio::test]
+async fn a_collection_stops_a_registration_in_bulk() {
+    for grace in [Duration::ZERO, 2 * HOUR] {
+        let (files, environment) = setting();
+        let lakehouse = unregistered(&files, &environment).await;
+        let other = open(files.clone(), &environment).await;
+        let since = other.latest().await.unwrap();
+        let looked = begin(&other, Isolation::Snapshot).await.adopt(vec![data(1)], false).await;
+        looked.unwrap();
+        let names = since.config.names;
+        let objects = || {
+            let key = names.key(ObjectKind::Table, "n", "again").unwrap();
+            (StringArray::from(vec![key]), StringArray::from(vec!["definition"]))
+        };
+        collect_after(&lakehouse, grace).await.unwrap();
+        assert!(!files.has(&data(1)));
+        assert_expired(register_since(&other, &since, objects(), false, "", "").await, "register again");
+    }
+}
+
+/// A registration asked for the age of a file; before it asked which collections were under way, one took the file and
+/// came to its end.
+#[tokio::test]
+async fn a_file_is_asked_for_again_after_the_look_for_collections() {
+    let (files, environment) = setting();
+    let lakehouse = unregistered(&files, &environment).await;
+    let intruder = Intruder::at_collecting(&files);
+    let other = open(intruder.clone(), &environment).await;
+    intruder.add(move || async move {
+        assert!(collect_after(&lakehouse, Duration::ZERO).await.unwrap().version.is_some());
+    });
+    assert_expired(register(&other, 1).await, "is gone");
+    assert_eq!(intruder.waiting(), 0);
+}
+
+/// Collects through a store that does not carry out requests to delete data files, and does so later.
+async fn broken_off(
+    files: &Arc<MemoryFiles>,
+    environment: &Arc<TestEnvironment>,
+    grace: Duration,
+) -> Result<Report> {
+    let is_data = |operation: &Operation| operation.verb == Verb::Delete && operation.path.starts_with("n/");
+    let policy = move |operation: &Operation| is_data(operation).then_some(Action::FailBefore);
+    let storage = Arc::new(FaultyStorage::with_policy(files.clone(), Box::new(policy)));
+    collect_after(&open(storage, environment).await, grace).await
+}
+
+/// A collection asked the store to delete files, and its connection broke. The store took its time; meanwhile a table of
+/// these files was registered.
+#[tokio::test]
+async fn what_a_collection_asked_for_that_broke_off_is_not_registered() {
+    let (files, environment) = setting();
+    let lakehouse = unregistered(&files, &environment).await;
+    broken_off(&files, &environment, Duration::ZERO).await.unwrap_err();
+    assert_eq!(collecting(&files).len(), 1);
+    assert!(files.has(&data(1)));
+    assert_expired(register(&lakehouse, 1).await, COLLECTING_PREFIX);
+    environment.advance(HOUR);
+    let young = write(&lakehouse, 3).await;
+    begin(&lakehouse, Isolation::Snapshot).await.adopt(vec![young], false).await.unwrap();
+
+    // One that deletes less cannot tell what that one meant, nor can one that does not know all files.
+    collect_after(&lakehouse, 2 * HOUR).await.unwrap();
+    assert_eq!(collecting(&files).len(), 1);
+    files.put_unique("reports/january.pdf", "x".into()).await.unwrap();
+    collect_after(&lakehouse, Duration::ZERO).await.unwrap();
+    assert_eq!(collecting(&files).len(), 1);
+    files.delete("reports/january.pdf").await.unwrap();
+    collect_after(&lakehouse, Duration::ZERO).await.unwrap();
+    assert_eq!(collecting(&files), Vec::<String>::new());
+}
+
+/// A registration found that nothing is under way, while a collection that had marked and judged was about to begin.
+#[tokio::test]
+async fn a_collection_says_that_it_is_under_way_before_it_is_a_version() {
+    let (files, environment) = setting();
+    let lakehouse = unregistered(&files, &environment).await;
+    let intruder = Intruder::new(&files);
+    let collector = open(intruder.clone(), &environment).await;
+    let has_looked = Arc::new(AtomicBool::new(false));
+    let (seen, looking) = (files.clone(), has_looked.clone());
+    intruder.add(move || async move {
+        assert_expired(register(&lakehouse, 1).await, COLLECTING_PREFIX);
+        looking.store(collecting(&seen).len() == 1, Ordering::SeqCst);
+    });
+    collect_after(&collector, Duration::ZERO).await.unwrap();
+    assert!(has_looked.load(Ordering::SeqCst));
+    assert!(!files.has(&data(1)));
+}
+
+/// Machines that share a collection say it, too.
+#[tokio::test]
+async fn a_shared_collection_is_under_way_until_its_end() {
+    let (files, environment) = setting();
+    let lakehouse = unregistered(&files, &environment).await;
+    let options = Options { grace_millis: Some(0), ..Options::default() };
+    let mut shared = Shared::begin(&lakehouse, options).await.unwrap();
+    assert_eq!(collecting(&files), Vec::<String>::new());
+    shared.look(&Paths, false).await.unwrap();
+    assert_expired(register(&lakehouse, 1).await, COLLECTING_PREFIX);
+    shared.look(&Paths, false).await.unwrap();
+    assert_eq!(collecting(&files).len(), 1);
+    shared.end(true).await;
+    assert_eq!(collecting(&files), Vec::<String>::new());
+    commit(&mut register(&lakehouse, 1).await.unwrap()).await.unwrap();
+}

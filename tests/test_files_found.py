@@ -1,0 +1,320 @@
+"""Files that were there long before, and that no version reaches, become those of a table again.
+
+A collection of garbage had marked, and was deleting files that nothing reached. A registration named some of them,
+became a version, and had lost them a moment later. Their age alone cannot tell: a table that is taken out and
+registered again after a vacuum has old files, too. So a collection says from when to when it may delete files
+(format §7), and who takes up old files asks for that first, and for the files afterwards. What takes up files is
+enumerated: new ways go to `WAYS`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestEntry,
+    ManifestEntryStatus,
+    write_manifest,
+    write_manifest_list,
+)
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.statistics import StatisticsFile
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, SetStatisticsUpdate
+from pyiceberg.typedef import Record
+
+import trinitylake as tl
+from full_lakehouse import age
+from rest.client import TOKEN, Client, running
+from trinitylake import _core
+from trinitylake.errors import RegistrationFailed
+from trinitylake.iceberg import load
+from trinitylake.lakehouse.bulk.definition_writer import ObjectRow
+from trinitylake.lakehouse.bulk.registration import definition_writer
+from trinitylake.rest import RestServer
+
+ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})
+
+
+class Place(NamedTuple):
+    """A lakehouse of which garbage was collected, with files that no version reaches any more.
+
+    Attributes:
+        metadata: of a table that was taken out.
+        data: of that table.
+        statistics: a file in the folder of a table.
+    """
+
+    lake: tl.Lakehouse
+    server: RestServer
+    root: Path
+    metadata: str
+    data: str
+    statistics: str
+
+    def begin_collection(self) -> _core.SharedCollection:
+        """One that may delete files from here on, as one that an engine shares or that stands still."""
+        collection = self.lake.core.begin_collection(0)
+        collection.look(False)
+        return collection
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    root = tmp_path / "lake"
+    lake = tl.create(root, durability="none", txn_ttl_millis=1)
+    lake.create_namespace("shop")
+    for name in ("orders", "others"):
+        lake.create_table(f"shop.{name}", ROWS).append(ROWS)
+    table = lake.table("shop.orders").iceberg
+    [task] = table.scan().plan_files()
+    metadata = table.metadata_location
+    statistics = f"{lake.table('shop.others').iceberg.location()}/metadata/{uuid.uuid4()}.stats"
+    lake.drop_table("shop.orders")
+    (root / "_probe").mkdir(exist_ok=True)
+    (root / "_probe/left").write_text("garbage")
+    age(root)
+    assert lake.vacuum(grace="1 minute").version is not None, "an older version has the table"
+    lake.expire(keep=1)
+    Path(statistics.removeprefix("file://")).write_bytes(b"statistics")
+    age(root)
+    with running(lake, token=TOKEN) as server:
+        yield Place(lake, server, root, metadata, task.file.file_path, statistics)
+
+
+def taken_up(place: Place) -> bool:
+    """Whether a table of the newest version has the files."""
+    return any(
+        place.data in [task.file.file_path for task in place.lake.table(name).iceberg.scan().plan_files()]
+        for name in place.lake.tables("shop")
+    )
+
+
+def sent(place: Place, path: str, body: Any) -> None:
+    answer = Client(place.server)("POST", path, body)
+    if answer.code not in (200, 204):
+        assert answer.code in (400, 409, 410), answer
+        raise tl.TransactionExpired(str(answer.body))
+
+
+# Each way commits a table that has the files, or raises `TransactionExpired`.
+
+
+def by_registration(place: Place) -> None:
+    load(place.lake).register_table("shop.again", place.metadata)
+
+
+def by_overwriting_registration(place: Place) -> None:
+    load(place.lake).register_table("shop.others", place.metadata, overwrite=True)
+
+
+def by_rest_registration(place: Place) -> None:
+    sent(place, "/v1/namespaces/shop/register", {"name": "again", "metadata-location": place.metadata})
+
+
+def by_bulk_registration(place: Place) -> None:
+    objects = pa.table(
+        {"kind": ["table"], "namespace": ["shop"], "name": ["again"], "metadata_location": [place.metadata]}
+    )
+    try:
+        place.lake.register(objects)
+    except RegistrationFailed as error:
+        raise tl.TransactionExpired(str(error)) from error
+
+
+def by_import(place: Place) -> None:
+    class Other:
+        name, properties = "other", {}
+        list_namespaces = staticmethod(lambda namespace=(): [] if namespace else [("shop",)])
+        list_tables = staticmethod(lambda namespace: [("shop", "again")])
+        list_views = staticmethod(lambda namespace: [])
+        load_namespace_properties = staticmethod(lambda namespace: {})
+
+        @staticmethod
+        def load_table(identifier: Any) -> Any:
+            return NamedMetadata(place.metadata)
+
+    try:
+        place.lake.import_catalog(Other())
+    except RegistrationFailed as error:
+        raise tl.TransactionExpired(str(error)) from error
+
+
+class NamedMetadata(NamedTuple):
+    metadata_location: str
+
+
+def by_add_files(place: Place) -> None:
+    place.lake.table("shop.others").iceberg.add_files([place.data])
+
+
+def by_add_files_in_a_transaction(place: Place) -> None:
+    with place.lake.transaction() as txn, txn.table("shop.others").writing() as table:
+        table.add_files([place.data])
+
+
+def by_overwriting_snapshot(place: Place) -> None:
+    with (
+        place.lake.transaction() as txn,
+        txn.table("shop.others").writing() as table,
+        table.transaction() as change,
+        change.update_snapshot().overwrite() as snapshot,
+    ):
+        snapshot.append_data_file(file_entry(place))
+
+
+def file_entry(place: Place) -> Any:
+    """The data file, as a manifest has it."""
+    table = place.lake.table("shop.others").iceberg
+    return parquet_file_to_data_file(table.io, table.metadata, place.data)
+
+
+WAYS: dict[str, Callable[[Place], None]] = {
+    "PyIceberg register": by_registration,
+    "PyIceberg register with overwrite": by_overwriting_registration,
+    "REST register": by_rest_registration,
+    "bulk registration": by_bulk_registration,
+    "import of a catalog": by_import,
+    "add_files": by_add_files,
+    "add_files in a transaction": by_add_files_in_a_transaction,
+    "overwriting snapshot": by_overwriting_snapshot,
+}
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> Callable[[Place], None]:
+    return WAYS[request.param]
+
+
+def test_old_files_are_taken_up_where_no_collection_is_under_way(place: Place, way: Callable[[Place], None]) -> None:
+    """To refuse files for their age alone would forbid to register a table again after a vacuum."""
+    way(place)
+    assert taken_up(place)
+    age(place.root)
+    place.lake.expire(keep=1)
+    place.lake.vacuum(grace="1 minute")
+    assert taken_up(place)
+    assert place.lake.fsck(data=True).is_sound
+
+
+def test_a_collection_that_is_under_way_stops_whoever_takes_up_old_files(
+    place: Place, way: Callable[[Place], None]
+) -> None:
+    collection = place.begin_collection()
+    version = place.lake.version
+    with pytest.raises((tl.TransactionExpired, CommitFailedException), match="garbage collection deletes"):
+        way(place)
+    assert place.lake.version == version
+    assert not taken_up(place)
+    collection.end(True)
+    way(place)
+    assert taken_up(place)
+
+
+def test_a_collection_that_came_to_its_end_took_the_files(place: Place, way: Callable[[Place], None]) -> None:
+    """What is left of a table of which garbage was collected cannot become one: its data file is gone."""
+    Path(place.data.removeprefix("file://")).unlink()
+    with pytest.raises((tl.TransactionExpired, FileNotFoundError, CommitFailedException)):
+        way(place)
+    assert not taken_up(place)
+
+
+def test_statistics_that_a_collection_may_take_are_not_taken_up(place: Place) -> None:
+    collection = place.begin_collection()
+    table = place.lake.table("shop.others").iceberg
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    file = StatisticsFile.model_validate(
+        {
+            "snapshot-id": snapshot.snapshot_id,
+            "statistics-path": place.statistics,
+            "file-size-in-bytes": 10,
+            "file-footer-size-in-bytes": 1,
+            "blob-metadata": [],
+        }
+    )
+    update = SetStatisticsUpdate(snapshot_id=snapshot.snapshot_id, statistics=file)
+    catalog = load(place.lake)
+    with pytest.raises((tl.TransactionExpired, CommitFailedException), match="garbage collection deletes"):
+        catalog.commit_table(catalog.load_table("shop.others"), (), (update,))
+    collection.end(True)
+    catalog.commit_table(catalog.load_table("shop.others"), (), (update,))
+    assert place.lake.table("shop.others").iceberg.metadata.statistics
+
+
+def test_files_that_a_new_table_only_keeps_are_taken_up_too(place: Place) -> None:
+    """A manifest of a new table said that its data files had been there before, as one does that was rewritten. They
+    were not asked for, since nobody had added them."""
+    table = place.lake.table("shop.others").iceberg
+    [task] = table.scan().plan_files()
+    folder, id = f"{place.lake.uri}shop/kept-01234567", uuid.uuid4().int >> 66
+    io = table.io
+    found = f"{folder}/data/00000-0-{uuid.uuid4()}.parquet"
+    Path(found.removeprefix("file://")).parent.mkdir(parents=True)
+    shutil.copyfile(task.file.file_path.removeprefix("file://"), found.removeprefix("file://"))
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=found,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=2,
+        file_size_in_bytes=task.file.file_size_in_bytes,
+        spec_id=0,
+    )
+    with write_manifest(
+        2, table.spec(), table.schema(), io.new_output(f"{folder}/metadata/{uuid.uuid4()}-m0.avro"), id, "null"
+    ) as writer:
+        writer.add_entry(
+            ManifestEntry.from_args(
+                status=ManifestEntryStatus.EXISTING,
+                snapshot_id=id,
+                sequence_number=1,
+                file_sequence_number=1,
+                data_file=file,
+            )
+        )
+    uri = f"{folder}/metadata/snap-{id}-0-{uuid.uuid4()}.avro"
+    with write_manifest_list(2, io.new_output(uri), id, None, 1, "null") as listed:
+        listed.add_manifests([writer.to_manifest_file()])
+    snapshot = Snapshot(
+        snapshot_id=id,
+        sequence_number=1,
+        timestamp_ms=table.metadata.last_updated_ms + 1,
+        manifest_list=uri,
+        summary=Summary(Operation.APPEND),
+        schema_id=0,
+    )
+    age(place.root)
+    main = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=id)
+    for path in (place.root / "shop/kept-01234567/metadata").iterdir():
+        path.touch()
+    place.begin_collection()
+    catalog = load(place.lake)
+    with (
+        pytest.raises((tl.TransactionExpired, CommitFailedException), match="garbage collection deletes"),
+        catalog.create_table_transaction("shop.kept", ROWS.schema, location=folder) as change,
+    ):
+        change._apply((AddSnapshotUpdate(snapshot=snapshot), main))
+
+
+def test_executors_ask_as_well(place: Place) -> None:
+    """What tasks of Spark run for each object."""
+    collection = place.begin_collection()
+    row = ObjectRow("table", "shop", "again", metadata_location=place.metadata)
+    writer = definition_writer(place.lake, place.lake.core.latest(), {})
+    [refused] = writer.locate([row])
+    assert isinstance(refused, tl.errors.RefusedObject)
+    assert refused.error_kind == "transaction_expired"
+    collection.end(True)
+    [located] = writer.locate([row])
+    assert isinstance(located, str)
