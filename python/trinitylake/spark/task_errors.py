@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pyspark.errors import PySparkException
 
-from trinitylake.errors import CommitConflict, CorruptFile, InvalidLocation, TrinityLakeError
+from trinitylake.errors import CommitConflict, CorruptFile, InvalidLocation, TrinityLakeError, VersionExpired
 
 #: Those that a caller can do something about.
-_TOLD = (CorruptFile, CommitConflict, InvalidLocation)
+_TOLD = (CorruptFile, CommitConflict, InvalidLocation, VersionExpired)
 
 
 def raised_in_task(error: PySparkException) -> TrinityLakeError | None:

@@ -26,6 +26,7 @@ use crate::node::codec::decode;
 use crate::path::{root_path, root_path_000};
 use crate::storage::Storage;
 use crate::tree::nodes::PARALLEL_REQUESTS;
+use crate::version::boundary::boundary;
 use crate::version::root_metadata::RootMetadata;
 
 /// So many files are read between two words of progress.
@@ -325,9 +326,10 @@ async fn root(storage: &dyn Storage, number: u64) -> Result<Vec<Found>> {
     let bytes = match storage.get(&path).await {
         Err(Error::FileNotFound { .. }) => {
             path = root_path_000(number);
-            read(storage, &path).await.map_err(|_| {
-                Error::corrupt(root_path(number), "this version is kept, and its root node file is not there")
-            })?
+            match read(storage, &path).await {
+                Err(Error::CorruptFile { .. }) => return Err(missing_root(storage, number).await?),
+                bytes => bytes?,
+            }
         }
         bytes => bytes?,
     };
@@ -337,6 +339,22 @@ async fn root(storage: &dyn Storage, number: u64) -> Result<Vec<Found>> {
     found.push(Found::Path(path));
     found.push(Found::Path(metadata.lakehouse_definition));
     Ok(found)
+}
+
+/// A version from the boundary on has a root. One below it may have got its name when it had expired, and whoever named it
+/// has not taken that back yet, or died.
+async fn missing_root(storage: &dyn Storage, number: u64) -> Result<Error> {
+    let oldest = boundary(storage).await?;
+    if oldest <= number {
+        return Ok(Error::corrupt(
+            root_path(number),
+            "this version is kept, and its root node file is not there",
+        ));
+    }
+    Ok(Error::VersionExpired(format!(
+        "version {number} has expired, and its root node file is not there. If it has a name (a snapshot), that came too \
+         late, or the file was lost: drop the snapshot; else try again"
+    )))
 }
 
 /// Children, and the locations of the keys that this node decides about.

@@ -268,7 +268,9 @@ async fn marked(
         match marks.mark(lakehouse, contents, roots, on_progress).await {
             Ok(()) => return Ok((marks, latest)),
             // What was read may have expired meanwhile, and another collection may have deleted it.
-            Err(error @ (Error::CorruptFile { .. } | Error::FileNotFound { .. })) => {
+            Err(
+                error @ (Error::CorruptFile { .. } | Error::FileNotFound { .. } | Error::VersionExpired(_)),
+            ) => {
                 let has_risen = boundary::boundary(lakehouse.storage().as_ref()).await? > oldest;
                 if !has_risen || look == LOOKS {
                     return Err(error);

@@ -474,6 +474,41 @@ async fn a_version_with_a_name_keeps_what_it_reaches() {
     assert_whole(fresh.snapshot("q3").await.unwrap().as_ref()).await;
 }
 
+/// A version expired, got a name a moment later, and whoever gave it died before it took it back. Every collection from
+/// then on said that the lakehouse is damaged.
+#[tokio::test]
+async fn a_name_that_came_too_late_is_no_damage() {
+    let (files, environment) = setting();
+    let lakehouse = lake(&files, &environment).await;
+    let late = lakehouse.latest().await.unwrap();
+    add_namespace(&lakehouse, "later").await.unwrap();
+    expire(&lakehouse, Some(late.number + 1), false).await.unwrap();
+    let name = async |roots: &[&str]| {
+        use prost::Message as _;
+        let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
+        let mut definition = proto::LakehouseDef::decode(late.definition.bytes().clone()).unwrap();
+        definition.exported_snapshots = roots.iter().map(|root| ("late".into(), root.to_string())).collect();
+        let definition = LakehouseDefinition::encode(definition);
+        transaction.set_lakehouse_definition(definition.bytes().clone()).unwrap();
+        commit(&mut transaction).await.unwrap();
+    };
+    name(&[&late.root_path]).await;
+    write(&lakehouse, 1).await;
+    environment.advance(HOUR);
+    let error = collect_after(&lakehouse, Duration::ZERO).await.unwrap_err();
+    assert!(
+        matches!(&error, Error::VersionExpired(message) if message.contains("drop the snapshot")),
+        "{error}"
+    );
+    assert!(files.has(&data(1)), "nothing is deleted on half a mark");
+    name(&[]).await;
+    collect_after(&lakehouse, Duration::ZERO).await.unwrap();
+    assert!(!files.has(&data(1)));
+    files.delete(&lakehouse.latest().await.unwrap().root_path).await.unwrap();
+    let error = vacuum(&lakehouse, &Paths, Options::default(), &silently()).await.unwrap_err();
+    assert!(!matches!(error, Error::VersionExpired(_)), "{error}");
+}
+
 /// What only older versions held was told as garbage, or as the latest version's, so nobody knew what an expiry frees.
 #[tokio::test]
 async fn files_are_counted_once_by_the_first_that_holds_them() {

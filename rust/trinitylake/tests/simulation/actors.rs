@@ -457,7 +457,7 @@ async fn name_version(world: &Arc<World>, handle: &Arc<Lakehouse>, number: u64) 
     Ok(())
 }
 
-async fn change_names(
+pub async fn change_names(
     handle: &Arc<Lakehouse>,
     change: impl FnOnce(&mut std::collections::BTreeMap<String, String>),
 ) -> CoreResult<()> {

@@ -14,7 +14,7 @@ use trinitylake::path::{root_path, root_version, transaction_file};
 use trinitylake::version::Version;
 use trinitylake::version::root_metadata::RootMetadata;
 
-use crate::actors::{Lines, data_path, lines};
+use crate::actors::{Lines, change_names, data_path, lines};
 use crate::world::World;
 
 /// Late requests have come by then, and transactions that nobody resumes are too old.
@@ -109,6 +109,7 @@ pub fn nothing_was_lost(world: &World, archive: &World, latest: &Version) {
     }
     let there = world.paths();
     let named = latest.definition.exported_snapshots().values().filter_map(|root| root_version(root));
+    let named = named.filter(|version| is_kept_by_name(world, &names, *version, latest.number));
     for version in (world.boundary()..=latest.number).chain(named) {
         let missing: Vec<&String> = all[version as usize].difference(&there).collect();
         assert!(missing.is_empty(), "version {version} is kept, and lacks {missing:?}");
@@ -119,6 +120,10 @@ pub fn nothing_was_lost(world: &World, archive: &World, latest: &Version) {
 pub async fn nothing_is_left(world: &Arc<World>, lakehouse: &Arc<Lakehouse>) {
     let latest = lakehouse.latest().await.unwrap();
     tokio::time::sleep(AGES).await;
+    // A name that came too late, and that nobody could take back.
+    if !latest.definition.pinned_versions().all(|version| world.roots().contains(&version)) {
+        change_names(lakehouse, |names| names.clear()).await.unwrap();
+    }
     for _ in 0..2 {
         let latest = lakehouse.latest().await.unwrap();
         expire(lakehouse, Some(latest.number), false).await.unwrap();
