@@ -72,7 +72,10 @@ impl SharedCollection {
         let taken = self.shared.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut shared =
             taken.ok_or_else(|| to_python(Error::InvalidArgument("the collection is in use".into())))?;
-        run(py, async { Ok(shared.end(knows_all).await) })
+        run(py, async {
+            shared.end(knows_all).await;
+            Ok(())
+        })
     }
 }
 
