@@ -360,7 +360,7 @@ def run_server(root: str) -> None:
     )
     server._app.service.plans._max_size_bytes = CACHE_SIZE_BYTES
     print(server.port, flush=True)
-    server.run()
+    server.run_process()
 
 
 def main() -> int:
