@@ -14,9 +14,10 @@ from zipimport import zipimporter
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
 
 import trinitylake as tl
-from trinitylake.spark import archives_on_path, worker_daemon
+from trinitylake.spark import archives_on_path, planning_workers, worker_daemon
 
 
 def test_workers_read_the_lakehouse_before_and_after_they_fork(spark: SparkSession, lake: tl.Lakehouse) -> None:
@@ -65,6 +66,8 @@ def test_a_module_that_cannot_be_loaded_ends_no_worker(monkeypatch: pytest.Monke
     """PySpark 3.5 has no data sources in Python: the daemon ended at their import, and every task of the application
     with it, whatever it did."""
     begun = []
+    monkeypatch.setattr(archives_on_path, "install", lambda: None)
+    monkeypatch.setattr(gc, "freeze", lambda: None)
     monkeypatch.setattr(worker_daemon, "NEEDED", ("pyspark.sql.not_in_this_version", "trinitylake.spark.functions"))
     monkeypatch.setattr("pyspark.daemon.manager", lambda: begun.append("trinitylake.spark.functions" in sys.modules))
     worker_daemon.main()
@@ -142,3 +145,32 @@ def test_an_archive_that_changed_is_read_again(tmp_path: Path, path_of_modules: 
             opened.writestr(f"{name}.py", "WORTH = 7")
         path_of_modules.syspath_prepend(str(archive))  # forgets what is known of all places
         assert importlib.import_module(name).WORTH == 7
+
+
+def test_a_planning_process_prepares_itself_once(spark: SparkSession, lake: tl.Lakehouse) -> None:
+    """Each step of planning read the lists of all archives anew and looked for garbage among all that was loaded, in
+    processes that Spark uses again for the next step."""
+
+    class Told(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "told"
+
+        def schema(self) -> str:
+            importlib.import_module("trinitylake.spark.source")
+            kinds = [type(found).__name__ for found in sys.path_importer_cache.values()]
+            told = "lists read again" if "zipimporter" in kinds else "archives known"
+            return f"`{told}, left out: {gc.get_freeze_count() > 20_000}` int"
+
+    spark.dataSource.register(Told)
+    [_, after] = [spark.read.format("told").load().columns for _ in range(2)]
+    assert after == ["archives known, left out: True"]
+
+
+def test_only_processes_that_spark_forked_are_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing the data source in a program changes nothing of how that program imports and collects garbage."""
+    monkeypatch.setattr(sys, "path_hooks", list(sys.path_hooks))
+    monkeypatch.setattr(gc, "callbacks", list(gc.callbacks))
+    planning_workers.spare_repeated_work()
+    assert archives_on_path.finder not in sys.path_hooks
+    assert planning_workers._leave_out_what_is_old not in gc.callbacks

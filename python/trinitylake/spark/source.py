@@ -13,9 +13,12 @@ from pyspark.sql.types import StructType
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.spark.options import Options
+from trinitylake.spark.planning_workers import spare_repeated_work
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
+
+spare_repeated_work()
 
 
 class TrinityLakeDataSource(DataSource):
