@@ -8,10 +8,13 @@ connections, kept for nothing, left no place for others.
 
 from __future__ import annotations
 
+import gc
+import http.client
 import socket
 from collections.abc import Iterator
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 import trinitylake as tl
 from rest.client import TOKEN, running
@@ -116,3 +119,19 @@ def test_a_connection_is_kept_if_the_body_comes_after_the_answer(
         connection.sendall(b"0\r\n\r\n")
         connection.sendall(HEALTHZ + b"\r\n")
         assert until_closed(connection).startswith(b"HTTP/1.1 200"), "and it is closed when it is idle"
+
+
+def test_a_connection_that_is_kept_keeps_no_requests(server: RestServer) -> None:
+    """Whose answer waits was looked up in a list of the connection's requests, which was cut only when an answer did
+    wait: a client that took its answers at once left all of its requests in memory, some 4 KB each, for as long as it
+    kept the connection."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    try:
+        for _ in range(50):
+            connection.request("GET", "/v1/config")
+            connection.getresponse().read()
+        gc.collect()
+        kept = [one for one in gc.get_objects() if isinstance(one, RequestResponseCycle)]
+        assert len(kept) < 10
+    finally:
+        connection.close()

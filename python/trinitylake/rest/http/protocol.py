@@ -70,6 +70,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         super().on_headers_complete()
         self._cycles.append(self.cycle)
+        self._forget_answered()
 
     def pause_writing(self) -> None:
         self._outgoing.pause()
@@ -109,10 +110,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _who(self) -> str:
         """Whose answer is being sent; "" for a stranger's."""
-        while len(self._cycles) > 1 and self._cycles[0].response_complete:
-            self._cycles.popleft()
+        self._forget_answered()
         principal = self._cycles[0].scope.get(PRINCIPAL) if self._cycles else None
         return principal.name if isinstance(principal, Principal) else ""
+
+    def _forget_answered(self) -> None:
+        """Of requests that were answered whole only the last counts, whose answer may be on its way yet."""
+        while len(self._cycles) > 1 and self._cycles[0].response_complete:
+            self._cycles.popleft()
 
     @property
     def _is_idle(self) -> bool:
