@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
+from trinitylake.printable import printable  # here, because a process without descriptors cannot load it any more
+
 
 class Winner(NamedTuple):
     """A committed transaction that another one lost to."""
@@ -36,8 +38,6 @@ class TrinityLakeError(Exception):
         return str(self.args[0]) if self.args else ""
 
     def __str__(self) -> str:
-        from trinitylake.printable import printable  # who imports errors needs nothing else
-
         # What Python prints of it reaches a terminal, and it may quote names, messages and rows of anybody.
         return printable(self.message, keep="\n\t")
 
