@@ -90,6 +90,7 @@ def test_help_loads_neither_the_commands_nor_the_library() -> None:
         "trinitylake.cli.exit_codes",
         "trinitylake.cli.plain_values",
         "trinitylake.errors",
+        "trinitylake.printable",
     }
     assert len(modules) < 220
 
@@ -125,7 +126,7 @@ def test_values_mean_what_they_mean_to_typer(root: str, arguments: list[str], wo
 def test_importing_the_package_loads_the_errors_alone() -> None:
     script = "import sys, trinitylake\nprint(*(name for name in sys.modules if name.startswith('trinitylake')))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert sorted(done.stdout.split()) == ["trinitylake", "trinitylake.errors"]
+    assert sorted(done.stdout.split()) == ["trinitylake", "trinitylake.errors", "trinitylake.printable"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
