@@ -161,8 +161,9 @@ class _Levels:
         what cannot be read shows before anything else is done."""
         parts = min(self._most_parts, -(-count // READ_AT_ONCE))
         spread = files.repartition(parts, "name").distinct()
-        named = spread.mapInArrow(self._read, _NAMED).persist(StorageLevel.MEMORY_AND_DISK)
-        self._kept.callback(named.unpersist)
+        read = spread.mapInArrow(self._read, _NAMED).persist(StorageLevel.MEMORY_AND_DISK)
+        self._kept.callback(read.unpersist)
+        named = _planned(read)
         counts = {row["sort"]: row["count"] for row in named.groupBy("sort").count().collect()}
         self.found.append(_Level(named, counts))
         if self._progress is not None:
@@ -307,6 +308,17 @@ def _delete(carried: StorageForTasks, fresh: Any, batches: Batches) -> Iterator[
 
 def _counted(files: DataFrame, *by: str) -> DataFrame:
     return files.groupBy(*by).agg(f.count(f.lit(1)).alias("files"), f.sum("size_bytes").alias("size_bytes"))
+
+
+def _planned(frame: DataFrame) -> DataFrame:
+    """The rows of a frame as one whose plan is made. Each level is made of all before it: with their plans in its own,
+    plans doubled with each level, and Spark spent more time on them than on files. What Spark loses of the rows it
+    makes again, which it does not with a local checkpoint."""
+    session = frame.sparkSession
+    java: Any = frame._jdf  # noqa: SLF001 (PySpark has no way that keeps how lost rows are made again)
+    inner: Any = session._jsparkSession  # noqa: SLF001 (the same)
+    planned = inner.internalCreateDataFrame(java.queryExecution().toRdd(), java.schema(), False)
+    return DataFrame(planned, session)
 
 
 def _all(found: list[DataFrame]) -> DataFrame:
