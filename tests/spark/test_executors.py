@@ -76,8 +76,8 @@ def test_a_module_that_cannot_be_loaded_ends_no_worker(monkeypatch: pytest.Monke
 
 def test_no_task_reads_what_archives_hold(spark: SparkSession) -> None:
     """Spark puts archives on the path of modules: its own Python, and Iceberg's jar. Each task read the names of the
-    jar's 26,000 entries anew, and those of Spark's archive for each package in it, in Python: 0.5 s of processor time
-    before it began."""
+    jar's 26,000 entries anew, and those of Spark's archive for each package in it, in Python, before it
+    began."""
 
     def finders(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
@@ -96,8 +96,8 @@ def test_no_task_reads_what_archives_hold(spark: SparkSession) -> None:
 
 
 def test_no_task_looks_for_garbage_among_what_is_loaded(spark: SparkSession) -> None:
-    """A worker collects garbage after each task, and looked through all objects of pandas, Arrow and Iceberg for it:
-    0.3 s of processor time, and a copy of most of the memory that it shared with the daemon."""
+    """A worker collects garbage after each task, and looked through all objects of pandas, Arrow and Iceberg for it,
+    which also copies most of the memory that it shared with the daemon."""
 
     def watched(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
@@ -136,6 +136,31 @@ def test_modules_in_archives_are_found(tmp_path: Path, path_of_modules: pytest.M
     assert isinstance(sys.path_importer_cache[str(tmp_path / "brings.jar")], archives_on_path.ArchiveFinder)
     plain = sys.path_importer_cache[str(tmp_path / "plain.jar")]
     assert plain is None if ending else isinstance(plain, archives_on_path.NoModules)
+
+
+def test_modules_in_an_archive_that_follows_something_are_found(
+    tmp_path: Path, path_of_modules: pytest.MonkeyPatch
+) -> None:
+    """A jar that can be run begins with a script; where its list of entries begins is told from after that."""
+    jar = tmp_path / "runs.jar"
+    with zipfile.ZipFile(jar, "w") as opened:
+        opened.writestr("after_a_script.py", "WORTH = 7")
+    jar.write_bytes(b"#!/bin/sh\n" + b"#" * 1000 + jar.read_bytes())
+    path_of_modules.syspath_prepend(str(jar))
+    assert importlib.import_module("after_a_script").WORTH == 7
+
+
+def test_a_jar_that_cannot_be_read_ends_no_import(tmp_path: Path, path_of_modules: pytest.MonkeyPatch) -> None:
+    """Python takes an `ImportError` of a hook for a no, and lets every other error end the import, of whatever."""
+
+    def denied(*_: object) -> None:
+        raise PermissionError("no")
+
+    jar = tmp_path / "denied.jar"
+    jar.write_bytes(b"no archive")
+    path_of_modules.setattr(archives_on_path, "open", denied, raising=False)
+    path_of_modules.syspath_prepend(str(jar))
+    assert importlib.util.find_spec("a_module_that_nobody_has") is None
 
 
 def test_an_archive_that_changed_is_read_again(tmp_path: Path, path_of_modules: pytest.MonkeyPatch) -> None:

@@ -200,7 +200,7 @@ def test_a_driver_that_is_killed_leaves_garbage_and_nothing_else(full: tl.Lakeho
 
 def test_plans_do_not_double_with_each_level(spark: SparkSession) -> None:
     """Each level of files was made of all levels before it, with their plans in its own: a vacuum of some hundred files
-    took its driver four times as long to plan as its executors to run."""
+    took its driver longer to plan than its executors to run."""
     found = [collection._planned(spark.range(3).toDF("id"))]
     for _ in range(8):
         found.append(collection._planned(collection._all(found).distinct().persist()))

@@ -74,14 +74,19 @@ def _jar_of(path: str) -> str | None:
 
 def _may_hold_modules(jar: str) -> bool:
     """False where the names of all entries are known and none is that of a module."""
-    with open(jar, "rb") as archive:
-        length = archive.seek(0, os.SEEK_END)
-        archive.seek(max(0, length - _END.size))
-        record = archive.read(_END.size)
-        if len(record) < _END.size or not record.startswith(_SIGNATURE):
-            return True
-        _, _, entries, size, start = _END.unpack(record)
-        if entries == 0xFFFF or start + size > length - _END.size:
-            return True
-        archive.seek(start)
-        return _MODULE in archive.read(size)
+    try:
+        with open(jar, "rb") as archive:
+            length = archive.seek(0, os.SEEK_END)
+            archive.seek(max(0, length - _END.size))
+            record = archive.read(_END.size)
+            if len(record) < _END.size or not record.startswith(_SIGNATURE):
+                return True
+            _, _, entries, size, _ = _END.unpack(record)
+            # The list ends where the record begins; where it begins is told wrongly if something precedes the archive.
+            start = length - _END.size - size
+            if entries == 0xFFFF or start < 0:
+                return True
+            archive.seek(start)
+            return _MODULE in archive.read(size)
+    except OSError:  # any other error of a hook ends every import
+        return True
