@@ -113,7 +113,12 @@ async fn open_until_death(world: &Arc<World>, life: &Arc<Life>) -> CoreResult<Ar
 
 /// A new lakehouse, whose nodes are small. In half of them a saved transaction soon is too old to be resumed.
 pub async fn create(world: &Arc<World>) {
-    let properties = [("root.buffer-size-bytes", "900"), ("inner.buffer-size-bytes", "500")];
+    let compression = if world.is_compressed { "zstd" } else { "none" };
+    let properties = [
+        ("root.buffer-size-bytes", "900"),
+        ("inner.buffer-size-bytes", "500"),
+        ("node.compression", compression),
+    ];
     let definition = LakehouseDefinition::encode(proto::LakehouseDef {
         order: [3, 4, 8][world.below(3) as usize],
         txn_ttl_millis: if world.chance(50) { 200 + world.below(3000) } else { 0 },

@@ -6,8 +6,9 @@
 //! against it (`check.rs`).
 //!
 //! `TRINITYLAKE_SEED=n` replays one seed, and with `TRINITYLAKE_TRACE=text` tells what becomes of files whose paths hold
-//! the text; `TRINITYLAKE_SEEDS=n` sets how many are run, `TRINITYLAKE_DEEP=1` runs twenty times as many. Seeds know
-//! nothing of each other, so each processor takes the next one.
+//! the text; `TRINITYLAKE_SEEDS=n` sets how many are run, from `TRINITYLAKE_FIRST_SEED=n` on, so that a long run can be
+//! done piece by piece; `TRINITYLAKE_DEEP=1` runs twenty times as many. Seeds know nothing of each other, so each
+//! processor takes the next one. The sums are printed every thousand seeds, and add up over pieces.
 
 mod actors;
 mod check;
@@ -19,6 +20,7 @@ mod world;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::fmt::{Display, Formatter};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -26,9 +28,12 @@ use actors::{Record, Result as Answer, Statement};
 use world::{Collections, World};
 
 const SEEDS: u64 = 1000;
+/// After so many seeds, sums are printed.
+const REPORTED_SEEDS: u64 = 1000;
 
 #[derive(Default)]
 struct Totals {
+    seeds: u64,
     transactions: u64,
     committed: u64,
     conflicts: u64,
@@ -49,6 +54,36 @@ struct Totals {
     registered: u64,
     not_registered: u64,
     faults: BTreeMap<&'static str, u64>,
+}
+
+impl Display for Totals {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(
+            formatter,
+            "{} seeds, {} transactions, {} committed, {} refused, {} unknown, {} resumed elsewhere, {} given up, {} files \
+             registered and {} not; {} versions, {} of them shared, {} across processes, {} to forget ids, {} to collect, \
+             {} expired; {:?}; {} write skews under SNAPSHOT, {} times looked again at what was watched; faults {:?}",
+            self.seeds,
+            self.transactions,
+            self.committed,
+            self.conflicts,
+            self.unknown,
+            self.resumed,
+            self.rolled_back,
+            self.registered,
+            self.not_registered,
+            self.versions,
+            self.shared_versions,
+            self.carried_versions,
+            self.forgetting_versions,
+            self.collecting_versions,
+            self.expired,
+            self.collections,
+            self.write_skews,
+            self.looked_again,
+            self.faults,
+        )
+    }
 }
 
 fn number(variable: &str) -> Option<u64> {
@@ -105,6 +140,10 @@ fn run(seed: u64, totals: &Mutex<Totals>) {
         for (fault, count) in world.faults() {
             *totals.faults.entry(fault).or_default() += count;
         }
+        totals.seeds += 1;
+        if totals.seeds.is_multiple_of(REPORTED_SEEDS) {
+            println!("so far: {totals}");
+        }
     });
 }
 
@@ -118,11 +157,13 @@ fn no_history_loses_or_invents_anything() {
     }
     let deep = if std::env::var("TRINITYLAKE_DEEP").is_ok() { 20 } else { 1 };
     let seeds = number("TRINITYLAKE_SEEDS").unwrap_or(SEEDS * deep);
-    let next = Arc::new(AtomicU64::new(0));
+    let first = number("TRINITYLAKE_FIRST_SEED").unwrap_or(0);
+    let end = first + seeds;
+    let next = Arc::new(AtomicU64::new(first));
     let (hook, rest) = (std::panic::take_hook(), next.clone());
     std::panic::set_hook(Box::new(move |info| {
         eprintln!("replay with TRINITYLAKE_SEED={}", SEED.get());
-        rest.store(seeds, Ordering::SeqCst);
+        rest.store(end, Ordering::SeqCst);
         hook(info);
     }));
     std::thread::scope(|scope| {
@@ -130,7 +171,7 @@ fn no_history_loses_or_invents_anything() {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::SeqCst);
-                    if seed >= seeds {
+                    if seed >= end {
                         break;
                     }
                     run(seed, &totals);
@@ -139,29 +180,7 @@ fn no_history_loses_or_invents_anything() {
         }
     });
     let totals = totals.into_inner().unwrap();
-    println!(
-        "{seeds} seeds: {} transactions, {} committed, {} refused, {} unknown, {} resumed elsewhere, {} given up, {} files registered and {} not; {} versions, {} of them \
-         shared, {} across processes, {} to forget ids, {} to collect, {} expired; {:?}; {} write \
-         skews under SNAPSHOT, {} times looked again at what was watched; faults {:?}",
-        totals.transactions,
-        totals.committed,
-        totals.conflicts,
-        totals.unknown,
-        totals.resumed,
-        totals.rolled_back,
-        totals.registered,
-        totals.not_registered,
-        totals.versions,
-        totals.shared_versions,
-        totals.carried_versions,
-        totals.forgetting_versions,
-        totals.collecting_versions,
-        totals.expired,
-        totals.collections,
-        totals.write_skews,
-        totals.looked_again,
-        totals.faults,
-    );
+    println!("seeds {first}..{end}: {totals}");
     if seeds >= 20 {
         // What the checks are about must have happened, or they prove nothing.
         for fault in world::FAULTS {

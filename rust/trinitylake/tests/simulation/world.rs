@@ -56,11 +56,13 @@ pub struct Deletion {
     pub latest: u64,
 }
 
+/// Content and time of the store by path.
+type Files = BTreeMap<String, (Bytes, u64)>;
+
 #[derive(Debug)]
 pub struct World {
     generator: Mutex<StdRng>,
-    /// With the time of the store.
-    files: Mutex<BTreeMap<String, (Bytes, u64)>>,
+    files: Mutex<Files>,
     /// The first content of every path there ever was.
     history: Mutex<BTreeMap<String, Bytes>>,
     /// The paths that ever were, in the order in which they came to be.
@@ -74,6 +76,8 @@ pub struct World {
     is_healthy: AtomicBool,
     /// Faults among a thousand requests.
     fault_rate: u64,
+    /// Nodes are compressed in one of eight worlds: it takes a tenth of the processor, and decides nothing.
+    pub is_compressed: bool,
     /// Do writers line up across processes?
     pub queues: bool,
     /// How many of a hundred roots meet a machine that stands still right before they are sent, or a store that takes
@@ -101,6 +105,7 @@ impl World {
             faults: Mutex::default(),
             is_healthy: AtomicBool::new(true),
             fault_rate,
+            is_compressed: seed.is_multiple_of(8),
             queues: seed % 2 == 1,
             stops,
             start: Instant::now(),
@@ -136,7 +141,7 @@ impl World {
     }
 
     pub fn boundary(&self) -> u64 {
-        self.files().keys().filter_map(|path| boundary_version(path)).max().unwrap_or(0)
+        oldest_kept(&self.files())
     }
 
     /// Root files that are there.
@@ -171,7 +176,7 @@ impl World {
         self.files().get(path).map(|(bytes, _)| bytes.clone())
     }
 
-    fn files(&self) -> MutexGuard<'_, BTreeMap<String, (Bytes, u64)>> {
+    fn files(&self) -> MutexGuard<'_, Files> {
         self.files.lock().unwrap()
     }
 
@@ -195,7 +200,7 @@ impl World {
         births.entry(path.to_string()).or_insert(next);
         self.trace("created", path);
         if let Some(version) = root_version(path) {
-            let boundary = files.keys().filter_map(|path| boundary_version(path)).max().unwrap_or(0);
+            let boundary = oldest_kept(&files);
             self.boundaries.lock().unwrap().entry(version).or_insert(boundary);
         }
         files.insert(path.to_string(), (bytes, self.store_millis()));
@@ -211,7 +216,7 @@ impl World {
         let mut files = self.files();
         if files.remove(path).is_some() {
             self.trace("deleted", path);
-            let oldest = files.keys().filter_map(|path| boundary_version(path)).max().unwrap_or(0);
+            let oldest = oldest_kept(&files);
             let latest = files.keys().filter_map(|path| root_version(path)).max().unwrap_or(0);
             self.deletions.lock().unwrap().push(Deletion { path: path.to_string(), oldest, latest });
         }
@@ -236,6 +241,11 @@ impl World {
         *self.faults.lock().unwrap().entry(fault).or_default() += 1;
         Some(fault)
     }
+}
+
+fn oldest_kept(files: &Files) -> u64 {
+    let boundaries = files.range("_expired/".to_string()..).map_while(|(path, _)| boundary_version(path));
+    boundaries.max().unwrap_or(0)
 }
 
 fn info(path: &str, (bytes, modified_millis): &(Bytes, u64)) -> FileInfo {
@@ -396,7 +406,7 @@ impl Storage for Line {
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
         self.read(prefix, |world| {
             let files = world.files();
-            let below = files.iter().filter(|(path, _)| path.starts_with(prefix));
+            let below = files.range(prefix.to_string()..).take_while(|(path, _)| path.starts_with(prefix));
             Ok(below.map(|(path, file)| info(path, file)).collect())
         })
         .await
