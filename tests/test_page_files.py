@@ -10,6 +10,7 @@ import posixpath
 import re
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -169,6 +170,65 @@ def test_a_page_of_files_has_its_policy_in_it(tmp_path: Path) -> None:
     assert index_of_files('x"><script>').content.count(b"<script") == 1
     with pytest.raises(tl.InvalidArgument, match="cannot be written"):
         write_files(tmp_path / "site" / "index.html", "../lake")
+
+
+def _package(folder: Path, **described: str) -> Path:
+    """A package as npm writes it, whose DuckDB does nothing."""
+    (folder / "dist").mkdir(parents=True)
+    wanted = {"name": "@duckdb/duckdb-wasm", "version": "1.32.0", "license": "MIT", **described}
+    (folder / "package.json").write_text(json.dumps(wanted))
+    (folder / "dist" / "duckdb-eh.wasm").write_bytes(b"\0asm")
+    (folder / "dist" / "duckdb-browser-eh.worker.js").write_text("work();\n//# sourceMappingURL=worker.js.map")
+    return folder
+
+
+def test_duckdb_lies_beside_a_page_that_is_given_it(tmp_path: Path) -> None:
+    """Queries without a server need DuckDB; a page that fetched it from elsewhere would have told others who looks."""
+    package = _package(tmp_path / "project" / "node_modules" / "@duckdb" / "duckdb-wasm")
+    with tarfile.open(tmp_path / "duckdb.tgz", "w:gz") as archive:
+        archive.add(package, "package")
+    for given in (package, tmp_path / "project", tmp_path / "duckdb.tgz"):
+        site = tmp_path / f"site of {given.name}"
+        result = CliRunner().invoke(app, ["page", str(site), "--lakehouse", "../lake", "--sql", str(given), "--json"])
+        assert result.exit_code == 0, result.output
+        assert gzip.decompress((site / "duckdb" / "duckdb-eh.bin").read_bytes()) == b"\0asm"
+        assert (site / "duckdb" / "duckdb-browser-eh.worker.js").read_text() == "work();\n"
+        assert '"license": "MIT"' in (site / "duckdb" / "package.txt").read_text()
+        text = (site / "index.html").read_text()
+        [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text)
+        rules = dict(rule.strip().split(" ", 1) for rule in unescape(policy).split(";"))
+        # One script more may be made of text, a worker of the page's own.
+        assert rules["trusted-types"] == "trinitylake-sql"
+        assert rules["worker-src"] == rules["connect-src"] == "'self'"
+        assert rules["require-trusted-types-for"] == "'script'"
+        assert 'name="trinitylake-sql"' in text
+    assert "trinitylake-sql" not in index_of_files("../lake").content.decode()
+
+
+def test_the_worker_of_queries_has_its_walls() -> None:
+    """DuckDB's own refusal is one wall, which browsers try; a version that leaves a hole in it runs into this one."""
+    [worker] = [one.content.decode() for one in assets() if one.path == "ui/files/sql/worker.js"]
+    assert "if (String(address.url ?? address) !== program) throw" in worker
+    for way_out in ("XMLHttpRequest", "WebSocket", "WebTransport", "EventSource", "importScripts", "Worker"):
+        assert f'"{way_out}"' in worker
+    [duckdb] = [one.content.decode() for one in assets() if one.path == "ui/files/sql/duckdb.js"]
+    assert "enable_external_access = false" in duckdb
+    assert "lock_configuration = true" in duckdb
+
+
+def test_a_page_takes_no_duckdb_that_nobody_has_tried(tmp_path: Path) -> None:
+    """The messages of DuckDB's worker are its own business: with another version queries would fail one by one."""
+    other = _package(tmp_path / "other", version="1.33.0")
+    named = _package(tmp_path / "named", name="left-pad")
+    lacking = _package(tmp_path / "lacking")
+    (lacking / "dist" / "duckdb-eh.wasm").unlink()
+    (tmp_path / "no.tgz").write_bytes(b"no archive")
+    for package, told in {
+        other: "1.33.0", named: "left-pad", lacking: "lacks", tmp_path: "is not", tmp_path / "no.tgz": "is not",
+    }.items():  # fmt: skip
+        with pytest.raises(tl.InvalidArgument, match=told):
+            write_files(tmp_path / "site", "../lake", package)
+    assert not (tmp_path / "site").exists()
 
 
 def test_the_command_writes_a_page(tmp_path: Path) -> None:

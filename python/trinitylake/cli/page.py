@@ -20,10 +20,18 @@ def page(
     lakehouse: Annotated[
         str, typer.Option(metavar="URL", help="The root of the lakehouse, as a browser gets there from the page.")
     ],
+    sql: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PACKAGE",
+            help="With queries in SQL: the npm package @duckdb/duckdb-wasm, as a folder or as `npm pack` writes it.",
+            exists=True,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write the page for browsers as files that read a lakehouse over HTTP, without a server."""
-    files = write_files(folder, lakehouse)
+    files = write_files(folder, lakehouse, sql)
     size_bytes = sum(path.stat().st_size for path in files)
     document = {"files": len(files), "size_bytes": size_bytes, "index": str(folder / "index.html")}
     emit(document, Text(f"{len(files)} files, {filesize.decimal(size_bytes)}: {folder / 'index.html'}"), as_json)

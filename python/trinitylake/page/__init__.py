@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.page.duckdb_wasm import files_of_duckdb
 
 _MEDIA_TYPES = {
     "bin": "application/octet-stream",
@@ -81,11 +82,11 @@ def _below(folder: Traversable, path: str) -> list[Asset]:
     return found
 
 
-def index_of_files(root: str) -> Asset:
+def index_of_files(root: str, *, has_sql: bool = False) -> Asset:
     """The page itself, for files of a lakehouse that a browser reads without a server.
 
-    `root` is the address of the lakehouse's root: relative to the page, or a whole one (http or https). Raises
-    `InvalidArgument` for any other.
+    `root` is the address of the lakehouse's root: relative to the page, or a whole one (http or https). With `has_sql`
+    the page has queries, by a DuckDB that lies beside it. Raises `InvalidArgument` for any other.
     """
     parts = urlsplit(root)
     if not root or parts.scheme not in ("", "http", "https") or (parts.scheme and not parts.hostname):
@@ -100,23 +101,30 @@ def index_of_files(root: str) -> Asset:
     policy = "; ".join(rules).replace("connect-src 'self'", f"connect-src {origins}")
     # Only here: with a server there is nothing to compile.
     policy = policy.replace("script-src 'self'", "script-src 'self' 'wasm-unsafe-eval'")
+    if has_sql:
+        # One policy of Trusted Types, which names one script: that of DuckDB's worker (`ui/files/sql/duckdb.js`).
+        policy = policy.replace("trusted-types 'none'", "trusted-types trinitylake-sql; worker-src 'self'")
     tags = [
         f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">',
         f'<meta name="referrer" content="{HEADERS["Referrer-Policy"]}">',
         f'<meta name="trinitylake-root" content="{escape(root.rstrip("/") + "/")}">',
+        *(['<meta name="trinitylake-sql" content="duckdb">'] if has_sql else []),
     ]
     text = index_of_server().content.decode()
     first = '<meta charset="utf-8">\n'
     return Asset("index.html", text.replace(first, first + "".join(f"{tag}\n" for tag in tags)).encode())
 
 
-def write_files(folder: Path, root: str) -> list[Path]:
+def write_files(folder: Path, root: str, duckdb: Path | None = None) -> list[Path]:
     """Write the page, for a lakehouse whose files a browser can fetch below `root`; returns the files.
 
-    Raises `InvalidArgument` as `index_of_files` does, and for a folder that cannot be written.
+    With `duckdb`, the npm package `@duckdb/duckdb-wasm` as a folder or as the file that `npm pack` writes, the page has
+    queries in SQL. Raises `InvalidArgument` as `index_of_files` and `files_of_duckdb` do, and for a folder that cannot
+    be written.
     """
+    beside = [Asset(f"duckdb/{name}", content) for name, content in files_of_duckdb(duckdb).items()] if duckdb else []
     written = []
-    for asset in (index_of_files(root), *assets()):
+    for asset in (index_of_files(root, has_sql=bool(beside)), *assets(), *beside):
         path = folder / asset.path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

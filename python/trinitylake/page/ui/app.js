@@ -27,7 +27,8 @@ const PLACES = [
 
 /** Written into the page where there is no server, but the files of a lakehouse. */
 const rootOfFiles = document.querySelector('meta[name="trinitylake-root"]')?.content;
-const source = rootOfFiles ? new FilesSource(new URL(rootOfFiles, document.baseURI)) : new ServerSource();
+const hasSqlOfFiles = document.querySelector('meta[name="trinitylake-sql"]') !== null;
+const source = rootOfFiles ? new FilesSource(new URL(rootOfFiles, document.baseURI), hasSqlOfFiles) : new ServerSource();
 let lakehouse = null;
 let shownNow = new AbortController();
 let isFirst = true;

@@ -1,4 +1,4 @@
-// The first rows of a table out of its files: Iceberg's manifests, and Parquet by hyparquet. Loaded when rows are asked for.
+// Rows of a table out of its files: Iceberg's manifests, and Parquet by hyparquet. Loaded when rows are asked for.
 
 import { Refused } from "../server.js";
 import { parquetMetadataAsync } from "../vendor/hyparquet/metadata.js";
@@ -8,7 +8,7 @@ import { Damaged, decompressor } from "./core.js";
 import { textOf } from "./values.js";
 
 const MAX_COLUMNS = 100, MAX_MANIFESTS = 40;
-/** Of a file that may be read. */
+/** Bytes of a file that may be read for its first rows, and of all files of a table for all of its rows. */
 const MAX_READ = 64 << 20;
 const REMOVED = 2, DELETES = 1;
 
@@ -23,8 +23,38 @@ export async function firstRows({ metadata, limit, whole, part }) {
     columns: fields.map((one) => ({ name: one.name, type: typeof one.type === "object" ? one.type.type : one.type })),
     rows: [], problem: "", "omitted-columns": schema.fields.slice(MAX_COLUMNS).map((one) => one.name),
   };
+  try {
+    for await (const file of dataFiles(metadata, whole)) {
+      const rows = await rowsOfFile(file, { fields, limit: limit - answer.rows.length, part, budget: { left: MAX_READ } });
+      for (const row of rows) answer.rows.push(row);
+      if (answer.rows.length >= limit) return answer;
+    }
+  } catch (error) {
+    if (!(error instanceof TooMany)) throw error;
+    return { ...answer, problem: `only ${MAX_MANIFESTS} manifests are read` };
+  }
+  return answer;
+}
+
+/** All rows, of some fields, as texts that are not cut. */
+export async function* rowsOfTable({ metadata, fields, whole, part }) {
+  const budget = { left: MAX_READ };
+  try {
+    for await (const file of dataFiles(metadata, whole)) {
+      yield* await rowsOfFile(file, { fields, limit: Infinity, part, budget, longest: Infinity });
+    }
+  } catch (error) {
+    if (!(error instanceof TooMany)) throw error;
+    throw new Refused(413, `A table has more than ${MAX_MANIFESTS} manifests, which is more than this page reads.`);
+  }
+}
+
+class TooMany extends Error {}
+
+/** The data files of the current snapshot, as manifests describe them. */
+async function* dataFiles(metadata, whole) {
   const snapshot = metadata.snapshots?.find((one) => one["snapshot-id"] === metadata["current-snapshot-id"]);
-  if (!snapshot) return answer;
+  if (!snapshot) return;
   const lists = snapshot["manifest-list"] ? await records(await whole(snapshot["manifest-list"])) : snapshot.manifests.map((path) => ({ manifest_path: path }));
   if (lists.some((one) => one.content === DELETES && !(one.existing_files_count === 0 && one.added_files_count === 0))) {
     throw new Refused(501, "Rows of this table were deleted by files of their own (merge-on-read), which are not read without a server.");
@@ -32,18 +62,14 @@ export async function firstRows({ metadata, limit, whole, part }) {
   let manifests = 0;
   for (const { manifest_path: path } of lists.filter((one) => (one.content ?? 0) !== DELETES)) {
     manifests += 1;
-    if (manifests > MAX_MANIFESTS) return { ...answer, problem: `only ${MAX_MANIFESTS} manifests are read` };
+    if (manifests > MAX_MANIFESTS) throw new TooMany();
     for (const { status, data_file: file } of await records(await whole(path))) {
-      if (status === REMOVED || (file.content ?? 0) !== 0) continue;
-      const rows = await rowsOfFile(file, fields, limit - answer.rows.length, part);
-      for (const row of rows) answer.rows.push(row);
-      if (answer.rows.length >= limit) return answer;
+      if (status !== REMOVED && (file.content ?? 0) === 0) yield file;
     }
   }
-  return answer;
 }
 
-async function rowsOfFile(file, fields, limit, part) {
+async function rowsOfFile(file, { fields, limit, part, budget, longest }) {
   if (String(file.file_format).toUpperCase() !== "PARQUET") throw new Refused(501, `Files of the format ${file.file_format} are not read without a server.`);
   const size = file.file_size_in_bytes;
   const buffer = { byteLength: size, slice: async (start, end = size) => exact(await part(file.file_path, start, end)) };
@@ -52,11 +78,11 @@ async function rowsOfFile(file, fields, limit, part) {
     const names = namesIn(metadata, fields);
     const wanted = [...new Set(names.values())];
     if (!wanted.length) return Array.from({ length: Math.min(limit, Number(metadata.num_rows)) }, () => fields.map(defaultOf));
-    checkSize(metadata, wanted);
+    spend(budget, metadata, wanted, limit);
     const decompress = await decompressor();
     const zstd = (bytes, size) => decompress(bytes, size);
-    const found = await parquetReadObjects({ file: buffer, metadata, columns: wanted, rowStart: 0, rowEnd: limit, utf8: false, compressors: { ZSTD: zstd } });
-    return found.map((row) => fields.map((one) => (names.has(one.id) ? textOf(row[names.get(one.id)], one.type) : defaultOf(one))));
+    const found = await parquetReadObjects({ file: buffer, metadata, columns: wanted, rowStart: 0, rowEnd: Math.min(limit, Number(metadata.num_rows)), utf8: false, compressors: { ZSTD: zstd } });
+    return found.map((row) => fields.map((one) => (names.has(one.id) ? textOf(row[names.get(one.id)], one.type, longest) : defaultOf(one))));
   } catch (error) {
     if (error instanceof Refused || error instanceof Damaged || error.name === "AbortError") throw error;
     throw new Damaged(`a data file cannot be read here: ${error.message}`);
@@ -92,11 +118,18 @@ function defaultOf(field) {
   return given === undefined || given === null ? null : typeof given === "object" ? JSON.stringify(given) : String(given);
 }
 
-/** What is read of a file are the columns of its first group of rows. */
-function checkSize(metadata, names) {
-  const columns = metadata.row_groups[0]?.columns ?? [];
-  const size = columns.filter((one) => names.includes(one.meta_data.path_in_schema[0])).reduce((sum, one) => sum + Number(one.meta_data.total_compressed_size), 0);
-  if (size > MAX_READ) throw new Refused(413, `The first rows of this table come with ${Math.round(size / 1e6)} MB of others, which is more than this page reads.`);
+/** What is read of a file: the columns of its first groups of rows, as many as hold the rows that are wanted. */
+function spend(budget, metadata, names, limit) {
+  let size = 0, rows = 0;
+  for (const group of metadata.row_groups) {
+    if (rows >= limit) break;
+    rows += Number(group.num_rows);
+    for (const one of group.columns) if (names.includes(one.meta_data.path_in_schema[0])) size += Number(one.meta_data.total_compressed_size);
+  }
+  budget.left -= size;
+  if (budget.left >= 0) return;
+  const others = limit === Infinity ? "take" : "come with others that take";
+  throw new Refused(413, `The rows of this table ${others} ${Math.round((MAX_READ - budget.left) / 1e6)} MB, which is more than this page reads.`);
 }
 
 function exact(bytes) {

@@ -17,9 +17,10 @@ const MAX_ROUNDS = 1000;
 const MAX_WHOLE = 16 << 20;
 
 export class FilesSource {
-  /** `root` is the address of the root, with a slash at its end. */
-  constructor(root) {
+  /** `root` is the address of the root, with a slash at its end; `hasSql` is whether DuckDB lies beside the page. */
+  constructor(root, hasSql = false) {
     this.root = root;
+    this.hasSql = hasSql;
     this.token = "";
     this.newest = null;
     this.requests = 0;
@@ -34,7 +35,8 @@ export class FilesSource {
     return {
       name: found.name, principal: "", version, "created-at-millis": root["created-at-millis"], "oldest-version": 0,
       "reads-everything": true, uri: this.root.href, properties: found.properties, snapshots: found.snapshots,
-      may: { rows: true, sql: false, tree: true, upkeep: false, transactions: false, counts: false, history: false },
+      may: { rows: true, sql: this.hasSql, tree: true, upkeep: false, transactions: false, counts: false, history: false },
+      "sql-note": "The first query fetches DuckDB, 8 MB, from where this page lies. Times with a zone are in UTC; lists, structs and maps are JSON.",
     };
   }
 
@@ -80,9 +82,34 @@ export class FilesSource {
     if (metadata === null) throw new Refused(501, "Rows of a table that lies elsewhere are not read without a server.");
     return firstRows({
       metadata, limit,
+      ...this.#files(signal),
+    });
+  }
+
+  /** DuckDB, which lies beside the page, is loaded when somebody asks. */
+  async sql(at, query, signal) {
+    const { run } = await import("./sql/query.js");
+    const root = await this.#rootPath(at, signal);
+    return run({
+      query, signal, files: this.#files(signal),
+      locate: async (names) => {
+        const found = await this.#locations(root, names.flatMap((name) => ["table", "view"].map((kind) => ({ kind, name }))), signal);
+        return names.map((_, at) => (found[2 * at] !== null ? "table" : found[2 * at + 1] !== null ? "view" : null));
+      },
+      table: async (name) => {
+        const [, metadata] = await this.#tableOf(at, name, signal);
+        if (metadata === null) throw new Refused(501, `The table ${name.join(".")} lies elsewhere, where this page does not look.`);
+        return metadata;
+      },
+      view: (name) => this.view(at, name, signal),
+    });
+  }
+
+  #files(signal) {
+    return {
       whole: (location) => this.#fetch(this.#pathIn(location), signal),
       part: (location, start, end) => this.#part(this.#pathIn(location), start, end, signal),
-    });
+    };
   }
 
   /** The definition of a table, and Iceberg's metadata; null for a table that lies elsewhere. */

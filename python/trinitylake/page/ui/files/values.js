@@ -3,11 +3,11 @@
 const MAX_VALUE = 1000;
 const DAY = 86_400_000n;
 
-/** A text for a value, null for none; cut at 1,000 characters. `type` is Iceberg's. */
-export function textOf(value, type) {
+/** A text for a value, null for none; cut at 1,000 characters if nothing else is said. `type` is Iceberg's. */
+export function textOf(value, type, longest = MAX_VALUE) {
   if (value === null || value === undefined) return null;
-  const text = typeof type === "object" ? json(nested(value, type)) : plain(value, type);
-  return text.length > MAX_VALUE ? `${text.slice(0, MAX_VALUE)}…` : text;
+  const text = typeof type === "object" ? json(nested(value, type)) : plain(value, type, longest);
+  return text.length > longest ? `${text.slice(0, longest)}…` : text;
 }
 
 /** With the spaces that a server writes. */
@@ -34,7 +34,7 @@ function ofJson(value, type) {
   return plain(value, type);
 }
 
-function plain(value, type) {
+function plain(value, type, longest = MAX_VALUE) {
   const [kind, scale] = partsOf(type);
   switch (kind) {
     case "float": case "double": return float(Number(value));
@@ -46,7 +46,7 @@ function plain(value, type) {
     case "timestamp_ns": return moment(BigInt(value), 9);
     case "timestamptz_ns": return `${moment(BigInt(value), 9)}Z`;
     case "uuid": return hex(value).replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
-    default: return value instanceof Uint8Array ? hex(value.subarray(0, MAX_VALUE)) : value instanceof Date ? value.toISOString() : String(value);
+    default: return value instanceof Uint8Array ? hex(value.subarray(0, longest)) : value instanceof Date ? value.toISOString() : String(value);
   }
 }
 

@@ -43,5 +43,6 @@ export async function sql({ source, lakehouse, route, signal }) {
   field.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
   });
-  return h("div", {}, heading("SQL"), form, place);
+  const told = lakehouse["sql-note"] ? h("p", { class: "quiet" }, lakehouse["sql-note"]) : null;
+  return h("div", {}, heading("SQL"), form, told, place);
 }
