@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from pathlib import Path
 from typing import ClassVar, NamedTuple
 from xml.sax.saxutils import escape
 
@@ -178,6 +177,8 @@ class SteppedStore:
                 done = threading.Event()
                 self._loop.call_soon_threadsafe(self._answer_next, done)
                 done.wait()
+            else:
+                time.sleep(PAUSE_SECONDS / 4)  # somebody is at work, and needs the processor
 
     def _asleep(self, but: int = 0) -> bool:
         for look in range(LOOKS):
@@ -307,18 +308,27 @@ def _tag(data: bytes) -> str:
 
 
 def _is_busy(process: int, but: set[int]) -> bool:
-    """Whether a thread of a process runs, waits for a processor or for a disk."""
+    """Whether a thread of a process runs, waits for a processor or for a disk.
+
+    It is asked some thousand times in a second, so it takes no more than the system's own calls.
+    """
     try:
-        tasks = list(Path(f"/proc/{process}/task").iterdir())
+        tasks = os.listdir(f"/proc/{process}/task")
     except OSError:
         return False
-    for task in tasks:
-        if int(task.name) in but:
-            continue
-        try:
-            state = (task / "stat").read_text().rpartition(")")[2].split(None, 1)[0]
-        except (OSError, IndexError):
-            continue
-        if state in "RD":
-            return True
-    return False
+    return any(_state(process, task) in b"RD" for task in tasks if int(task) not in but)
+
+
+def _state(process: int, task: str) -> bytes:
+    """The letter for what a thread does; `S` if it has ended."""
+    try:
+        file = os.open(f"/proc/{process}/task/{task}/stat", os.O_RDONLY)
+    except OSError:
+        return b"S"
+    try:
+        # The name before it, in parentheses, may hold anything.
+        return os.read(file, 1024).rpartition(b")")[2].split(None, 1)[0]
+    except (OSError, IndexError):
+        return b"S"
+    finally:
+        os.close(file)

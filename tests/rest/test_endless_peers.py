@@ -3,7 +3,8 @@
 A federated table leads to a catalog that somebody else runs. A request for it had a deadline, after which the client
 was told that nobody answers. The thread behind it went on: it read an answer without end until the memory was full,
 unpacked a megabyte of gzip to a gigabyte, and waited for ever for one that said nothing. Four such threads, and that
-catalog was "busy" until the server started again, long after it answered everybody else.
+catalog was "busy" until the server started again, long after it answered everybody else. Later one sent a byte of a
+header now and then: a limit for the next bytes of a socket is none for all of them.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ import pytest
 import trinitylake as tl
 from rest.client import Client, running
 from rest.test_bad_peers import federated
+from trinitylake import answers_in_time
 from trinitylake.iceberg_storage.extended_pyiceberg import federated_catalog
 from trinitylake.iceberg_storage.federated import federated_properties, open_federated
 from trinitylake.rest.outbound import MAX_WAITING_FOR_ONE, Outbound
 
+SLOW = ("byte by byte", "headers byte by byte", "silence")
 CONFIG = json.dumps({"defaults": {}, "overrides": {}}).encode()
 
 
@@ -35,6 +38,8 @@ class Odd(http.server.BaseHTTPRequestHandler):
 
     how = ""
     asked = 0
+    #: Nobody has cut it off.
+    has_ended = False
 
     def do_GET(self) -> None:
         if "config" in self.path:
@@ -64,6 +69,15 @@ class Odd(http.server.BaseHTTPRequestHandler):
         for _ in range(600):
             self.wfile.write(b" ")
             time.sleep(0.1)
+
+    def headers_byte_by_byte(self) -> None:
+        self.send_response(200)
+        self.flush_headers()
+        self.wfile.write(b"X-Padding: ")
+        for _ in range(600):
+            self.wfile.write(b"x")
+            time.sleep(0.1)
+        type(self).has_ended = True
 
     def silence(self) -> None:
         time.sleep(30)
@@ -111,6 +125,7 @@ def address(peer: Any) -> str:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(federated_catalog, "SILENCE_SECONDS", 1.0)
     monkeypatch.setattr(federated_catalog, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(answers_in_time, "HEADERS_SECONDS", 1.0)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +133,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         "without end",
         "byte by byte",
+        "headers byte by byte",
         "silence",
         "gzip bomb",
         "many values",
@@ -134,12 +150,13 @@ def test_an_answer_has_limits(peer: Any, how: str, short: None, monkeypatch: pyt
     stored = federated_properties({"uri": address(peer)}, "sales.orders")
     tracemalloc.start()
     try:
-        with pytest.raises(tl.StorageError, match="the catalog"):
+        with pytest.raises(tl.StorageError, match="in time" if how in SLOW else "the catalog"):
             open_federated(stored)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert most < 150 << 20
+    assert not peer.RequestHandlerClass.has_ended, "it was waited for"
 
 
 def test_a_catalog_that_was_silent_is_asked_again(

@@ -16,6 +16,7 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
+from pyiceberg.io import FileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableResponse, StagedTable, Table, TableProperties
@@ -118,7 +119,12 @@ class TrinityLakeCatalog(ViewCatalog):
             definition = self.state().read("table", namespace, name)
             if definition is None:
                 raise table_writing.no_such_table(namespace, name)
-            return open_table(self, self._source, self.file_io, namespace, name, definition, self._file_io_properties())
+            properties = self._file_io_properties()
+            return open_table(self, self._source, self.file_io, namespace, name, definition, properties, self._guarded)
+
+    def _guarded(self, io: FileIO) -> FileIO:
+        """How files of an external table are reached, given PyIceberg's way."""
+        return io
 
     def table_exists(self, identifier: str | Identifier) -> bool:
         """Whether there is a table of that name. Only the tree is read, neither definition nor metadata."""

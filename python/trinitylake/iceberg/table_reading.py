@@ -22,6 +22,7 @@ from trinitylake.tables.table_definition import metadata_path
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.io import FileIO
     from pyiceberg.table.metadata import TableMetadata
 
     from trinitylake.iceberg.configuration import Source
@@ -35,10 +36,12 @@ def open_table(
     name: str,
     data: bytes,
     file_io_properties: Mapping[str, str],
+    guarded: Callable[[FileIO], FileIO] = lambda io: io,
 ) -> Table:
     """The table that the definition `data` describes, to be written through `catalog`.
 
     A federated table is the other catalog's own, unless `source` is frozen: then it can only be read, as it is now.
+    `guarded` gives the file access that an external table is read by, given PyIceberg's.
 
     Raises `CorruptFile` for a damaged definition or a managed table whose metadata is damaged or gone, and what
     `load_external` and `open_federated` raise.
@@ -46,7 +49,7 @@ def open_table(
     definition = parse_table_def(data)
     identifier = object_tuple(namespace, name)
     if definition.table_type == EXTERNAL:
-        return load_external(definition, file_io_properties, identifier)
+        return load_external(definition, file_io_properties, identifier, guarded)
     if definition.table_type != MANAGED:
         there = open_federated(definition)
         if isinstance(source, ViewAt):

@@ -74,6 +74,7 @@ def load_external(
     source: TableDef | str,
     properties: Mapping[str, str] | None = None,
     identifier: tuple[str, ...] = ("external",),
+    guarded: Callable[[FileIO], FileIO] = lambda io: io,
 ) -> ExternalTable:
     """The table behind a metadata file.
 
@@ -81,6 +82,7 @@ def load_external(
         source: the URI of a `*.metadata.json`, or the definition of an external table.
         properties: settings of PyIceberg's file access, such as an endpoint or credentials. They are not stored.
         identifier: the name that the table shows.
+        guarded: the file access that is used instead of PyIceberg's, given that.
 
     Raises:
         InvalidLocation: for something that is not the URI of a metadata file (§2), or if nothing is there.
@@ -96,7 +98,7 @@ def load_external(
         raise InvalidLocation(f"{uri!r} is not an Iceberg metadata file: its name ends in .metadata.json")
     if step := next((segment for segment in uri.split("/") if segment in (".", "..")), None):
         raise InvalidLocation(f"{uri!r} is not a qualified location: it has the segment {step!r}")
-    io = load_file_io(dict(properties or {}), uri)
+    io = guarded(load_file_io(dict(properties or {}), uri))
     try:
         metadata = read_metadata(io, uri)
     except FileNotFoundError as error:

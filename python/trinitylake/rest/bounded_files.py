@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyiceberg.io import InputStream
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 
 from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import Allowance, TooHeavy
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, LakehouseInputFile
@@ -99,6 +99,13 @@ def too_much_brought(error: TooHeavy) -> RestError:
     )
 
 
+def weighing(io: FileIO, allowance: Allowance) -> FileIO:
+    """The same files, of which manifests and lists of them are weighed before they are read."""
+    if isinstance(io, LakehouseFileIO):
+        return BoundedFileIO(io, allowance)
+    return BoundedForeignFileIO(io.io if isinstance(io, BoundedForeignFileIO) else io, allowance)
+
+
 class BoundedFileIO(LakehouseFileIO):
     """Manifests and lists of them, which are weighed before they are read.
 
@@ -133,14 +140,63 @@ class _WeighedFile(LakehouseInputFile):
 
     def open(self, seekable: bool = True) -> InputStream:
         """Raises `TooHeavy`."""
-        if len(self) > MAX_STORED_SIZE_BYTES:
-            raise TooHeavy(f"{self.location} holds more than what is read here")
-        with super().open(seekable) as stream:
-            data = stream.read()
-        if self.location.endswith(".metadata.json"):
-            _check_metadata(data, self.location)
-        self._allowance.spend(data, self.location)
-        return pa.BufferReader(data)  # type: ignore[no-any-return]
+        return _weighed(super().open, len(self), self.location, self._allowance)
+
+
+class BoundedForeignFileIO(FileIO):
+    """Metadata of a table that lies elsewhere, which are weighed before they are read.
+
+    Args:
+        io: how they are reached.
+        allowance: what they may weigh, these and others; without one, each by itself.
+    """
+
+    def __init__(self, io: FileIO, allowance: Allowance | None = None) -> None:
+        super().__init__(io.properties)
+        self.io = io
+        self._allowance = allowance
+
+    def new_input(self, location: str) -> InputFile:
+        return _WeighedForeignFile(self.io.new_input(location), self._allowance)
+
+    def new_output(self, location: str) -> OutputFile:
+        return self.io.new_output(location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        self.io.delete(location)
+
+
+class _WeighedForeignFile(InputFile):
+    def __init__(self, file: InputFile, allowance: Allowance | None) -> None:
+        super().__init__(file.location)
+        self._file = file
+        self._allowance = allowance
+
+    def __len__(self) -> int:
+        return len(self._file)
+
+    def exists(self) -> bool:
+        return self._file.exists()
+
+    def open(self, seekable: bool = True) -> InputStream:
+        """Raises `TooHeavy`."""
+        # Without the request for its size: what the other side says of it is only what it says.
+        return _weighed(self._file.open, 0, self.location, self._allowance)
+
+
+def _weighed(
+    open_file: Callable[[bool], InputStream], size_bytes: int, location: str, allowance: Allowance | None
+) -> InputStream:
+    """The content of a file. Raises `TooHeavy`, when no more of it than that is in memory."""
+    if size_bytes <= MAX_STORED_SIZE_BYTES:
+        with open_file(False) as stream:
+            data = stream.read(MAX_STORED_SIZE_BYTES + 1)
+    if size_bytes > MAX_STORED_SIZE_BYTES or len(data) > MAX_STORED_SIZE_BYTES:
+        raise TooHeavy(f"{location} holds more than what is read here")
+    if location.endswith(".metadata.json"):
+        _check_metadata(data, location)
+    (allowance or Allowance(MAX_SIZE_BYTES, MAX_ENTRIES)).spend(data, location)
+    return pa.BufferReader(data)  # type: ignore[no-any-return]
 
 
 def _check_metadata(data: bytes, location: str) -> None:

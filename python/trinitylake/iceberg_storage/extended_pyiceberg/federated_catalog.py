@@ -17,10 +17,11 @@ from requests import PreparedRequest, Response, Session
 from requests.exceptions import ConnectTimeout, ReadTimeout
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
+from trinitylake.answers_in_time import wait_in_time
 from trinitylake.errors import PermissionDenied, StorageError
 from trinitylake.parsed_size import parsed_size_bytes
 
-#: For a connection, for the next bytes of an answer, and for all of it.
+#: For a connection, for the next bytes of an answer, and for all of its body (headers: `answers_in_time`).
 CONNECT_SECONDS, SILENCE_SECONDS, ANSWER_SECONDS = 10.0, 30.0, 120.0
 #: Of an answer, decompressed, and once it is parsed.
 MAX_ANSWER_SIZE_BYTES, MAX_PARSED_SIZE_BYTES = 64 << 20, 512 << 20
@@ -38,6 +39,7 @@ class FederatedRestCatalog(RestCatalog):
 
     def _create_session(self) -> Session:
         session = super()._create_session()
+        wait_in_time(session)
         send = session.send
 
         def bounded(request: PreparedRequest, **options: Any) -> Response:

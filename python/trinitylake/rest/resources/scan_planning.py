@@ -37,7 +37,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.extended_pyiceberg.scanned_files import ScannedFiles
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.own_files import TableFileIO
-from trinitylake.rest.bounded_files import BoundedFileIO
+from trinitylake.rest.bounded_files import weighing
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.request.call import Call, json_response
 from trinitylake.rest.resources.elsewhere import reached
@@ -116,11 +116,9 @@ def _planned(call: Call, table: Table, request: PlanTableScanRequest, start: int
         if path is None or not is_own(path, call.identifier("table"), str(table.metadata.table_uuid)):
             raise _for_clients_alone("only clients plan scans at such a location")
         table.io = TableFileIO(table.io, path)
-    if isinstance(table.io, LakehouseFileIO):
-        with call.service.manifests.for_plan(call.principal.name) as allowance:
-            table.io = BoundedFileIO(table.io, allowance)
-            return _document_of(call, table, request, start)
-    return _document_of(call, table, request, start)
+    with call.service.manifests.for_plan(call.principal.name) as allowance:
+        table.io = weighing(table.io, allowance)
+        return _document_of(call, table, request, start)
 
 
 def _document_of(call: Call, table: Table, request: PlanTableScanRequest, start: int) -> dict[str, Any]:

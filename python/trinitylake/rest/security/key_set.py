@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import jwt
 
+from trinitylake.answers_in_time import tls_handler
 from trinitylake.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class FetchedKeySet:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._opener = urllib.request.build_opener(_OverTls())
+        self._opener = urllib.request.build_opener(_OverTls(), tls_handler(_FETCH_TIMEOUT_SECONDS))
         self._keys: list[jwt.PyJWK] = []
         self._fetched_at = self._tried_at = float("-inf")
         self._lock = threading.Lock()
