@@ -41,10 +41,6 @@ EXPECTED: dict[str, str | None] = {
     "table.update.snapshot:_FastAppendFiles._existing_manifests": "self",
     "table.update.snapshot:_FastAppendFiles._validate_concurrency": "self",
     "table.update.snapshot:_SnapshotProducer._validate_concurrency": "self",
-    "table.update.snapshot:_ManifestMergeManager.__init__": (
-        "self target_size_bytes min_count_to_merge merge_enabled snapshot_producer"
-    ),
-    "table.update.snapshot:_ManifestMergeManager._create_manifest": "self spec_id manifest_bin",
     "table.update.snapshot:_new_manifest_list_file_name": "snapshot_id attempt commit_uuid",
     "table:Transaction._build_partition_predicate": "self partition_records partition_fields",
     "table:Transaction._apply": "self updates requirements",

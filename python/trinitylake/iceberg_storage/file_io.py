@@ -42,6 +42,8 @@ METADATA_AHEAD_MAX_SIZE_BYTES = 4 << 20
 
 #: Spellings of one and the same store: those of the core, by which a collection of garbage goes.
 _SAME_STORE = _core.scheme_spellings()
+#: Folders of a local disk that are known to lie where they do.
+_MAX_KNOWN_FOLDERS = 1000
 #: Always read from start to end, whatever their size.
 _READ_WHOLE = (".avro", ".json", ".puffin", ".stats")
 
@@ -111,6 +113,7 @@ class LakehouseFileIO(FileIO):
         self._ahead: dict[str, ReadAhead] = {}
         self._columns: dict[str, Container[int]] = {}
         self._real_local_root = os.path.realpath(self._local_root) + "/" if self._local_root else None
+        self._real_folders: dict[str, str] = {}
         self._written: dict[str, None] = {}
         self._brought: dict[str, None] = {}
         self._whole = whole
@@ -306,10 +309,29 @@ class LakehouseFileIO(FileIO):
         """
         if self._local_root is None or self._real_local_root is None:
             return None
-        real_path = os.path.realpath(self._local_root + path)
+        real_path = self._followed(self._local_root + path)
         if not real_path.startswith(self._real_local_root):
             raise InvalidLocation(f"{self.uri_of(path)!r} is a link that leaves the lakehouse")
         return real_path
+
+    def _followed(self, local_path: str) -> str:
+        """An absolute path without links.
+
+        Where a folder is, is asked once, as in the core: to follow every folder of a path takes as long as to read a
+        small file.
+        """
+        folder, _, name = local_path.rpartition("/")
+        real_folder = self._real_folders.get(folder)
+        if real_folder is None:
+            try:
+                real_folder = os.path.realpath(folder, strict=True)
+            except OSError:  # it may become a link yet
+                return os.path.realpath(local_path)
+            if len(self._real_folders) >= _MAX_KNOWN_FOLDERS:
+                self._real_folders.clear()
+            self._real_folders[folder] = real_folder
+        real_path = f"{real_folder}/{name}"
+        return os.path.realpath(real_path) if os.path.islink(real_path) else real_path
 
     def open_local(self, path: str) -> pa.NativeFile | None:
         """A local file, read by Arrow itself without Python in between; None if the root is not local."""

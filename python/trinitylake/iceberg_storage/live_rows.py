@@ -36,6 +36,7 @@ class LiveRows:
 
     def __init__(self, metadata: TableMetadata, io: FileIO, tasks: Iterable[FileScanTask]) -> None:
         self._metadata = metadata
+        self._schema = metadata.schema()
         self._io = io
         self._deletes = read_position_deletes(io, tasks)
         self._written: pa.Schema | None = None
@@ -45,7 +46,7 @@ class LiveRows:
 
         Each batch takes little memory, however wide rows are (`parquet_batches.py`), but for files other than Parquet.
         """
-        schema = self._metadata.schema()
+        schema = self._schema
         if columns is not None:
             schema = schema.select(*columns) if columns else Schema()
         if task.file.file_format == FileFormat.PARQUET:
@@ -88,7 +89,7 @@ class LiveRows:
             # Here, because it imports pandas, which whoever only reads a table's metadata has no use for.
             from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-            self._written = schema_to_pyarrow(self._metadata.schema(), include_field_ids=True)
+            self._written = schema_to_pyarrow(self._schema, include_field_ids=True)
         return len(columns) == len(self._written) and all(
             there.with_type(_WIDE.get(there.type, there.type)).equals(here, check_metadata=True)
             for there, here in zip(columns, self._written, strict=True)

@@ -22,6 +22,9 @@ BATCH_SIZE_BYTES = 16 << 20
 BATCH_ROWS = 131_072
 #: Row groups that are fetched together from afar, as they are stored.
 _FETCHED_SIZE_BYTES = 16 << 20
+#: Row groups that are larger, as they are stored, are decoded by several threads, a column by each. To hand over a
+#: smaller one takes longer than to decode it.
+_SHARED_SIZE_BYTES = 1 << 20
 #: What a value takes at most that has no length of its own: a decimal of 128 bits. A file may need a bit for it.
 _VALUE_SIZE_BYTES = 16
 #: A column takes more where its dictionary was given up, and later texts stand where they belong: how many bytes its
@@ -47,7 +50,9 @@ def batches_of(stream: InputStream, file: pq.ParquetFile, columns: Sequence[str]
         file = open_parquet(stream, file.metadata, read_dictionary=referred)
     for groups in _fetched_together(file.metadata, leaves):
         rows = min(_rows_of_batch(file.metadata.row_group(group).num_rows, group, leaves) for group in groups)
-        for batch in file.iter_batches(batch_size=rows, row_groups=groups, columns=list(columns)):
+        stored = sum(leaf.stored_size_bytes for leaf in leaves if leaf.row_group in groups)
+        in_threads = stored >= _SHARED_SIZE_BYTES
+        for batch in file.iter_batches(rows, row_groups=groups, columns=list(columns), use_threads=in_threads):
             yield from _plain(batch) if referred else (batch,)
 
 
@@ -61,6 +66,7 @@ class _Leaf(NamedTuple):
             reads those as they are stored.
         stored_size_bytes: in the file.
         read_size_bytes: about what its rows take in memory, without what they refer to.
+        most_size_bytes: what they take at most, if they are texts.
     """
 
     path: str
@@ -68,6 +74,7 @@ class _Leaf(NamedTuple):
     is_referred: bool
     stored_size_bytes: int
     read_size_bytes: int
+    most_size_bytes: int
 
 
 def _leaves(metadata: pq.FileMetaData, columns: Sequence[str]) -> list[_Leaf]:
@@ -91,8 +98,21 @@ def _leaves(metadata: pq.FileMetaData, columns: Sequence[str]) -> list[_Leaf]:
                     width += _dictionary_size_bytes(column)
                 else:
                     is_referred = size_bytes <= values * _REFERENCE_SIZE_BYTES + _DICTIONARY_SIZE_BYTES
-            found.append(_Leaf(path, number, is_referred, stored, max(size_bytes, values * width)))
-    return found
+            found.append(_Leaf(path, number, is_referred, stored, max(size_bytes, values * width), values * size_bytes))
+    return _plain_if_small(found)
+
+
+def _plain_if_small(leaves: list[_Leaf]) -> list[_Leaf]:
+    """The columns of a file so small that its texts take little memory though each were as long as all together.
+
+    To open it again, for its dictionaries, would take longer than to read it.
+    """
+    if sum(leaf.most_size_bytes for leaf in leaves if leaf.is_referred) > BATCH_SIZE_BYTES:
+        return leaves
+    return [
+        leaf._replace(is_referred=False, read_size_bytes=leaf.most_size_bytes) if leaf.is_referred else leaf
+        for leaf in leaves
+    ]
 
 
 def _dictionary_size_bytes(column: pq.ColumnChunkMetaData) -> int:

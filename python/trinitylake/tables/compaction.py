@@ -11,7 +11,7 @@ import math
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -224,9 +224,8 @@ class _Writing:
 
     def _rows(self, group: Group) -> Iterator[pa.Table]:
         def read(run: list[FileScanTask]) -> Iterator[pa.Table]:
-            for task in run:
-                for batch in self._live.batches(task):
-                    yield pa.Table.from_batches([batch]).cast(self._target)
+            for batches in _alike(batch for task in run for batch in self._live.batches(task)):
+                yield pa.Table.from_batches(batches).cast(self._target)
 
         def is_read(run: list[FileScanTask]) -> None:
             with self._lock:
@@ -243,6 +242,22 @@ def _sorted(rows: pa.Table, order: ArrowSort) -> Iterator[pa.Table]:
     length = max(1, rows.num_rows * BATCH_SIZE_BYTES // max(rows.nbytes, 1))
     for start in range(0, rows.num_rows, length):
         yield rows.take(indices[start : start + length])
+
+
+def _alike(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """The same batches, those together that have one schema and take little memory: each step costs the same for one
+    row as for thousands."""
+    most_size_bytes = min(BATCH_SIZE_BYTES, SORTED_ROWS_SIZE_BYTES)
+    part: list[pa.RecordBatch] = []
+    size_bytes = 0
+    for batch in batches:
+        if part and (size_bytes + batch.nbytes > most_size_bytes or not batch.schema.equals(part[0].schema)):
+            yield part
+            part, size_bytes = [], 0
+        part.append(batch)
+        size_bytes += batch.nbytes
+    if part:
+        yield part
 
 
 def _runs(tasks: Sequence[FileScanTask]) -> Iterator[list[FileScanTask]]:

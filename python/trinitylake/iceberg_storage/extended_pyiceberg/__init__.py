@@ -2,12 +2,12 @@
 
 `transaction` is its table and transaction without deep copies, `append` and `rewrite` produce snapshots that can be
 redone on another parent, `whole_files` deletes without rewriting, `manifest` reads and writes manifests with prepared
-schemas, `row_ids` assigns the row ids of format version 3, `table_metadata` and `metadata_updates` are table metadata
-and its updates, `data_file_writer` writes rows in bounded memory, `variant` adds a type, `rows_written` fills in
-default values, `scanned_files` completes a plan of a scan, `scan` reads ahead, `catalog` implements the private methods
-that PyIceberg calls on catalogs, `functions` gives single functions public names, `rows_read` records the predicates
-of a statement, `bounded_planning` plans scans in bounded work, and
-`federated_catalog` asks other catalogs at the address given.
+schemas, `copied_entries` moves entries between them without encoding them anew, `row_ids` assigns the row ids of format
+version 3, `table_metadata` and `metadata_updates` are table metadata and its updates, `data_file_writer` writes rows in
+bounded memory, `variant` adds a type, `rows_written` fills in default values, `scanned_files` completes a plan of a
+scan, `scan` reads ahead, `catalog` implements the private methods that PyIceberg calls on catalogs, `functions` gives
+single functions public names, `rows_read` records the predicates of a statement, `bounded_planning` plans scans in
+bounded work, and `federated_catalog` asks other catalogs at the address given.
 
 To try a new minor version of PyIceberg, compare it with this list. `tests/test_pyiceberg_private_parts.py` checks that
 each name is there with the parameters that are expected, and that nothing else of PyIceberg that is private is used in
@@ -21,8 +21,6 @@ the package. "Overridden" means that PyIceberg calls ours.
     append, rewrite   table.update.snapshot:_FastAppendFiles._existing_manifests             overridden
     whole_files       table.update.snapshot:_FastAppendFiles._validate_concurrency           overridden
     whole_files       table.update.snapshot:_SnapshotProducer._validate_concurrency          called
-    append            table.update.snapshot:_ManifestMergeManager.__init__                   called
-    append            table.update.snapshot:_ManifestMergeManager._create_manifest           called, to merge manifests
     append            table.update.snapshot:_new_manifest_list_file_name                     called
     rewrite           table:Transaction._build_partition_predicate                           called
     transaction       table:Transaction._append_snapshot_producer                            overridden

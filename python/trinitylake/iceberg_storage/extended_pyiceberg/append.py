@@ -10,6 +10,7 @@ from collections import defaultdict
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DataFile,
+    ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
@@ -26,13 +27,16 @@ from pyiceberg.table.snapshots import (
     update_snapshot_summaries,
 )
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate, UpdatesAndRequirements
-from pyiceberg.table.update.snapshot import _FastAppendFiles, _ManifestMergeManager, _new_manifest_list_file_name
+from pyiceberg.table.update.snapshot import _FastAppendFiles, _new_manifest_list_file_name
 from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
+from trinitylake.iceberg_storage.extended_pyiceberg.copied_entries import moved
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import (
+    DeleteEntryWriter,
     EntryWriter,
     EntryWriterV3,
+    entries_to_copy,
     manifest_lists,
     read_entries,
     write_list,
@@ -85,6 +89,12 @@ class AppendFiles(_FastAppendFiles):
     def fetch_manifest_entry(self, manifest: ManifestFile, discard_deleted: bool = True) -> list[ManifestEntry]:
         """The entries of a manifest."""
         return read_entries(self._io, manifest, discard_deleted)
+
+    def entries_to_move(self, manifest: ManifestFile) -> list[ManifestEntry]:
+        """Those of files that are there, to be put into other manifests of this commit."""
+        if self._transaction.table_metadata.format_version == 2:
+            return entries_to_copy(self._io, manifest, self.spec(manifest.partition_spec_id), self.schema())
+        return read_entries(self._io, manifest)
 
     def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
         """A writer for one more manifest of this commit."""
@@ -199,10 +209,28 @@ class AppendFiles(_FastAppendFiles):
             groups = mergeable(filter(self._is_own, manifests), fan_in, target_size_bytes)
         if not groups:
             return manifests
-        manager = _ManifestMergeManager[_FastAppendFiles](0, 0, True, self)
         gone = {manifest.manifest_path for group in groups for manifest in group}
-        merged = [manager._create_manifest(group[0].partition_spec_id, group) for group in groups]
+        merged = []
+        for group in groups:
+            entries = [entry for manifest in group for entry in self.entries_to_move(manifest)]
+            kind = (group[0].partition_spec_id, ManifestContent.DATA)
+            merged.append(self._manifest_of(*kind, entries, ManifestEntryStatus.EXISTING))
         return merged + [manifest for manifest in manifests if manifest.manifest_path not in gone]
+
+    def _writer(self, spec_id: int, content: ManifestContent) -> ManifestWriter:
+        if content == ManifestContent.DATA:
+            return self.new_manifest_writer(self.spec(spec_id))
+        output = self.new_manifest_output()
+        return DeleteEntryWriter(self.spec(spec_id), self.schema(), output, self._snapshot_id, self._compression)
+
+    def _manifest_of(
+        self, spec_id: int, content: ManifestContent, entries: list[ManifestEntry], status: ManifestEntryStatus
+    ) -> ManifestFile:
+        with self._writer(spec_id, content) as writer:
+            for entry in entries:
+                is_gone = status == ManifestEntryStatus.DELETED
+                writer.add_entry(moved(entry, status, self._snapshot_id if is_gone else entry.snapshot_id))
+        return writer.to_manifest_file()
 
     def _is_own(self, manifest: ManifestFile) -> bool:
         return is_own_file(self._io, self._transaction.table_metadata, manifest.manifest_path)

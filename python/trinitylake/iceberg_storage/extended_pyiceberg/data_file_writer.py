@@ -232,7 +232,7 @@ class _OpenFile:
         if not self._rows:
             return
         rows = pa.concat_tables(self._rows)
-        if rows.num_rows < len(self._rows) * _CHUNK_ROWS:
+        if rows.num_columns and rows.num_rows < rows.column(0).num_chunks * _CHUNK_ROWS:
             rows = rows.combine_chunks()
         mapping = self._metadata.schema().name_mapping
         given = pyarrow_to_schema(rows.schema, name_mapping=mapping, format_version=self._metadata.format_version)

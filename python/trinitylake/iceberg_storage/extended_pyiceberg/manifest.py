@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, CODEC_MAPPING_ICEBERG_TO_AVRO
 from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.avro.file import _SCHEMA_KEY, MAGIC, META_SCHEMA, SYNC_SIZE, AvroFile, AvroFileHeader, AvroOutputFile
-from pyiceberg.avro.reader import Reader
+from pyiceberg.avro.reader import Reader, StructReader
 from pyiceberg.avro.resolver import construct_reader, construct_writer, resolve_reader, resolve_writer
 from pyiceberg.avro.writer import Writer
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
@@ -47,6 +47,7 @@ from pyiceberg.manifest import (
     manifest_entry_schema_with_data_file,
     write_manifest_list,
 )
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.typedef import StructProtocol, TableVersion
@@ -56,6 +57,7 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 from trinitylake._core import is_named_once
 from trinitylake.errors import CorruptFile
 from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import MAX_MANIFEST_SIZE_BYTES, Allowance
+from trinitylake.iceberg_storage.extended_pyiceberg.copied_entries import EntryEncoder, copied_entry_reader, entries_of
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import assigned, inherit
 
 #: Where the header of an Avro file has the schema.
@@ -223,6 +225,22 @@ def read_entries(io: FileIO, manifest: ManifestFile, discard_deleted: bool = Tru
     return entries
 
 
+def entries_to_copy(io: FileIO, manifest: ManifestFile, spec: PartitionSpec, schema: Schema) -> list[ManifestEntry]:
+    """The entries that are not deleted, to be put into another manifest of format version 2. Raises as `read_entries`.
+
+    Their files may have no more than the first fields (`copied_entries.py`).
+
+    Args:
+        spec, schema: of the manifest that they are put into.
+    """
+    target = _entry_layout(spec.partition_type(schema), 2).avro_schema
+    with _PreparedInput(io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[READ_VERSION]) as file:
+        if file.header.meta[SCHEMA_KEY] != target:
+            return read_entries(io, manifest)
+        entries = [_inherit_from_manifest(entry, manifest) for entry in file.copied_entries()]
+    return [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED]
+
+
 def files_named(io: FileIO, manifest: ManifestFile) -> Iterator[tuple[ManifestEntryStatus, str]]:
     """The paths in a manifest, one after the other, but of files that it removes: an entry takes much more memory.
 
@@ -286,6 +304,20 @@ class _PreparedInput(AvroFile[ManifestEntry]):
         self.header = _HEADER_READER.read(self.decoder)
         self.schema, self.reader = _entry_reader(self.header.meta[SCHEMA_KEY])
         return self
+
+    def copied_entries(self) -> Iterator[ManifestEntry]:
+        """The entries, each with the bytes that encode its file."""
+        avro_schema, codec = self.header.meta[SCHEMA_KEY], self.header.compression_codec()
+        reader = _copied_entry_reader(avro_schema)
+        while True:
+            try:
+                count = self.decoder.read_int()
+            except EOFError:
+                return
+            block = self.decoder.read_bytes()
+            yield from entries_of(codec.decompress(block) if codec else block, count, avro_schema, reader)
+            if self.decoder.read(SYNC_SIZE) != self.header.sync:
+                raise ValueError(f"{self.input_file.location} has a block that does not end as it should")
 
 
 class ManifestListCache:
@@ -352,7 +384,9 @@ def _entry_layout(partition_type: StructType, version: TableVersion) -> AvroLayo
     # The fields of a version are the first ones of those of the next, so records that have more of them serve as well.
     data_file = data_file_with_partition(format_version=version, partition_type=partition_type)
     schema = manifest_entry_schema_with_data_file(format_version=version, data_file=data_file)
-    return _layout(schema, "manifest_entry")
+    layout = _layout(schema, "manifest_entry")
+    # Row ids, which version 3 has, are not those that were read.
+    return layout._replace(writer=EntryEncoder(layout.writer, layout.avro_schema)) if version == 2 else layout
 
 
 @lru_cache(maxsize=2)
@@ -375,6 +409,13 @@ def _entry_reader(avro_schema: str) -> tuple[Schema, Reader]:
         {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
     )
     return schema, reader
+
+
+@lru_cache(maxsize=256)
+def _copied_entry_reader(avro_schema: str) -> Reader:
+    _, whole = _entry_reader(avro_schema)
+    assert isinstance(whole, StructReader)
+    return copied_entry_reader(whole)
 
 
 _HEADER_WRITER = construct_writer(META_SCHEMA)

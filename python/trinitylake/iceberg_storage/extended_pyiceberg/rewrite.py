@@ -18,7 +18,6 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
-    ManifestWriter,
 )
 from pyiceberg.table import TableProperties, Transaction
 from pyiceberg.table.snapshots import Operation
@@ -27,7 +26,6 @@ from pyiceberg.utils.properties import property_as_int
 
 from trinitylake.iceberg_storage.conflict_errors import TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import DeleteEntryWriter
 
 
 class RewriteFiles(AppendFiles):
@@ -72,7 +70,7 @@ class RewriteFiles(AppendFiles):
             if manifest.content not in contents or not may_hold(manifest):
                 kept.append(manifest)
                 continue
-            entries = self.fetch_manifest_entry(manifest)
+            entries = self.entries_to_move(manifest)
             staying = [entry for entry in entries if entry.data_file.file_path not in wanted]
             if len(staying) == len(entries):
                 kept.append(manifest)
@@ -107,29 +105,6 @@ class RewriteFiles(AppendFiles):
 
     def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         return manifests
-
-    def _writer(self, spec_id: int, content: ManifestContent) -> ManifestWriter:
-        if content == ManifestContent.DATA:
-            return self.new_manifest_writer(self.spec(spec_id))
-        output = self.new_manifest_output()
-        return DeleteEntryWriter(self.spec(spec_id), self.schema(), output, self._snapshot_id, self._compression)
-
-    def _manifest_of(
-        self, spec_id: int, content: ManifestContent, entries: list[ManifestEntry], status: ManifestEntryStatus
-    ) -> ManifestFile:
-        with self._writer(spec_id, content) as writer:
-            for entry in entries:
-                is_gone = status == ManifestEntryStatus.DELETED
-                writer.add_entry(
-                    ManifestEntry.from_args(
-                        status=status,
-                        snapshot_id=self._snapshot_id if is_gone else entry.snapshot_id,
-                        sequence_number=entry.sequence_number,
-                        file_sequence_number=entry.file_sequence_number,
-                        data_file=entry.data_file,
-                    )
-                )
-        return writer.to_manifest_file()
 
     def _may_hold(self, files: Iterable[DataFile]) -> Callable[[ManifestFile], bool]:
         """Whether a manifest may list one of the files, by its partition spec and the partitions it spans."""
@@ -187,7 +162,7 @@ class RewriteManifests(RewriteFiles):
         result: list[ManifestFile] = []
         for key, manifests in by_kind.items():
             size_bytes = sum(manifest.manifest_length for manifest in manifests)
-            entries = [entry for manifest in manifests for entry in self.fetch_manifest_entry(manifest)]
+            entries = [entry for manifest in manifests for entry in self.entries_to_move(manifest)]
             entries.sort(key=lambda entry: repr(entry.data_file.partition))
             pieces = max(1, -(-size_bytes // target_size_bytes))
             length = -(-len(entries) // pieces)

@@ -98,7 +98,7 @@ thread_local! {
 fn run(seed: u64, totals: &Mutex<Totals>) {
     SEED.set(seed);
     let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let world = World::new(seed);
         let records: Vec<Record> = actors::play(&world).await;

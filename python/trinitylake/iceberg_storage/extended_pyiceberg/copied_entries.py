@@ -1,0 +1,118 @@
+"""Entries that go from one manifest into another: what they say of their file is copied as bytes.
+
+Who replaces files writes an entry for each of them, as deleted, and one for each file that was listed beside them, as
+existing. PyIceberg takes many times as long to encode an entry as to copy it. It can be copied from a manifest that has
+the same Avro schema; any other entry is encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.avro.decoder import new_decoder
+from pyiceberg.avro.encoder import BinaryEncoder
+from pyiceberg.avro.reader import Reader, StructReader
+from pyiceberg.avro.writer import Writer
+from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, ManifestEntry, ManifestEntryStatus
+
+#: How Avro says which of two types follows: null, or the other one.
+_NULL, _OTHER = b"\x00", b"\x02"
+
+#: Of a file: its path, partition, rows and what stands between them.
+_READ_FIELDS = 1 + [field.name for field in DATA_FILE_TYPE[2].fields].index("record_count")
+
+
+class CopiedEntry(ManifestEntry):
+    """An entry with the bytes that encode its file. The file has its first fields alone, up to the number of rows.
+
+    Attributes:
+        avro_schema: of the manifest that it was read from.
+        encoded_file: the last field of the entry.
+    """
+
+    avro_schema: str
+    encoded_file: bytes
+
+
+def moved(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None) -> ManifestEntry:
+    """The entry of the same file in another manifest: with another status, and the snapshot that gave it."""
+    fields = (status, snapshot_id, entry.sequence_number, entry.file_sequence_number, entry.data_file)
+    if not isinstance(entry, CopiedEntry):
+        return ManifestEntry(*fields)
+    copied = CopiedEntry(*fields)
+    copied.avro_schema, copied.encoded_file = entry.avro_schema, entry.encoded_file
+    return copied
+
+
+def copied_entry_reader(whole: StructReader) -> StructReader:
+    """Reads entries to be copied.
+
+    What is not read is skipped: for the statistics of a file, Python makes twenty objects, which nobody looks at.
+
+    Args:
+        whole: reads all fields.
+    """
+    *head, (place, file) = whole.field_readers
+    assert isinstance(file, StructReader)
+    fields = tuple((at if at is not None and at < _READ_FIELDS else None, reader) for at, reader in file.field_readers)
+    return StructReader((*head, (place, StructReader(fields, DataFile, file.struct))), CopiedEntry, whole.struct)
+
+
+def entries_of(block: bytes, count: int, avro_schema: str, reader: Reader) -> Iterator[CopiedEntry]:
+    """The entries of a block of a manifest.
+
+    Args:
+        block: decompressed.
+        count: how many it has.
+        avro_schema: of the manifest, one of format version 2.
+        reader: of its entries, as `copied_entry_reader` gives it.
+    """
+    decoder = new_decoder(block)
+    for _ in range(count):
+        begin = decoder.tell()
+        entry: CopiedEntry = reader.read(decoder)
+        entry.avro_schema, entry.encoded_file = avro_schema, block[_file_at(block, begin) : decoder.tell()]
+        yield entry
+
+
+@dataclass(frozen=True)
+class EntryEncoder(Writer):
+    """Writes entries by a schema of format version 2, copying what has it already.
+
+    Attributes:
+        whole: writes an entry field by field.
+        avro_schema: of the manifest.
+    """
+
+    whole: Writer
+    avro_schema: str
+
+    def write(self, encoder: BinaryEncoder, val: Any) -> None:
+        """Append one entry."""
+        if not isinstance(val, CopiedEntry) or val.avro_schema != self.avro_schema:
+            self.whole.write(encoder, val)
+            return
+        encoder.write_int(val.status.value)
+        for number in (val.snapshot_id, val.sequence_number, val.file_sequence_number):
+            if number is None:
+                encoder.write(_NULL)
+            else:
+                encoder.write(_OTHER)
+                encoder.write_int(number)
+        encoder.write(val.encoded_file)
+
+
+def _file_at(block: bytes, entry: int) -> int:
+    """Where the file of an entry begins: behind its status, and three numbers that may be null."""
+    at = _behind_number(block, entry)
+    for _ in range(3):
+        at = at + 1 if block[at] == _NULL[0] else _behind_number(block, at + 1)
+    return at
+
+
+def _behind_number(block: bytes, at: int) -> int:
+    while block[at] & 0x80:
+        at += 1
+    return at + 1
