@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -34,9 +34,12 @@ class Span:
         if self._span is not None:
             self._span.set_attribute(name, value)
 
-    @contextmanager
-    def part(self, operation: str) -> Iterator[Span]:
+    def part(self, operation: str) -> AbstractContextManager[Span]:
         """Work that is a part of this one, whichever span is the current one."""
+        return nullcontext(Span()) if _tracer() is None else self._part(operation)
+
+    @contextmanager
+    def _part(self, operation: str) -> Iterator[Span]:
         api = sys.modules.get("opentelemetry.trace")
         within = None if self._span is None or api is None else api.set_span_in_context(self._span)
         with span(operation, within=within) as inner:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
@@ -62,16 +62,17 @@ class Transaction(OpenTransaction):
     def __init__(self, lakehouse: _core.Lakehouse, core: _core.Transaction, allowed_checks: Iterable[str] = ()) -> None:
         self._lakehouse = lakehouse
         self._core = core
-        self.lakehouse_definition = core.base.definition
+        base = core.base
+        self.lakehouse_definition = base.definition
         self._staged: StagedTables | None = None
-        self._checks = Checks[Transaction](core.checks, allowed_checks)
+        self._checks: Checks[Transaction] = Checks(core.checks, allowed_checks)
         self._is_checking = False
         self._status = TransactionStatus.OPEN
         self._version: int | None = core.committed_version
         told: dict[str, tracing.Value] = {
             "trinitylake.transaction.id": core.id,
             "trinitylake.transaction.isolation": core.isolation,
-            "trinitylake.transaction.base_version": core.base.number,
+            "trinitylake.transaction.base_version": base.number,
         }
         self._span = tracing.begin("transaction", attributes=told)
         if core.sequence and self._version is None and core.attachment:
@@ -392,9 +393,12 @@ class Transaction(OpenTransaction):
             self._staged = StagedTables(self._lakehouse, self.storage, self.state)
         return self._staged
 
-    @contextmanager
-    def _prepared(self) -> Iterator[None]:
+    def _prepared(self) -> AbstractContextManager[None]:
         """Checked and written as far as can be before the core commits, with the turn of the tables that changed."""
+        return nullcontext() if self._staged is None and not self._checks else self._prepared_tables()
+
+    @contextmanager
+    def _prepared_tables(self) -> Iterator[None]:
         with ExitStack() as turn:
             try:
                 self._check()
