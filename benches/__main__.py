@@ -27,6 +27,7 @@ from benches.python import (
     bench_rounds,
     bench_rows,
     bench_safekeeping,
+    bench_sizes,
     bench_spark,
     bench_sql,
     bench_uncoordinated,
@@ -37,6 +38,7 @@ from benches.python.report import as_markdown, cells, machine, print_report
 
 BENCHMARKS: dict[str, Callable[[Bench], None]] = {
     **bench_commit.BENCHMARKS,
+    **bench_sizes.BENCHMARKS,
     **bench_open.BENCHMARKS,
     **bench_lookup.BENCHMARKS,
     **bench_bulk.BENCHMARKS,

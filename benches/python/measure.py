@@ -59,6 +59,9 @@ class Figure:
     ratio: Literal["ours / theirs", "theirs / ours", ""] = ""
     ratios: list[float] = field(default_factory=list)
     note: str = ""
+    #: Of a figure that is a point of a curve: how many objects there were, and of which curve.
+    objects: int = 0
+    curve: str = ""
 
     @property
     def value(self) -> float:
@@ -113,6 +116,11 @@ class Bench:
     ) -> None:
         """Report a figure that stands for itself."""
         self._add(Figure(self.benchmark, target, what, unit, list(values), goal, note=note))
+
+    def curve(self, what: str, objects: int, values: Sequence[float], unit: Unit) -> None:
+        """Report what something costs where there are so many objects: one point of a curve."""
+        told = f"{what}, {objects:,} objects"
+        self._add(Figure(self.benchmark, None, told, unit, list(values), objects=objects, curve=what))
 
     def cost(
         self,
