@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
@@ -34,7 +37,10 @@ def main() -> None:
     if "TRINITYLAKE_TEST_S3" in os.environ:
         _use_data_source(spark)
     _collect(spark)
+    number = spark.sparkContext.applicationId
     spark.stop()
+    if os.environ.get("TRINITYLAKE_DEEP"):
+        _collect_history(number)
 
 
 def _session() -> SparkSession:
@@ -81,10 +87,9 @@ def _use_sql(spark: SparkSession) -> None:
         _see("transaction-settings", str(spark.sql("SET").collect()))
     counts = spark.sql("SELECT carrier, count(*) FROM lake.nyc.flights GROUP BY carrier ORDER BY carrier")
     assert [row.carrier for row in counts.collect()] == ["AA", "B6", "UA"]
-    _see(
-        "plan",
-        spark.sql(f"EXPLAIN EXTENDED {'SELECT * FROM lake.nyc.flights JOIN lake.nyc.copy USING (id)'}").first()[0],
-    )
+    for mode in ("EXTENDED", "FORMATTED", "COST", "CODEGEN"):
+        query = "SELECT * FROM lake.nyc.flights JOIN lake.nyc.copy USING (id)"
+        _see(f"plan-{mode.lower()}", spark.sql(f"EXPLAIN {mode} {query}").first()[0])
     _see("description", str(spark.sql("DESCRIBE TABLE EXTENDED lake.nyc.flights").collect()))
 
     def copy(batch: DataFrame, number: int) -> None:
@@ -107,7 +112,9 @@ def _use_data_source(spark: SparkSession) -> None:
     options = {"root": s3["root"], **{f"storage.{name}": value for name, value in s3["options"].items()}}
     frame = spark.read.format("trinitylake").options(**options).load("nyc.flights")
     assert frame.count() == 3
-    _see("source-plan", frame._jdf.queryExecution().toString())
+    for mode in ("extended", "formatted", "cost", "codegen"):
+        explained = frame._sc._jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), mode)
+        _see(f"source-plan-{mode}", explained)
     frame.write.format("trinitylake").options(**options).mode("append").save("nyc.copy")
     stream = spark.readStream.format("trinitylake").options(**options).load("nyc.flights")
     sink = stream.writeStream.format("trinitylake").options(**options)
@@ -158,6 +165,43 @@ def _collect(spark: SparkSession) -> None:
     for path in _files(HERE / "local"):
         _see(f"local-{path.name}", path.read_bytes().decode("latin-1"))
     _see("token", connection_of(spark, "lake").server.token, folder=HERE)
+
+
+def _collect_history(number: str) -> None:
+    """What Spark's history server shows of the application, which has ended: it has the event log and nothing else."""
+    jars = Path(pyspark.__file__).parent / "jars"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = subprocess.Popen(
+        [
+            *("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{jars}/*"),
+            *(f"-Dspark.history.fs.logDirectory={(HERE / 'events').as_uri()}", f"-Dspark.history.ui.port={port}"),
+            "org.apache.spark.deploy.history.HistoryServer",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    application = f"http://127.0.0.1:{port}/api/v1/applications/{number}"
+    try:
+        while True:
+            try:
+                _see("history-environment", _get(f"{application}/environment"))
+                break
+            except OSError:
+                assert server.poll() is None
+                time.sleep(0.5)
+        for name in ("jobs", "stages?details=true", "sql?details=true&planDescription=true&length=1000"):
+            _see(f"history-{name}", _get(f"{application}/{name}"))
+        for name in ("jobs", "stages", "environment", "SQL"):
+            _see(f"history-page-{name}", _get(f"http://127.0.0.1:{port}/history/{number}/{name}/"))
+        for execution in range(0, 60, 10):
+            with suppress(OSError):
+                page = f"http://127.0.0.1:{port}/history/{number}/SQL/execution/?id={execution}"
+                _see(f"history-page-execution-{execution}", _get(page))
+    finally:
+        server.kill()
+        server.wait()
 
 
 def _get(url: str) -> str:

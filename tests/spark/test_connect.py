@@ -40,7 +40,13 @@ def server(lake: tl.Lakehouse) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def remote(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the driver writes its event log."""
+    return tmp_path_factory.mktemp("events")
+
+
+@pytest.fixture(scope="module")
+def remote(server: str, events: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A client; its driver is started as another process, with a catalog `fixed` in its own settings."""
     settings = {
         "spark.sql.extensions": EXTENSIONS,
@@ -50,6 +56,9 @@ def remote(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sp
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": events.as_uri(),
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.sql.catalog.fixed": "org.apache.iceberg.spark.SparkCatalog",
@@ -95,6 +104,20 @@ def test_a_catalog_of_the_servers_settings_reads_and_writes(
     remote.range(5, 7).selectExpr("id", "'DL' AS carrier").writeTo("fixed.nyc.flights").append()
     assert ids(remote.table("fixed.nyc.flights")) == [1, 2, 3, 4, 5, 6]
     assert sorted(lake.table("nyc.flights").scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_token_is_nowhere_that_spark_writes(spark: SparkSession, events: Path) -> None:
+    """Settings of a session become properties of its jobs, which the event log of the driver has without redaction:
+    with Connect that is a file of somebody else's machine."""
+    assert ids(spark.sql("SELECT f.id FROM lake.nyc.flights f JOIN fixed.nyc.planes p ON f.id = p.id")) == [1, 2, 3]
+    shown = [str(spark.sql(statement).collect()) for statement in ("SET", "SET -v")]
+    for mode in ("EXTENDED", "FORMATTED"):
+        shown.append(spark.sql(f"EXPLAIN {mode} SELECT count(*) FROM lake.nyc.flights").first()[0])
+    written = b"".join(file.read_bytes() for file in events.rglob("*") if file.is_file())
+    assert all(event in written for event in (b"JobStart", b"SQLExecutionStart", b"spark.sql.catalog.fixed.token"))
+    assert REFERENCE.encode() in written
+    assert TOKEN.encode() not in written
+    assert TOKEN not in "".join(shown)
 
 
 def test_what_would_not_work_is_refused(remote: SparkSession, server: str, lake: tl.Lakehouse) -> None:

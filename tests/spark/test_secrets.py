@@ -97,8 +97,11 @@ def test_what_is_looked_through_is_what_spark_writes(written: dict[str, bytes]) 
     assert all(event in events for event in (b"JobStart", b"StageSubmitted", b"SQLExecutionStart"))
     setting = b'"spark.sql.catalog.lake.token":"env:TRINITYLAKE_TOKEN_'
     assert events.count(setting) > 10
-    for name in ("seen/api-environment", "seen/page-SQL", "seen/plan", "seen/settings", "seen/progress"):
-        assert len(written[name]) > 100, name
+    for name in ("api-environment", "page-SQL", "plan-formatted", "source-plan-formatted", "settings", "progress"):
+        assert len(written[f"seen/{name}"]) > 100, name
+    if os.environ.get("TRINITYLAKE_DEEP"):
+        assert b"spark.sql.extensions" in written["seen/history-environment"]
+        assert any(name.startswith("seen/history-sql") and b"nyc.flights" in data for name, data in written.items())
     assert b"spark.sql.catalog.lake.token" in written["seen/settings-by-name"]
     assert any(name.startswith("checkpoint/") for name in written)
     assert any(name.startswith("source-checkpoint/") for name in written)
