@@ -456,8 +456,6 @@ async fn everything_lasts_before_the_root_is_seen_and_each_folder_is_synced_once
     let mut expected: Vec<&str> = files.iter().chain(&folders).copied().collect();
     expected.sort_unstable();
     assert_eq!(names, expected, "each file and each folder once");
-    let at = |name: &str| synced.iter().position(|(path, _)| path == Path::new(name)).unwrap();
-    assert!(files.iter().all(|file| folders.iter().all(|folder| at(file) < at(folder))), "{synced:?}");
 
     assert_eq!(storage.put_if_absent("_root", root).await.unwrap(), PutOutcome::Created);
     assert_eq!(log.take(), [(PathBuf::new(), true)], "its entry, when it is there; nothing is written anew");
@@ -482,6 +480,50 @@ async fn whichever_file_cannot_be_synced_is_told() {
         let error = storage.sync(&files.map(str::to_string), None).await.unwrap_err();
         assert!(error.to_string().contains(broken), "{error}");
     }
+}
+
+/// Folders were synced one after the other, when all files were: with each of them the disk was waited for once more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn files_and_folders_are_waited_for_at_the_same_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = ["a/one", "b/two", "c/three"];
+    // Nobody is done before the last one has come: the files, their folders, the root that is staged, and its folder.
+    let here = Arc::new((std::sync::Mutex::new(0), std::sync::Condvar::new()));
+    let sync = move |_: SyncOf<'_>| {
+        let (count, came) = &*here;
+        let mut count = count.lock().unwrap();
+        *count += 1;
+        came.notify_all();
+        let alone =
+            came.wait_timeout_while(count, std::time::Duration::from_secs(20), |count| *count < 8).unwrap().1;
+        if alone.timed_out() { Err(io::Error::from(io::ErrorKind::TimedOut)) } else { Ok(()) }
+    };
+    let root = RootUri::parse(folder.path().to_str().unwrap()).unwrap();
+    let storage = LocalStorage::with_sync(&root, Durability::Fsync, DiskSync(Arc::new(sync)));
+    for file in files {
+        storage.write_ahead(file, Bytes::from(file)).await.unwrap();
+    }
+    let staged = Bytes::from_static(b"root");
+    storage.sync(&files.map(str::to_string), Some(("_root", &staged))).await.unwrap();
+}
+
+/// Where every thread of the runtime waits for something else, whoever syncs does it alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_sync_needs_no_other_thread() {
+    let folder = tempfile::tempdir().unwrap();
+    let (storage, log) = with_log(folder.path(), "");
+    storage.write_ahead("a/b/file", Bytes::from_static(b"x")).await.unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    drop(runtime.spawn_blocking(move || held.recv()));
+    let synced = std::thread::spawn(move || {
+        let _inside = runtime.enter();
+        let synced = storage.0.sync(&["a/b/file".into()], None);
+        drop(release);
+        synced
+    });
+    synced.join().unwrap().unwrap();
+    assert_eq!(log.take().len(), 4, "the file, and the entries of three folders");
 }
 
 /// A file that was synced "successfully" after the disk had lost it once.

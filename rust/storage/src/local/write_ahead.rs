@@ -1,5 +1,6 @@
 //! Files that are written under their own names first and made to last together, right before the file that names them is
-//! created: each file is synced, and each folder once.
+//! created: each file and each folder is synced once, all at the same time. Nothing refers to a file before all of that is
+//! done, so it does not matter whether its bytes or its entry last first.
 //!
 //! Invariants:
 //! - What [`Folder::sync`] was told of lasts when it says so: the bytes, the entry of the file in its folder, and those of
@@ -18,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use super::containment::parent;
-use super::disk_sync::SyncOf;
+use super::disk_sync::Unsynced;
 use super::folder::{Folder, is_absent};
 use crate::Durability;
 use crate::staging::Staged;
@@ -30,8 +31,6 @@ const MAX_OPEN_FILES: usize = 128;
 const MAX_REMEMBERED_FILES: usize = 16_384;
 /// Files that were staged for a name that nobody has asked for since.
 const MAX_STAGED_FILES: usize = 8;
-/// Files are synced by several threads: the disk writes what is asked for at the same time together.
-const THREADS: usize = 8;
 
 /// What has been written, and is not on disk yet.
 #[derive(Debug, Default)]
@@ -175,7 +174,7 @@ impl Folder {
             Some((path, bytes)) => Some((path, bytes, self.stage(path, bytes)?)),
             None => None,
         };
-        let mut files = Vec::with_capacity(paths.len() + 1);
+        let (mut names, mut files) = (Vec::with_capacity(paths.len()), Vec::with_capacity(paths.len() + 1));
         let mut folders = BTreeSet::new();
         for path in paths {
             let full = self.containment.full_path(path);
@@ -189,21 +188,18 @@ impl Folder {
             };
             folders.extend(full.parent().map(Path::to_path_buf));
             folders.extend(written.folders);
-            files.push((Some(path.as_str()), full, file));
+            names.push(path.as_str());
+            files.push(Unsynced::File(full, file));
         }
         if let Some((_, _, staged)) = &staged {
             let handle = staged.handle.try_clone().map_err(|error| self.failure("sync", "", &error))?;
-            files.push((None, staged.path.clone(), handle));
+            files.push(Unsynced::File(staged.path.clone(), handle));
         }
-        let synced = self.sync_files(&files).and_then(|()| {
-            // Below before above: an entry that lasts leads to what lasts.
-            let folders = folders.iter().rev();
-            folders
-                .into_iter()
-                .try_for_each(|folder| (self.sync.0)(SyncOf::Folder(folder)))
-                .map_err(|error| (None, error))
-        });
-        if let Err((path, error)) = synced {
+        let folders = folders.into_iter().map(Unsynced::Folder);
+        let names = names.into_iter().map(Some).chain(std::iter::repeat(None));
+        let answers = self.sync.all(files.into_iter().chain(folders).collect());
+        if let Some((path, error)) = names.zip(answers).find_map(|(path, answer)| Some((path, answer.err()?)))
+        {
             self.ahead.state().lost.extend(paths.iter().cloned());
             return Err(self.is_lost(path.unwrap_or("what was written"), &error));
         }
@@ -219,27 +215,6 @@ impl Folder {
     fn stage(&self, path: &str, bytes: &[u8]) -> Result<Staged> {
         let (file, _) = self.prepare(path)?;
         Staged::write(&file, bytes, Durability::None).map_err(|error| self.nothing_created(path, &error))
-    }
-
-    fn sync_files<'a>(
-        &self,
-        files: &[(Option<&'a str>, PathBuf, File)],
-    ) -> Result<(), (Option<&'a str>, io::Error)> {
-        let sync_all = |files: &[(Option<&'a str>, PathBuf, File)]| {
-            files.iter().try_for_each(|(path, full, file)| {
-                (self.sync.0)(SyncOf::File(full, file)).map_err(|error| (*path, error))
-            })
-        };
-        let mut parts = files.chunks(files.len().div_ceil(THREADS).max(1));
-        let Some(own) = parts.next() else { return Ok(()) };
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = parts.map(|part| scope.spawn(move || sync_all(part))).collect();
-            let ended = || Err((None, io::Error::other("a thread ended")));
-            // The first part is that of this thread, so a lone file needs no other.
-            let mut results = vec![sync_all(own)];
-            results.extend(threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| ended())));
-            results.into_iter().collect()
-        })
     }
 
     /// No name leads to what could not be created, whatever failed.
