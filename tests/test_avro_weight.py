@@ -6,18 +6,15 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.manifest import (
-    DataFile,
-    DataFileContent,
-    FileFormat,
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
     write_manifest,
     write_manifest_list,
 )
-from pyiceberg.typedef import Record
 
 import trinitylake as tl
+from manifests_by_hand import data_file
 from trinitylake.errors import CorruptFile
 from trinitylake.iceberg_storage.extended_pyiceberg import manifest as reading
 from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import Allowance, TooHeavy
@@ -38,17 +35,8 @@ def manifest_of(table: tl.Table, path: str, n_entries: int, codec: str) -> Manif
         output = iceberg.io.new_output(f"{iceberg.location()}/metadata/{codec}-m0.avro")
         with write_manifest(2, iceberg.spec(), iceberg.schema(), output, SNAPSHOT, codec) as writer:  # type: ignore[arg-type]
             for _ in range(n_entries):
-                file = DataFile.from_args(
-                    content=DataFileContent.DATA,
-                    file_path=path,
-                    file_format=FileFormat.PARQUET,
-                    partition=Record(),
-                    record_count=1,
-                    file_size_in_bytes=1,
-                    spec_id=0,
-                )
                 added = ManifestEntryStatus.ADDED
-                writer.add_entry(ManifestEntry.from_args(status=added, snapshot_id=SNAPSHOT, data_file=file))
+                writer.add_entry(ManifestEntry.from_args(status=added, snapshot_id=SNAPSHOT, data_file=data_file(path)))
         return writer.to_manifest_file()
 
 

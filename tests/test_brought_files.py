@@ -18,20 +18,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.manifest import (
-    DataFile,
-    DataFileContent,
-    FileFormat,
-    ManifestEntry,
-    ManifestEntryStatus,
-    write_manifest,
-    write_manifest_list,
-)
-from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableUpdate
-from pyiceberg.typedef import Record
 
 import trinitylake as tl
+from manifests_by_hand import data_file, manifest_of, new_snapshot_id, snapshot_of
 from rest.client import TOKEN, Client, running
 from rest.shop import new_table
 from trinitylake.errors import RefusedObject, RegistrationFailed
@@ -69,54 +60,18 @@ def place(tmp_path: Path) -> Iterator[Place]:
         yield Place(lake, server)
 
 
-def data_file(location: str) -> DataFile:
-    return DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=location,
-        file_format=FileFormat.PARQUET,
-        partition=Record(),
-        record_count=2,
-        file_size_in_bytes=100,
-        spec_id=0,
-    )
-
-
 def written_by_hand(
     place: Place, location: str, folder: str, status: ManifestEntryStatus = ManifestEntryStatus.ADDED
 ) -> tuple[TableUpdate, TableUpdate]:
     """A snapshot whose manifest, in a folder, names a file: what an engine sends, who wrote it itself."""
-    table = place.table
-    io, id = table.io, uuid.uuid4().int >> 66
-    with write_manifest(
-        2, table.spec(), table.schema(), io.new_output(f"{folder}/metadata/{uuid.uuid4()}-m0.avro"), id, "null"
-    ) as writer:
-        writer.add_entry(
-            ManifestEntry.from_args(
-                status=status,
-                snapshot_id=id,
-                sequence_number=None if status == ManifestEntryStatus.ADDED else 1,
-                file_sequence_number=None if status == ManifestEntryStatus.ADDED else 1,
-                data_file=data_file(location),
-            )
-        )
-    return of_manifests(place, folder, id, [writer.to_manifest_file()], None)
+    id = new_snapshot_id()
+    return of_manifests(place, folder, id, [manifest_of(place.table, folder, id, data_file(location), status)], None)
 
 
 def of_manifests(
     place: Place, folder: str, id: int, manifests: list[Any], parent: int | None, number: int = 50
 ) -> tuple[TableUpdate, TableUpdate]:
-    uri = f"{folder}/metadata/snap-{id}-0-{uuid.uuid4()}.avro"
-    with write_manifest_list(2, place.table.io.new_output(uri), id, parent, number, "null") as writer:
-        writer.add_manifests(manifests)
-    snapshot = Snapshot(
-        snapshot_id=id,
-        parent_snapshot_id=parent,
-        sequence_number=number,
-        timestamp_ms=place.table.metadata.last_updated_ms + 1,
-        manifest_list=uri,
-        summary=Summary(Operation.APPEND),
-        schema_id=0,
-    )
+    snapshot = snapshot_of(place.table, folder, id, manifests, parent, number)
     return (
         AddSnapshotUpdate(snapshot=snapshot),
         SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=id),

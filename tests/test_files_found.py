@@ -19,22 +19,13 @@ import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
-from pyiceberg.manifest import (
-    DataFile,
-    DataFileContent,
-    FileFormat,
-    ManifestEntry,
-    ManifestEntryStatus,
-    write_manifest,
-    write_manifest_list,
-)
-from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, SetStatisticsUpdate
-from pyiceberg.typedef import Record
 
 import trinitylake as tl
 from full_lakehouse import age
+from manifests_by_hand import data_file, manifest_of, new_snapshot_id, snapshot_of
 from rest.client import TOKEN, Client, running
 from trinitylake import _core
 from trinitylake.errors import RegistrationFailed
@@ -257,43 +248,12 @@ def test_files_that_a_new_table_only_keeps_are_taken_up_too(place: Place) -> Non
     were not asked for, since nobody had added them."""
     table = place.lake.table("shop.others").iceberg
     [task] = table.scan().plan_files()
-    folder, id = f"{place.lake.uri}shop/kept-01234567", uuid.uuid4().int >> 66
-    io = table.io
+    folder, id = f"{place.lake.uri}shop/kept-01234567", new_snapshot_id()
     found = f"{folder}/data/00000-0-{uuid.uuid4()}.parquet"
     Path(found.removeprefix("file://")).parent.mkdir(parents=True)
     shutil.copyfile(task.file.file_path.removeprefix("file://"), found.removeprefix("file://"))
-    file = DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=found,
-        file_format=FileFormat.PARQUET,
-        partition=Record(),
-        record_count=2,
-        file_size_in_bytes=task.file.file_size_in_bytes,
-        spec_id=0,
-    )
-    with write_manifest(
-        2, table.spec(), table.schema(), io.new_output(f"{folder}/metadata/{uuid.uuid4()}-m0.avro"), id, "null"
-    ) as writer:
-        writer.add_entry(
-            ManifestEntry.from_args(
-                status=ManifestEntryStatus.EXISTING,
-                snapshot_id=id,
-                sequence_number=1,
-                file_sequence_number=1,
-                data_file=file,
-            )
-        )
-    uri = f"{folder}/metadata/snap-{id}-0-{uuid.uuid4()}.avro"
-    with write_manifest_list(2, io.new_output(uri), id, None, 1, "null") as listed:
-        listed.add_manifests([writer.to_manifest_file()])
-    snapshot = Snapshot(
-        snapshot_id=id,
-        sequence_number=1,
-        timestamp_ms=table.metadata.last_updated_ms + 1,
-        manifest_list=uri,
-        summary=Summary(Operation.APPEND),
-        schema_id=0,
-    )
+    file = data_file(found, 2, task.file.file_size_in_bytes)
+    snapshot = snapshot_of(table, folder, id, [manifest_of(table, folder, id, file, ManifestEntryStatus.EXISTING)])
     age(place.root)
     main = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=id)
     for path in (place.root / "shop/kept-01234567/metadata").iterdir():
@@ -305,6 +265,68 @@ def test_files_that_a_new_table_only_keeps_are_taken_up_too(place: Place) -> Non
         catalog.create_table_transaction("shop.kept", ROWS.schema, location=folder) as change,
     ):
         change._apply((AddSnapshotUpdate(snapshot=snapshot), main))
+
+
+def replaced(place: Place, name: str) -> tuple[Any, str]:
+    """What an engine knows of a table, and its data file, which others have replaced since; no version reaches that any
+    more."""
+    known = place.lake.table(name).iceberg
+    [task] = known.scan().plan_files()
+    table = place.lake.table(name)
+    table.overwrite(ROWS)
+    table.maintenance.expire_snapshots(keep=1)
+    place.lake.expire(keep=1)
+    age(place.root)
+    return known, task.file.file_path
+
+
+def follower(known: Any, location: str, number: int = 1) -> AddSnapshotUpdate:
+    """A snapshot beside the branches, as write-audit-publish makes one: its new manifest says that a file of the
+    snapshot that it follows is still there."""
+    folder, id = known.location(), new_snapshot_id()
+    manifest = manifest_of(known, folder, id, data_file(location, 2, 100), ManifestEntryStatus.EXISTING)
+    parent = known.current_snapshot().snapshot_id
+    return AddSnapshotUpdate(snapshot=snapshot_of(known, folder, id, [manifest], parent, number))
+
+
+@pytest.mark.parametrize("format_version", [1, 2])
+def test_what_a_snapshot_takes_over_from_one_that_is_gone_is_asked_for(place: Place, format_version: int) -> None:
+    """An engine had read a table, and wrote its manifests anew while others replaced its file, took the snapshot out of
+    the table and let its version go. Nobody asked for the file, which had been there before, and a collection that was
+    under way deleted it. Sequence numbers show that the table went on; version 1 has none, and a writer may choose
+    them.
+    """
+    properties = {"format-version": str(format_version)}
+    place.lake.create_table("shop.old", ROWS, properties=properties).append(ROWS)
+    known, location = replaced(place, "shop.old")
+    update = follower(known, location, 50 if format_version == 2 else 1)
+    collection = place.begin_collection()
+    catalog = load(place.lake)
+    with pytest.raises((tl.TransactionExpired, CommitFailedException), match="garbage collection deletes"):
+        catalog.commit_table(catalog.load_table("shop.old"), (), (update,))
+    collection.end(True)
+    catalog.commit_table(catalog.load_table("shop.old"), (), (update,))
+    assert place.lake.table("shop.old").iceberg.snapshot_by_id(update.snapshot.snapshot_id)
+    Path(location.removeprefix("file://")).unlink()
+    with pytest.raises((tl.TransactionExpired, CommitFailedException), match="is gone"):
+        catalog.commit_table(catalog.load_table("shop.old"), (), (follower(known, location, 51),))
+
+
+@pytest.mark.parametrize("format_version", [1, 2])
+def test_a_snapshot_whose_parent_others_took_out_is_not_redone(place: Place, format_version: int) -> None:
+    """A transaction had staged a snapshot beside the branches. It was put on newer metadata as it was, that of a table
+    without the snapshot that it follows: no version reached the files any more that it took over from that one."""
+    properties = {"format-version": str(format_version)}
+    place.lake.create_table("shop.old", ROWS, properties=properties).append(ROWS)
+    known = place.lake.table("shop.old").iceberg
+    [task] = known.scan().plan_files()
+    late = place.lake.begin()
+    with late.table("shop.old").writing() as table, table.transaction() as change:
+        change._apply((follower(known, task.file.file_path, 50 if format_version == 2 else 1),))
+    place.lake.table("shop.old").overwrite(ROWS)
+    place.lake.table("shop.old").maintenance.expire_snapshots(keep=1)
+    with pytest.raises(tl.CommitConflict):
+        late.commit()
 
 
 def test_executors_ask_as_well(place: Place) -> None:

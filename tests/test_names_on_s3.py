@@ -8,11 +8,10 @@ from contextlib import AbstractContextManager, nullcontext
 
 import pyarrow as pa
 import pytest
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.typedef import Record
 
 import s3_server
 import trinitylake as tl
+from manifests_by_hand import data_file
 from s3_server import S3Server
 from trinitylake.iceberg_storage.extended_pyiceberg import append
 
@@ -23,18 +22,6 @@ ROWS = pa.table({"id": [1, 2, 3]})
 def server() -> Iterator[S3Server]:
     with s3_server.serve() as server:
         yield server
-
-
-def named(path: str) -> DataFile:
-    return DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=path,
-        file_format=FileFormat.PARQUET,
-        partition=Record(),
-        record_count=1,
-        file_size_in_bytes=1,
-        spec_id=0,
-    )
 
 
 def test_a_vacuum_keeps_what_is_named_in_another_spelling(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +41,7 @@ def test_a_vacuum_keeps_what_is_named_in_another_spelling(server: S3Server, monk
     files = []
     for name, spelling in spellings.items():
         lake.storage.put(f"{folder}/data/{name}.parquet", b"x")
-        files.append(named(spelling.format(f"{bucket}/the/lake/{folder}/data/{name}.parquet")))
+        files.append(data_file(spelling.format(f"{bucket}/the/lake/{folder}/data/{name}.parquet")))
     lake.storage.put(f"{folder}/data/garbage.parquet", b"x")
     with table.writing() as iceberg, iceberg.transaction() as change:
         change.append_files(files)  # type: ignore[attr-defined]
@@ -78,7 +65,7 @@ def test_an_outdated_scheme_is_not_committed(server: S3Server) -> None:
     [task] = table.iceberg.scan().plan_files()
     before = lake.version
     for taken, scheme in ((False, "s3n"), (False, "S3"), (True, "s3a")):
-        file = named(task.file.file_path.replace("s3://", f"{scheme}://").replace(".parquet", "-2.parquet"))
+        file = data_file(task.file.file_path.replace("s3://", f"{scheme}://").replace(".parquet", "-2.parquet"))
         expected: AbstractContextManager[object] = (
             nullcontext() if taken else pytest.raises(tl.InvalidLocation, match="the scheme")
         )

@@ -69,7 +69,7 @@ def named_by(
     must_be_readable: bool = False,
 ) -> list[str]:
     """The paths of all files that snapshots bring into a table: manifests that it did not have, and what they add. To a
-    new table they bring all files that they have.
+    new table they bring all files that they have, and so do snapshots that follow none of the table.
 
     Args:
         io: reaches what may be named.
@@ -119,7 +119,9 @@ class _NewFiles:
                 if status != ManifestEntryStatus.EXISTING or not self._has(parent, location):
                     raise
             else:
-                if status == ManifestEntryStatus.ADDED or self._metadata is None:
+                # What was there before, the table has, and so does the version below this one: its parent has it. Of a
+                # snapshot without a parent in the table nobody knows that.
+                if status == ManifestEntryStatus.ADDED or self._metadata is None or parent is None:
                     yield path
 
     def _parent(self, snapshot: Snapshot) -> Snapshot | None:

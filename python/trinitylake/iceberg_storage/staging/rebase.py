@@ -151,6 +151,11 @@ class Rebase:
         if branch is not None and parent not in self._redone:
             head = theirs.snapshot_by_name(branch)
             parent = head.snapshot_id if head is not None else None
+        elif branch is None and parent is not None and parent not in self._redone and _lost(parent, ours, theirs):
+            raise TableConflict(
+                f"assert-ref-snapshot-id: snapshot {parent}, whose files {snapshot.snapshot_id} takes over, was taken "
+                "out of the table by somebody else, so they may be gone"
+            )
         is_fresh = theirs.format_version == 1 or (snapshot.sequence_number or 0) > theirs.last_sequence_number
         is_fresh = is_fresh and row_ids.fits(snapshot, theirs)
         if parent == snapshot.parent_snapshot_id and parent not in self._redone and is_fresh:
@@ -228,6 +233,10 @@ class Rebase:
         if key not in self._between:
             self._between[key] = Intervening.between(self.table.io, self.newer, branch, older, newer)
         return self._between[key]
+
+
+def _lost(id: int, ours: TableMetadata, theirs: TableMetadata) -> bool:
+    return ours.snapshot_by_id(id) is not None and theirs.snapshot_by_id(id) is None
 
 
 def _branch_of(snapshot: Snapshot, updates: Sequence[TableUpdate]) -> str | None:

@@ -1,0 +1,71 @@
+"""Data files, manifests and snapshots as an engine may write them, whatever they name."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    write_manifest,
+    write_manifest_list,
+)
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.typedef import Record
+
+
+def data_file(location: str, rows: int = 1, size_bytes: int = 1) -> DataFile:
+    """An entry for a Parquet file of a table without partitions."""
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=location,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=rows,
+        file_size_in_bytes=size_bytes,
+        spec_id=0,
+    )
+
+
+def new_snapshot_id() -> int:
+    return uuid.uuid4().int >> 66
+
+
+def manifest_of(
+    table: Any, folder: str, id: int, file: DataFile, status: ManifestEntryStatus = ManifestEntryStatus.ADDED
+) -> ManifestFile:
+    """A manifest below a folder, of one file, written for the snapshot `id` of a table of PyIceberg."""
+    number = None if status == ManifestEntryStatus.ADDED else 1
+    output = table.io.new_output(f"{folder}/metadata/{uuid.uuid4()}-m0.avro")
+    version = table.metadata.format_version
+    with write_manifest(version, table.spec(), table.schema(), output, id, "null") as writer:
+        writer.add_entry(
+            ManifestEntry.from_args(
+                status=status, snapshot_id=id, sequence_number=number, file_sequence_number=number, data_file=file
+            )
+        )
+    return writer.to_manifest_file()
+
+
+def snapshot_of(
+    table: Any, folder: str, id: int, manifests: list[ManifestFile], parent: int | None = None, number: int = 1
+) -> Snapshot:
+    """A snapshot of such manifests, with the list of them below the folder."""
+    uri = f"{folder}/metadata/snap-{id}-0-{uuid.uuid4()}.avro"
+    version = table.metadata.format_version
+    with write_manifest_list(version, table.io.new_output(uri), id, parent, number, "null") as writer:
+        writer.add_manifests(manifests)
+    return Snapshot(
+        snapshot_id=id,
+        parent_snapshot_id=parent,
+        sequence_number=number,
+        timestamp_ms=table.metadata.last_updated_ms + 1,
+        manifest_list=uri,
+        summary=Summary(Operation.APPEND),
+        schema_id=0,
+    )
