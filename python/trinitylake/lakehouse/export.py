@@ -34,6 +34,7 @@ from trinitylake.errors import (
     LakehouseMoved,
     NotALakehouse,
     ObjectNotFound,
+    VersionExpired,
 )
 from trinitylake.lakehouse.exported_objects import (
     KINDS,
@@ -59,6 +60,8 @@ PART_PROPERTY = "trinitylake.exported-part"
 VERSION_PROPERTY = "trinitylake.exported-version"
 
 _RECORDS = "E==="
+#: So many versions may upkeep have made of a mirror since the last export.
+_UPKEEP_VERSIONS = 100
 
 
 @dataclass(frozen=True)
@@ -144,11 +147,18 @@ def export(
     if there is not None:
         _check_is_mirror(source, there, mode, part)
     copy = _Copy(source, target, there, mode, workers or ThisProcess(progress))
-    if mode == "full":
-        version = copy.history(state.number)
-    else:
-        note = message or f"export of version {state.number}"
-        version = copy.one(state, part, note, author)
+    try:
+        if mode == "full":
+            version = copy.history(state.number)
+        else:
+            note = message or f"export of version {state.number}"
+            version = copy.one(state, part, note, author)
+    except Exception as error:
+        try:
+            source.storage.check_kept(copy.reads)
+        except VersionExpired as expired:  # so its files may have been collected
+            raise expired from error
+        raise
     requests = sum(count for verb, count in target.counters().items() if not verb.endswith("_bytes"))
     return Export(target.root, version, state.number, *copy.copied, requests)
 
@@ -158,6 +168,7 @@ class _Copy:
 
     Attributes:
         copied: what was written, and what was there.
+        reads: the version that is copied now.
     """
 
     def __init__(
@@ -182,11 +193,13 @@ class _Copy:
             is_same_store=_options(source.storage) == _options(target),
         )
         self.copied = Copied()
+        self.reads = 0
 
     # Versions
 
     def one(self, state: _core.Version, part: Part, message: str, author: str) -> int:
         """The version as one more there."""
+        self.reads = state.number
         older = None if self._there is None else self._there.latest()
         definition = self._definition(state, part)
         properties = [(FROM_PROPERTY, self._source.storage.root), (VERSION_PROPERTY, str(state.number))]
@@ -211,6 +224,7 @@ class _Copy:
                 _core.publish_version(self._target, here, self._definition(here, Part()))
                 first = older.number + 1
         for number in range(first, last + 1):
+            self.reads = number
             state = self._source.version(number)
             before = older if older is not None and older.number == number - 1 else None
             self._copy_tree(state, before, is_resumed=number == first and self._copier.is_resumed)
@@ -224,9 +238,7 @@ class _Copy:
         return max(last, older.number) if older is not None else last
 
     def _is_same(self, state: _core.Version, older: _core.Version, definition: bytes) -> bool:
-        if _exported_version(older) != state.number:
-            return False
-        return older.definition == definition
+        return self._there is not None and _last_export(self._there) == state.number and older.definition == definition
 
     def _definition(self, state: _core.Version, part: Part) -> bytes:
         """The lakehouse definition there: it lies there, and was here before."""
@@ -366,15 +378,30 @@ def _check_is_mirror(source: _core.Lakehouse, there: _core.Lakehouse, mode: Mode
         raise InvalidArgument(f"{root} holds a {before} export: export with mode={before!r}, or to another place")
     if definition.properties.get(PART_PROPERTY, "") != part.text():
         raise InvalidArgument(f"{root} holds an export of other namespaces or tables: choose another place")
-    if mode == "minimal" and _exported_version(latest) is None:
+    if mode == "minimal" and _last_export(there) is None:
         raise CommitConflict(
             f"{root} was written to since it was exported, as version {latest.number}: export to another place"
         )
 
 
-def _exported_version(version: _core.Version) -> int | None:
+def _last_export(there: _core.Lakehouse) -> int | None:
+    """Which version of the source a mirror shows: that of the last export, unless somebody changed an object or the
+    definition since. Upkeep of the mirror makes versions, too, and changes neither."""
+    latest = there.latest()
+    if (number := _exported_version(latest.info)) is not None:
+        return number
+    for info in there.log(_UPKEEP_VERSIONS):
+        if (number := _exported_version(info)) is not None:
+            exported = there.version(info.version)
+            changes = [*exported.diff(latest)["kind"].to_pylist(), *latest.diff(exported)["kind"].to_pylist()]
+            is_untouched = exported.definition == latest.definition and not any(kind in KINDS for kind in changes)
+            return number if is_untouched else None
+    return None
+
+
+def _exported_version(version: _core.VersionInfo) -> int | None:
     """Which version of the source a version of an export is."""
-    for transaction in version.info.transactions:
+    for transaction in version.transactions:
         if VERSION_PROPERTY in transaction.properties:
             return int(transaction.properties[VERSION_PROPERTY])
     return None
