@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -203,6 +204,13 @@ def test_the_shell_talks_on_a_terminal(root: str, tmp_path: Path) -> None:
     until("lake*> ")
     say("DELETE FROM shop.items;\n")
     until("lake*> ")
+    # A query without an end took no notice of Ctrl-C, and with the shell went what its transaction had done.
+    say("SELECT count(*) FROM range(100000000000) a, range(100000) b WHERE a.range * b.range = 7;\n")
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    until("lake*> ")
+    say("SELECT count(*) + 70 FROM shop.items;\n")
+    until("70")
     say(".quit\n")
     until("rolled back")
     assert process.wait(timeout=60) == 0

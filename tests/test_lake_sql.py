@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import subprocess
+import sys
 import tempfile
 from decimal import Decimal
 from pathlib import Path
@@ -522,3 +524,34 @@ def test_times_with_zones_are_found_by_the_microsecond(lake: tl.Lakehouse) -> No
     table.append(pa.table({"x": pa.array([1_234_567_891], pa.timestamp("ns", "UTC"))}))
     for condition in ("x = '1970-01-01 00:00:01.234567+00'", "x < '1970-01-01 00:00:02+00'"):
         assert lake.sql(f"SELECT count(*) FROM a.t WHERE {condition}").fetchone() == (1,)
+
+
+ENDLESS = "SELECT count(*) FROM range(100000000000) a, range(100000) b WHERE a.range * b.range = 7"
+INTERRUPTED = """
+import os, signal, sys, threading, time
+import trinitylake as tl
+
+lake = tl.open(sys.argv[1])
+query = lake.sql(sys.argv[2])
+takings = [query.fetchall, query.fetchone, query.to_arrow, query.show, query._repr_html_]
+takings.append(lambda: list(query.to_arrow_batch_reader()))
+for taken in takings:
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        taken()
+        raise SystemExit("it had an end")
+    except KeyboardInterrupt:
+        pass
+assert threading.active_count() == 1, threading.enumerate()
+assert lake.sql("SELECT 42").fetchall() == [(42,)]
+print("went on")
+"""
+
+
+def test_ctrl_c_ends_a_query(tmp_path: Path) -> None:
+    """A query that was too large could not be stopped in a notebook or a shell: DuckDB took no notice of Ctrl-C, and
+    the process had to be killed, with the transaction that was open in it."""
+    tl.create(str(tmp_path / "lake"))
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "lake"), ENDLESS]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert result.stdout == "went on\n", result.stderr

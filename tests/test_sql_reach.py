@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trinitylake as tl
+from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions
 
 
 @pytest.fixture
@@ -225,3 +226,21 @@ def _all_hidden(tree: dict[str, Any], _: frozenset[str]) -> Any:
     (statement,) = tree["statements"]
     table = statement["node"]["from_table"]
     yield table, frozenset({""})
+
+
+def test_only_who_can_let_a_query_leave_is_told_how(lake: tl.Lakehouse) -> None:
+    """The page told its readers to pass `allow_external=True`, which it does not have, and so did views, which stay
+    inside whatever is passed."""
+    inside = "is not for queries that stay inside of the lakehouse"
+    with pytest.raises(tl.InvalidArgument, match=inside) as caught:
+        lake.sql("FROM read_text('/etc/hostname')")
+    assert caught.value.message.endswith("allow_external lets them leave it")
+    lake.create_namespace("spies")
+    lake.create_view("spies.spy", "FROM read_text('/etc/hostname')", dialect="duckdb")
+    for allow_external in (False, True):
+        with pytest.raises(tl.InvalidArgument, match=inside) as caught:
+            lake.sql("FROM spies.spy", allow_external=allow_external)
+        assert "allow_external" not in caught.value.message
+    with pytest.raises(tl.InvalidArgument, match=inside) as caught:
+        PreparedQuery("FROM read_text('/etc/hostname')", lake, QueryOptions())
+    assert "allow_external" not in caught.value.message

@@ -167,7 +167,7 @@ class Reader(ABC):
         from trinitylake.tables.queries.query import Query
 
         given = {name: without_views(read_all(rows)) for name, rows in (data or {}).items()}
-        options = QueryOptions(parameters, given, allow_external, default_namespace=default_namespace)
+        options = QueryOptions(parameters, given, allow_external, "allow_external", default_namespace=default_namespace)
         if (written := self._write(query, options)) is not None:
             return written
         return Query(PreparedQuery(query, self._at_one_moment(), options))

@@ -82,12 +82,14 @@ class NamedObjects:
         names: where to look.
         given: names without a namespace that stand for something else than what is in the lakehouse.
         is_open: whether other names without a namespace are left to DuckDB.
+        way_out: what would let a query leave the lakehouse; views never do.
     """
 
     connection: Any
     names: Names
     given: Mapping[str, Any] = field(default_factory=dict)
     is_open: bool = False
+    way_out: str = ""
     found: dict[NameOf, NamedObject] = field(default_factory=dict)
     is_momentary: bool = False
     _within: list[str] = field(default_factory=list)
@@ -101,7 +103,8 @@ class NamedObjects:
                 tell apart.
         """
         is_view = bool(self._within)
-        query = parsed(self.connection, sql, is_open=self.is_open and not is_view)
+        is_open = self.is_open and not is_view
+        query = parsed(self.connection, sql, is_open=is_open, way_out="" if is_view else self.way_out)
         self.is_momentary |= query.is_momentary
         renamed: dict[Parts, str | None] = {}
         for reference in query.references:
@@ -116,7 +119,7 @@ class NamedObjects:
             is_plain = bool(schema) and not catalog and folded(schema) not in _DATABASES
             renamed[reference.parts] = None if is_plain else one.in_sql
         text = query.renamed(renamed.get)
-        return query if text == sql else parsed(self.connection, text, is_open=self.is_open and not is_view)
+        return query if text == sql else parsed(self.connection, text, is_open=is_open)
 
     def _provide(self, namespace: str, name: str, sql: str) -> NamedObject:
         if not namespace:

@@ -89,13 +89,14 @@ class Parsed:
         return text.decode()
 
 
-def parsed(connection: Any, sql: str, *, is_open: bool = False) -> Parsed:
+def parsed(connection: Any, sql: str, *, is_open: bool = False, way_out: str = "") -> Parsed:
     """A query from its text.
 
     Args:
         connection: of DuckDB, which parses.
         sql: one statement that reads.
         is_open: whether it may call any function.
+        way_out: what would let it, told where it may not; empty if nothing does.
 
     Raises `InvalidArgument` for what is no single statement that reads, or calls what it may not.
     """
@@ -128,7 +129,7 @@ def parsed(connection: Any, sql: str, *, is_open: bool = False) -> Parsed:
             case "TABLE_FUNCTION" if not is_open:
                 name = str(node.get("function", {}).get("function_name", "")).lower()
                 if name not in TABLE_FUNCTIONS:
-                    raise InvalidArgument(f"{shortened(sql)}: {_refusal(f'the table function {name}')}")
+                    raise InvalidArgument(f"{shortened(sql)}: {_refusal(f'the table function {name}', way_out)}")
             case "COLUMN_REF":
                 names = tuple(node.get("column_names", ()))
                 query.columns.append((names, _position(node)))
@@ -137,7 +138,7 @@ def parsed(connection: Any, sql: str, *, is_open: bool = False) -> Parsed:
             name = str(node.get("function_name", "")).lower()
             query.is_momentary |= name in _MOMENTARY
             if name in REFUSED_FUNCTIONS and not is_open:
-                raise InvalidArgument(f"{shortened(sql)}: {_refusal(f'the function {name}')}")
+                raise InvalidArgument(f"{shortened(sql)}: {_refusal(f'the function {name}', way_out)}")
     return query
 
 
@@ -151,8 +152,9 @@ def tree_of(connection: Any, sql: str) -> dict[str, Any]:
     return tree
 
 
-def _refusal(what: str) -> str:
-    return f"{what} is not for queries that stay inside of the lakehouse; with allow_external=True they may leave it"
+def _refusal(what: str, way_out: str) -> str:
+    refusal = f"{what} is not for queries that stay inside of the lakehouse"
+    return f"{refusal}; {way_out} lets them leave it" if way_out else refusal
 
 
 def _position(node: dict[str, Any]) -> int | None:

@@ -19,6 +19,7 @@ from trinitylake.tables.queries.parameters import Parameters, by_name, in_sql, n
 from trinitylake.tables.queries.parsed_query import Parsed, shortened, tree_of
 from trinitylake.tables.queries.planning import planning
 from trinitylake.tables.queries.pushed_filters import Pushed, pushed_filters
+from trinitylake.tables.queries.running import RunningQuery
 from trinitylake.tables.queries.source import PlannedRows, TableSource
 from trinitylake.tables.sql_sandbox import connect, folded, quoted, refusals
 
@@ -35,6 +36,7 @@ class QueryOptions:
         parameters: values for `?` or `$name`.
         given: rows that the query may name without a namespace: a table, or a dataset of Arrow.
         is_open: whether it may reach what lies outside of the lakehouse.
+        way_out: what would let it, told where it may not; empty if nothing does.
         quotes_rows: whether errors may show what DuckDB says of rows.
         subject: what errors call the query, instead of its text.
         default_namespace: where names without a namespace are looked up.
@@ -45,6 +47,7 @@ class QueryOptions:
     parameters: Parameters = None
     given: Mapping[str, Any] | None = None
     is_open: bool = False
+    way_out: str = ""
     quotes_rows: bool = True
     subject: str = ""
     default_namespace: str = ""
@@ -66,7 +69,7 @@ class PreparedQuery:
         self.subject = options.subject or f"query {shortened(sql)}"
         self._given = {folded(name): rows for name, rows in (options.given or {}).items()}
         with planning(NEEDS, is_open=options.is_open) as connection, self._refusals():
-            objects = NamedObjects(connection, names, self._given, options.is_open)
+            objects = NamedObjects(connection, names, self._given, options.is_open, options.way_out)
             query = objects.resolve(sql, options.default_namespace)
             self.sql = query.sql
             self._parameters = options.parameters
@@ -86,8 +89,8 @@ class PreparedQuery:
         return self._pushed[table].filter if table in self._pushed else AlwaysTrue()
 
     @contextmanager
-    def running(self) -> Iterator[Any]:
-        """A connection that has run the query. Raises as running it does, also while rows are taken from it."""
+    def running(self) -> Iterator[RunningQuery]:
+        """The query as it runs. Raises as running it does, also while rows are taken from it."""
         planned = {name: table.planned(self._pushed.get(name)) for name, table in self._tables().items()}
         files = [path for rows in planned.values() for path in rows.files]
         with TemporaryDirectory(prefix="trinitylake-sql-", ignore_cleanup_errors=True) as folder:
@@ -99,8 +102,7 @@ class PreparedQuery:
             try:
                 with self._refusals(planned):
                     self._create(connection, planned)
-                    parameters = self._parameters
-                    yield connection.execute(self.sql, parameters) if parameters else connection.execute(self.sql)
+                    yield RunningQuery(connection, self.sql, self._parameters)
             finally:
                 connection.close()
 
@@ -150,10 +152,10 @@ class PreparedQuery:
         described = f"DESCRIBE FROM ({text}\n)" if query.is_description else f"{_DESCRIBE}{text}"
         parameters = self._parameters
         try:
-            rows = connection.execute(described, parameters) if parameters else connection.execute(described)
+            rows = RunningQuery(connection, described, parameters).fetchall()
         except duckdb.Error as error:
             raise type(error)(_of_the_query(str(error))) from None
-        return [(name, type) for name, type, *_ in rows.fetchall()]
+        return [(name, type) for name, type, *_ in rows]
 
     def _pushed_of(self, connection: Any, query: Parsed, is_momentary: bool) -> dict[NameOf, Pushed]:
         """The filters that reach the tables, as far as DuckDB tells."""

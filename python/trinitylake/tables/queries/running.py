@@ -1,0 +1,86 @@
+"""A query that runs: DuckDB computes in a thread of its own, so that Ctrl-C ends it.
+
+Python looks for Ctrl-C between its own steps, of which there are none while DuckDB computes, and DuckDB looks for it
+between its tasks, one of which may take for ever.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+Result = TypeVar("Result")
+#: How often a computation that was told to end is told again: it may have been between two steps.
+_AGAIN_SECONDS = 0.05
+
+
+class RunningQuery:
+    """The rows of a query, taken once. Its methods are those of DuckDB's connection, and raise as they do."""
+
+    def __init__(self, connection: Any, sql: str, parameters: Any = None) -> None:
+        self._connection = connection
+        arguments = (sql, parameters) if parameters else (sql,)
+        interruptible(connection, lambda: connection.execute(*arguments))
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """The next row, or None."""
+        row: tuple[Any, ...] | None = interruptible(self._connection, self._connection.fetchone)
+        return row
+
+    def fetchmany(self, size: int) -> list[tuple[Any, ...]]:
+        """The next rows, `size` at most."""
+        rows: list[tuple[Any, ...]] = interruptible(self._connection, lambda: self._connection.fetchmany(size))
+        return rows
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """All rows."""
+        rows: list[tuple[Any, ...]] = interruptible(self._connection, self._connection.fetchall)
+        return rows
+
+    def to_arrow_table(self) -> pa.Table:
+        """All rows."""
+        return interruptible(self._connection, self._connection.to_arrow_table)
+
+    def to_arrow_reader(self, batch_size: int) -> pa.RecordBatchReader:
+        """A stream of batches with `batch_size` rows each."""
+        reader = interruptible(self._connection, lambda: self._connection.to_arrow_reader(batch_size))
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            while (batch := interruptible(self._connection, lambda: next(reader, None))) is not None:
+                yield batch
+
+        return pa.RecordBatchReader.from_batches(reader.schema, batches())
+
+
+def interruptible(connection: Any, work: Callable[[], Result]) -> Result:
+    """What `work` returns, in which a connection of DuckDB computes.
+
+    An exception that a signal raises meanwhile, such as `KeyboardInterrupt`, ends the computation.
+    """
+    if threading.current_thread() is not threading.main_thread() or not callable(signal.getsignal(signal.SIGINT)):
+        return work()  # no exception comes from outside
+    outcome: Future[Result] = Future()
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(_settle, outcome, work), daemon=True)
+    thread.start()
+    try:
+        return outcome.result()
+    finally:
+        while thread.is_alive():
+            if not outcome.done():
+                connection.interrupt()
+            thread.join(_AGAIN_SECONDS)
+
+
+def _settle(outcome: Future[Result], work: Callable[[], Result]) -> None:
+    try:
+        result = work()
+    except BaseException as error:
+        outcome.set_exception(error)
+    else:
+        outcome.set_result(result)
