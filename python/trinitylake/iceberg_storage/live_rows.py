@@ -32,13 +32,16 @@ class LiveRows:
         metadata: of the table, as the plan has it.
         io: the file access of the table.
         tasks: the plan, with the files of deleted rows.
+
+    Attributes:
+        deletes: the positions that are gone, by the path of the data file as its task spells it.
     """
 
     def __init__(self, metadata: TableMetadata, io: FileIO, tasks: Iterable[FileScanTask]) -> None:
         self._metadata = metadata
         self._schema = metadata.schema()
         self._io = io
-        self._deletes = read_position_deletes(io, tasks)
+        self.deletes = read_position_deletes(io, tasks)
         self._written: pa.Schema | None = None
 
     def batches(self, task: FileScanTask, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -59,11 +62,11 @@ class LiveRows:
                 if names:
                     yield from map(fitted, self._alive(task, batches_of(stream, file, names)))
                     return
-        yield from record_batches_of(self._metadata, self._io, schema, AlwaysTrue(), [task], self._deletes)
+        yield from record_batches_of(self._metadata, self._io, schema, AlwaysTrue(), [task], self.deletes)
 
     def _alive(self, task: FileScanTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """All rows of a file without those that were deleted."""
-        deletes = self._deletes.get(task.file.file_path, [])
+        deletes = self.deletes.get(task.file.file_path, [])
         gone = np.unique(np.concatenate([np.empty(0, np.int64), *(part.to_numpy() for part in deletes)]))
         begin = 0
         for batch in batches:
@@ -83,7 +86,7 @@ class LiveRows:
         Then it is read as it is, one row group after the other, which for small files takes a fraction of the time that
         PyIceberg needs to bring it to the current schema.
         """
-        if self._deletes.get(task.file.file_path):
+        if self.deletes.get(task.file.file_path):
             return False
         if self._written is None:
             # Here, because it imports pandas, which whoever only reads a table's metadata has no use for.

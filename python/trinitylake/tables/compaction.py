@@ -36,15 +36,13 @@ from trinitylake.iceberg_storage.staging.touched_files import partition_of
 from trinitylake.tables.input_rows import arrow_schema
 from trinitylake.tables.partitioning_and_sorting import ArrowSort, arrow_sort
 from trinitylake.tables.rows_ahead import RowsAhead, together
+from trinitylake.tables.streamed_rows import READ_AHEAD, runs
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
-#: Groups of files that are written at the same time, and runs of files of a group that are read ahead.
+#: Groups of files that are written at the same time.
 WORKERS = min(4, os.cpu_count() or 1)
-READ_AHEAD = 4
-#: Files that one thread reads, one after the other, at most, and their size unless it is one file.
-RUN_FILES, RUN_SIZE_BYTES = 32, 8 << 20
 #: Rows that are sorted together are in memory together: of a group of files so many, as Arrow holds them. So large is
 #: such a group at most, as it lies on storage.
 SORTED_ROWS_SIZE_BYTES = 256 << 20
@@ -233,7 +231,7 @@ class _Writing:
                     self._done += 1
                     self._progress(self._done, self._total)
 
-        return iter(RowsAhead(list(_runs(group.tasks)), read, READ_AHEAD, is_read))
+        return iter(RowsAhead(list(runs(group.tasks)), read, READ_AHEAD, is_read))
 
 
 def _sorted(rows: pa.Table, order: ArrowSort) -> Iterator[pa.Table]:
@@ -258,20 +256,6 @@ def _alike(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
         size_bytes += batch.nbytes
     if part:
         yield part
-
-
-def _runs(tasks: Sequence[FileScanTask]) -> Iterator[list[FileScanTask]]:
-    """Neighbours that one thread reads: of many small files, handing over each would cost more than to read it."""
-    run: list[FileScanTask] = []
-    size_bytes = 0
-    for task in tasks:
-        if run and (len(run) == RUN_FILES or size_bytes + task.file.file_size_in_bytes > RUN_SIZE_BYTES):
-            yield run
-            run, size_bytes = [], 0
-        run.append(task)
-        size_bytes += task.file.file_size_in_bytes
-    if run:
-        yield run
 
 
 def _data_sequence_number(metadata: TableMetadata) -> int | None:

@@ -14,9 +14,11 @@ from trinitylake.arguments import checked
 from trinitylake.errors import InvalidArgument
 from trinitylake.extras import needing
 from trinitylake.iceberg_storage.errors import translated
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
 from trinitylake.iceberg_storage.pickled_io import PickledIO, pickled, unpickled
 from trinitylake.markup import shown
+from trinitylake.tables.streamed_rows import streamed_rows
 from trinitylake.tables.table_html import scan_html
 from trinitylake.tracing import Span, begin, span
 
@@ -74,11 +76,15 @@ class Scan:
         told = begin("scan", self._table_name)
         try:
             with self._reading():
-                reader = self._scan.to_arrow_batch_reader()
+                scan = self._scan.for_reading() if isinstance(self._scan, ReadAheadScan) else self._scan
+                from pyiceberg.io.pyarrow import schema_to_pyarrow  # here, because it imports pandas
+
+                schema = schema_to_pyarrow(scan.projection())
+                rows = streamed_rows(scan, list(scan.plan_files()), scan.projection())
         except BaseException as error:
             told.end(error)
             raise
-        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader, told))
+        return pa.RecordBatchReader.from_batches(schema, self._batches(rows, schema, told))
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -90,13 +96,13 @@ class Scan:
                 )
             yield
 
-    def _batches(self, reader: pa.RecordBatchReader, told: Span) -> Iterator[pa.RecordBatch]:
+    def _batches(self, rows: Iterator[pa.RecordBatch], schema: pa.Schema, told: Span) -> Iterator[pa.RecordBatch]:
         returned, failed = 0, None
         try:
             with translated(self._subject):
-                for batch in reader:
+                for batch in rows:
                     returned += batch.num_rows
-                    yield batch
+                    yield batch.cast(schema)
         except Exception as error:
             failed = error
             raise

@@ -7,11 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import DataScan, FileScanTask
 
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import read_data_ahead
+from trinitylake.tables.streamed_rows import streamed_rows
 
 
 class ScannedRows(ds.InMemoryDataset):  # type: ignore[misc]
@@ -50,8 +51,7 @@ class ScannedRows(ds.InMemoryDataset):  # type: ignore[misc]
             with translated(self._named):
                 wanted = scan.table_metadata.schema().select(*target.names)
                 read_data_ahead(scan.io, self._tasks)
-                rows = ArrowScan(scan.table_metadata, scan.io, wanted, scan.row_filter, scan.case_sensitive)
-                for batch in rows.to_record_batches(self._tasks):
+                for batch in streamed_rows(scan, self._tasks, wanted):
                     # DuckDB's filter is about its own types, and nanoseconds are all that can get lost.
                     table = pa.Table.from_batches([batch]).select(target.names).cast(target, safe=False)
                     if filter is not None:

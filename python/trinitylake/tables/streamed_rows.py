@@ -1,0 +1,70 @@
+"""The rows of a scan as a stream, of which a bounded part is in memory.
+
+PyIceberg's own stream reads files in threads and keeps what nobody has taken yet: all of a table, if who takes the rows
+is slower than they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.schema import Schema
+from pyiceberg.table import DataScan, FileScanTask
+
+from trinitylake.iceberg_storage.extended_pyiceberg.functions import record_batches_of
+from trinitylake.iceberg_storage.live_rows import LiveRows
+from trinitylake.tables.rows_ahead import RowsAhead
+
+#: Runs of files that are read at the same time.
+READ_AHEAD = 4
+#: Files that one thread reads, one after the other, at most, and their size unless it is one file.
+RUN_FILES, RUN_SIZE_BYTES = 32, 8 << 20
+
+
+def streamed_rows(scan: DataScan, tasks: Sequence[FileScanTask], wanted: Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of planned files that match the filter of a scan, with some columns, up to its limit, file after file.
+
+    Args:
+        scan: of the table, with the filter that the files were planned by.
+        tasks: the files.
+        wanted: the columns.
+    """
+    metadata, filter = scan.table_metadata, scan.row_filter
+    live = LiveRows(metadata, scan.io, tasks)
+    columns = {field.name: field for field in metadata.schema().fields}
+    is_whole = filter == AlwaysTrue() and all(columns.get(field.name) == field for field in wanted.fields)
+    names = [field.name for field in wanted.fields]
+
+    def read(run: list[FileScanTask]) -> Iterator[pa.RecordBatch]:
+        if not is_whole:  # PyIceberg leaves groups of rows out by their bounds
+            return record_batches_of(metadata, scan.io, wanted, filter, run, live.deletes, scan.case_sensitive)
+        return (batch for task in run for batch in live.batches(task, names))
+
+    left = scan.limit
+    if left == 0:
+        return
+    # With a limit one file after the other, so that few are read behind it.
+    threads = READ_AHEAD if left is None else 1
+    for batch in RowsAhead(list(runs(tasks)), read, threads, lambda run: None):
+        if left is not None:
+            batch = batch.slice(0, left)
+            left -= batch.num_rows
+        yield batch
+        if left == 0:
+            return
+
+
+def runs(tasks: Sequence[FileScanTask]) -> Iterator[list[FileScanTask]]:
+    """Neighbours that one thread reads: of many small files, handing over each would cost more than to read it."""
+    run: list[FileScanTask] = []
+    size_bytes = 0
+    for task in tasks:
+        if run and (len(run) == RUN_FILES or size_bytes + task.file.file_size_in_bytes > RUN_SIZE_BYTES):
+            yield run
+            run, size_bytes = [], 0
+        run.append(task)
+        size_bytes += task.file.file_size_in_bytes
+    if run:
+        yield run

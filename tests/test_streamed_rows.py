@@ -1,0 +1,84 @@
+"""Streams of rows: what a scan holds in memory while somebody takes its rows slowly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trinitylake as tl
+from trinitylake.iceberg_storage.live_rows import LiveRows
+from trinitylake.tables import rows_ahead, streamed_rows
+
+FILES, ROWS = 12, 20_000
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> tl.Table:
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("a")
+    table = lake.create_table("a.t", {"id": "bigint", "text": "text"})
+    for number in range(FILES):
+        first = number * ROWS
+        table.append({"id": range(first, first + ROWS), "text": [f"{one:0100d}" for one in range(first, first + ROWS)]})
+    return lake.table("a.t")
+
+
+@pytest.mark.parametrize("filter", [None, "id >= 0"])
+def test_who_takes_rows_slowly_holds_few_of_them(
+    table: tl.Table, filter: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyIceberg's stream read all files of a table while the first batch was looked at: `cat`, lazy frames and queries
+    of remote tables, which say that they stream, held the whole table."""
+    monkeypatch.setattr(rows_ahead, "WAITING_SIZE_BYTES", 1 << 20)
+    monkeypatch.setattr(streamed_rows, "RUN_FILES", 1)
+    begun: list[object] = []
+    of_files, of_filters = LiveRows.batches, streamed_rows.record_batches_of
+
+    def batches(*arguments: Any) -> Any:
+        begun.append(arguments)
+        return of_files(*arguments)
+
+    def record_batches_of(*arguments: Any) -> Any:
+        begun.append(arguments)
+        return of_filters(*arguments)
+
+    monkeypatch.setattr(LiveRows, "batches", batches)
+    monkeypatch.setattr(streamed_rows, "record_batches_of", record_batches_of)
+    reader = (table.scan() if filter is None else table.scan(filter)).to_arrow_batch_reader()
+    first = next(reader)
+    time.sleep(1)  # for threads that would read on
+    assert 0 < len(begun) <= streamed_rows.READ_AHEAD + 1
+    rest = sum(batch.num_rows for batch in reader)
+    assert first.num_rows + rest == FILES * ROWS
+
+
+def test_a_stream_has_the_rows_of_a_scan(table: tl.Table) -> None:
+    scan = table.scan("id >= 30000 and text != 'x'", columns=["text"])
+    rows = scan.to_arrow_batch_reader().read_all()
+    assert rows.schema == scan.iceberg.to_arrow_batch_reader().schema
+    assert rows.cast(scan.to_arrow().schema).equals(scan.to_arrow())
+    for limit in (0, 1, ROWS, ROWS + 1, 10 * FILES * ROWS):
+        limited = table.scan(limit=limit)
+        assert limited.to_arrow_batch_reader().read_all().num_rows == min(limit, FILES * ROWS)
+    ids = [one.as_py() for batch in table.scan(columns=["id"]).to_arrow_batch_reader() for one in batch["id"]]
+    assert sorted(ids) == list(range(FILES * ROWS))
+
+
+def test_a_program_ends_with_rows_that_nobody_took(table: tl.Table, tmp_path: Path) -> None:
+    """A thread that waits for room in a stream that nobody reads would keep the program from its end for ever."""
+    program = """
+import sys
+import trinitylake as tl
+from trinitylake.tables import rows_ahead
+
+rows_ahead.WAITING_SIZE_BYTES = 1000
+reader = tl.open(sys.argv[1]).table("a.t").scan().to_arrow_batch_reader()
+print(next(reader).num_rows > 0)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "lake")]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout == "True\n"
