@@ -20,9 +20,10 @@ use trinitylake_format::config::TreeConfig;
 use trinitylake_format::definition::LakehouseDefinition;
 use trinitylake_format::moved_lakehouse::Placement;
 use trinitylake_format::node::Node;
-use trinitylake_format::node::codec::{Encoded, decode, encode};
+use trinitylake_format::node::codec::{Encoded, decode, encode, encode_root};
 use trinitylake_format::node::draft::node_system_rows;
 use trinitylake_format::node::draft::{Draft, Text};
+use trinitylake_format::node::frames::Frames;
 use trinitylake_format::path::root_path;
 use trinitylake_storage::claim::{Claim, claim as claim_file};
 use trinitylake_storage::store_clock::dated;
@@ -124,11 +125,18 @@ pub struct Publisher {
     hint: Arc<HintWriter>,
     /// The root that was created here last: mostly the next one is made of it, and has hundreds of texts in common with it.
     last: PerProcess<Mutex<Option<TakenApart>>>,
+    /// What the rows of the last root were compressed to.
+    frames: PerProcess<Mutex<Frames>>,
 }
 
 impl Publisher {
     pub fn new(versions: Arc<Versions>) -> Publisher {
-        Publisher { versions, hint: Arc::default(), last: PerProcess::default() }
+        Publisher {
+            versions,
+            hint: Arc::default(),
+            last: PerProcess::default(),
+            frames: PerProcess::default(),
+        }
     }
 
     /// A root as it was before it was encoded, if it was created here last, and if nobody has asked for it before.
@@ -214,7 +222,11 @@ impl Publisher {
         Placement::of(self.versions.storage().root(), &definition).check_writable()?;
         let number = previous.number + 1;
         let config = &previous.config;
-        let encoded = encode(&metadata.system_rows()?, &draft, config.order, config.compression)?;
+        let system = metadata.system_rows()?;
+        let encoded = {
+            let mut frames = self.frames.get().lock().unwrap_or_else(PoisonError::into_inner);
+            encode_root(&mut frames, &system, &draft, config.order, config.compression)?
+        };
         let root = Arc::new(encoded.node);
         root.index_buffer();
         let version = Version::new(number, root, metadata, definition, self.versions.nodes().clone())?;

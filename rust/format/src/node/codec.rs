@@ -11,13 +11,14 @@ use arrow_array::builder::StringBuilder;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_buffer::Buffer;
 use arrow_ipc::reader::read_footer_length;
-use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
-use arrow_ipc::{CompressionType, Footer, Schema, Type, root_as_footer};
+use arrow_ipc::{Footer, Schema, Type, root_as_footer};
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::columns::{CONTENT_MAX_SIZE_BYTES, SMALL_CONTENT_SIZE_BYTES};
 use super::draft::Draft;
+use super::frames::{Cuts, Frames};
+use super::ipc_file::{self, Body, END_OF_STREAM, MAGIC};
 use super::{COLUMNS, HEIGHT, N_KEYS, Node, columns, node_schema};
 use trinitylake_base::error::{Error, Result};
 
@@ -25,11 +26,8 @@ use trinitylake_base::error::{Error, Result};
 pub const CHECKSUM: &str = "trinitylake.checksum";
 const CHECKSUM_ALGORITHM: &str = "xxh3-64:";
 
-const MAGIC: &[u8] = b"ARROW1";
 /// Footer length (4 bytes) and the closing magic.
 const TRAILER_SIZE_BYTES: usize = 10;
-/// Marks the end of the messages; stands directly before the footer.
-const END_OF_STREAM: [u8; 8] = [0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
@@ -50,18 +48,6 @@ impl Compression {
             ))),
         }
     }
-
-    fn write_options(self) -> Result<IpcWriteOptions, arrow_schema::ArrowError> {
-        let options = IpcWriteOptions::default();
-        match self {
-            Compression::None => Ok(options),
-            Compression::Lz4 => options.try_with_compression(Some(CompressionType::LZ4_FRAME)),
-            // Levels 3 to 9 gain at most three percent on padded keys.
-            Compression::Zstd => {
-                options.try_with_compression(Some(CompressionType::ZSTD))?.try_with_compression_level(Some(1))
-            }
-        }
-    }
 }
 
 /// A node as it will be stored and as it will be read, so that its writer need not decode it again.
@@ -71,8 +57,37 @@ pub struct Encoded {
     pub node: Node,
 }
 
+/// System rows that every node has: how many keys, and how high.
+const COUNTS: usize = 2;
+
 /// Lays a draft out as a node of `order` rows. `system` are the system rows besides `n_keys` and `height`.
 pub fn encode(
+    system: &[(&str, String)],
+    draft: &Draft,
+    order: usize,
+    compression: Compression,
+) -> Result<Encoded> {
+    encode_with(&mut Frames::default(), &Cuts::default(), system, draft, order, compression)
+}
+
+/// The same for a root, which has most of its rows in common with the one that was encoded with these frames before.
+pub fn encode_root(
+    frames: &mut Frames,
+    system: &[(&str, String)],
+    draft: &Draft,
+    order: usize,
+    compression: Compression,
+) -> Result<Encoded> {
+    let keys = draft.buffer.iter().map(|message| &*message.key);
+    let cuts = Cuts::of_root(system.len() + COUNTS, order, keys);
+    let encoded = encode_with(frames, &cuts, system, draft, order, compression);
+    frames.turn();
+    encoded
+}
+
+fn encode_with(
+    frames: &mut Frames,
+    cuts: &Cuts,
     system: &[(&str, String)],
     draft: &Draft,
     order: usize,
@@ -81,15 +96,29 @@ pub fn encode(
     let batch = lay_out(system, draft, order).map_err(|error| Error::corrupt("(new node)", error))?;
     // A file that its own reader would refuse must never be written.
     let node = Node::from_batch(&batch, "(new node)", Some(order))?;
-    let bytes = encode_batch(&batch, compression)?;
+    let bytes = write_batch(&batch, compression, frames, cuts)?;
     Ok(Encoded { bytes, node })
 }
 
 /// Writes rows that follow the node layout, which is not checked. What compresses so well that no reader would
 /// believe it is not compressed. `InvalidArgument` for more than a node can hold.
 pub fn encode_batch(batch: &RecordBatch, compression: Compression) -> Result<Bytes> {
-    let write =
-        |compression| write_file(batch, compression).map_err(|error| Error::corrupt("(new node)", error));
+    write_batch(batch, compression, &mut Frames::default(), &Cuts::default())
+}
+
+fn write_batch(
+    batch: &RecordBatch,
+    compression: Compression,
+    frames: &mut Frames,
+    cuts: &Cuts,
+) -> Result<Bytes> {
+    let mut write = |compression| {
+        let body = Body { compression, frames: &mut *frames, cuts };
+        let file = ipc_file::write(batch, body, |covered| {
+            (CHECKSUM.to_string(), format!("{CHECKSUM_ALGORITHM}{:016x}", xxh3_64(covered)))
+        });
+        file.map(Bytes::from).map_err(|error| Error::corrupt("(new node)", error))
+    };
     let content_size_bytes = batch.get_array_memory_size() as u64;
     if content_size_bytes > CONTENT_MAX_SIZE_BYTES {
         return Err(Error::InvalidArgument(format!(
@@ -104,25 +133,12 @@ pub fn encode_batch(batch: &RecordBatch, compression: Compression) -> Result<Byt
     if is_believed { Ok(bytes) } else { write(Compression::None) }
 }
 
-fn write_file(batch: &RecordBatch, compression: Compression) -> Result<Bytes, arrow_schema::ArrowError> {
-    let options = compression.write_options()?;
-    let capacity = batch.get_array_memory_size() + 2048;
-    let mut writer =
-        FileWriter::try_new_with_options(Vec::with_capacity(capacity), batch.schema_ref(), options)?;
-    writer.write(batch)?;
-    let mut hasher = xxhash_rust::xxh3::Xxh3::new();
-    hasher.update(writer.get_ref());
-    hasher.update(&END_OF_STREAM);
-    writer.write_metadata(CHECKSUM, format!("{CHECKSUM_ALGORITHM}{:016x}", hasher.digest()));
-    Ok(Bytes::from(writer.into_inner()?))
-}
-
 fn lay_out(
     system: &[(&str, String)],
     draft: &Draft,
     order: usize,
 ) -> Result<RecordBatch, arrow_schema::ArrowError> {
-    let counts = [(N_KEYS, draft.rows.len().to_string()), (HEIGHT, draft.height.to_string())];
+    let counts: [_; COUNTS] = [(N_KEYS, draft.rows.len().to_string()), (HEIGHT, draft.height.to_string())];
     let n_system = system.len() + counts.len();
     let rows = n_system + order + draft.buffer.len();
     // Of exactly this size: the node stays in the cache as it is built here, and the cache does not count unused

@@ -14,10 +14,10 @@ use super::COLUMNS;
 use super::zstd::Zstd;
 
 /// Validity, offsets and bytes.
-const BUFFERS_PER_COLUMN: usize = 3;
+pub const BUFFERS_PER_COLUMN: usize = 3;
 /// Before a compressed buffer stands how long it is decompressed; -1 where it is not compressed.
 const SIZE_PREFIX_SIZE_BYTES: usize = 8;
-const NOT_COMPRESSED: i64 = -1;
+pub const NOT_COMPRESSED: i64 = -1;
 
 /// No node has more content than this.
 pub const CONTENT_MAX_SIZE_BYTES: u64 = 2 << 30;

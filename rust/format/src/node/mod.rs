@@ -16,6 +16,8 @@
 pub mod codec;
 mod columns;
 pub mod draft;
+pub mod frames;
+mod ipc_file;
 pub mod zstd;
 
 use std::sync::{Arc, OnceLock};

@@ -1,0 +1,132 @@
+//! Roots that are encoded one after the other by the same frames.
+
+use std::io::Cursor;
+
+use proptest::prelude::*;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::*;
+use crate::node::codec::{Compression, decode, encode, encode_root};
+use crate::node::draft::{Draft, Message, Row, Text};
+
+const ORDER: usize = 8;
+
+fn message(number: u32, value: u32) -> Message {
+    let key = format!("B===namespace_{number:06}{}", " ".repeat(80));
+    let id = |of: &str| format!("{:032x}", xxh3_128(format!("{of} {number} {value}").as_bytes()));
+    let value = format!("0101/1100/1010/01100101-namespace_{number}-{}.binpb", id("file"));
+    Message { key: key.into(), value: Some(value.into()), txn: id("transaction").into() }
+}
+
+fn root(messages: Vec<Message>) -> Draft {
+    let rows = vec![Row { key: Text::from("B===a"), value: "of-a".into() }];
+    let children = ["left", "right"].map(Text::from).to_vec();
+    Draft { height: 1, rows, children, buffer: messages }
+}
+
+fn system(version: usize) -> Vec<(&'static str, String)> {
+    vec![("version", version.to_string())]
+}
+
+fn sizes(frames: &Frames) -> (usize, usize) {
+    (frames.kept.len(), frames.kept.values().map(|frame| frame.raw.len()).sum())
+}
+
+/// A frame that was kept of other rows would be a root that says what nobody wrote, under a checksum that fits.
+#[test]
+fn a_root_has_the_same_bytes_whatever_was_kept() {
+    let mut frames = Frames::default();
+    for round in 0..5 {
+        for count in [0, 1, 40, 41, 300, 260] {
+            let draft = root((0..count).map(|number| message(number, number * round)).collect());
+            let system = system(round as usize);
+            let kept = encode_root(&mut frames, &system, &draft, ORDER, Compression::Zstd).unwrap();
+            let fresh =
+                encode_root(&mut Frames::default(), &system, &draft, ORDER, Compression::Zstd).unwrap();
+            assert_eq!(kept.bytes, fresh.bytes, "{count} messages, round {round}");
+            let read = decode(kept.bytes, "root", Some(ORDER)).unwrap();
+            assert_eq!(Draft::of(&read, 1), draft);
+            let by_arrow = arrow_ipc::reader::FileReader::try_new(Cursor::new(&fresh.bytes), None).unwrap();
+            let rows: usize = by_arrow.map(|batch| batch.unwrap().num_rows()).sum();
+            assert_eq!(rows, 3 + ORDER + count as usize);
+        }
+    }
+}
+
+/// Two texts with one hash are two texts.
+#[test]
+fn a_frame_is_taken_only_for_the_very_same_bytes() {
+    let (raw, other) = (Buffer::from(vec![7u8; 500]), Buffer::from(vec![8u8; 500]));
+    let mut frames = Frames::default();
+    frames.pack(&raw, &[500], &mut Vec::new()).unwrap();
+    frames.turn();
+    let frame = frames.kept.remove(&xxh3_64(&raw)).unwrap();
+    frames.kept.insert(xxh3_64(&other), frame);
+    let mut packed = Vec::new();
+    frames.pack(&other, &[500], &mut packed).unwrap();
+    let found = crate::node::zstd::Zstd::new().unwrap().decompress(&packed, 500).unwrap();
+    assert_eq!(found, vec![8u8; 500]);
+}
+
+/// A property that is changed again and again takes a row out of the middle each time: all cuts behind it would be
+/// elsewhere if they were counted, and nothing kept would fit.
+#[test]
+fn a_row_that_goes_leaves_most_frames_as_they_are() {
+    let messages: Vec<Message> = (0..1000).map(|number| message(number * 7919 % 1000, number)).collect();
+    let mut frames = Frames::default();
+    let encode = |frames: &mut Frames, messages: &[Message]| {
+        encode_root(frames, &system(1), &root(messages.to_vec()), ORDER, Compression::Zstd).unwrap()
+    };
+    encode(&mut frames, &messages);
+    let before: Vec<u64> = frames.kept.keys().copied().collect();
+    let mut changed = messages.clone();
+    let moved = changed.remove(300);
+    changed.push(moved);
+    encode(&mut frames, &changed);
+    let stayed = before.iter().filter(|hash| frames.kept.contains_key(hash)).count();
+    assert!(stayed * 10 > before.len() * 6, "{stayed} of {} frames stayed", before.len());
+}
+
+/// What a handle keeps is what its last root needs, and nothing at all of one that is very large.
+#[test]
+fn what_is_kept_does_not_grow() {
+    let mut frames = Frames::default();
+    for version in 0..200 {
+        let messages = (0..100).map(|number| message(number, number + version)).collect();
+        encode_root(&mut frames, &system(1), &root(messages), ORDER, Compression::Zstd).unwrap();
+    }
+    let (count, bytes) = sizes(&frames);
+    assert!(count < 40 && bytes < 40_000, "{count} frames of {bytes} bytes");
+    let large = root((0..9_000).map(|number| message(number, 1)).collect());
+    encode_root(&mut frames, &system(1), &large, ORDER, Compression::Zstd).unwrap();
+    assert_eq!(sizes(&frames), (0, 0));
+}
+
+/// Frames take some bytes of their own each: cut too often, a root would be larger by half.
+#[test]
+fn a_root_in_frames_is_hardly_larger() {
+    let draft = root((0..400).map(|number| message(number, number)).collect());
+    let whole = encode(&system(1), &draft, ORDER, Compression::Zstd).unwrap().bytes.len();
+    let cut = encode_root(&mut Frames::default(), &system(1), &draft, ORDER, Compression::Zstd).unwrap();
+    assert!(cut.bytes.len() * 100 < whole * 115, "{} bytes in frames, {whole} in one", cut.bytes.len());
+}
+
+proptest! {
+    /// Whoever reads nodes, the browser among them, takes several frames for one text.
+    #[test]
+    fn all_readers_take_several_frames(
+        parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..300), 1..8),
+    ) {
+        let raw: Vec<u8> = parts.concat();
+        let mut cuts = Vec::new();
+        for part in &parts {
+            cuts.push(cuts.last().copied().unwrap_or(0) + part.len());
+        }
+        let mut packed = Vec::new();
+        Frames::default().pack(&Buffer::from(raw.clone()), &cuts, &mut packed).unwrap();
+        let by_c = crate::node::zstd::Zstd::new().unwrap().decompress(&packed, raw.len()).unwrap();
+        let in_rust = crate::node::zstd::in_rust::Zstd::new().unwrap().decompress(&packed, raw.len()).unwrap();
+        prop_assert_eq!(&by_c, &raw);
+        prop_assert_eq!(&in_rust, &raw);
+    }
+}
