@@ -62,6 +62,11 @@ STATEMENTS: dict[str, tuple[Callable[[tl.Lakehouse], object], str]] = {
         lambda lake: lake.table("shop.items").upsert([{"id": 1, "price": 5}, {"id": 7, "price": 7}]),
         "upsert +1 row shop.items",
     ),
+    # It said "overwrite", as if rows had been replaced by others.
+    "update in SQL": (
+        lambda lake: lake.sql("UPDATE shop.items SET price = 5 WHERE id = 1"),
+        "update shop.items",
+    ),
     "merge": (
         lambda lake: lake.table("shop.items").merge([{"id": 1, "price": 5}], on="id").when_matched_update().execute(),
         "merge shop.items",

@@ -24,7 +24,7 @@ class Told(NamedTuple):
 
 
 #: Statements that are told by their own names, whatever Iceberg calls what they did.
-_NAMED_STATEMENTS = {"delete", "merge", "upsert"}
+_NAMED_STATEMENTS = {"delete", "merge", "update", "upsert"}
 _NO_STATEMENTS: Mapping[int, str] = {}
 #: Properties that writers set by themselves beside what they were asked for.
 _KEPT_BY_WRITERS = frozenset({"schema.name-mapping.default"})

@@ -39,10 +39,10 @@ export async function sql({ source, lakehouse, route, signal }) {
     if (field.value.trim()) run();
   } },
   h("label", { for: "query" }, "One statement that reads, in DuckDB’s SQL; tables are namespace.table"), field,
-  h("div", { class: "together" }, button, stop, h("span", { class: "quiet hint" }, "Ctrl and Enter run it, too")));
+  h("div", { class: "together" }, button, stop, h("span", { class: "quiet hint" }, "Ctrl and Enter run it, too")),
+  lakehouse["sql-note"] ? h("p", { class: "quiet" }, lakehouse["sql-note"]) : null);
   field.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
   });
-  const told = lakehouse["sql-note"] ? h("p", { class: "quiet" }, lakehouse["sql-note"]) : null;
-  return h("div", {}, heading("SQL"), form, told, place);
+  return h("div", {}, heading("SQL"), form, place);
 }
