@@ -106,10 +106,18 @@ def test_what_a_shell_is_told(root: str, capsys: pytest.CaptureFixture[str]) -> 
         shell.run_all(".at")
     says(".begin\nDELETE FROM shop.items;\n.rollback")
     assert lake.version == 3
-    said = shell.run_all(".begin\nDELETE FROM shop.items;")
-    assert said is None
+    with pytest.raises(SystemExit):
+        shell.run_all(".begin\nDELETE FROM shop.items;\n.quit")
     assert "rolled back" in capsys.readouterr().err
     assert lake.version == 3
+
+
+def test_a_script_that_ends_in_a_transaction_fails(root: str) -> None:
+    """A script without its last line, `.commit`, ended well: whoever looked at the exit code, as schedulers do, took
+    for stored what had been rolled back."""
+    said = run("--root", root, input=".begin\nDELETE FROM shop.items;", code=2)
+    assert "open transaction" in said.stderr
+    assert tl.open(root).version == 3
 
 
 def test_names_are_completed(root: str) -> None:

@@ -77,7 +77,8 @@ class SqlShell:
     def run_all(self, text: str) -> None:
         """Run statements and commands one after the other, up to the first that fails.
 
-        Raises its error. A transaction that is still open is rolled back.
+        Raises its error, and `InvalidArgument` if the text ends in a transaction, for which it lacks `.commit`. A
+        transaction that is still open is rolled back.
         """
         try:
             pending = ""
@@ -85,6 +86,8 @@ class SqlShell:
                 pending = self._read(pending, line)
             if pending.strip():
                 self.run(pending)
+            if self._transaction is not None:
+                raise InvalidArgument("the statements end in an open transaction: .commit or .rollback is missing")
         finally:
             self._give_up()
 
