@@ -16,8 +16,8 @@ from rich.cells import cell_len
 from typer.testing import CliRunner, Result
 
 import trinitylake as tl
+from trinitylake.base.secret_values import is_secret_name
 from trinitylake.cli.app import app
-from trinitylake.secret_values import is_secret_name
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 

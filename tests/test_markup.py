@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trinitylake.markup import TEXT_MAX_LENGTH, Markup, element, escaped, framed, joined, pairs, shown, table
+from trinitylake.base.markup import TEXT_MAX_LENGTH, Markup, element, escaped, framed, joined, pairs, shown, table
 
 HOSTILE = (
     "<script>alert(1)</script>",

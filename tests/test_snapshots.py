@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 import trinitylake as tl
+from trinitylake.base.durations import duration_text, milliseconds
 from trinitylake.cli.app import app
-from trinitylake.durations import duration_text, milliseconds
 
 ROWS = pa.table({"id": [1, 2, 3]})
 

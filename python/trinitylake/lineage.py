@@ -20,9 +20,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 import trinitylake
+from trinitylake.base.qualified_names import Identifier
 from trinitylake.errors import InvalidName
 from trinitylake.extras import needing
-from trinitylake.qualified_names import Identifier
 
 with needing("trinitylake.lineage"):
     import attr

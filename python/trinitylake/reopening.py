@@ -18,8 +18,8 @@ from hashlib import sha256
 from typing import Any, Literal, NoReturn, TypeAlias
 
 from trinitylake import _core
+from trinitylake.base.secret_values import is_secret_name
 from trinitylake.errors import InvalidArgument, UnsupportedVersion
-from trinitylake.secret_values import is_secret_name
 
 #: What a pickle looks like. One of another number is refused, rather than read as something else.
 PICKLE_FORMAT = 1

@@ -21,11 +21,11 @@ import trinitylake as tl
 from rest.client import TOKEN, Client, running
 from rest.conftest import ROOT, WALT
 from rest.shop import COLUMNS, ROWS
+from trinitylake.base.parsed_size import parsed_size_bytes
 from trinitylake.iceberg_storage import metadata
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import sized
 from trinitylake.iceberg_storage.metadata import MetadataCache, read_metadata
 from trinitylake.lakehouse.transaction import Transaction
-from trinitylake.parsed_size import parsed_size_bytes
 from trinitylake.rest import ServerOptions
 from trinitylake.rest.resources.table_changes import TableChange
 

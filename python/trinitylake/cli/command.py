@@ -9,12 +9,12 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 import trinitylake
+from trinitylake.base.secret_values import is_reference, is_secret_name, with_values_read
 from trinitylake.cli.app import app
 from trinitylake.cli.exit_codes import exit_code
 from trinitylake.cli.output import emit_error, emit_warning
 from trinitylake.cli.plain_values import PlainCommand
 from trinitylake.errors import InvalidArgument, TrinityLakeError
-from trinitylake.secret_values import is_reference, is_secret_name, with_values_read
 
 __all__ = [
     "Author",
@@ -79,7 +79,7 @@ def storage_options(texts: list[str] | None) -> dict[str, str]:
 
 
 def secret_key_values(flag: str, texts: list[str] | None) -> dict[str, str]:
-    """`["a=1"]` as `{"a": "1"}`, with values read from where they say they are (`trinitylake.secret_values`).
+    """`["a=1"]` as `{"a": "1"}`, with values read from where they say they are (`trinitylake.base.secret_values`).
 
     Warns of secrets that stand on the command line.
     """

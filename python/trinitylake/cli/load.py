@@ -9,13 +9,13 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
+from trinitylake.base.qualified_names import split
 from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
 from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import emit, grid, size_text
 from trinitylake.cli.progress import counting
 from trinitylake.definitions import as_schema
 from trinitylake.errors import InvalidArgument
-from trinitylake.qualified_names import split
 from trinitylake.tables.file_rows import format_of, rows_of
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from rich.segment import Segment
 from rich.table import Table as Grid
 from rich.text import Text
 
-from trinitylake.durations import duration_text
+from trinitylake.base.durations import duration_text
 from trinitylake.errors import CommitConflict, TrinityLakeError
 from trinitylake.printable import printable, printable_json
 

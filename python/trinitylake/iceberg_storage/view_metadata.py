@@ -22,9 +22,9 @@ from pyiceberg.view.metadata import (
     ViewVersion,
 )
 
+from trinitylake.base.properties import OWN_PROPERTY_PREFIX
 from trinitylake.definitions import Schema, ViewDef, new_view_def
 from trinitylake.errors import CorruptFile, InvalidArgument
-from trinitylake.properties import OWN_PROPERTY_PREFIX
 
 PROPERTY = OWN_PROPERTY_PREFIX + "iceberg-view"
 

@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from trinitylake import _core
+from trinitylake.base.qualified_names import Identifier, full_name, namespace_name, split
 from trinitylake.definitions import (
     LakehouseDef,
     parse_lakehouse_def,
@@ -47,7 +48,6 @@ from trinitylake.lakehouse.exported_objects import (
     ThisProcess,
     key_sizes_of,
 )
-from trinitylake.qualified_names import Identifier, full_name, namespace_name, split
 from trinitylake.reopening import StorageForTasks
 
 Mode: TypeAlias = Literal["minimal", "full"]

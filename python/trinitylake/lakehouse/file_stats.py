@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from trinitylake.base.qualified_names import full_name
 from trinitylake.lakehouse.vacuum import Files, sum_of
-from trinitylake.qualified_names import full_name
 
 if TYPE_CHECKING:
     from trinitylake import _core

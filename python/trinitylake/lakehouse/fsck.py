@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from trinitylake import _core
-from trinitylake.arguments import versions
+from trinitylake.base.arguments import versions
+from trinitylake.base.qualified_names import full_name
 from trinitylake.definitions import EXTERNAL, MANAGED, parse_table_def
 from trinitylake.errors import InvalidArgument, TrinityLakeError
-from trinitylake.qualified_names import full_name
 
 if TYPE_CHECKING:
     from trinitylake.definitions import TableDef

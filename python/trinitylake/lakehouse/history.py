@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
 
+from trinitylake.base.markup import framed, shown, table
+from trinitylake.base.qualified_names import full_name
 from trinitylake.errors import VersionExpired
 from trinitylake.lakehouse.pictures import heading, log_picture, log_table
-from trinitylake.markup import framed, shown, table
-from trinitylake.qualified_names import full_name
 
 if TYPE_CHECKING:
     from trinitylake import _core

@@ -8,13 +8,14 @@ from dataclasses import replace
 from datetime import date, datetime
 from typing import TYPE_CHECKING, cast
 
-from trinitylake.arguments import (
+from trinitylake.base.arguments import (
     checked_as,
     flag,
     version_or_moment,
     whole_number,
 )
-from trinitylake.durations import Duration, milliseconds
+from trinitylake.base.durations import Duration, milliseconds
+from trinitylake.base.log_note import LogNote
 from trinitylake.errors import (
     InvalidArgument,
     VersionExpired,
@@ -27,7 +28,6 @@ from trinitylake.lakehouse.history import (
 from trinitylake.lakehouse.lakehouse_part import LakehousePart
 from trinitylake.lakehouse.tree_compaction import TreeCompaction, compact_tree
 from trinitylake.lakehouse.vacuum import EXAMPLES, Asked, Progress, Vacuumed, vacuumed
-from trinitylake.log_note import LogNote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, cast, overload
 from weakref import WeakValueDictionary
 
 from trinitylake import _core
-from trinitylake.arguments import (
+from trinitylake.base.arguments import (
     checked,
     checked_as,
     text_mapping,
     texts,
 )
+from trinitylake.base.log_note import NO_NOTE, LogNote
+from trinitylake.base.markup import framed, pairs, shown
 from trinitylake.errors import (
     NotALakehouse,
     ObjectAlreadyExists,
@@ -50,8 +52,6 @@ from trinitylake.lakehouse.undo import Undo
 from trinitylake.lakehouse.upkeep import Upkeep, upkeep
 from trinitylake.lakehouse.vacuum import Progress
 from trinitylake.lakehouse.view_at import ViewAt
-from trinitylake.log_note import NO_NOTE, LogNote
-from trinitylake.markup import framed, pairs, shown
 from trinitylake.reopening import allow_secrets
 
 if TYPE_CHECKING:

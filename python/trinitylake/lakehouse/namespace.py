@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trinitylake.base.markup import framed, pairs, shown
 from trinitylake.lakehouse.pictures import heading
-from trinitylake.markup import framed, pairs, shown
 
 
 @dataclass(frozen=True, slots=True)

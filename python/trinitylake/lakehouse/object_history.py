@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from trinitylake.base.qualified_names import Identifier, full_name, namespace_name, split
 from trinitylake.definitions import object_id
 from trinitylake.errors import InvalidName, ObjectNotFound
 from trinitylake.lakehouse.history import CommittedTransaction, log_entry
-from trinitylake.qualified_names import Identifier, full_name, namespace_name, split
 
 if TYPE_CHECKING:
     from trinitylake import _core

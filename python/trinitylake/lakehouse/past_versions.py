@@ -7,7 +7,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, overload
 
 from trinitylake import _core
-from trinitylake.arguments import (
+from trinitylake.base.arguments import (
     checked,
     checked_as,
     moment,

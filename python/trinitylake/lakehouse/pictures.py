@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Protocol
 
-from trinitylake.markup import Markup, element, joined, table
+from trinitylake.base.markup import Markup, element, joined, table
 
 #: More versions than these make no picture that anybody can read.
 DRAWN_VERSIONS = 40

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from trinitylake.arguments import checked_as, mapping
+from trinitylake.base.arguments import checked_as, mapping
+from trinitylake.base.markup import Markup
+from trinitylake.base.qualified_names import Identifier, check_text, full_name, namespace_name, split
 from trinitylake.errors import CorruptFile, InvalidArgument, InvalidName, ObjectNotFound
 from trinitylake.lakehouse.namespace import Namespace
 from trinitylake.lakehouse.pictures import listed
 from trinitylake.lakehouse.view import View
-from trinitylake.markup import Markup
-from trinitylake.qualified_names import Identifier, check_text, full_name, namespace_name, split
 
 if TYPE_CHECKING:
     from trinitylake import _core

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from trinitylake import _core
+from trinitylake.base.qualified_names import full_name
 from trinitylake.errors import CorruptFile
-from trinitylake.qualified_names import full_name
 
 if TYPE_CHECKING:
     from trinitylake.definitions import TableDef

@@ -8,7 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from trinitylake import _core
-from trinitylake.arguments import checked
+from trinitylake.base.arguments import checked
 from trinitylake.definitions import parse_lakehouse_def, serialize
 from trinitylake.errors import ObjectAlreadyExists
 from trinitylake.lakehouse.bulk.engines import exporter_of

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from trinitylake.base.qualified_names import Identifier, full_name, namespace_name, split
 from trinitylake.definitions import (
     MANAGED,
     PREVIOUS_METADATA_LOCATION,
@@ -24,7 +25,6 @@ from trinitylake.definitions import (
 )
 from trinitylake.errors import ObjectAlreadyExists, ObjectNotFound
 from trinitylake.lakehouse.retries import again_after_lost_races
-from trinitylake.qualified_names import Identifier, full_name, namespace_name, split
 
 if TYPE_CHECKING:
     from trinitylake import _core

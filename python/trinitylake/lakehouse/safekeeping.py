@@ -8,10 +8,10 @@ from os import PathLike
 from typing import TYPE_CHECKING, Literal
 
 from trinitylake import _core
-from trinitylake.arguments import checked, checked_as, flag, versions
+from trinitylake.base.arguments import checked, checked_as, flag, versions
+from trinitylake.base.qualified_names import Identifier
 from trinitylake.lakehouse.bulk.engines import exporter_of
 from trinitylake.lakehouse.lakehouse_part import LakehousePart
-from trinitylake.qualified_names import Identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, TypedDict, cast
 
+from trinitylake.base.properties import change_properties
 from trinitylake.errors import InvalidArgument
-from trinitylake.properties import change_properties
 
 if TYPE_CHECKING:
     from trinitylake.definitions import LakehouseDef

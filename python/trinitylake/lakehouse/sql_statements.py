@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from trinitylake.base.qualified_names import Identifier
 from trinitylake.errors import InvalidArgument
-from trinitylake.qualified_names import Identifier
 from trinitylake.tables.merge import MergeResult
 from trinitylake.tables.queries.changes import Changes
 from trinitylake.tables.queries.named_objects import Names

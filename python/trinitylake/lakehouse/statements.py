@@ -13,15 +13,15 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
-from trinitylake.arguments import checked, checked_as, table_properties, texts
+from trinitylake.base.arguments import checked, checked_as, table_properties, texts
+from trinitylake.base.log_note import NO_NOTE, LogNote
+from trinitylake.base.properties import OWN_PROPERTY_PREFIX, change_properties
+from trinitylake.base.qualified_names import Identifier, full_name, namespace_name, split
 from trinitylake.errors import InvalidArgument
 from trinitylake.lakehouse.namespace import Namespace
 from trinitylake.lakehouse.reader import Reader
 from trinitylake.lakehouse.settings import Settings, apply_settings
 from trinitylake.lakehouse.view import View
-from trinitylake.log_note import NO_NOTE, LogNote
-from trinitylake.properties import OWN_PROPERTY_PREFIX, change_properties
-from trinitylake.qualified_names import Identifier, full_name, namespace_name, split
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec

@@ -8,8 +8,10 @@ from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
-from trinitylake import tracing
-from trinitylake.arguments import checked
+from trinitylake.base import tracing
+from trinitylake.base.arguments import checked
+from trinitylake.base.log_note import NO_NOTE, LogNote
+from trinitylake.base.markup import framed, pairs, shown
 from trinitylake.errors import (
     CheckFailed,
     CommitConflict,
@@ -24,8 +26,6 @@ from trinitylake.errors import (
 from trinitylake.lakehouse.checks import Check, Checks
 from trinitylake.lakehouse.pictures import heading, listed
 from trinitylake.lakehouse.statements import OpenTransaction
-from trinitylake.log_note import NO_NOTE, LogNote
-from trinitylake.markup import framed, pairs, shown
 from trinitylake.reopening import refuse_transaction
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from trinitylake.arguments import checked
+from trinitylake.base.arguments import checked
+from trinitylake.base.qualified_names import Identifier
 from trinitylake.lakehouse.lakehouse_part import LakehousePart
-from trinitylake.qualified_names import Identifier
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.object_history import ObjectChange

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
-from trinitylake.durations import Duration, milliseconds
+from trinitylake.base.durations import Duration, milliseconds
+from trinitylake.base.log_note import LogNote
 from trinitylake.errors import InvalidArgument, ObjectNotFound, TrinityLakeError
 from trinitylake.lakehouse.history import Expired
 from trinitylake.lakehouse.settings import DEFAULTS as DEFAULT_SETTINGS
 from trinitylake.lakehouse.tree_compaction import TreeCompaction
 from trinitylake.lakehouse.vacuum import Progress, Vacuumed
-from trinitylake.log_note import LogNote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from trinitylake.base.log_note import LogNote
 from trinitylake.lakehouse.history import time_of
-from trinitylake.log_note import LogNote
 
 if TYPE_CHECKING:
     from trinitylake import _core

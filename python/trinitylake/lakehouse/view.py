@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from trinitylake.arguments import checked
+from trinitylake.base.arguments import checked
+from trinitylake.base.markup import element, framed, shown, table
+from trinitylake.base.properties import OWN_PROPERTY_PREFIX
+from trinitylake.base.qualified_names import full_name
 from trinitylake.errors import ObjectNotFound
 from trinitylake.lakehouse.pictures import heading
-from trinitylake.markup import element, framed, shown, table
-from trinitylake.properties import OWN_PROPERTY_PREFIX
-from trinitylake.qualified_names import full_name
 
 if TYPE_CHECKING:
     from trinitylake.definitions import Schema, ViewDef

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from trinitylake import _core
+from trinitylake.base.markup import framed, pairs, shown
 from trinitylake.lakehouse.history import LogEntry, log_entry, time_of
 from trinitylake.lakehouse.pictures import heading, when
 from trinitylake.lakehouse.reader import Reader, first_names
-from trinitylake.markup import framed, pairs, shown
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.stats import Stats

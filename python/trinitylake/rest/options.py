@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trinitylake.durations import Duration, milliseconds
+from trinitylake.base.durations import Duration, milliseconds
 from trinitylake.errors import InvalidArgument
 
 MAX_BODY_SIZE_BYTES = 16 << 20

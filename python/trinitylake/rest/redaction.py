@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from trinitylake.secret_values import is_secret_name
+from trinitylake.base.secret_values import is_secret_name
 
 MESSAGE_MAX_LENGTH = 1 << 16
 _NAME_MAX_LENGTH = 64

@@ -15,8 +15,8 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from trinitylake.base.secret_values import is_reference, is_secret_name, with_values_read
 from trinitylake.errors import InvalidArgument
-from trinitylake.secret_values import is_reference, is_secret_name, with_values_read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

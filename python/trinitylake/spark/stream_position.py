@@ -10,8 +10,8 @@ from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+from trinitylake.base.qualified_names import split
 from trinitylake.errors import InvalidArgument, ObjectNotFound, VersionExpired
-from trinitylake.qualified_names import split
 from trinitylake.spark.options import Options
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
+from trinitylake.base.log_note import NO_NOTE, LogNote
 from trinitylake.definitions import parse_table_def, serialize
 from trinitylake.errors import CommitConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog_table import CatalogTable
 from trinitylake.iceberg_storage.staging.handle_commits import commit_of_handle
-from trinitylake.log_note import NO_NOTE, LogNote
 from trinitylake.tables.frozen_table import FrozenTable
 from trinitylake.tables.own_commits import OwnCommits
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from pyiceberg.table.update import TableRequirement, TableUpdate
 
     from trinitylake import _core
+    from trinitylake.base.qualified_names import Identifier
     from trinitylake.definitions import TableDef
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
     from trinitylake.iceberg_storage.staging.staged_table import StagedTable
-    from trinitylake.qualified_names import Identifier
     from trinitylake.tables.table import Table
     from trinitylake.tables.transaction_table import TransactionTable
 

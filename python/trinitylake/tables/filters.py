@@ -8,7 +8,7 @@ from typing import Any
 from pyiceberg.expressions import BooleanExpression
 from pyparsing import ParseBaseException
 
-from trinitylake.arguments import text
+from trinitylake.base.arguments import text
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.table import Table as IcebergTable
 
+from trinitylake.base.log_note import NO_NOTE, LogNote
 from trinitylake.definitions import EXTERNAL, MANIFEST_LIST, from_proto, parse_table_def, serialize
 from trinitylake.errors import CorruptFile, InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadTable
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.metadata import cache, read_metadata
-from trinitylake.log_note import NO_NOTE, LogNote
 from trinitylake.tables.table import Table
 from trinitylake.tables.table_definition import metadata_path
 

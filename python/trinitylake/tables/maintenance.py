@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
-from trinitylake.arguments import checked_as, texts, whole_number
-from trinitylake.durations import Duration, milliseconds
+from trinitylake.base.arguments import checked_as, texts, whole_number
+from trinitylake.base.durations import Duration, milliseconds
+from trinitylake.base.log_note import NO_NOTE, LogNote
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.kept_snapshots import Retention, kept, kept_of
 from trinitylake.iceberg_storage.own_files import own_files
-from trinitylake.log_note import NO_NOTE, LogNote
 from trinitylake.tables.compaction import CompactResult, compact
 from trinitylake.tables.filters import parse_filter
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from trinitylake.arguments import text, texts
+from trinitylake.base.arguments import text, texts
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.merging.clauses import Action, Clause
 from trinitylake.tables.sql_sandbox import quoted

@@ -26,7 +26,7 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 
-from trinitylake.arguments import texts
+from trinitylake.base.arguments import texts
 from trinitylake.errors import InvalidArgument
 
 if TYPE_CHECKING:

@@ -10,17 +10,17 @@ import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import DataScan
 
-from trinitylake.arguments import checked
+from trinitylake.base.arguments import checked
+from trinitylake.base.markup import shown
+from trinitylake.base.tracing import Span, begin, span
 from trinitylake.errors import InvalidArgument
 from trinitylake.extras import needing
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
 from trinitylake.iceberg_storage.pickled_io import PickledIO, pickled, unpickled
-from trinitylake.markup import shown
 from trinitylake.tables.streamed_rows import streamed_rows
 from trinitylake.tables.table_html import scan_html
-from trinitylake.tracing import Span, begin, span
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -13,6 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from trinitylake import _core
+from trinitylake.base.properties import change_properties
+from trinitylake.base.qualified_names import full_name
 from trinitylake.definitions import (
     METADATA_LOCATION,
     SchemaLike,
@@ -26,8 +28,6 @@ from trinitylake.definitions import (
 from trinitylake.errors import CommitConflict, CorruptFile, InvalidArgument, TrinityLakeError, Winner
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
-from trinitylake.properties import change_properties
-from trinitylake.qualified_names import full_name
 from trinitylake.tables.partitioning_and_sorting import partition_spec, sort_order
 from trinitylake.tables.table_definition import describe, with_primary_key
 from trinitylake.tables.table_turns import turns

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
-from trinitylake.arguments import checked, checked_as, table_properties, texts, user_names
+from trinitylake.base.arguments import checked, checked_as, table_properties, texts, user_names
+from trinitylake.base.log_note import NO_NOTE, LogNote
+from trinitylake.base.markup import shown
+from trinitylake.base.qualified_names import full_name
+from trinitylake.base.tracing import span, traced
 from trinitylake.definitions import Schema, from_iceberg
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
-from trinitylake.log_note import NO_NOTE, LogNote
-from trinitylake.markup import shown
-from trinitylake.qualified_names import full_name
 from trinitylake.tables import input_rows as rows
 from trinitylake.tables.filters import parse_filter
 from trinitylake.tables.maintenance import Maintenance
@@ -33,7 +34,6 @@ from trinitylake.tables.merging.row_changes import FoundKeys, PlacedRows, RowCha
 from trinitylake.tables.scan import Scan
 from trinitylake.tables.schema_evolution import follow
 from trinitylake.tables.table_html import table_html
-from trinitylake.tracing import span, traced
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec

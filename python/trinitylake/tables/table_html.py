@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trinitylake.markup import element, framed, pairs, table
+from trinitylake.base.markup import element, framed, pairs, table
 
 if TYPE_CHECKING:
     from pyiceberg.table import DataScan

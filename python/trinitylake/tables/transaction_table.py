@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, NoReturn
 
+from trinitylake.base.log_note import NO_NOTE, LogNote
 from trinitylake.definitions import (
     PREVIOUS_METADATA_LOCATION,
     Schema,
@@ -15,7 +16,6 @@ from trinitylake.definitions import (
 )
 from trinitylake.errors import InvalidArgument, ObjectNotFound
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
-from trinitylake.log_note import NO_NOTE, LogNote
 from trinitylake.reopening import refuse_staged_table
 from trinitylake.tables.table import Table
 from trinitylake.tables.table_definition import describe, metadata_path, name_metadata

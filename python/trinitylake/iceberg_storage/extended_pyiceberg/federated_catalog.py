@@ -17,9 +17,9 @@ from requests import PreparedRequest, Response, Session
 from requests.exceptions import ConnectTimeout, ReadTimeout
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from trinitylake.answers_in_time import wait_in_time
+from trinitylake.base.answers_in_time import wait_in_time
+from trinitylake.base.parsed_size import parsed_size_bytes
 from trinitylake.errors import PermissionDenied, StorageError
-from trinitylake.parsed_size import parsed_size_bytes
 
 #: For a connection, for the next bytes of an answer, and for all of its body (headers: `answers_in_time`).
 CONNECT_SECONDS, SILENCE_SECONDS, ANSWER_SECONDS = 10.0, 30.0, 120.0

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
+from trinitylake.base.qualified_names import Identifier, namespace_name
 from trinitylake.definitions import serialize
 from trinitylake.errors import (
     InvalidArgument,
@@ -26,7 +27,6 @@ from trinitylake.errors import (
 from trinitylake.lakehouse.bulk.definition_writer import READ_THREADS, ObjectRow
 from trinitylake.lakehouse.bulk.registration import Progress, register
 from trinitylake.lakehouse.bulk.target import BulkTarget, RegistrationOptions
-from trinitylake.qualified_names import Identifier, namespace_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from trinitylake.base.qualified_names import Identifier
 from trinitylake.lakehouse.bulk.target import BulkTarget, RegistrationOptions
-from trinitylake.qualified_names import Identifier
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -1,7 +1,7 @@
 """Limits on request bodies: their size as sent, and the memory that they take once parsed.
 
-What counts is the number of values, found without making any of them (`trinitylake.parsed_size`), and how many bytes of
-large bodies are at work at the same time.
+What counts is the number of values, found without making any of them (`trinitylake.base.parsed_size`), and how many
+bytes of large bodies are at work at the same time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from trinitylake.parsed_size import count_values
+from trinitylake.base.parsed_size import count_values
 from trinitylake.rest.errors import RestError
 
 #: Of one body. The metadata of a table with a thousand columns has about ten thousand.

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers, QueryParams
 from starlette.responses import Response
 
+from trinitylake.base.parsed_size import parsed_size_bytes
 from trinitylake.lakehouse.view_at import ViewAt
-from trinitylake.parsed_size import parsed_size_bytes
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.security.locations import LocationGate

@@ -24,7 +24,8 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from trinitylake.arguments import user_names
+from trinitylake.base.arguments import user_names
+from trinitylake.base.properties import OWN_PROPERTY_PREFIX
 from trinitylake.errors import TrinityLakeError
 from trinitylake.iceberg import table_writing
 from trinitylake.iceberg.identifiers import object_name
@@ -33,7 +34,6 @@ from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import Stal
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import json_size_bytes
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.write_rules import check_update
-from trinitylake.properties import OWN_PROPERTY_PREFIX
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.resources.names import Name
 from trinitylake.rest.resources.updates import MAX_UPDATES, Updates, check_growth

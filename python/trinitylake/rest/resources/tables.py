@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from starlette.responses import Response
 
-from trinitylake.arguments import user_names
+from trinitylake.base.arguments import user_names
 from trinitylake.definitions import MANAGED, parse_table_def
 from trinitylake.errors import CorruptFile
 from trinitylake.iceberg import table_writing

@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import jwt
 
-from trinitylake.answers_in_time import tls_handler
+from trinitylake.base.answers_in_time import tls_handler
 from trinitylake.errors import InvalidArgument
 
 if TYPE_CHECKING:

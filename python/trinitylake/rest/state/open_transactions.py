@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NoReturn
 
+from trinitylake.base.parsed_size import parsed_size_bytes
 from trinitylake.errors import (
     CommitConflict,
     CommitStateUnknown,
@@ -27,7 +28,6 @@ from trinitylake.errors import (
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.settings import check_isolation
 from trinitylake.lakehouse.transaction import Transaction
-from trinitylake.parsed_size import parsed_size_bytes
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.security.principals import Principal

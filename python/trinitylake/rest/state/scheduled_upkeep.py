@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from trinitylake.base.log_note import LogNote
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.upkeep import reason_of, upkeep
-from trinitylake.log_note import LogNote
 from trinitylake.rest.redaction import without_secrets
 from trinitylake.rest.state.meters import Meters
 from trinitylake.rest.state.upkeep_process import UpkeepProcess

@@ -7,10 +7,10 @@ import sys
 from multiprocessing.connection import Connection
 
 from trinitylake import _core
+from trinitylake.base.log_note import LogNote
 from trinitylake.errors import TrinityLakeError
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.upkeep import tidied
-from trinitylake.log_note import LogNote
 from trinitylake.rest.state.limited_memory import limit_memory
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
+from trinitylake.base.qualified_names import Identifier, full_name
 from trinitylake.errors import InvalidArgument, InvalidName, ObjectNotFound
-from trinitylake.qualified_names import Identifier, full_name
 from trinitylake.tables.queries.parsed_query import Parsed, Parts, parsed, shortened
 from trinitylake.tables.queries.source import TableSource
 from trinitylake.tables.sql_sandbox import folded, quoted

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from trinitylake.arguments import checked
+from trinitylake.base.arguments import checked
+from trinitylake.base.markup import element, framed, shown, table
 from trinitylake.errors import InvalidArgument
 from trinitylake.extras import needing
-from trinitylake.markup import element, framed, shown, table
 from trinitylake.tables.queries.prepared import PreparedQuery
 from trinitylake.tables.queries.text_table import NUMBERS, Preview, text_table
 

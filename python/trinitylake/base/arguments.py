@@ -18,8 +18,8 @@ from decimal import Decimal
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 from uuid import UUID
 
+from trinitylake.base.properties import OWN_PROPERTY_PREFIX
 from trinitylake.errors import InvalidArgument, InvalidLocation, VersionNotFound
-from trinitylake.properties import OWN_PROPERTY_PREFIX
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 #: Returns the value, perhaps in another form, or raises.
