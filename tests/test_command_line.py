@@ -129,6 +129,13 @@ def test_importing_the_package_loads_the_errors_alone() -> None:
     assert sorted(done.stdout.split()) == ["trinitylake", "trinitylake.errors", "trinitylake.printable"]
 
 
+@pytest.mark.parametrize("group", [[], ["txn"], ["snapshot"]])
+def test_what_a_command_does_fits_into_its_line_of_the_help(group: list[str]) -> None:
+    """Of twelve commands the list said the beginning of a sentence, and three dots."""
+    shown = CliRunner().invoke(app, [*group, "--help"], env={"COLUMNS": "80"}).stdout
+    assert [line for line in shown.splitlines() if line.endswith("...") and not line.startswith("Usage")] == []
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_of_commands_says_what_they_say(name: str) -> None:
     """Their help is written in the list too, so that they need not be imported for it."""

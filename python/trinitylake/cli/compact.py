@@ -43,7 +43,10 @@ def compact(
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Build the tree of the lakehouse anew, or put small files of tables together. Older versions stay as they are."""
+    """Build the tree anew, or put small files of tables together.
+
+    Older versions stay as they are.
+    """
     lake = open_lakehouse(root, options)
     if not tables:
         if sort_by is not None:

@@ -54,7 +54,10 @@ def export(
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Copy the lakehouse to another root; again, only what changed since."""
+    """Copy the lakehouse to another root.
+
+    Again to the same one, only what changed since is copied.
+    """
     lake = open_lakehouse(root, options)
     with progress("objects") as on_progress:
         done = lake.export(
@@ -91,7 +94,10 @@ def restore(
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Make a lakehouse at --root, where there is none, out of a backup."""
+    """Make a lakehouse at --root out of a backup.
+
+    There must be none at --root.
+    """
     with progress("objects") as on_progress:
         lake = trinitylake.restore(
             source,

@@ -41,7 +41,7 @@ def diff(
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Print the objects that differ between two versions, and what was done.
+    """Print what differs between two versions, and what was done.
 
     + added, - removed, ~ changed.
     """

@@ -41,7 +41,9 @@ def import_(
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Import the namespaces, tables and views of another Iceberg catalog in one version.
+    """Import what another Iceberg catalog has, in one version.
+
+    Its namespaces, tables and views.
 
     Nothing is copied: tables below the root become managed, all others external and read-only.
     """

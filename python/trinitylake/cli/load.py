@@ -50,7 +50,7 @@ def load(
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Load CSV, JSON or Parquet files into a table, all in one version.
+    """Load CSV, JSON or Parquet files into a table, in one version.
 
     The files are read as a stream, in bounded memory, but for --mode upsert, which holds their rows.
     """

@@ -30,7 +30,10 @@ def page(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write the page for browsers as files that read a lakehouse over HTTP, without a server."""
+    """Write the page for browsers that needs no server.
+
+    Its files read a lakehouse over HTTP.
+    """
     files = write_files(folder, lakehouse, sql)
     size_bytes = sum(path.stat().st_size for path in files)
     document = {"files": len(files), "size_bytes": size_bytes, "index": str(folder / "index.html")}

@@ -64,13 +64,19 @@ def commit(
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Commit a saved transaction; one that has been committed says so again."""
+    """Commit a saved transaction.
+
+    One that has been committed says so again.
+    """
     version = open_lakehouse(root, options).resume(id, allow_checks=allow_checks or ()).commit()
     emit({"id": id, "version": version}, Text(f"transaction {id} is version {version}"), as_json)
 
 
 def rollback(root: Root, id: Id, options: Options = None, as_json: Json = False) -> None:
-    """Roll a saved transaction back, and delete what it wrote; ends with 3 if it was committed."""
+    """Roll a saved transaction back, and delete what it wrote.
+
+    Ends with 3 if it was committed.
+    """
     open_lakehouse(root, options).resume(id).rollback()
     emit({"id": id, "rolled_back": True}, Text(f"transaction {id} was rolled back"), as_json)
 
@@ -86,7 +92,10 @@ def changes(
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Print what each transaction changed since a version, oldest first."""
+    """Print what each transaction changed since a version.
+
+    The oldest first.
+    """
     feed = list(open_lakehouse(root, options).changes(since))
     picture = grid("version", "what happened", "changes", numbers=["version"])
     for one in feed:

@@ -55,7 +55,10 @@ def serve(
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Serve the lakehouse as an Iceberg REST catalog, and to browsers, until interrupted."""
+    """Serve the lakehouse to Iceberg's clients and to browsers.
+
+    As an Iceberg REST catalog and with a page, until interrupted.
+    """
     from trinitylake import rest
     from trinitylake.rest.http.observation import log_to_standard_error
 

@@ -34,7 +34,10 @@ def history(
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Print the versions that changed one object, newest first, through renames."""
+    """Print the versions that changed one object.
+
+    The newest first, through renames.
+    """
     changes = open_lakehouse(root, options).history(identifier, limit or None, before=before)
     emit([asdict(change) for change in changes], _picture(changes), as_json)
 
@@ -56,7 +59,10 @@ def undrop(
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Bring one object back as an earlier version has it, whether it was dropped or changed since."""
+    """Bring one object back as an earlier version has it.
+
+    Whether it was dropped or changed since.
+    """
     lake = open_lakehouse(root, options)
     done = lake.restore(
         identifier, version=version, timestamp=timestamp, snapshot=snapshot, to=to, message=message, author=author

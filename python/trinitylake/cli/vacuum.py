@@ -34,7 +34,10 @@ def vacuum(
     options: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Delete files that no kept version, snapshot or open transaction reaches. `expire` lets versions go."""
+    """Delete files that nothing kept reaches any more.
+
+    No kept version, snapshot or open transaction. `expire` lets versions go.
+    """
     with counting("looking") as on_progress:
         done = open_lakehouse(root, options).vacuum(
             grace=grace, dry_run=dry_run, progress=on_progress, message=message, author=author

@@ -74,10 +74,13 @@ impl Version {
     }
 
     /// What is missing may have been collected since this version expired, which is no damage: `VersionExpired` then.
+    /// A store that does not answer that question leaves it open, so that its error is the answer.
     pub async fn unless_expired<T>(&self, read: Result<T>) -> Result<T> {
         let Err(error @ Error::CorruptFile { .. }) = read else { return read };
         match kept::check_kept(&self.nodes, self.number).await {
-            Err(expired @ Error::VersionExpired(_)) => Err(expired),
+            Err(answer @ (Error::VersionExpired(_) | Error::Storage { .. } | Error::PermissionDenied(_))) => {
+                Err(answer)
+            }
             _ => Err(error),
         }
     }

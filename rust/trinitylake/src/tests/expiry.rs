@@ -379,3 +379,26 @@ async fn a_quick_look_is_not_misled_by_an_expiry_that_comes_in_between() {
     assert_eq!(expired.unwrap().len(), 15);
     assert_eq!(found.unwrap().known().number, 15);
 }
+
+/// A node was missing, and the store failed when it was asked whether the version had expired: the reader was told that
+/// the lakehouse is damaged, and a commit that had only come late ended as if it were. (Found by the simulation, seed
+/// 5259.)
+#[tokio::test]
+async fn who_cannot_ask_whether_a_version_has_expired_is_told_that() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let awake = create(files.clone(), &environment).await;
+    let faulty = Arc::new(FaultyStorage::new(files.clone(), []));
+    let asleep = open(faulty.clone(), &environment).await.latest().await.unwrap();
+    let missed = || Err::<(), _>(Error::corrupt("node", "it is not there"));
+    let told = async || asleep.unless_expired(missed()).await.unwrap_err();
+    assert!(matches!(told().await, Error::CorruptFile { .. }), "its version is kept");
+    grow(&awake, 3).await;
+    expire(&awake, Some(2), false).await.unwrap();
+    for action in [Action::BreakBefore, Action::Deny] {
+        faulty.add(Fault::new(Trigger::on(Verb::List, 0).path("_expired/"), action));
+        let error = told().await;
+        assert!(matches!(error, Error::Storage { .. } | Error::PermissionDenied(_)), "{error}");
+        assert_eq!(faulty.unfired(), []);
+    }
+    assert!(matches!(told().await, Error::VersionExpired(_)));
+}

@@ -59,16 +59,14 @@ pub(super) async fn claim_for(
             ))
             .into());
         }
-        // The version expired meanwhile, and a node of it is gone: it is not the newest one.
-        Err(error @ Error::CorruptFile { .. }) => {
-            let Err(Error::VersionExpired(_)) = previous.unless_expired::<()>(Err(error.clone())).await
-            else {
-                return Err(error.into());
-            };
-            lakehouse.rediscover().await?;
-            return Ok(Claimed::Nothing { files_are_written: false });
-        }
-        written => written?,
+        written => match previous.unless_expired(written).await {
+            // The version expired meanwhile, and a node of it is gone: it is not the newest one.
+            Err(Error::VersionExpired(_)) => {
+                lakehouse.rediscover().await?;
+                return Ok(Claimed::Nothing { files_are_written: false });
+            }
+            written => written?,
+        },
     };
     // Writing may have taken longer than what was seen of the slot is good for.
     let slot = match slot? {
