@@ -197,7 +197,7 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
             assert!(tip.get(&key).await.unwrap().is_some(), "{record:?} could be committed again");
         }
     }
-    garbage::nothing_was_lost(world, &archive, &tip);
+    garbage::nothing_was_lost(world, &world.everything(), &tip);
     goes_on(&living).await;
     garbage::nothing_is_left(world, &living).await;
     findings
