@@ -96,6 +96,10 @@ async fn first_with_record(
         false => lakehouse.version(number).await,
     };
     let oldest = lakehouse.oldest_version().await?;
+    if oldest > latest.number {
+        // All that was known has expired meanwhile, and so has the version that committed it.
+        return Ok(None);
+    }
     // The record is absent in `low`, and there in `high`.
     let mut low = match base {
         // Its commit required that nobody had committed the id up to there.
