@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 import trinitylake as tl
 from position_deletes import delete_positions
 from trinitylake.errors import CommitConflict, InvalidArgument
-from trinitylake.tables.merging import matching
+from trinitylake.iceberg_storage import parquet_batches
+from trinitylake.tables.merging import file_rewrite, matching
+from trinitylake.tables.merging.dense_keys import DenseKeys
 from trinitylake.tables.merging.differences import differing
 
 
@@ -199,6 +201,60 @@ def test_keys_of_every_type(lake: tl.Lakehouse, kind: str, is_many: bool) -> Non
     assert sorted(found["n"].to_pylist()) == [1, 20, 30]
     merge = table.merge(data, on=["k", "part"]).when_matched_update({"n": "source.n + 1"}, condition="source.n > 0")
     assert merge.execute().rows_updated == (1 if None in values else 2)
+
+
+LEAST, MOST = -(1 << 63), (1 << 63) - 1
+near = st.sampled_from([LEAST, -3, 0, 100, MOST - 60]).flatmap(
+    lambda low: st.lists(st.one_of(st.none(), st.integers(low, low + 60)), min_size=1, max_size=30)
+)
+
+
+@given(keys=near, looked_up=st.lists(st.one_of(near, st.just([LEAST, 0, MOST, None])), max_size=4))
+def test_keys_near_each_other_are_looked_up(keys: list[int | None], looked_up: list[list[int | None]]) -> None:
+    """The array has a place for each number from the least to the greatest key; what lies beyond, at the ends of 64
+    bits as well, is not there, and a null is neither a key nor found."""
+    source = pa.table({"k": pa.array(keys, pa.int64())})
+    known = {key: row for row, key in enumerate(keys) if key is not None}
+    dense = DenseKeys.of(source, ["k"], rows=100)
+    if not known or len(known) + keys.count(None) < len(keys):
+        assert dense is None, "the join tells what becomes of keys that come twice"
+        return
+    assert dense is not None
+    for values in [*looked_up, keys]:
+        column = pa.chunked_array([pa.array(values, pa.int64())])
+        expected = [known.get(value, -1) if value is not None else -1 for value in values]
+        assert dense.rows_of(column).tolist() == expected
+
+
+def test_keys_far_from_each_other_are_joined(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array from the least to the greatest key would take more memory than all rows."""
+    table = lake.create_table("ns.t", numbers([]).schema)
+    table.append(numbers([LEAST, 5, MOST]))
+    far = numbers([MOST, LEAST, 6], [1, 2, 3])
+    assert DenseKeys.of(far, ["id"], rows=1000) is None
+    assert table.upsert(far, on="id") == (2, 1)
+    assert pairs(table) == {LEAST: 2, 5: 5, 6: 3, MOST: 1}
+    monkeypatch.setattr(matching, "_chunks", None)
+    assert table.upsert(numbers([5, 6, 7], [50, 60, 70]), on="id") == (2, 1), "and these are not"
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 1 << 20])
+@pytest.mark.parametrize("changed", [0, 57, 99])
+def test_rows_before_the_first_change_stay(
+    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, kept_bytes: int, changed: int
+) -> None:
+    """A file is read until a row is found that changes. What was read by then, and is not kept, is read again."""
+    monkeypatch.setattr(parquet_batches, "BATCH_ROWS", 10)
+    monkeypatch.setattr(file_rewrite, "KEPT_PARTS_SIZE_BYTES", kept_bytes)
+    table = lake.create_table("ns.t", numbers([]).schema)
+    table.append(numbers(list(range(100))))
+    before = set(files(table))
+    assert table.upsert(numbers(list(range(100))), on="id") == (0, 0)
+    assert set(files(table)) == before
+    given = {number: number for number in range(100)} | {changed: -1}
+    assert table.upsert(numbers(list(given), list(given.values())), on="id") == (1, 0)
+    assert pairs(table) == given
+    assert table.upsert(numbers([200]), on="id") == (0, 1)
 
 
 def test_rows_in_time_zones_and_nested_values(lake: tl.Lakehouse) -> None:

@@ -38,7 +38,9 @@ OPEN_FILES_SIZE_BYTES = 160 << 20
 #: Files of different partitions that are open at the same time; the one that waits longest is finished before another.
 MAX_OPEN_FILES = 64
 #: Rows that tell whether a dictionary of a column pays.
-_SAMPLE_ROWS = 20_000
+_SAMPLE_ROWS = 4096
+#: Of no more rows than these every second value, on average, has to be one that was there before.
+_MOST_REPEATED_ROWS = 20_000
 #: Parts of a row group that are smaller on average are copied into one.
 _CHUNK_ROWS = 10_000
 #: Of a page; only wide rows make one larger before the writer has a look.
@@ -295,9 +297,12 @@ def _repeats(rows: pa.Table, path: str) -> bool:
     """Whether a dictionary is likely to make a column smaller. Where values hardly repeat, making one is most of the
     work of writing the column, and it is given up in the end."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if path not in rows.column_names or pa.types.is_nested(rows.schema.field(path).type):
         return True
-    sample = rows.column(path).slice(0, _SAMPLE_ROWS)
-    return bool(pc.count_distinct(sample, mode="all").as_py() * 2 <= len(sample))
+    sample = rows.column(path).slice(0, _SAMPLE_ROWS).combine_chunks()
+    again = len(sample) - len(sample.unique())
+    if again * 2 >= len(sample):
+        return True
+    # Of so many values drawn at random, n² / 2d come again, if there are d different ones.
+    return bool(again * min(rows.num_rows, _MOST_REPEATED_ROWS) >= len(sample) ** 2)

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.conversions import from_bytes
@@ -21,7 +22,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
 from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, PrimitiveType, StringType
 
-#: More distinct values of one column are not compared one by one.
+from trinitylake.tables.merging.dense_keys import whole_numbers
+
+#: More distinct values of one column are not compared one by one, unless they are whole numbers.
 MAX_VALUES = 1_000_000
 
 
@@ -51,7 +54,7 @@ def _bounds_tests(
         field = metadata.schema().find_field(name)
         if not isinstance(field.field_type, IntegerType | LongType | DateType | StringType | DecimalType):
             continue  # NaN lies outside of bounds; other types are rarely keys
-        values = _distinct(keys.column(name), field.field_type)
+        values = _ascending(keys.column(name), field.field_type)
         if values is not None:
             yield _within(field.field_id, field.field_type, values)
 
@@ -71,16 +74,14 @@ def _within(id: int, kind: PrimitiveType, values: Sequence[Any]) -> Callable[[Da
     return test
 
 
-def _distinct(column: pa.ChunkedArray, kind: PrimitiveType) -> Sequence[Any] | None:
+def _ascending(column: pa.ChunkedArray, kind: PrimitiveType) -> Sequence[Any] | None:
     """The values of a column without nulls, in order; None for too many."""
+    if isinstance(kind, IntegerType | LongType | DateType):
+        numbers: Sequence[Any] = np.sort(whole_numbers(column.drop_null()))  # type: ignore[assignment]
+        return numbers
     distinct = pc.unique(column).drop_null()
     if len(distinct) > MAX_VALUES:
         return None
-    if isinstance(kind, DateType):
-        distinct = distinct.cast(pa.int32())
-    if isinstance(kind, IntegerType | LongType | DateType):
-        numbers: Sequence[Any] = distinct.sort().to_numpy(zero_copy_only=False)
-        return numbers
     values: list[Any] = distinct.to_pylist()  # of Python's order, which that of bounds is
     values.sort()
     return values

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,8 @@ from trinitylake.tables.merging.matching import Hits
 WORKERS = min(4, os.cpu_count() or 1)
 #: The rows of a file of that size go into files of their own, so that its bounds stay narrow; smaller ones are joined.
 KEPT_APART_SIZE_BYTES = 8 << 20
+#: What is read of a file until a row is found that changes is kept, up to so much as Arrow holds it.
+KEPT_PARTS_SIZE_BYTES = 32 << 20
 
 
 @dataclass
@@ -78,7 +81,7 @@ class FileRewrite:
                 # New rows in files of their own: among old ones they would make the bounds of the files wide.
                 fresh = DataFileWriter(self._metadata, self._io)
                 self._idle.append(fresh)
-                writing = pool.submit(fresh.write_all, inserted)
+                writing = pool.submit(_write_all, fresh, inserted)
                 rewritten = pool.map(lambda number: self._file(tasks[number], hits[number]), hits)
                 for number, found in zip(hits, rewritten, strict=True):
                     if found is not None:
@@ -102,12 +105,13 @@ class FileRewrite:
     def _file(self, task: FileScanTask, hits: Hits) -> tuple[int, int] | None:
         """How many rows of a file were updated and deleted; None if it stays as it is."""
         hits = hits.sorted()
-        if self._only_changes and not self._changes_anything(task, hits):
+        parts = self._parts_if_changed(task, hits) if self._only_changes else self._parts(task, hits)
+        if parts is None:
             return None
         writer = self._writer()
         updated = deleted = 0
         try:
-            for rows, part in self._parts(task, hits):
+            for rows, part in parts:
                 stays = np.ones(rows.num_rows, dtype=bool)
                 stays[part.positions] = False
                 if stays.any():
@@ -128,17 +132,31 @@ class FileRewrite:
                 self._idle.append(writer)
         return updated, deleted
 
-    def _changes_anything(self, task: FileScanTask, hits: Hits) -> bool:
-        """Whether any row of a file becomes another one."""
+    def _parts_if_changed(self, task: FileScanTask, hits: Hits) -> Iterator[tuple[pa.Table, Hits]] | None:
+        """The parts of a file, if any of its rows becomes another one.
+
+        What is read until that is known is not read again, unless it is much.
+        """
+        parts = self._parts(task, hits)
         if any(self._clauses.clauses[number].action == "delete" for number in np.unique(hits.clause)):
-            return True
-        for rows, part in self._parts(task, hits):
-            for number in np.unique(part.clause):
-                of_clause = np.flatnonzero(part.clause == number)
-                clause = self._clauses.clauses[number]
-                before, after = self._updated(rows, part, int(number), clause, of_clause)
-                if differing(before, after).any():
-                    return True
+            return parts
+        seen: list[tuple[pa.Table, Hits]] = []
+        seen_bytes = 0
+        for rows, part in parts:
+            seen_bytes += rows.nbytes
+            seen = [*seen, (rows, part)] if seen_bytes <= KEPT_PARTS_SIZE_BYTES else []
+            if self._changes_anything(rows, part):
+                return chain(seen, parts) if seen else self._parts(task, hits)
+        return None
+
+    def _changes_anything(self, rows: pa.Table, hits: Hits) -> bool:
+        """Whether any of some rows becomes another one, by clauses that update."""
+        for number in np.unique(hits.clause):
+            of_clause = np.flatnonzero(hits.clause == number)
+            clause = self._clauses.clauses[number]
+            before, after = self._updated(rows, hits, int(number), clause, of_clause)
+            if differing(before, after).any():
+                return True
         return False
 
     def _parts(self, task: FileScanTask, hits: Hits) -> Iterator[tuple[pa.Table, Hits]]:
@@ -171,6 +189,11 @@ class FileRewrite:
                 "only whole files are deleted or overwritten here, since rows that move would lose their ids. Let an "
                 "engine that writes deletion vectors do it, for instance Spark"
             )
+
+
+def _write_all(writer: DataFileWriter, parts: Iterable[pa.Table]) -> None:
+    writer.write_all(parts)
+    writer.close()
 
 
 def completed(target: pa.Schema, values: Mapping[str, pa.ChunkedArray | pa.Array], before: pa.Table | None) -> pa.Table:

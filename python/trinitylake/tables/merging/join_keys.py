@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.merging.chosen_rows import chosen_rows
+from trinitylake.tables.merging.dense_keys import is_whole_number, whole_numbers
 
 #: Keys that an error names.
 _SHOWN = 5
@@ -32,7 +33,7 @@ def check_unique(rows: pa.Table, columns: Sequence[str]) -> None:
     """Raises `InvalidArgument` that names keys which more than one row has. Keys with a null are no duplicates."""
     names = key_names(columns)
     keys = pa.table(dict(zip(names, join_columns(rows, columns), strict=True)))
-    if len(names) == 1 and pc.count_distinct(keys[0]).as_py() == len(keys[0]) - keys[0].null_count:
+    if len(names) == 1 and _all_differ(keys[0].drop_null()):
         return
     keys = keys.append_column("trinitylake:row", pa.array(np.arange(rows.num_rows)))
     grouped = keys.group_by(names).aggregate([("trinitylake:row", "min"), ([], "count_all")])
@@ -43,6 +44,14 @@ def check_unique(rows: pa.Table, columns: Sequence[str]) -> None:
             f"{repeated.num_rows} keys come more than once in the data, so which row counts cannot be told: "
             f"{shown(rows, columns, positions)}"
         )
+
+
+def _all_differ(column: pa.ChunkedArray) -> bool:
+    """Whether no value of a column without nulls comes twice."""
+    if not is_whole_number(column.type):
+        return bool(pc.count_distinct(column).as_py() == len(column))
+    ascending = np.sort(whole_numbers(column))  # a tenth of the time of hashing them
+    return not (ascending[1:] == ascending[:-1]).any()
 
 
 def shown(rows: pa.Table, columns: Sequence[str], positions: pa.Array) -> str:

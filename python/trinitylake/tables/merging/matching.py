@@ -1,7 +1,8 @@
-"""Finds the rows of a table that have a key in common with rows that come in: a hash join of the keys alone.
+"""Finds the rows of a table that have a key in common with rows that come in: a hash join of the keys alone, or less.
 
 What is joined are keys and numbers of rows, some bytes for each. So the join holds the keys that come in and a chunk
-of those in the table, and columns of any type can be taken by number afterwards.
+of those in the table, and columns of any type can be taken by number afterwards. Whole numbers near each other are
+looked up without a join (`dense_keys.py`), unless clauses have to be asked for each pair.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.live_rows import LiveRows
 from trinitylake.tables.merging.chosen_rows import chosen_rows
 from trinitylake.tables.merging.clauses import Clauses
+from trinitylake.tables.merging.dense_keys import DenseKeys
 from trinitylake.tables.merging.join_keys import join_columns, key_names, shown
 
 #: The fewest rows of a table that are joined at once.
@@ -77,6 +79,9 @@ def find_matches(
 
     Raises `InvalidArgument` if more than one row of the source would change the same row of the table.
     """
+    dense = None if _reads(clauses) else DenseKeys.of(source, keys, sum(task.file.record_count for task in tasks))
+    if dense is not None:
+        return _looked_up(live, tasks, source, keys[0], dense, clauses)
     names = key_names(keys)
     build = pa.table(dict(zip(names, join_columns(source, keys), strict=True)))
     build = build.append_column("trinitylake:row", pa.array(np.arange(source.num_rows)))
@@ -112,6 +117,33 @@ def find_matches(
         found.append(chosen.append_column("row", pa.array(rows)).append_column("clause", outcome.clause.filter(mask)))
         computed.append([{name: values.filter(mask) for name, values in one.items()} for one in outcome.computed])
     _spread(matches, found, computed)
+    return matches
+
+
+def _looked_up(
+    live: LiveRows, tasks: Sequence[FileScanTask], source: pa.Table, key: str, dense: DenseKeys, clauses: Clauses
+) -> Matches:
+    """The same for keys that no two rows of the source share: so no row of the table meets two, and of the clauses,
+    which have no conditions, the first speaks for every pair."""
+    matches = Matches(np.zeros(source.num_rows, dtype=bool))
+    types = pa.schema([clauses.target.field(key)])
+
+    def look(number: int) -> tuple[np.ndarray, np.ndarray]:
+        begin, positions, met = 0, [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for batch in live.batches(tasks[number], [key]):
+            rows = dense.rows_of(pa.Table.from_batches([batch]).cast(types).column(key))
+            here = np.flatnonzero(rows >= 0)
+            positions.append(here + begin)
+            met.append(rows[here].astype(np.int64))
+            begin += batch.num_rows
+        return np.concatenate(positions), np.concatenate(met)
+
+    with ThreadPoolExecutor(READ_AHEAD, "trinitylake-merge") as pool:
+        for number, (positions, met) in enumerate(pool.map(look, range(len(tasks)))):
+            matches.met[met] = True
+            if len(positions) and clauses.clauses:
+                which = np.zeros(len(positions), dtype=np.int32)
+                matches.hits[number] = Hits(positions, met, which, [{} for _ in clauses.clauses])
     return matches
 
 

@@ -1,0 +1,75 @@
+"""Keys that are whole numbers near each other, as ids mostly are: the row for each number stands in an array.
+
+To look a key up there takes one access to memory, where a hash join computes, compares and puts pairs together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+#: From the least to the greatest key: 64 MiB of rows.
+MAX_SPAN = 1 << 24
+#: The array may have so many places for each row that is looked up or looked for: to make it takes time, too.
+_PLACES_PER_ROW = 16
+
+
+class DenseKeys:
+    """The row of each key. Keys are unique; a null is none.
+
+    Args:
+        values: the keys, at least one.
+        rows: the number of the row that each stands in, below 2³¹.
+    """
+
+    def __init__(self, values: np.ndarray, rows: np.ndarray) -> None:
+        self._low = int(values.min())
+        self._span = int(values.max()) - self._low + 1
+        # One place more, for all keys that are not there.
+        self._rows = np.full(self._span + 1, -1, np.int32)
+        self._rows[self._places(values)] = rows
+
+    @classmethod
+    def of(cls, source: pa.Table, keys: Sequence[str], rows: int) -> DenseKeys | None:
+        """The keys of `source` if they are such, and unique; `rows` as many will be looked up."""
+        if len(keys) != 1 or not is_whole_number(source.schema.field(keys[0]).type):
+            return None
+        column = source.column(keys[0])
+        values, numbers = whole_numbers(column.drop_null()), np.arange(len(column), dtype=np.int32)
+        if column.null_count:
+            numbers = numbers[column.is_valid().to_numpy()]
+        if not len(values):
+            return None
+        span = int(values.max()) - int(values.min()) + 1
+        if span > min(MAX_SPAN, _PLACES_PER_ROW * (rows + len(column))):
+            return None
+        found = cls(values, numbers)
+        return found if (found._rows[found._places(values)] == numbers).all() else None
+
+    def rows_of(self, column: pa.ChunkedArray) -> np.ndarray:
+        """The row for each value of a column, -1 for none."""
+        found: np.ndarray = self._rows[self._places(whole_numbers(column.fill_null(0)))]
+        if column.null_count:
+            found[column.is_null().to_numpy()] = -1
+        return found
+
+    def _places(self, values: np.ndarray) -> np.ndarray:
+        """Where keys stand in the array. What is less than the least wraps around, and is beyond the greatest."""
+        away = values.view(np.uint64) - np.uint64(self._low % (1 << 64))
+        places: np.ndarray = np.minimum(away, np.uint64(self._span)).view(np.int64)
+        return places
+
+
+def is_whole_number(kind: pa.DataType) -> bool:
+    """Whether `whole_numbers` takes a column of this type: Iceberg's int, long and date."""
+    return bool(kind in (pa.int32(), pa.int64(), pa.date32()))
+
+
+def whole_numbers(column: pa.ChunkedArray) -> np.ndarray:
+    """The values of a column that has no nulls, of 64 bits."""
+    if column.type == pa.date32():
+        column = column.cast(pa.int32())
+    values: np.ndarray = column.to_numpy().astype(np.int64, copy=False)
+    return values
