@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from io import BytesIO
 from typing import Any
 
 from pyiceberg.manifest import (
@@ -17,6 +18,8 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.typedef import Record
+
+from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import _header, _number
 
 
 def data_file(location: str, rows: int = 1, size_bytes: int = 1) -> DataFile:
@@ -69,3 +72,36 @@ def snapshot_of(
         summary=Summary(Operation.APPEND),
         schema_id=0,
     )
+
+
+#: Of an Avro file: how many entries each has, and their bytes.
+Blocks = list[tuple[int, bytes]]
+
+
+def avro_parts(data: bytes) -> tuple[dict[bytes, bytes], Blocks]:
+    """The header of an Avro file, and its blocks."""
+    stream = BytesIO(data)
+    stream.seek(4)
+    header, blocks = _header(stream), []
+    stream.seek(16, 1)
+    while stream.tell() < len(data):
+        entries, size_bytes = _number(stream), _number(stream)
+        blocks.append((entries, stream.read(size_bytes)))
+        stream.seek(16, 1)
+    return header, blocks
+
+
+def avro_file(header: dict[bytes, bytes], blocks: Blocks) -> bytes:
+    """An Avro file of those parts."""
+    sync = b"as it was chosen"
+    named = b"".join(_zigzag(len(part)) + part for item in header.items() for part in item)
+    text = b"".join(_zigzag(entries) + _zigzag(len(block)) + block + sync for entries, block in blocks)
+    return b"Obj\x01" + _zigzag(len(header)) + named + b"\0" + sync + text
+
+
+def _zigzag(number: int) -> bytes:
+    number, parts = number << 1, []
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*parts, number])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ from pyiceberg.manifest import (
 )
 
 import trinitylake as tl
-from manifests_by_hand import data_file
+from manifests_by_hand import Blocks, avro_file, avro_parts, data_file
 from trinitylake.errors import CorruptFile
 from trinitylake.iceberg_storage.extended_pyiceberg import manifest as reading
 from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import Allowance, TooHeavy
@@ -32,7 +35,7 @@ def table(tmp_path: Path) -> tl.Table:
 def manifest_of(table: tl.Table, path: str, n_entries: int, codec: str) -> ManifestFile:
     """A manifest of many files with the same path."""
     with table.writing() as iceberg:
-        output = iceberg.io.new_output(f"{iceberg.location()}/metadata/{codec}-m0.avro")
+        output = iceberg.io.new_output(f"{iceberg.location()}/metadata/{uuid.uuid4()}-m0.avro")
         with write_manifest(2, iceberg.spec(), iceberg.schema(), output, SNAPSHOT, codec) as writer:  # type: ignore[arg-type]
             for _ in range(n_entries):
                 added = ManifestEntryStatus.ADDED
@@ -68,7 +71,7 @@ def test_a_block_of_snappy_says_how_long_it_is() -> None:
     block = b"\x02\x08\xc0\x96\xb1\x02" + bytes(16)  # one entry in four bytes, which say 5,000,000
     allowance = Allowance(6_000_000, 10)
     allowance.spend(header + block, "")
-    assert (allowance.size_bytes, allowance.entries) == (1_000_000, 9)
+    assert (allowance.size_bytes, allowance.entries) == (1_000_000 - len(header) + 16, 9)
 
 
 def test_what_is_cut_off_or_unknown_is_an_error(table: tl.Table) -> None:
@@ -95,3 +98,104 @@ def test_a_manifest_counts_once(table: tl.Table) -> None:
     assert len(reading.read_list(iceberg.io, uri.replace("snap-2", "snap-1"))) == 1
     with pytest.raises(CorruptFile, match="names a manifest twice"):
         reading.read_list(iceberg.io, uri)
+
+
+def written(table: tl.Table, change: Callable[[dict[bytes, bytes], Blocks], None], codec: str = "null") -> ManifestFile:
+    """A manifest of three files, with a change in its parts."""
+    manifest = manifest_of(table, "s3://b/a", 3, codec)
+    file = Path(manifest.manifest_path.removeprefix("file://"))
+    header, blocks = avro_parts(file.read_bytes())
+    change(header, blocks)
+    file.write_bytes(avro_file(header, blocks))
+    return manifest
+
+
+def test_nothing_follows_an_empty_block(table: tl.Table) -> None:
+    """A block without entries was the end of a manifest for whoever checked what it names, and not for whoever copied
+    its entries into another one: a file of another table stood behind it."""
+
+    def hide(header: dict[bytes, bytes], blocks: Blocks) -> None:
+        blocks.insert(1, (0, b""))
+
+    with pytest.raises(ValueError, match="goes on behind an empty block"):
+        reading.read_entries(table.iceberg.io, written(table, hide))
+    at_the_end = written(table, lambda header, blocks: blocks.append((0, b"")))
+    assert len(reading.read_entries(table.iceberg.io, at_the_end)) == 3
+
+
+def test_a_header_has_weight_and_its_schema_a_limit(table: tl.Table) -> None:
+    """Only blocks were weighed. A header of 30 MB took a gigabyte while its schema was parsed, and 256 schemas were
+    kept for good, however long."""
+
+    def with_schema(change: Callable[[dict[str, object]], object]) -> ManifestFile:
+        def changed(header: dict[bytes, bytes], blocks: Blocks) -> None:
+            schema = json.loads(header[b"avro.schema"])
+            change(schema)
+            header[b"avro.schema"] = json.dumps(schema).encode()
+
+        return written(table, changed)
+
+    io = table.iceberg.io
+    assert len(reading.read_entries(io, with_schema(lambda schema: schema.update(doc="x" * 100_000)))) == 3
+    for odd in (
+        with_schema(lambda schema: schema.update(doc="x" * 5_000_000)),
+        with_schema(lambda schema: schema.update(doc=[[]] * 12_000)),
+    ):
+        with pytest.raises(TooHeavy):
+            reading.read_entries(io, odd)
+    long = written(table, lambda header, blocks: header.update({b"comment": b"x" * 1_000_000}))
+    allowance = Allowance(2_000_000)
+    allowance.spend(io.new_input(long.manifest_path).open().read(), "")
+    assert allowance.size_bytes < 1_000_000
+
+
+def test_a_schema_that_nests_without_end_is_no_schema(table: tl.Table) -> None:
+    """It was a `RecursionError`, which nobody expects of a file that cannot be read."""
+    nested = written(table, lambda header, blocks: header.update({b"avro.schema": b"[" * 2000 + b"]" * 2000}))
+    with pytest.raises(ValueError, match="nests too deeply"):
+        reading.read_entries(table.iceberg.io, nested)
+
+
+@pytest.mark.parametrize("id", [100, 999])
+def test_no_field_is_a_name_for_one_reader_alone(table: tl.Table, id: int) -> None:
+    """Of two fields with the id of a file's name PyIceberg took the last one, and checked that; Spark took the first.
+    And who looks for the name of the field would take a third one."""
+
+    def name_twice(header: dict[bytes, bytes], blocks: Blocks) -> None:
+        schema = json.loads(header[b"avro.schema"])
+        fields = next(field for field in schema["fields"] if field["name"] == "data_file")["type"]["fields"]
+        path = next(field for field in fields if field["name"] == "file_path")
+        if id == path["field-id"]:
+            fields.insert(0, {**path, "name": "of_another_table"})
+        else:
+            path["field-id"] = id
+        header[b"avro.schema"] = json.dumps(schema).encode()
+
+    with pytest.raises(ValueError, match="two fields of one id" if id == 100 else "'file_path' with the id 999"):
+        reading.read_entries(table.iceberg.io, written(table, name_twice))
+
+
+def test_a_list_of_manifests_says_it_in_one_way(table: tl.Table) -> None:
+    manifest = manifest_of(table, "s3://b/a", 1, "null")
+    with table.writing() as iceberg:
+        uri = f"{iceberg.location()}/metadata/snap-{uuid.uuid4()}.avro"
+        with write_manifest_list(2, iceberg.io.new_output(uri), SNAPSHOT, None, 1, "null") as writer:
+            writer.add_manifests([manifest])
+    file = Path(uri.removeprefix("file://"))
+    header, blocks = avro_parts(file.read_bytes())
+    schema = json.loads(header[b"avro.schema"])
+    path = next(field for field in schema["fields"] if field["name"] == "manifest_path")
+    schema["fields"].append({**path, "field-id": 999})
+    path["name"] = "of_another_table"
+    header[b"avro.schema"] = json.dumps(schema).encode()
+    file.write_bytes(avro_file(header, blocks))
+    with pytest.raises(ValueError, match="'of_another_table' with the id 500"):
+        reading.read_list(iceberg.io, uri)
+
+
+def test_a_block_counts_as_an_entry() -> None:
+    """Blocks of no entries weighed nothing: 64 MB of them, all of one byte, kept a request busy for ten seconds."""
+    blocks: Blocks = [(1, b"")] * 50 + [(0, b"")]
+    allowance = Allowance(1 << 20, 100)
+    allowance.spend(avro_file({b"avro.codec": b"null"}, blocks), "")
+    assert allowance.entries == 49

@@ -15,8 +15,12 @@ from io import BytesIO
 
 from pyiceberg.exceptions import ValidationError
 
+from trinitylake.base.parsed_size import parsed_size_bytes
+
 #: Of one manifest. Engines begin another one at 8 MB, compressed.
 MAX_MANIFEST_SIZE_BYTES = 256 << 20
+#: Of the schema in its header, once it is parsed: that of entries takes 0.1 MiB, and 2 MiB with 1,000 partition fields.
+MAX_SCHEMA_SIZE_BYTES = 4 << 20
 
 _MAGIC = b"Obj\x01"
 _SYNC_SIZE = 16
@@ -45,11 +49,12 @@ class Allowance:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def spend(self, data: bytes, location: str) -> None:
-        """Take the weight of an Avro file away; of anything else, its length.
+        """Take the weight of an Avro file away; of anything else, its length. A block counts as an entry at least.
 
         Raises:
             TooHeavy: if it is more than what is left. Little more than that is decompressed.
-            ValueError: for a file that is cut off, or compressed in an unknown way.
+            ValueError: for a file that is cut off, compressed in an unknown way, or goes on behind an empty block,
+                where some readers end and others do not.
         """
         with self._lock:
             if self.files is not None:
@@ -67,25 +72,31 @@ class Allowance:
 
 
 def _blocks(data: bytes) -> Iterator[tuple[int, int]]:
-    """Bytes and entries of the blocks, piece by piece."""
+    """Bytes and entries of the header and the blocks, piece by piece."""
     if not data.startswith(_MAGIC):
         yield len(data), 0
         return
     stream = BytesIO(data)
     stream.seek(len(_MAGIC))
-    codec = _header(stream).get(b"avro.codec", b"null")
+    header = _header(stream)
+    codec = header.get(b"avro.codec", b"null")
     if (pieces := _PIECES.get(codec)) is None:
         raise ValueError(f"an Avro file is compressed by {codec!r}, which is not known")
+    if parsed_size_bytes(header.get(b"avro.schema", b"")) > MAX_SCHEMA_SIZE_BYTES:
+        raise TooHeavy("the schema of an Avro file holds more than what is read here")
+    yield stream.tell(), 0
     stream.seek(_SYNC_SIZE, 1)
     while stream.tell() < len(data):
         entries, size_bytes = _number(stream), _number(stream)
         block = stream.read(size_bytes)
         if entries < 0 or size_bytes < 0 or len(block) < size_bytes:
             raise ValueError("an Avro file is cut off")
-        yield 0, entries
+        yield 0, max(entries, 1)
         for piece_size_bytes in pieces(block):
             yield piece_size_bytes, 0
         stream.seek(_SYNC_SIZE, 1)
+        if entries == 0 and stream.tell() < len(data):
+            raise ValueError("an Avro file goes on behind an empty block")
 
 
 def _header(stream: BytesIO) -> dict[bytes, bytes]:

@@ -15,6 +15,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from io import BytesIO
 from types import TracebackType
@@ -66,6 +67,10 @@ MANIFEST_LIST_CACHE_MAX_MANIFESTS = 50_000
 BLOCK_MAX_ENTRIES = 1000
 #: The format version whose fields records have that were read.
 READ_VERSION = 3
+
+#: Fields by which a file is named, or a manifest: some look for the name, and some for the id.
+_IDS = {"status": 0, "data_file": 2, "file_path": 100, "manifest_path": 500}
+_NAMES = {id: name for name, id in _IDS.items()}
 
 Row = TypeVar("Row", bound=StructProtocol)
 
@@ -257,12 +262,16 @@ def read_list(io: FileIO, uri: str) -> list[ManifestFile]:
     with io.new_input(uri).open() as stream:
         data = stream.read()
     Allowance(MAX_MANIFEST_SIZE_BYTES).spend(data, uri)
-    with AvroFile[ManifestFile](
-        _ReadFile(uri, data),
-        MANIFEST_LIST_FILE_SCHEMAS[READ_VERSION],
-        read_types={-1: ManifestFile, 508: PartitionFieldSummary},
-        read_enums={517: ManifestContent},
-    ) as file:
+    with (
+        _shallow_schema(),
+        AvroFile[ManifestFile](
+            _ReadFile(uri, data),
+            MANIFEST_LIST_FILE_SCHEMAS[READ_VERSION],
+            read_types={-1: ManifestFile, 508: PartitionFieldSummary},
+            read_enums={517: ManifestContent},
+        ) as file,
+    ):
+        _check_ids(file.schema)
         manifests = list(file)
     if len({manifest.manifest_path for manifest in manifests}) < len(manifests):  # all of its rows would count twice
         raise CorruptFile(f"the manifest list {uri} names a manifest twice", path=uri)
@@ -399,9 +408,35 @@ def _layout(schema: Schema, name: str) -> AvroLayout:
     return AvroLayout(schema, json.dumps(avro_schema), resolve_writer(schema, schema))
 
 
-@lru_cache(maxsize=256)
+@contextmanager
+def _shallow_schema() -> Iterator[None]:
+    """Raises `ValueError` instead of `RecursionError`: a file whose schema nests without end is no use to anybody."""
+    try:
+        yield
+    except RecursionError as error:
+        raise ValueError("the schema of an Avro file nests too deeply") from error
+
+
+def _check_ids(schema: Schema | StructType) -> None:
+    """Raises `ValueError` for fields that one reader would take for a file's name, and another one would not."""
+    ids = {field.field_id: field for field in schema.fields}
+    if len(ids) < len(schema.fields):
+        raise ValueError("the schema of an Avro file has two fields of one id")
+    for field in schema.fields:
+        if _IDS.get(field.name, field.field_id) != field.field_id or field.name != _NAMES.get(
+            field.field_id, field.name
+        ):
+            raise ValueError(f"the schema of an Avro file has the field {field.name!r} with the id {field.field_id}")
+    if (file := ids.get(_IDS["data_file"])) is not None and isinstance(file.field_type, StructType):
+        _check_ids(file.field_type)
+
+
+# Each takes up to `MAX_SCHEMA_SIZE_BYTES`.
+@lru_cache(maxsize=32)
+@_shallow_schema()
 def _entry_reader(avro_schema: str) -> tuple[Schema, Reader]:
     schema = AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema))
+    _check_ids(schema)
     reader = resolve_reader(
         schema,
         MANIFEST_ENTRY_SCHEMAS[READ_VERSION],
@@ -411,7 +446,7 @@ def _entry_reader(avro_schema: str) -> tuple[Schema, Reader]:
     return schema, reader
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _copied_entry_reader(avro_schema: str) -> Reader:
     _, whole = _entry_reader(avro_schema)
     assert isinstance(whole, StructReader)
