@@ -52,6 +52,11 @@ def _cut_off(connection: socket.socket, cut: threading.Event) -> None:
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
+def in_time(connection: type[HTTPConnection], seconds: float) -> type[HTTPConnection]:
+    """The same kind of connection, which raises `TimeoutError` where the headers of an answer are not there by then."""
+    return type(connection.__name__, (_InTime, connection), {"headers_seconds": seconds})
+
+
 class _Plain(_InTime, urllib3.connection.HTTPConnection):
     pass
 

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from trinitylake import _core
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.rest.errors import RestError
-from trinitylake.rest.files.s3_store import S3Store, Scope
+from trinitylake.rest.files.s3_store import S3Store, Scope, not_given
 from trinitylake.rest.files.signing import SignRequest, check, signed
 from trinitylake.rest.files.vending import Vendor
 from trinitylake.rest.request.call import SEPARATOR
@@ -62,7 +62,7 @@ class Delegation:
     def __init__(self, io: LakehouseFileIO, settings: S3Access, outbound: Outbound) -> None:
         self._io = io
         self._outbound = outbound
-        self._store = S3Store(io.root, settings.storage_options)
+        self._store = S3Store(io.root, settings.storage_options, outbound)
         self.signs = settings.signs_requests
         self._places: dict[str, _Place] = {}
         self._vendor = (
@@ -137,16 +137,13 @@ class Delegation:
         return SIGNED if SIGNED in wishes and self.signs else None
 
     def _vended(self, call: Call, identifier: tuple[str, ...], scope: Scope) -> list[dict[str, Any]]:
-        from botocore.exceptions import BotoCoreError, ClientError
-        from botocore.parsers import ResponseParserError
-
         vendor, who = self._vendor, call.principal.name
         assert vendor is not None
         what = f"vend {'read and write' if scope.writable else 'read'}"
         try:
             if (credentials := vendor.kept(scope, who)) is None:
                 credentials = self._outbound.run("the store's STS", lambda: vendor.credentials(scope, who))
-        except (BotoCoreError, ClientError, ResponseParserError) as error:
+        except not_given() as error:
             logger.warning("no temporary credentials: %s", error)
             self._audit(call, what, identifier, 503)
             raise RestError(503, "ServiceUnavailableException", "the store gives no credentials now") from error

@@ -16,11 +16,26 @@ from urllib.parse import urlsplit
 from trinitylake import _core
 from trinitylake.errors import InvalidArgument
 from trinitylake.extras import needing
+from trinitylake.rest.errors import RestError
+from trinitylake.rest.files.bounded_aws import bound
+from trinitylake.rest.outbound import Outbound
+
+logger = logging.getLogger("trinitylake.rest")
 
 DEFAULT_REGION = "us-east-1"
+#: Whoever gives the server the credentials that it has for a time.
+OWN_CREDENTIALS = "the service that gives this server its credentials"
 
 #: They write credentials, and what is signed with them, into the log of a program that wants to see everything.
 _TALKATIVE = ("botocore.auth", "botocore.endpoint", "botocore.hooks", "botocore.parsers")
+
+
+def not_given() -> tuple[type[Exception], ...]:
+    """What botocore raises where a service gives no credentials."""
+    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
+
+    return BotoCoreError, ClientError, ResponseParserError
 
 
 @dataclass(frozen=True)
@@ -38,6 +53,7 @@ class S3Store:
     Args:
         root: of the lakehouse, `s3://bucket/…`.
         storage_options: as for `trinitylake.open`.
+        outbound: for calls to whoever gives the server its own credentials, where it has them from somewhere.
 
     Attributes:
         bucket: that the root is in.
@@ -48,7 +64,7 @@ class S3Store:
         InvalidArgument: for a root elsewhere, a store that is used without credentials, and without the extra `s3`.
     """
 
-    def __init__(self, root: str, storage_options: Mapping[str, str]) -> None:
+    def __init__(self, root: str, storage_options: Mapping[str, str], outbound: Outbound | None = None) -> None:
         if not root.startswith("s3://"):
             raise InvalidArgument(f"clients get access to files on S3 only, and the lakehouse is at {root}")
         with needing("giving clients access to S3"):
@@ -59,7 +75,9 @@ class S3Store:
         settings = _core.S3Settings(storage_options)
         self._root = root
         self.bucket = urlsplit(root).netloc
+        self._outbound = outbound or Outbound()
         self._session = Session()
+        bound(self._session)
         if settings.access_key_id:
             self._session.set_credentials(
                 settings.access_key_id, settings.secret_access_key or "", settings.session_token
@@ -71,8 +89,20 @@ class S3Store:
             raise InvalidArgument("the server has no credentials for S3, so it can give none")
 
     def credentials(self) -> Any:
-        """The server's own, as they are now: access key, secret key, token."""
-        return self._session.get_credentials().get_frozen_credentials()
+        """The server's own, as they are now: access key, secret key, token.
+
+        Raises `RestError` 503 or 504 if they have ended, or will soon, and it gets no others.
+        """
+        from botocore.credentials import RefreshableCredentials
+
+        credentials = self._session.get_credentials()
+        if not isinstance(credentials, RefreshableCredentials) or not credentials.refresh_needed():
+            return credentials.get_frozen_credentials()
+        try:
+            return self._outbound.run(OWN_CREDENTIALS, credentials.get_frozen_credentials)
+        except not_given() as error:
+            logger.warning("no credentials for this server: %s", error)
+            raise RestError(503, "ServiceUnavailableException", "the server has no credentials now") from error
 
     def client(self, service: str, endpoint: str) -> Any:
         """A client of a service of the store, with the server's own credentials. `endpoint`: "" for that of AWS."""

@@ -1,0 +1,184 @@
+"""A service that gives credentials, and answers a byte now and then or without end, stops nobody but who asks for them.
+
+A request for temporary credentials had a deadline, after which its client was told that nobody answers. The thread
+behind it went on reading, byte after byte, or until the memory was full; four such threads, and nobody got credentials
+until the server started again. Where the server's own credentials are for a time, each request to sign waited for new
+ones without a deadline: sixty-four of them, and the server answered nobody.
+"""
+
+from __future__ import annotations
+
+import http.server
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trinitylake as tl
+from rest.client import Answer, Client, running
+from rest.conftest import ROOT, WALT
+from rest.test_signing import Signer
+from s3_server import S3Server
+from trinitylake.rest import S3Access, ServerOptions, outbound
+from trinitylake.rest.files import bounded_aws
+from trinitylake.rest.outbound import MAX_WAITING_FOR_ONE, Outbound
+
+ROLE = "arn:aws:iam::123456789012:role/lake"
+ORDERS = "/v1/latest/namespaces/shop/tables/orders"
+
+
+def given(operation: str) -> bytes:
+    """What such a service answers if all is well."""
+    end = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (
+        f'<{operation}Response xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><{operation}Result><Credentials>'
+        "<AccessKeyId>GIVEN</AccessKeyId><SecretAccessKey>secret-that-was-given</SecretAccessKey>"
+        f"<SessionToken>token</SessionToken><Expiration>{end}</Expiration></Credentials>"
+        f"</{operation}Result></{operation}Response>"
+    ).encode()
+
+
+class Service(http.server.BaseHTTPRequestHandler):
+    """Answers as `how` says."""
+
+    how = "well"
+    asked = 0
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        type(self).asked += 1
+        with suppress(OSError):  # who asked has gone
+            operation = "AssumeRoleWithWebIdentity" if b"WebIdentity" in body else "AssumeRole"
+            getattr(self, self.how.replace(" ", "_"))(given(operation))
+
+    def _begin(self, length: int | None) -> None:
+        self.send_response(200)
+        if length is not None:
+            self.send_header("Content-Length", str(length))
+        self.end_headers()
+
+    def well(self, answer: bytes) -> None:
+        self._begin(len(answer))
+        self.wfile.write(answer)
+
+    def byte_by_byte(self, answer: bytes) -> None:
+        self._begin(len(answer))
+        for byte in answer:
+            self.wfile.write(bytes([byte]))
+            time.sleep(0.2)
+
+    def headers_byte_by_byte(self, answer: bytes) -> None:
+        self.send_response(200)
+        self.flush_headers()
+        self.wfile.write(b"X-Padding: ")
+        for _ in range(600):
+            self.wfile.write(b"x")
+            time.sleep(0.2)
+
+    def silence(self, answer: bytes) -> None:
+        time.sleep(60)
+
+    def without_end(self, answer: bytes) -> None:
+        self._begin(None)
+        for _ in range(300):  # seen from where this is tested it is without end
+            self.wfile.write(b" " * (1 << 20))
+            time.sleep(0.1)
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def service() -> Iterator[type[Service]]:
+    handler = type("Handler", (Service,), {})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    handler.address = f"http://127.0.0.1:{server.server_port}"  # type: ignore[attr-defined]
+    yield handler
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_aws, "HEADERS_SECONDS", 0.5)
+    monkeypatch.setattr(bounded_aws, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(outbound, "CALL_SECONDS", 0.2)
+    monkeypatch.setattr(Outbound.__init__, "__defaults__", (0.2,))
+
+
+def in_the_end(ask: Callable[[], Answer]) -> Answer:
+    """The answer when no call waits for the service any more."""
+    deadline = time.monotonic() + 20
+    while (answer := ask()).code in (503, 504) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return answer
+
+
+@pytest.mark.parametrize("how", ["byte by byte", "headers byte by byte", "silence", "without end"])
+def test_temporary_credentials_are_given_as_soon_as_the_service_is_well_again(
+    lake_on_s3: tl.Lakehouse, s3: S3Server, tokens: Path, service: Any, how: str, short: None
+) -> None:
+    access = S3Access(role_arn=ROLE, sts_endpoint=service.address, storage_options=s3.storage_options)
+    service.how = how
+    with running(lake_on_s3, token_file=tokens, options=ServerOptions(s3_access=access)) as server:
+        client = Client(server)
+        codes = [client("GET", f"{ORDERS}/credentials", token=WALT).code for _ in range(MAX_WAITING_FOR_ONE + 2)]
+        assert set(codes) <= {503, 504}
+        wished = {"X-Iceberg-Access-Delegation": "vended-credentials"}
+        assert client("GET", ORDERS, token=WALT, headers=wished).code == 200, "it may have credentials of its own"
+        assert client("GET", "/v1/config", token=WALT).code == 200
+        service.how = "well"
+        answer = in_the_end(lambda: client("GET", f"{ORDERS}/credentials", token=ROOT))
+        assert answer.code == 200
+        assert answer.body["storage-credentials"][0]["config"]["s3.access-key-id"] == "GIVEN"
+
+
+def test_who_waits_for_the_servers_own_credentials_stops_nobody_else(
+    lake_on_s3: tl.Lakehouse,
+    s3: S3Server,
+    tokens: Path,
+    tmp_path: Path,
+    service: Any,
+    short: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    identity = tmp_path / "identity"
+    identity.write_text("a-token-of-the-cluster")
+    for name, value in {
+        "AWS_WEB_IDENTITY_TOKEN_FILE": str(identity),
+        "AWS_ROLE_ARN": ROLE,
+        "AWS_ENDPOINT_URL_STS": service.address,
+        "AWS_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    service.how = "byte by byte"
+    access = S3Access(signs_requests=True, storage_options={"endpoint": s3.endpoint, "region": "us-east-1"})
+    with running(lake_on_s3, token_file=tokens, options=ServerOptions(s3_access=access)) as server:
+        signer = Signer(server, lake_on_s3, s3)
+        codes: list[int] = []
+        threads = [
+            threading.Thread(
+                target=lambda: codes.append(signer("GET", f"{signer.location}/data/x.parquet").code), daemon=True
+            )
+            for _ in range(70)
+        ]
+        for thread in threads:
+            thread.start()
+        began = time.monotonic()
+        assert signer.client("GET", ORDERS, token=ROOT).code == 200
+        assert time.monotonic() - began < 5
+        for thread in threads:
+            thread.join(max(0.0, began + 20 - time.monotonic()))
+        assert len(codes) == 70, "each waited for itself"
+        assert set(codes) <= {429, 503, 504}
+        service.how = "well"
+        answer = in_the_end(lambda: signer("GET", f"{signer.location}/data/x.parquet"))
+        assert answer.code == 200
+        assert "GIVEN" in answer.body["headers"]["Authorization"][0]
