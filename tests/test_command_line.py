@@ -305,6 +305,21 @@ def test_every_kind_of_picture_is_made_harmless_by_the_console(capsys: pytest.Ca
     assert json.loads(document) == MESSAGE
 
 
+def test_columns_are_as_wide_as_what_is_printed_in_them(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were as wide as the name with its escape characters, which have no width: `name\\u{20` ended a line, though
+    half of it was free.
+    """
+    monkeypatch.setenv("COLUMNS", "80")
+    name = "evil\x1b\u202e\x1b\u202e"
+    grid = output.grid("name")
+    grid.add_row(Text(name))
+    for picture in (grid, output.pairs({"name": name})):
+        output.emit(None, picture, as_json=False)
+        assert r"evil\u{1b}\u{202e}\u{1b}\u{202e}" in capsys.readouterr().out
+
+
 def test_only_what_cannot_be_seen_is_written_as_a_code() -> None:
     assert printable("größe 東京 😀 a\u00a0b\u3000c") == "größe 東京 😀 a\u00a0b\u3000c"
     assert printable("a\x1b\n\u202e\ud800") == "a\\u{1b}\\u{a}\\u{202e}\\u{d800}"

@@ -59,6 +59,32 @@ def test_a_table_is_created_from_a_query(shop: tl.Lakehouse) -> None:
         shop.sql("DROP TABLE shop.dear")
 
 
+def test_people_are_told_in_words_what_a_statement_did(shop: tl.Lakehouse, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever made a namespace in the shell was shown a table of three columns with a zero in each."""
+    for statement, words in (
+        ("CREATE SCHEMA told", "done"),
+        ("CREATE TABLE told.t (id BIGINT)", "done"),
+        ("CREATE TABLE IF NOT EXISTS told.t (id BIGINT)", "done"),
+        ("INSERT INTO told.t SELECT range FROM range(3000)", "3,000 rows inserted"),
+        ("UPDATE told.t SET id = 9000 WHERE id = 5", "1 row updated"),
+        ("DELETE FROM told.t WHERE id < 0", "0 rows changed"),
+        (
+            "MERGE INTO told.t USING (SELECT unnest([1, 2, -1]) AS id) AS s ON s.id = t.id WHEN MATCHED AND s.id = 2 "
+            "THEN DELETE WHEN MATCHED THEN UPDATE SET id = 8000 WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)",
+            "1 row updated, 1 deleted, 1 inserted",
+        ),
+        ("CREATE TABLE IF NOT EXISTS told.t AS SELECT 1 AS id", "0 rows changed"),
+        ("CREATE TABLE told.u AS SELECT 1 AS id", "1 row inserted"),
+        ("DROP TABLE told.u", "done"),
+    ):
+        done = shop.sql(statement)
+        done.show()
+        assert capsys.readouterr().out == f"{words}\n", statement
+        assert repr(done) == words
+        assert words in done._repr_html_()
+        assert len(done.fetchall()[0]) == 3
+
+
 def test_rows_are_inserted_by_position_and_by_name(shop: tl.Lakehouse) -> None:
     assert shop.sql(
         "INSERT INTO shop.items (price, ID) SELECT 2 * i, i + 10 FROM range(?) AS r(i)", [2]

@@ -60,16 +60,24 @@ STATEMENTS: dict[str, tuple[Callable[[tl.Lakehouse], object], str]] = {
     ),
     "upsert": (
         lambda lake: lake.table("shop.items").upsert([{"id": 1, "price": 5}, {"id": 7, "price": 7}]),
-        "upsert +1 row shop.items",
+        "upsert +1 ~1 rows shop.items",
     ),
     # It said "overwrite", as if rows had been replaced by others.
     "update in SQL": (
         lambda lake: lake.sql("UPDATE shop.items SET price = 5 WHERE id = 1"),
-        "update shop.items",
+        "update ~1 row shop.items",
     ),
     "merge": (
         lambda lake: lake.table("shop.items").merge([{"id": 1, "price": 5}], on="id").when_matched_update().execute(),
-        "merge shop.items",
+        "merge ~1 row shop.items",
+    ),
+    "merge in SQL": (
+        lambda lake: lake.sql(
+            "MERGE INTO shop.items AS t USING (SELECT unnest([1, 2, 7]) AS id) AS s ON s.id = t.id "
+            "WHEN MATCHED AND s.id = 1 THEN DELETE WHEN MATCHED THEN UPDATE SET price = 0 "
+            "WHEN NOT MATCHED THEN INSERT (id, price) VALUES (s.id, 9)"
+        ),
+        "merge +1 -1 ~1 rows shop.items",
     ),
     "properties": (lambda lake: lake.alter_table("shop.items", {"color": "red"}), "properties shop.items"),
     "create view": (lambda lake: lake.create_view("shop.v", "SELECT 1"), "create view shop.v"),
@@ -93,6 +101,34 @@ def test_each_statement_has_its_words(shop: tl.Lakehouse, name: str) -> None:
     statement, expected = STATEMENTS[name]
     statement(shop)
     assert told(shop) == expected
+
+
+def test_statements_tell_the_rows_that_they_updated(shop: tl.Lakehouse) -> None:
+    """A MERGE or an UPDATE that inserted and deleted nothing said "merge shop.items", whether it changed one row or
+    all: Iceberg counts only rows in files that came and went.
+    """
+    shop.table("shop.items").append([{"id": id, "price": 1} for id in range(100)])
+    first = shop.begin(id="prices")
+    first.sql("UPDATE shop.items SET price = 2 WHERE id < 30")
+    first.save()
+    assert first.summary == "update ~30 rows shop.items"
+    resumed = shop.resume("prices")
+    resumed.sql("UPDATE shop.items SET price = 3 WHERE id < 5")
+    shop.table("shop.items").append([{"id": 100, "price": 1}])
+    resumed.commit()  # redone on what others have appended
+    assert told(shop) == "update ~35 rows shop.items"
+    with shop.transaction() as txn:
+        items = txn.table("shop.items")
+        items.merge({"id": [1, 2, 500]}, on="id").when_matched_update({"price": "9"}).execute()
+        items.upsert([{"id": 1, "price": 5}, {"id": 501, "price": 7}])
+        items.delete("id = 3")
+    assert told(shop) == "overwrite +1 -1 ~3 rows shop.items"
+    shop.sql("UPDATE shop.items SET price = 3 WHERE id < 0")
+    assert shop.log(1)[0].summary == "overwrite +1 -1 ~3 rows shop.items"  # no row, no version
+    with shop.transaction() as txn:
+        txn.create_table("shop.new", {"id": "bigint"}).append({"id": [1, 2, 3]})
+        txn.sql("UPDATE shop.new SET id = 4 WHERE id = 3")
+    assert told(shop) == "create table shop.new +3 ~1 rows"
 
 
 def test_what_writers_set_by_themselves_is_not_told(shop: tl.Lakehouse) -> None:

@@ -68,6 +68,21 @@ def test_what_is_not_in_history_is_not_found(history: tl.Lakehouse) -> None:
         history.at(timestamp="yesterday")
 
 
+def test_moments_are_told_as_dates(history: tl.Lakehouse) -> None:
+    """It said "no version is as old as 946684800000: the lakehouse was created at 1795434367567 (milliseconds)"."""
+    created = history.log(None)[-1].created_at
+    told = f"{created:%Y-%m-%dT%H:%M:%S}.{created.microsecond // 1000:03}Z"
+    expected = "no version is as old as 2000-01-01T00:00:00.000Z: the lakehouse was created at " + told
+    with pytest.raises(tl.VersionNotFound) as refused:
+        history.at(timestamp=datetime(2000, 1, 1, tzinfo=UTC))
+    assert str(refused.value) == expected
+    assert history.at(timestamp=told).version == 0  # as it is told it may be asked for
+    with pytest.raises(tl.VersionNotFound, match=r"no version is as old as 1969-12-31T23:59:00\.000Z"):
+        history.at(timestamp=datetime(1969, 12, 31, 23, 59, tzinfo=UTC))
+    with pytest.raises(tl.VersionNotFound, match=r"no version is as old as 0001-01-01T00:00:00\.000Z"):
+        history.at(timestamp=datetime.min)
+
+
 def test_a_table_of_a_frozen_version_refuses_writes(history: tl.Lakehouse) -> None:
     table = history.at(version=2).table("nyc.t")
     for write in (

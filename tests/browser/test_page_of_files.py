@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -169,6 +170,42 @@ def test_the_newest_version_is_found_from_an_old_hint_and_without_one(
                 hint.write_text(text)
             opened(browser, f"{server.url}/site")
             assert f"Latest · {lake.version}" in browser.text(".version"), text
+
+
+def test_the_version_of_a_moment_is_the_one_that_the_library_finds(
+    browser: Browser, lake: tl.Lakehouse, tmp_path: Path
+) -> None:
+    """The page had a search of its own, a second rule, and told no date where it found nothing."""
+    ask = """
+        const [root, moment] = arguments;
+        return import(new URL("ui/files/source.js", document.baseURI)).then(async ({ FilesSource }) => {
+            const source = new FilesSource(new URL(root, document.baseURI));
+            return (await source.address(`@timestamp/${moment}`)).version;
+        });
+    """
+    log = lake.log(None)
+    with serving(tmp_path) as server:
+        opened(browser, f"{server.url}/site")
+        for entry in log:
+            for moment in (entry.created_at, entry.created_at + timedelta(milliseconds=1)):
+                found = browser.run(ask, "../lake/", moment.isoformat(timespec="milliseconds"))
+                assert found == lake.at(timestamp=moment).version
+        browser.click("button.version")
+        browser.wait("return document.querySelector('dialog[open]') !== null")
+        browser.run("document.querySelector('#chosen-moment').value = '2001-01-01T12:00'")
+        browser.run("document.querySelector('#chosen-moment').form.requestSubmit()")
+        assert browser.wait_for_text("no version is as old as 2001-01-01T", "dialog")
+        assert f"the lakehouse was created at {log[-1].created_at:%Y-%m-%dT%H:%M:%S}." in browser.text("dialog")
+        lake.expire(before=3)
+        tl.lakehouse.lakehouse._core.finish_background_tasks(10)
+        assert not (tmp_path / "lake" / tl.core.root_path(1)).exists()
+        browser.devtools("Network.clearBrowserCache", {})
+        opened(browser, f"{server.url}/site")
+        browser.click("button.version")
+        browser.wait("return document.querySelector('dialog[open]') !== null")
+        browser.run("document.querySelector('#chosen-moment').value = '2001-01-01T12:00'")
+        browser.run("document.querySelector('#chosen-moment').form.requestSubmit()")
+        assert browser.wait_for_text("have expired; the oldest kept is 3, created at ", "dialog")
 
 
 def test_versions_that_expired_while_the_page_was_open_are_left(

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from trinitylake.cli.command import Author, Json, Message, Options, Root, command, open_lakehouse
 from trinitylake.cli.completion import object_names
-from trinitylake.cli.output import emit, grid
+from trinitylake.cli.output import counted, emit, grid
 from trinitylake.cli.progress import progress
 from trinitylake.lakehouse.tree_compaction import TreeCompaction
 
@@ -72,9 +72,10 @@ def compact(
 
 def tree_told(done: TreeCompaction) -> Text:
     """What became of the tree, for people."""
+    before = counted(done.nodes_before, "node")
     if done.version is None:
-        return Text(f"the tree stays: {done.nodes_before} nodes, where {done.nodes_after} would do", "dim")
-    return Text(f"the tree anew, version {done.version}: {done.nodes_before} nodes, {done.nodes_after} now")
+        return Text(f"the tree stays: {before}, where {done.nodes_after} would do", "dim")
+    return Text(f"the tree anew, version {done.version}: {before}, {done.nodes_after} now")
 
 
 def tables_told(results: Mapping[str, CompactResult], before: str = "files before", after: str = "after") -> Table:

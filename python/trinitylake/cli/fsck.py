@@ -12,7 +12,7 @@ from rich.text import Text
 from trinitylake import _core
 from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse, storage_options
 from trinitylake.cli.exit_codes import CORRUPT
-from trinitylake.cli.output import emit, grid
+from trinitylake.cli.output import counted, emit, grid
 from trinitylake.cli.progress import progress
 from trinitylake.errors import CorruptFile, InvalidArgument
 from trinitylake.lakehouse.fsck import FsckReport, Versions
@@ -77,8 +77,9 @@ def _picture(report: FsckReport, data: bool, dry_run: bool) -> RenderableType:
         parts += [Text(f"lost: {line}", "red") for line in mended.lost]
         if not mended.saved and not mended.lost:
             parts.append(Text("nothing to mend"))
-    files = f", {report.files} files of tables looked for" if data else ""
-    read = f"{report.versions} versions, {report.nodes} nodes and {report.definitions} definitions read{files}"
+    files = f", {counted(report.files, 'file')} of tables looked for" if data else ""
+    versions, nodes = counted(report.versions, "version"), counted(report.nodes, "node")
+    read = f"{versions}, {nodes} and {counted(report.definitions, 'definition')} read{files}"
     parts.append(Text(f"{read}: {'sound' if report.is_sound else 'not sound'}", "bold"))
     if report.findings:
         table = grid("what", "file", "versions", "affected", "why")

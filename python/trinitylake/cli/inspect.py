@@ -16,7 +16,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
-from trinitylake.cli.output import emit, grid, pairs
+from trinitylake.cli.output import counted, emit, grid, pairs
 from trinitylake.cli.progress import counting
 from trinitylake.core import root_version
 from trinitylake.lakehouse.file_stats import FileStats
@@ -135,8 +135,8 @@ def _label(node: dict[str, Any], depth: int) -> Text:
     label = Text.assemble(
         (f"{kind} ", "bold"),
         (_short_name(node["path"]), "cyan"),
-        f"  {_counted(node['n_keys'], 'key')}",
-        (f", {_counted(node['n_messages'], 'message')}", "yellow") if node["n_messages"] else "",
+        f"  {counted(node['n_keys'], 'key')}",
+        (f", {counted(node['n_messages'], 'message')}", "yellow") if node["n_messages"] else "",
         (f", {filesize.decimal(node['size_bytes'])}", "dim"),
         no_wrap=True,
         overflow="ellipsis",
@@ -155,10 +155,6 @@ def _short_name(path: str) -> str:
     if version is not None:
         return f"of version {version}"
     return path.rpartition("node-")[2][:8]
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _ends(node: dict[str, Any]) -> tuple[str, str]:

@@ -122,12 +122,19 @@ def emit_warning(message: str) -> None:
     console(stderr=True).print(Text.assemble(("warning: ", "bold yellow"), message), soft_wrap=True)
 
 
+class _HarmlessGrid(Grid):
+    """A table whose columns are as wide as what is printed in them."""
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        super().add_row(*(_harmless(one) if isinstance(one, Text) else one for one in cells), **options)
+
+
 def grid(*headers: str, numbers: Container[str] = ()) -> Grid:
     """An empty table with these headers, without lines; the columns in `numbers` are aligned to the right.
 
     Numbers and what stands in one short word are never broken; the other columns share the rest of the line.
     """
-    table = Grid(box=None, pad_edge=False, header_style="bold")
+    table = _HarmlessGrid(box=None, pad_edge=False, header_style="bold")
     for header in headers:
         whole = header in numbers or header in _WHOLE
         table.add_column(header, overflow="fold", justify="right" if header in numbers else "left", no_wrap=whole)
@@ -140,7 +147,7 @@ _WHOLE = {"", "created", "kind", "size", "isolation", "began", "expires"}
 
 def pairs(rows: dict[str, Any]) -> Grid:
     """Names and values, one pair a line. Numbers whose names end in a unit are written in the units of people."""
-    table = Grid(box=None, pad_edge=False, show_header=False)
+    table = _HarmlessGrid(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows.items():
@@ -191,6 +198,11 @@ def size_text(size_bytes: int) -> str:
     from rich import filesize
 
     return filesize.decimal(size_bytes)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 node`, `1,200 nodes`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _json(document: Any, indent: int | None = None) -> str:

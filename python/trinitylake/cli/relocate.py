@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
-from trinitylake.cli.output import emit
+from trinitylake.cli.output import counted, emit
 from trinitylake.cli.progress import progress
 
 
@@ -43,11 +43,11 @@ def relocate(
             author=author,
             on_progress=on_progress,
         )
-    counted = f"{len(done.tables)} table{'' if len(done.tables) == 1 else 's'}, {done.files} files"
+    files = f"{counted(len(done.tables), 'table')}, {counted(done.files, 'file')}"
     if done.version is not None:
-        text = Text(f"version {done.version} lies at {done.root}: {counted} written anew")
+        text = Text(f"version {done.version} lies at {done.root}: {files} written anew")
     elif dry_run:
-        text = Text(f"would record {done.root}, and write anew {counted}")
+        text = Text(f"would record {done.root}, and write anew {files}")
     else:
         text = Text(f"nothing to do: the lakehouse lies at {done.root}, and so do its tables")
     for table in done.skipped:

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trinitylake.cli.command import Author, Json, Message, Options, Root, command, open_lakehouse
-from trinitylake.cli.output import emit, grid, time_text
+from trinitylake.cli.output import counted, emit, grid, time_text
 from trinitylake.cli.progress import counting
 from trinitylake.lakehouse.vacuum import Files, Vacuumed
 
@@ -62,14 +62,18 @@ def picture(done: Vacuumed) -> RenderableType:
             tables.add_row(Text(folder), str(count.files), filesize.decimal(count.size_bytes))
         parts.append(tables)
     if done.young.files:
-        parts.append(Text(f"{_told(done.young)} younger than {time_text(done.before)} stay", "dim"))
+        parts.append(Text(f"{_told(done.young)} younger than {time_text(done.before)} {_stay(done.young)}", "dim"))
     if done.foreign.files:
-        parts.append(Text(f"{_told(done.foreign)} belong to external or federated tables, and stay", "dim"))
+        parts.append(Text(f"{_told(done.foreign)} of external or federated tables {_stay(done.foreign)}", "dim"))
     if done.unknown.files:
         shown = "\n  ".join(done.unknown_paths[:_MOST])
-        parts.append(Text(f"{_told(done.unknown)} are unknown, and stay:\n  {shown}", "yellow"))
+        parts.append(Text(f"{_told(done.unknown)}, unknown, {_stay(done.unknown)}:\n  {shown}", "yellow"))
     return Group(*parts)
 
 
+def _stay(count: Files) -> str:
+    return "stays" if count.files == 1 else "stay"
+
+
 def _told(count: Files) -> str:
-    return f"{count.files} file{'' if count.files == 1 else 's'} ({filesize.decimal(count.size_bytes)})"
+    return f"{counted(count.files, 'file')} ({filesize.decimal(count.size_bytes)})"

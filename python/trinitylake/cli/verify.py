@@ -11,7 +11,7 @@ from rich.text import Text
 
 from trinitylake.cli.command import Json, Options, Root, command, storage_options
 from trinitylake.cli.exit_codes import CORRUPT
-from trinitylake.cli.output import emit, grid
+from trinitylake.cli.output import counted, emit, grid
 from trinitylake.cli.progress import progress
 from trinitylake.lakehouse.verification import Verification
 from trinitylake.lakehouse.verification import verify as verified
@@ -41,9 +41,10 @@ def verify(
 
 
 def _picture(found: Verification, files: bool) -> RenderableType:
-    read = f"version {found.version}: {found.nodes} nodes and {found.definitions} definitions read"
-    looked_for = f", {found.files} files of tables looked for" if files else ""
-    summary = Text(f"{read}{looked_for}, {len(found.problems)} problems")
+    definitions = counted(found.definitions, "definition")
+    read = f"version {found.version}: {counted(found.nodes, 'node')} and {definitions} read"
+    looked_for = f", {counted(found.files, 'file')} of tables looked for" if files else ""
+    summary = Text(f"{read}{looked_for}, {counted(len(found.problems), 'problem')}")
     table = grid("file", "problem")
     for problem in found.problems:
         table.add_row(Text(problem.path), Text(problem.message))

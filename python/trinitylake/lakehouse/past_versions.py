@@ -15,7 +15,6 @@ from trinitylake.base.arguments import (
 )
 from trinitylake.errors import (
     InvalidArgument,
-    VersionNotFound,
 )
 from trinitylake.lakehouse import snapshots
 from trinitylake.lakehouse.history import (
@@ -142,7 +141,4 @@ class PastVersions(LakehousePart):
             previous = version
 
     def _version_at(self, time: datetime) -> _core.Version:
-        millis = millis_of(time)
-        if millis < 0:
-            raise VersionNotFound(f"no version is as old as {time.isoformat()}")
-        return self.core.version_at(millis)
+        return self.core.version_at(millis_of(time))

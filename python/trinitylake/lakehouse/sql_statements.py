@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from trinitylake.base.markup import element, framed, shown
 from trinitylake.base.qualified_names import Identifier
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.merge import MergeResult
@@ -21,7 +22,7 @@ from trinitylake.tables.queries.parameters import numbered
 from trinitylake.tables.queries.parsed_query import shortened
 from trinitylake.tables.queries.planning import planning
 from trinitylake.tables.queries.prepared import NEEDS, PreparedQuery, QueryOptions
-from trinitylake.tables.queries.query import Query
+from trinitylake.tables.queries.query import SHOWN_ROWS, Query
 from trinitylake.tables.queries.statement_text import (
     CreateNamespace,
     CreateTable,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 _WRITING = frozenset({"CREATE", "DELETE", "DROP", "INSERT", "MERGE", "TRUNCATE", "UPDATE"})
 _NO_KEY: tuple[str, ...] = ()
+_NO_ROWS = MergeResult(0, 0, 0)
 _FIRST_WORD = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(\w+)", re.DOTALL)
 
 
@@ -77,10 +79,33 @@ class Transaction(Names, Protocol):
     def drop_view(self, identifier: Identifier, *, missing_ok: bool = False) -> None: ...
 
 
-def answer(names: Names, done: MergeResult) -> Query:
-    """What a statement did, as the rows of a query: one row with the numbers of rows."""
-    rows = pa.table({name: [count] for name, count in done._asdict().items()})
-    return Query(PreparedQuery("SELECT * FROM done", names, QueryOptions(given={"done": rows})))
+class StatementDone(Query):
+    """What a statement did, as the rows of a query: one row with the numbers of rows. People are told it in words.
+
+    Args:
+        done: None for a statement that is not about rows, whose numbers are 0.
+    """
+
+    def __init__(self, names: Names, done: MergeResult | None) -> None:
+        rows = pa.table({name: [count] for name, count in (done or _NO_ROWS)._asdict().items()})
+        super().__init__(PreparedQuery("SELECT * FROM done", names, QueryOptions(given={"done": rows})))
+        self._done = done
+
+    def show(self, limit: int = SHOWN_ROWS) -> None:
+        """Print what was done."""
+        print(self)
+
+    def __repr__(self) -> str:
+        if self._done is None:
+            return "done"
+        counts = {name.removeprefix("rows_"): count for name, count in self._done._asdict().items() if count}
+        first, *others = [f"{count:,} {what}" for what, count in counts.items()] or ["0 changed"]
+        number, _, what = first.partition(" ")
+        return ", ".join([f"{number} row{'' if number == '1' else 's'} {what}", *others])
+
+    @shown
+    def _repr_html_(self) -> str:
+        return framed(element("div", repr(self)))
 
 
 class SqlStatements:
@@ -95,8 +120,8 @@ class SqlStatements:
         self._transaction = transaction
         self._options = options
 
-    def run(self, statement: Statement) -> MergeResult:
-        """Run one statement. Raises as the statements in Python do, and as queries do."""
+    def run(self, statement: Statement) -> MergeResult | None:
+        """Run one statement; None if it is not about rows. Raises as the statements in Python do, and as queries do."""
         match statement:
             case Insert():
                 return self._insert(statement)
@@ -114,7 +139,7 @@ class SqlStatements:
                 self._transaction.create_namespace(".".join(statement.name), exist_ok=statement.if_not_exists)
             case Drop():
                 self._drop(statement)
-        return MergeResult(0, 0, 0)
+        return None
 
     def _changes(self, statement: Statement) -> Changes:
         namespace, name = self._name(statement)
@@ -145,11 +170,11 @@ class SqlStatements:
         self._transaction.table(self._name(statement)).append(counted.reader)
         return MergeResult(0, 0, counted.rows)
 
-    def _create_table(self, statement: CreateTable) -> MergeResult:
+    def _create_table(self, statement: CreateTable) -> MergeResult | None:
         name = self._name(statement)
         rows = Query(self._prepared(statement.query)).to_arrow_batch_reader() if statement.query else None
         if not self._may_create(statement, name):
-            return MergeResult(0, 0, 0)
+            return _NO_ROWS if rows is not None else None
         if rows is not None:
             schema, keys = rows.schema, _NO_KEY
         else:
@@ -157,7 +182,7 @@ class SqlStatements:
         partitions = [one.strip() for one in statement.partitions]
         table = self._transaction.create_table(name, schema, partition_spec=partitions or None, primary_key=keys)
         if rows is None:
-            return MergeResult(0, 0, 0)
+            return None
         counted = _Counted(rows)
         table.append(counted.reader)
         return MergeResult(0, 0, counted.rows)

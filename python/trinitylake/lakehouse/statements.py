@@ -61,7 +61,7 @@ class Statements(Reader):
         """A table that `execute` returned from the transaction, as it is used when the statement is over."""
 
     def _write(self, query: str, options: QueryOptions) -> Query | None:
-        from trinitylake.lakehouse.sql_statements import SqlStatements, answer, writing_statement
+        from trinitylake.lakehouse.sql_statements import SqlStatements, StatementDone, writing_statement
         from trinitylake.tables.queries.parameters import by_name
         from trinitylake.tables.queries.parsed_query import shortened
 
@@ -71,7 +71,7 @@ class Statements(Reader):
             options, parameters=by_name(options.parameters), subject=f"statement {shortened(query)}", is_part=True
         )
         done = self.execute(lambda transaction: SqlStatements(transaction, parts).run(statement))
-        return answer(self, done)
+        return StatementDone(self, done)
 
     # Namespaces
 

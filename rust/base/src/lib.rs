@@ -1,4 +1,4 @@
-//! What every layer needs: the kinds of errors, the spelling of locations, and where time, ids and
+//! What every layer needs: the kinds of errors, the spelling of locations and moments, and where time, ids and
 //! randomness come from.
 
 #[cfg(not(target_family = "wasm"))]
@@ -7,3 +7,4 @@ pub mod error;
 #[cfg(not(target_family = "wasm"))]
 pub mod per_process;
 pub mod root_uri;
+pub mod utc;

@@ -20,6 +20,14 @@ pub enum Question {
         known: Option<u64>,
         heard: Vec<Heard>,
     },
+    /// The newest version that was created at a moment or before, in milliseconds since 1970, among those up to the newest,
+    /// or which to look at first. `heard` says when those were created that this search asked for, in their order; null for
+    /// what is not there.
+    VersionAt {
+        moment: i64,
+        newest: u64,
+        heard: Vec<Option<u64>>,
+    },
     /// Where the root of a version lies.
     RootPath {
         version: u64,
@@ -95,6 +103,16 @@ pub enum Step {
     Newest(u64),
 }
 
+/// What the page does next, in search of the version of a moment.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MomentStep {
+    /// Ask when this version was created.
+    Created(u64),
+    /// Nothing more: this is the version.
+    Version(u64),
+}
+
 /// A kind of object by its word, and its name, level by level.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Name {
@@ -142,6 +160,7 @@ pub enum Answer {
     Nothing,
     Path(String),
     Step(Step),
+    MomentStep(MomentStep),
     Root(Box<Root>),
     Lakehouse(Lakehouse),
     Definition(serde_json::Value),

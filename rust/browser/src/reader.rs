@@ -12,13 +12,14 @@ use trinitylake_format::node::{MessageRef, Node};
 use trinitylake_format::path::{root_path, root_version};
 use trinitylake_tree::scan::Scan;
 use trinitylake_tree::search::get_many;
+use trinitylake_version::moment::AtMoment;
 use trinitylake_version::root_metadata::{OPERATION_PROPERTY, RootMetadata};
 
 use crate::definitions;
 use crate::fetched::Fetched;
 use crate::newest::next_step;
 use crate::question::{
-    Answer, Change, Lakehouse, Name, NodeShown, Question, Reply, Root, Transaction, kind_of,
+    Answer, Change, Lakehouse, MomentStep, Name, NodeShown, Question, Reply, Root, Transaction, kind_of,
 };
 
 /// Of one lakehouse.
@@ -51,6 +52,17 @@ impl Reader {
                 Answer::Nothing
             }
             Question::Newest { known, heard } => Answer::Step(next_step(known, &heard)?),
+            Question::VersionAt { moment, newest, heard } => {
+                let mut search = AtMoment::up_to(newest, moment);
+                let mut heard = heard.into_iter();
+                loop {
+                    match (search.probe(), heard.next()) {
+                        (None, _) => break Answer::MomentStep(MomentStep::Version(search.found()?)),
+                        (Some(probe), None) => break Answer::MomentStep(MomentStep::Created(probe)),
+                        (Some(probe), Some(answer)) => search.learn(answer.map(|created| (probe, created))),
+                    }
+                }
+            }
             Question::RootPath { version } => Answer::Path(root_path(version)),
             Question::Root { root, named } => Answer::Root(Box::new(self.root(&root, named)?)),
             Question::Lakehouse => Answer::Lakehouse(self.lakehouse(file)?),
@@ -252,7 +264,11 @@ fn now<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
 /// As a server would say it.
 fn code_of(error: &Error) -> u16 {
     match error {
-        Error::InvalidName(_) | Error::FileNotFound { .. } | Error::NotALakehouse(_) => 404,
+        Error::InvalidName(_)
+        | Error::FileNotFound { .. }
+        | Error::NotALakehouse(_)
+        | Error::VersionNotFound(_) => 404,
+        Error::VersionExpired(_) => 410,
         Error::InvalidArgument(_) => 400,
         Error::UnsupportedVersion(_) => 501,
         _ => 500,

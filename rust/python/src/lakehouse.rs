@@ -104,7 +104,7 @@ impl Lakehouse {
         Ok(Version { inner: run_quick(py, self.inner.version(number))? })
     }
 
-    fn version_at(&self, py: Python<'_>, timestamp_millis: u64) -> PyResult<Version> {
+    fn version_at(&self, py: Python<'_>, timestamp_millis: i64) -> PyResult<Version> {
         Ok(Version { inner: run(py, self.inner.version_at(timestamp_millis))? })
     }
 

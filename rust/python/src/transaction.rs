@@ -333,17 +333,17 @@ impl Transaction {
         self.locked(py, |transaction| transaction.set_lakehouse_definition(definition)).map_err(to_python)
     }
 
-    /// Notes what its change of a table is, for the log: verb, rows added, rows removed, and what follows the name.
+    /// Notes what its change of a table is, for the log: verb, rows added, removed and changed, and what follows the name.
     fn tell(
         &self,
         py: Python<'_>,
         namespace: &str,
         name: &str,
-        changes: Vec<(String, u64, u64, String)>,
+        changes: Vec<(String, u64, u64, u64, String)>,
     ) -> PyResult<()> {
-        let told = changes.into_iter().map(|(verb, added, removed, tail)| Told {
+        let told = changes.into_iter().map(|(verb, added, removed, changed, tail)| Told {
             verb,
-            rows: Rows { added, removed },
+            rows: Rows { added, removed, changed },
             tail,
         });
         let told = told.collect();

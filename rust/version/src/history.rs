@@ -6,6 +6,7 @@ use futures::future::join_all;
 
 use super::Version;
 use super::boundary::boundary;
+use super::moment::AtMoment;
 use super::versions::Versions;
 use trinitylake_base::error::{Error, Result};
 
@@ -108,38 +109,27 @@ impl Versions {
         }
     }
 
-    /// The newest version created at or before `timestamp_millis`.
-    /// `created_at_millis` rises with the version, so it is found by bisection.
-    pub async fn version_at(&self, timestamp_millis: u64) -> Result<Arc<Version>> {
+    /// The newest version created at or before a moment, in milliseconds since 1970. `VersionNotFound` if none is that
+    /// old, `VersionExpired` if those are not kept.
+    pub async fn version_at(&self, moment_millis: i64) -> Result<Arc<Version>> {
         let latest = self.latest().await?;
-        if latest.metadata.created_at_millis <= timestamp_millis {
-            return Ok(latest);
+        let answer = |version: Arc<Version>| {
+            let created = version.metadata.created_at_millis;
+            (version, created)
+        };
+        let mut search = AtMoment::up_to(latest.number, moment_millis);
+        search.learn(Some(answer(latest)));
+        if search.probe().is_some() {
+            search.expired_below(boundary(self.storage().as_ref()).await?);
         }
-        let oldest_number = boundary(self.storage().as_ref()).await?;
-        let oldest = self.version(oldest_number).await?;
-        if oldest.metadata.created_at_millis > timestamp_millis {
-            let created = oldest.metadata.created_at_millis;
-            return Err(if oldest_number == 0 {
-                Error::VersionNotFound(format!(
-                    "no version is as old as {timestamp_millis}: the lakehouse was created at {created} (milliseconds)"
-                ))
-            } else {
-                Error::VersionExpired(format!(
-                    "versions as old as {timestamp_millis} have expired; the oldest kept is {oldest_number}, created at \
-                     {created} (milliseconds)"
-                ))
-            });
-        }
-        // `low` is old enough, `high` is not.
-        let (mut low, mut high) = (oldest, latest.number);
-        while high - low.number > 1 {
-            let middle = self.version(low.number + (high - low.number) / 2).await?;
-            if middle.metadata.created_at_millis <= timestamp_millis {
-                low = middle;
-            } else {
-                high = middle.number;
+        while let Some(probe) = search.probe() {
+            match self.version(probe).await {
+                Ok(version) => search.learn(Some(answer(version))),
+                // Meanwhile.
+                Err(Error::VersionExpired(_)) => search.learn(None),
+                Err(error) => return Err(error),
             }
         }
-        Ok(low)
+        search.found()
     }
 }

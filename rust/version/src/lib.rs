@@ -6,8 +6,8 @@
 //! Version v is the root file with v's name. Versions are contiguous from the expiry boundary to the
 //! latest; a version that exists never changes.
 //!
-//! In a browser there is only what roots say, and which versions to ask for on the way to the latest one: its page fetches
-//! files by itself.
+//! In a browser there is only what roots say, and which versions to ask for on the way to the latest one, or to that of a
+//! moment: its page fetches files by itself.
 
 pub mod ascent;
 #[cfg(not(target_family = "wasm"))]
@@ -24,6 +24,7 @@ pub mod history;
 pub mod kept;
 #[cfg(not(target_family = "wasm"))]
 pub mod key_history;
+pub mod moment;
 #[cfg(not(target_family = "wasm"))]
 mod opening;
 #[cfg(not(target_family = "wasm"))]

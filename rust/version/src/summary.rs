@@ -36,6 +36,8 @@ pub struct Clause {
 pub struct Rows {
     pub added: u64,
     pub removed: u64,
+    /// Those that stayed, with other values.
+    pub changed: u64,
 }
 
 /// What the layer above knows of a change of a table: `append`, 3000 rows, or `schema`, none, `+1 column`.
@@ -98,18 +100,19 @@ impl Rows {
         Rows {
             added: self.added.saturating_add(other.added),
             removed: self.removed.saturating_add(other.removed),
+            changed: self.changed.saturating_add(other.changed),
         }
     }
 
-    /// ` +3,000 -1 rows`; nothing if there are none.
+    /// ` +3,000 -1 ~2 rows`; nothing if there are none.
     fn text(self) -> String {
         let mut text = String::new();
-        for (sign, count) in [('+', self.added), ('-', self.removed)] {
+        for (sign, count) in [('+', self.added), ('-', self.removed), ('~', self.changed)] {
             if count > 0 {
                 let _ = write!(text, " {sign}{}", with_commas(count));
             }
         }
-        match self.added.saturating_add(self.removed) {
+        match self.added.saturating_add(self.removed).saturating_add(self.changed) {
             0 => {}
             1 => text.push_str(" row"),
             _ => text.push_str(" rows"),

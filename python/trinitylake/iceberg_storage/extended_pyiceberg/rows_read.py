@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
 from pyiceberg.expressions.visitors import bind
@@ -26,17 +26,26 @@ if TYPE_CHECKING:
 MAX_KEYS = 200
 
 
+class RowCounts(NamedTuple):
+    """What a statement did to rows. Iceberg tells only how many lie in the files that came and went."""
+
+    updated: int
+    deleted: int
+    inserted: int
+
+
 @dataclass(frozen=True)
 class RowsRead:
     """Rows that a statement looked for; if none of them came or went since, it would do the same again.
 
     Attributes:
-        statement: "delete", "overwrite", "dynamic_partition_overwrite" or "upsert".
+        statement: "delete", "overwrite", "dynamic_partition_overwrite", "upsert", "merge" or "update".
         filter: all rows that it looked for match it, and perhaps others.
         case_sensitive: how the filter names columns.
         branch: where it looked; None for a snapshot that no branch has.
         operation: whose isolation level of the table applies, `DELETE` or `OVERWRITE`.
         snapshot_ids: the snapshots that the statement made.
+        counts: what they did to rows, if the statement counted.
     """
 
     statement: str
@@ -45,6 +54,7 @@ class RowsRead:
     branch: str | None = MAIN_BRANCH
     operation: Operation = Operation.DELETE
     snapshot_ids: tuple[int, ...] = ()
+    counts: RowCounts | None = None
 
     def to_json(self, schema: Schema) -> dict[str, Any]:
         """For a saved transaction. A filter that JSON does not keep becomes one that matches every row."""
@@ -63,6 +73,7 @@ class RowsRead:
             "branch": self.branch,
             "operation": self.operation.value,
             "snapshot-ids": list(self.snapshot_ids),
+            "counts": None if self.counts is None else list(self.counts),
         }
 
     @classmethod
@@ -75,6 +86,7 @@ class RowsRead:
             saved["branch"],
             Operation(saved["operation"]),
             tuple(saved["snapshot-ids"]),
+            RowCounts(*counts) if (counts := saved.get("counts")) is not None else None,
         )
 
 

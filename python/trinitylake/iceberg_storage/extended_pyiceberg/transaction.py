@@ -38,7 +38,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import appl
 from trinitylake.iceberg_storage.extended_pyiceberg.qualified_snapshots import QualifiedSnapshots
 from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles, RewriteManifests
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
-from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead, key_filter, rows_read
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, RowsRead, key_filter, rows_read
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, ReadAheadTable
 from trinitylake.iceberg_storage.extended_pyiceberg.whole_files import DeleteWholeFiles
@@ -284,6 +284,10 @@ class StagedTransaction(Transaction):
         with self._as_statement(statement):
             self._rows_read.append(RowsRead(self._statement, filter, case_sensitive, branch, operation))
             yield
+
+    def count_rows(self, counts: RowCounts) -> None:
+        """Note what the statement under way, which looked for rows once, has done to them."""
+        self._rows_read[-1] = replace(self._rows_read[-1], counts=counts)
 
     @contextmanager
     def _as_statement(self, name: str) -> Iterator[None]:

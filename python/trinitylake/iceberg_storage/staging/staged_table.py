@@ -241,7 +241,7 @@ class StagedTable:
         """What the log is to say of the changes."""
         with self._lock:
             reads = (read for commit in self._commits for read in commit.rows_read)
-            statements = {id: read.statement for read in reads for id in read.snapshot_ids}
+            statements = {id: read for read in reads for id in read.snapshot_ids}
             return changes_told(self._base, self.metadata, statements)
 
     def finish(self) -> tuple[str, bytes]:

@@ -13,31 +13,34 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.table.metadata import TableMetadata
 
+    from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
+
 
 class Told(NamedTuple):
-    """One change: `verb +added -removed rows TABLE tail`. All of it is plain ASCII: the core refuses anything else."""
+    """One change: `verb +added -removed ~changed rows TABLE tail`. All of it is plain ASCII, or the core refuses it."""
 
     verb: str
     added: int = 0
     removed: int = 0
+    changed: int = 0
     tail: str = ""
 
 
 #: Statements that are told by their own names, whatever Iceberg calls what they did.
 _NAMED_STATEMENTS = {"delete", "merge", "update", "upsert"}
-_NO_STATEMENTS: Mapping[int, str] = {}
+_NO_STATEMENTS: Mapping[int, RowsRead] = {}
 #: Properties that writers set by themselves beside what they were asked for.
 _KEPT_BY_WRITERS = frozenset({"schema.name-mapping.default"})
 
 
 def changes_told(
-    base: TableMetadata, metadata: TableMetadata, statements: Mapping[int, str] = _NO_STATEMENTS
+    base: TableMetadata, metadata: TableMetadata, statements: Mapping[int, RowsRead] = _NO_STATEMENTS
 ) -> list[Told]:
     """What turned `base` into `metadata`; for a new table `base` is the empty one. Rows come first.
 
-    `statements` are the names of those that are known to have run, by the ids of their snapshots. They write rows that
-    they keep into new files, which Iceberg counts as removed and added: of those only the difference is told. What
-    others did is told as Iceberg counts it.
+    `statements` are those that are known to have run, by the ids of their snapshots. They write rows that they keep
+    into new files, which Iceberg counts as removed and added: of those that did not count only the difference is told.
+    What others did is told as Iceberg counts it.
     """
     told = _of_snapshots(base, metadata, statements)
     before, after = base.schema(), metadata.schema()
@@ -61,7 +64,7 @@ def _without(properties: Mapping[str, str], names: frozenset[str]) -> dict[str, 
     return {name: value for name, value in properties.items() if name not in names}
 
 
-def _of_snapshots(base: TableMetadata, metadata: TableMetadata, statements: Mapping[int, str]) -> list[Told]:
+def _of_snapshots(base: TableMetadata, metadata: TableMetadata, statements: Mapping[int, RowsRead]) -> list[Told]:
     known = {snapshot.snapshot_id for snapshot in base.snapshots}
     new = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in known]
     told: list[Told] = []
@@ -69,9 +72,10 @@ def _of_snapshots(base: TableMetadata, metadata: TableMetadata, statements: Mapp
     written = [(counts, statement) for counts, statement in summaries if counts["operation"] != "replace"]
     if written:
         rows = [_rows(counts, statement) for counts, statement in written]
-        verbs = {statement if statement in _NAMED_STATEMENTS else counts["operation"] for counts, statement in written}
+        verbs = {_verb(counts, statement) for counts, statement in written}
         verb = verbs.pop() if len(verbs) == 1 else "overwrite"
-        told.append(Told(verb, sum(added for added, _ in rows), sum(removed for _, removed in rows)))
+        added, removed, changed = (sum(counts) for counts in zip(*rows, strict=True))
+        told.append(Told(verb, added, removed, changed))
     if rewritten := [counts for counts, _ in summaries if counts["operation"] == "replace"]:
         before = sum(_number(counts, "deleted-data-files") for counts in rewritten)
         after = sum(_number(counts, "added-data-files") for counts in rewritten)
@@ -84,11 +88,19 @@ def _of_snapshots(base: TableMetadata, metadata: TableMetadata, statements: Mapp
     return told
 
 
-def _rows(counts: Mapping[str, str], statement: str | None) -> tuple[int, int]:
-    """How many came and went."""
+def _verb(counts: Mapping[str, str], statement: RowsRead | None) -> str:
+    if statement is not None and statement.statement in _NAMED_STATEMENTS:
+        return statement.statement
+    return counts["operation"]
+
+
+def _rows(counts: Mapping[str, str], statement: RowsRead | None) -> tuple[int, int, int]:
+    """How many came, went, and became others."""
+    if statement is not None and statement.counts is not None:
+        return statement.counts.inserted, statement.counts.deleted, statement.counts.updated
     added, removed = _number(counts, "added-records"), _removed(counts)
     kept = 0 if statement is None else min(added, removed)
-    return added - kept, removed - kept
+    return added - kept, removed - kept, 0
 
 
 def _counts(summary: object) -> Mapping[str, str]:

@@ -20,7 +20,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import key_filter
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, key_filter
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import defaulted
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.live_rows import LiveRows
@@ -38,15 +38,6 @@ if TYPE_CHECKING:
 _INSERTED_ROWS = 500_000
 
 
-@dataclass(frozen=True)
-class Counts:
-    """Rows of the table that were changed."""
-
-    updated: int
-    deleted: int
-    inserted: int
-
-
 def merge(
     iceberg: IcebergTable,
     source: pa.Table,
@@ -55,7 +46,7 @@ def merge(
     not_matched: Sequence[Clause],
     statement: str = "merge",
     only_changes: bool = False,
-) -> Counts:
+) -> RowCounts:
     """Match `source` with a table by `keys`, and do what the clauses say, in one snapshot.
 
     Args:
@@ -84,8 +75,7 @@ def merge(
             added = _Added(source, ~matches.met, when_not_matched, metadata)
             rewrite = FileRewrite(metadata, io, live, source, when_matched, only_changes)
             done = rewrite.run(tasks, matches.hits, added if not_matched else [])
-            commit_files(change, done)
-        return Counts(done.updated, done.deleted, added.count)
+            return commit_files(change, done, added.count)
 
 
 @dataclass
@@ -130,15 +120,19 @@ class _Added:
                 yield part
 
 
-def commit_files(change: Transaction, done: Rewritten) -> None:
+def commit_files(change: Transaction, done: Rewritten, inserted: int) -> RowCounts:
     """One snapshot without the files that went and with those that came; none if nothing changed."""
+    counts = RowCounts(done.updated, done.deleted, inserted)
+    if isinstance(change, StagedTransaction):
+        change.count_rows(counts)
     if not done.removed and not done.added:
-        return
+        return counts
     operation = Operation.OVERWRITE if done.added else Operation.DELETE
     if isinstance(change, StagedTransaction):
         change.replace_files(done.removed, done.added, operation)
     else:
         _commit_elsewhere(change, done.removed, done.added)
+    return counts
 
 
 def _commit_elsewhere(change: Transaction, removed: list[DataFile], added: list[DataFile]) -> None:

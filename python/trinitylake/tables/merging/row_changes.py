@@ -19,14 +19,14 @@ from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import key_filter
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, key_filter
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import read_data_ahead
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.live_rows import LiveRows
 from trinitylake.tables.input_rows import arrow_schema, conform
 from trinitylake.tables.merging.candidate_files import candidate_files
 from trinitylake.tables.merging.clauses import Clause, Clauses
-from trinitylake.tables.merging.engine import Counts, commit_files
+from trinitylake.tables.merging.engine import commit_files
 from trinitylake.tables.merging.file_rewrite import FileRewrite
 from trinitylake.tables.merging.matching import Hits
 from trinitylake.tables.sql_sandbox import quoted
@@ -96,7 +96,7 @@ def change_rows(
     find: Callable[[PlacedRows], RowChanges],
     statement: str,
     keys: FoundKeys | None = None,
-) -> Counts:
+) -> RowCounts:
     """Change the rows that `find` finds, in one snapshot.
 
     Args:
@@ -127,8 +127,7 @@ def change_rows(
             source, clauses, hits = _hits(changes.found)
             applied = Clauses(clauses, source.schema, arrow_schema(metadata.schema()))
             done = FileRewrite(metadata, io, placed.live, source, applied, False).run(tasks, hits, rows)
-            commit_files(change, done)
-        return Counts(done.updated, done.deleted, sum(part.num_rows for part in rows))
+            return commit_files(change, done, sum(part.num_rows for part in rows))
 
 
 def _tasks(metadata: TableMetadata, io: FileIO, filter: BooleanExpression) -> list[FileScanTask]:

@@ -192,3 +192,34 @@ fn a_cycle_ends() {
     let error = files.ask(&json!({ "all": { "root": ROOT, "start": null, "limit": 9 } })).unwrap_err();
     assert!(error.contains("height"), "{error}");
 }
+
+/// The page had a search of its own for the version of a moment.
+#[test]
+fn the_version_of_a_moment_is_asked_for_step_by_step() {
+    let mut reader = Reader::default();
+    let mut search = |moment: i64, created: &dyn Fn(u64) -> Option<u64>| {
+        let mut heard: Vec<Option<u64>> = Vec::new();
+        loop {
+            assert!(heard.len() < 12, "{heard:?}");
+            let question = json!({ "version-at": { "moment": moment, "newest": 300, "heard": heard } });
+            let reply: Value =
+                serde_json::from_slice(&reader.reply(&serde_json::to_vec(&question).unwrap(), Bytes::new()))
+                    .unwrap();
+            match reply["answer"]["created"].as_u64() {
+                Some(version) => heard.push(created(version)),
+                None => return reply,
+            }
+        }
+    };
+    let all = |version| Some(10 * version);
+    for moment in (0..3100).step_by(7) {
+        let expected = 300.min(moment / 10);
+        assert_eq!(search(moment, &all), json!({ "answer": { "version": expected } }));
+    }
+    assert_eq!(search(-1, &all)["problem"]["code"], 404);
+    let kept = |version| (version >= 40).then_some(10 * version);
+    assert_eq!(search(400, &kept), json!({ "answer": { "version": 40 } }));
+    let problem = &search(399, &kept)["problem"];
+    assert_eq!(problem["code"], 410);
+    assert!(problem["message"].as_str().unwrap().contains("the oldest kept is 40"), "{problem}");
+}

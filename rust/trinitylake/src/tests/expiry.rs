@@ -61,7 +61,7 @@ async fn expired_versions_are_gone_and_the_others_stay() {
     }
     let log: Vec<u64> = fresh.log(1000, None).await.unwrap().iter().map(|version| version.number).collect();
     assert_eq!(log, [10, 9, 8, 7]);
-    let error = fresh.version_at(START_MILLIS).await.unwrap_err();
+    let error = fresh.version_at(START_MILLIS as i64).await.unwrap_err();
     assert!(matches!(error, Error::VersionExpired(_)), "{error}");
 }
 

@@ -136,9 +136,9 @@ async fn time_travel_finds_the_version_of_every_moment() {
     let log = lakehouse.log(1000, None).await.unwrap();
     for moment in START_MILLIS..=environment.now_millis() + 5 {
         let expected = log.iter().find(|version| version.metadata.created_at_millis <= moment).unwrap();
-        assert_eq!(lakehouse.version_at(moment).await.unwrap().number, expected.number, "{moment}");
+        assert_eq!(lakehouse.version_at(moment as i64).await.unwrap().number, expected.number, "{moment}");
     }
-    let error = lakehouse.version_at(START_MILLIS - 1).await.unwrap_err();
+    let error = lakehouse.version_at(START_MILLIS as i64 - 1).await.unwrap_err();
     assert!(matches!(error, Error::VersionNotFound(_)), "{error}");
 }
 

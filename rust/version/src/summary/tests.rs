@@ -1,7 +1,7 @@
 use super::*;
 
 fn appended(name: &str, added: u64) -> Clause {
-    let told = Told { verb: "append".into(), rows: Rows { added, removed: 0 }, ..Told::default() };
+    let told = Told { verb: "append".into(), rows: Rows { added, ..Rows::default() }, ..Told::default() };
     Clause::told(&told, "shop", name)
 }
 
@@ -16,7 +16,7 @@ fn a_few_objects_are_listed() {
     assert_eq!(text(clauses), "append +3,000 rows shop.orders; schema shop.items +1 column");
     let created = Clause::of_object("create", ObjectKind::Table, "shop", "x");
     assert_eq!(
-        text(vec![created.with_rows(Rows { added: 1_234_567, removed: 0 })]),
+        text(vec![created.with_rows(Rows { added: 1_234_567, ..Rows::default() })]),
         "create table shop.x +1,234,567 rows"
     );
     let renamed = Clause::of_object("rename", ObjectKind::View, "a.b", "v").to("c", "w");

@@ -48,7 +48,7 @@ async fn writes_tell_by_themselves_what_they_are() {
 async fn the_layer_above_tells_of_tables_in_plain_words() {
     let (_, lakehouse) = lake().await;
     let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
-    let rows = Rows { added: 3000, removed: 0 };
+    let rows = Rows { added: 3000, ..Rows::default() };
     let append = Told { verb: "append".into(), rows, tail: String::new() };
     transaction.tell("a", "t", vec![append.clone()]).unwrap();
     assert!(transaction.summary().is_empty(), "nothing was changed");

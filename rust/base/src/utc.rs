@@ -1,0 +1,83 @@
+//! Moments as people read them: in UTC, as ISO 8601 has it, which is also how time travel takes them.
+
+const DAY_MILLIS: i64 = 86_400_000;
+/// The calendar repeats itself after 400 years.
+const CYCLE_YEARS: i64 = 400;
+const CYCLE_DAYS: i64 = 146_097;
+/// From 1600-03-01, when a cycle began as years are counted here, to 1970-01-01.
+const DAYS_BEFORE_1970: i64 = 135_080;
+
+/// Milliseconds since 1970, or before it, as `2026-11-23T08:00:00.000Z`.
+pub fn iso_8601(millis: i64) -> String {
+    let (year, month, day) = date(millis.div_euclid(DAY_MILLIS));
+    let time = millis.rem_euclid(DAY_MILLIS);
+    let (hour, minute, second) = (time / 3_600_000, time / 60_000 % 60, time / 1000 % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", time % 1000)
+}
+
+/// Year, month and day. Years begin in March here, so that the day which some lack is their last.
+fn date(days_since_1970: i64) -> (i64, i64, i64) {
+    let days = days_since_1970 + DAYS_BEFORE_1970;
+    let day_of_cycle = days.rem_euclid(CYCLE_DAYS);
+    // Every fourth year has a day more, but for every hundredth, but for the last of a cycle.
+    let year_of_cycle =
+        (day_of_cycle - day_of_cycle / 1460 + day_of_cycle / 36_524 - day_of_cycle / 146_096) / 365;
+    let day_of_year = day_of_cycle - (365 * year_of_cycle + year_of_cycle / 4 - year_of_cycle / 100);
+    // From March on, five months have 153 days.
+    let months_since_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * months_since_march + 2) / 5 + 1;
+    let month = (months_since_march + 2) % 12 + 1;
+    let year = 1600 + CYCLE_YEARS * days.div_euclid(CYCLE_DAYS) + year_of_cycle + i64::from(month <= 2);
+    (year, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Beside what `date --utc --iso-8601=ns --date=@SECONDS` says.
+    #[test]
+    fn moments_are_those_of_the_calendar() {
+        for (millis, expected) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (-1, "1969-12-31T23:59:59.999Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (951_868_800_000, "2000-03-01T00:00:00.000Z"),
+            (1_709_251_199_999, "2024-02-29T23:59:59.999Z"),
+            (1_735_689_599_000, "2024-12-31T23:59:59.000Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+            (1_795_420_800_123, "2026-11-23T08:00:00.123Z"),
+            (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+            (-62_135_596_800_000, "0001-01-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(iso_8601(millis), expected, "{millis}");
+        }
+    }
+
+    /// Each day of eight hundred years is the day after the one before.
+    #[test]
+    fn days_follow_each_other() {
+        let is_leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+        let length = |year: i64, month: i64| match month {
+            2 => 28 + i64::from(is_leap(year)),
+            4 | 6 | 9 | 11 => 30,
+            _ => 31,
+        };
+        let (mut year, mut month, mut day) = (1970, 1, 1);
+        for days in 0..2 * CYCLE_DAYS {
+            assert_eq!(date(days), (year, month, day));
+            day += 1;
+            if day > length(year, month) {
+                (month, day) = (month + 1, 1);
+            }
+            if month > 12 {
+                (year, month) = (year + 1, 1);
+            }
+        }
+    }
+
+    #[test]
+    fn no_moment_is_too_far_away() {
+        assert!(iso_8601(i64::MAX).ends_with('Z') && iso_8601(i64::MIN).ends_with('Z'));
+    }
+}

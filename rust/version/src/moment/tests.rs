@@ -1,0 +1,82 @@
+use super::*;
+
+/// What a search finds among versions, of which it is told when those that are there were created, and how many it asked for.
+fn searched(
+    oldest: u64,
+    newest: u64,
+    moment_millis: i64,
+    created: impl Fn(u64) -> Option<u64>,
+) -> (Result<u64>, usize) {
+    let mut search = AtMoment::up_to(newest, moment_millis);
+    search.expired_below(oldest);
+    for asked in 0..100 {
+        let Some(probe) = search.probe() else { return (search.found(), asked) };
+        assert!((oldest..=newest).contains(&probe), "{probe}");
+        search.learn(created(probe).map(|created| (probe, created)));
+    }
+    panic!("it asks for ever");
+}
+
+#[test]
+fn every_moment_has_its_version() {
+    for newest in [0, 1, 2, 9, 64, 1000] {
+        for moment in 100..=(10 * newest + 115) {
+            let (found, asked) = searched(0, newest, moment as i64, |version| Some(100 + 10 * version));
+            assert_eq!(found.unwrap(), newest.min((moment - 100) / 10));
+            assert!(asked <= 12, "{asked} versions of {newest}");
+        }
+    }
+}
+
+#[test]
+fn the_present_takes_one_look() {
+    assert_eq!(searched(0, 1_000_000, i64::MAX, Some).1, 1);
+}
+
+/// The message said `no version is as old as 946684800000: the lakehouse was created at 1795420800000 (milliseconds)`.
+#[test]
+fn people_are_told_dates() {
+    let created = |version| Some(1_795_420_800_000 + version);
+    let error = searched(0, 3, 946_684_800_000, created).0.unwrap_err();
+    assert!(matches!(error, Error::VersionNotFound(_)));
+    assert_eq!(
+        error.to_string(),
+        "no version is as old as 2000-01-01T00:00:00.000Z: the lakehouse was created at 2026-11-23T08:00:00.000Z"
+    );
+    let error = searched(2, 3, 946_684_800_000, created).0.unwrap_err();
+    assert!(matches!(error, Error::VersionExpired(_)));
+    assert_eq!(
+        error.to_string(),
+        "versions as old as 2000-01-01T00:00:00.000Z have expired; the oldest kept is 2, created at \
+         2026-11-23T08:00:00.002Z"
+    );
+    // Before 1970, too.
+    assert!(searched(0, 3, -1, created).0.unwrap_err().to_string().contains("1969-12-31T23:59:59.999Z"));
+}
+
+/// Below what has expired, names keep some versions. One of them is no answer for a moment when a later one was the latest.
+#[test]
+fn a_gap_is_not_bridged_by_a_version_that_a_name_keeps() {
+    for named in 0..40 {
+        let is_there = |version| version == named || version >= 40;
+        for moment in 0..600 {
+            let (found, _) = searched(0, 63, moment, |version| is_there(version).then_some(10 * version));
+            let expected = 63.min(moment as u64 / 10);
+            match found {
+                Ok(found) => {
+                    assert!(found == expected && is_there(found), "{found} at {moment}, not {expected}")
+                }
+                // Nobody looks for what may be in a gap: only from where all are there, each is found.
+                Err(Error::VersionExpired(_)) => assert!(expected < 40, "{moment}"),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn all_may_expire_meanwhile() {
+    let error = searched(5, 9, 0, |_| None).0.unwrap_err();
+    assert!(matches!(error, Error::VersionExpired(_)), "{error}");
+    assert!(searched(5, 4, 0, |_| None).0.is_err());
+}
