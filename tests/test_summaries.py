@@ -103,6 +103,19 @@ def test_each_statement_has_its_words(shop: tl.Lakehouse, name: str) -> None:
     assert told(shop) == expected
 
 
+def test_the_log_is_printed_a_line_for_a_version(shop: tl.Lakehouse) -> None:
+    """`print(lake.log())` was one line of nested representations, and the loop of the quick start showed an empty
+    message for most versions.
+    """
+    shop.table("shop.items").append([{"id": 1, "price": 1}], message="more\n\x1b[31mitems", author="ann")
+    newest, first, begun = str(shop.log()).splitlines()
+    at = f"{shop.log(1)[0].created_at:%Y-%m-%d %H:%M:%S}Z"
+    assert newest == rf"2  {at}  ann  more; \u{{1b}}[31mitems: append +1 row shop.items"
+    assert first.endswith("Z  create namespace shop; create table shop.items; create table shop.orders")
+    assert begun == f"0  {shop.at(version=0).created_at:%Y-%m-%d %H:%M:%S}Z"
+    assert str(shop.log(1)[0]) == newest
+
+
 def test_statements_tell_the_rows_that_they_updated(shop: tl.Lakehouse) -> None:
     """A MERGE or an UPDATE that inserted and deleted nothing said "merge shop.items", whether it changed one row or
     all: Iceberg counts only rows in files that came and went.

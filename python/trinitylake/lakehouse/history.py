@@ -12,6 +12,7 @@ from trinitylake.base.markup import framed, shown, table
 from trinitylake.base.qualified_names import full_name
 from trinitylake.errors import VersionExpired
 from trinitylake.lakehouse.pictures import heading, log_picture, log_table
+from trinitylake.printable import printable
 
 if TYPE_CHECKING:
     from trinitylake import _core
@@ -67,6 +68,14 @@ class LogEntry:
     def author(self) -> str:
         """The authors of the transactions, each once, joined with a comma."""
         return ", ".join(dict.fromkeys(transaction.author for transaction in self.transactions if transaction.author))
+
+    def __str__(self) -> str:
+        """One line for people: number, time, author, message and what was done, as far as there are any."""
+        if self.problem:
+            return printable(f"{self.version}  {self.problem}")
+        said = ": ".join("; ".join(one.splitlines()) for one in (self.message, self.summary) if one)
+        parts = [str(self.version), f"{self.created_at:%Y-%m-%d %H:%M:%S}Z", self.author, said]
+        return printable("  ".join(part for part in parts if part))
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -191,6 +200,9 @@ class Log(list[LogEntry]):
     def __init__(self, entries: Iterable[LogEntry], core: _core.Lakehouse | None = None) -> None:
         super().__init__(entries)
         self._core = core
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self))
 
     @shown
     def _repr_html_(self) -> str:
