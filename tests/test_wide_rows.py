@@ -152,6 +152,32 @@ def test_batches_have_all_rows_in_their_order(
         assert not wide or max(batch.nbytes for batch in batches) < 3 * size_bytes
 
 
+def repeated(value: pa.Array) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array([0] * 5000, pa.int32()), value)
+
+
+REPEATED = {
+    "a text": repeated(pa.array(["x" * 50_000])),
+    "bytes": repeated(pa.array([b"x" * 50_000])),
+    "texts in lists": pa.ListArray.from_arrays([0, 1, 2000], repeated(pa.array(["x" * 50_000]))),
+}
+
+
+@pytest.mark.parametrize("what", REPEATED)
+def test_a_file_of_some_kilobytes_may_stand_for_a_quarter_of_a_gigabyte(tmp_path: Path, what: str) -> None:
+    """Small files are read with fewer looks, at once. One of 50 kB has five thousand rows of the same text."""
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"id": range(len(REPEATED[what])), "text": REPEATED[what]}), path, store_schema=False)
+    assert path.stat().st_size < 100_000
+    with pa.OSFile(str(path)) as stream:
+        sizes = [
+            (batch.num_rows, batch.nbytes)
+            for batch in parquet_batches.batches_of(stream, parquet_batches.open_parquet(stream), ["id", "text"])
+        ]
+    assert sum(rows for rows, _ in sizes) == len(REPEATED[what])
+    assert all(rows == 1 or size_bytes <= parquet_batches.BATCH_SIZE_BYTES for rows, size_bytes in sizes)
+
+
 class Parts:
     """Six parts of tables of a kilobyte, and how many have been read of them and not been taken."""
 

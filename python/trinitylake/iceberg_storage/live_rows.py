@@ -43,6 +43,7 @@ class LiveRows:
         self._io = io
         self.deletes = read_position_deletes(io, tasks)
         self._written: pa.Schema | None = None
+        self._alike: pa.Schema | None = None
 
     def batches(self, task: FileScanTask, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of one file under the current schema, with some or all columns; `columns` may be empty.
@@ -88,15 +89,20 @@ class LiveRows:
         """
         if self.deletes.get(task.file.file_path):
             return False
+        if self._alike is not None and columns.equals(self._alike, check_metadata=True):
+            return True
         if self._written is None:
             # Here, because it imports pandas, which whoever only reads a table's metadata has no use for.
             from pyiceberg.io.pyarrow import schema_to_pyarrow
 
             self._written = schema_to_pyarrow(self._schema, include_field_ids=True)
-        return len(columns) == len(self._written) and all(
+        if len(columns) != len(self._written) or not all(
             there.with_type(_WIDE.get(there.type, there.type)).equals(here, check_metadata=True)
             for there, here in zip(columns, self._written, strict=True)
-        )
+        ):
+            return False
+        self._alike = columns
+        return True
 
 
 def read_position_deletes(io: FileIO, tasks: Iterable[FileScanTask]) -> dict[str, list[pa.ChunkedArray]]:

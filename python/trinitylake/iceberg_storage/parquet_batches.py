@@ -45,6 +45,10 @@ def batches_of(stream: InputStream, file: pq.ParquetFile, columns: Sequence[str]
         file: as `open_parquet` gives it.
         columns: names of the uppermost level; may be empty.
     """
+    if columns and _is_one_batch(file.metadata, file.schema_arrow):
+        every = len(columns) == file.metadata.num_columns
+        yield from file.iter_batches(BATCH_ROWS, columns=None if every else list(columns), use_threads=False)
+        return
     leaves = _leaves(file.metadata, columns)
     if referred := sorted({leaf.path for leaf in leaves if leaf.is_referred}):
         file = open_parquet(stream, file.metadata, read_dictionary=referred)
@@ -54,6 +58,25 @@ def batches_of(stream: InputStream, file: pq.ParquetFile, columns: Sequence[str]
         in_threads = stored >= _SHARED_SIZE_BYTES
         for batch in file.iter_batches(rows, row_groups=groups, columns=list(columns), use_threads=in_threads):
             yield from _plain(batch) if referred else (batch,)
+
+
+def _is_one_batch(metadata: pq.FileMetaData, schema: pa.Schema) -> bool:
+    """Whether all rows of a file take little memory, by so few looks that a thousand small files are read in less time.
+
+    What is no number may be as long in each row as all of its column. False for files with nested columns, whose rows
+    may have any number of values.
+    """
+    if metadata.num_row_groups != 1 or any(map(pa.types.is_nested, schema.types)):
+        return False
+    group = metadata.row_group(0)
+    rows = group.num_rows
+    if rows > BATCH_ROWS or group.total_byte_size >= _SHARED_SIZE_BYTES:
+        return False
+    lengths: list[int] = [
+        _VALUE_SIZE_BYTES if pa.types.is_primitive(type) else group.column(number).total_uncompressed_size
+        for number, type in enumerate(schema.types)
+    ]
+    return bool(rows * sum(lengths) <= BATCH_SIZE_BYTES)
 
 
 class _Leaf(NamedTuple):

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import DataScan, FileScanTask, TableProperties
+from pyiceberg.table import FileScanTask, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.utils.properties import property_as_int
@@ -28,6 +28,7 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_file_sizes import SMALL_PART, TARGET_FILE_SIZE_BYTES
 from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.live_rows import LiveRows
 from trinitylake.iceberg_storage.own_files import own_files
@@ -107,7 +108,7 @@ def compact(
         assert size is not None
         order = arrow_sort(sort_by, metadata.schema()) if sort_by else None
         readable = own_files(change.io, metadata)
-        scan = DataScan(metadata, readable, row_filter=filter, snapshot_id=metadata.current_snapshot_id)
+        scan = ReadAheadScan(metadata, readable, row_filter=filter, snapshot_id=metadata.current_snapshot_id)
         tasks = sorted(scan.plan_files(), key=lambda task: task.file.file_path)
         groups = _groups(tasks, metadata, size, min_files, order is not None)
         rewritten = [task for group in groups for task in group.tasks]
@@ -119,8 +120,12 @@ def compact(
         if dry_run:
             return CompactResult(len(removed), _files_of(groups, size), _size_bytes(removed), 0)
         live = LiveRows(metadata, readable, rewritten)
-        added = _Writing(metadata, change.io, live, len(rewritten), size, order, progress).run(groups)
-        change.replace_files(removed, added, Operation.REPLACE, as_of=_data_sequence_number(metadata))
+        replacement = change.replacement(removed, Operation.REPLACE)
+        with ThreadPoolExecutor(1, "trinitylake-manifests") as aside:
+            listed = aside.submit(replacement.list_remaining)
+            added = _Writing(metadata, change.io, live, len(rewritten), size, order, progress).run(groups)
+            listed.result()
+        replacement.commit_with(added, as_of=_data_sequence_number(metadata))
     return CompactResult(len(removed), len(added), _size_bytes(removed), _size_bytes(added))
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from io import BytesIO
 from typing import Any
 
 from pyiceberg.avro.decoder import new_decoder
@@ -94,14 +96,23 @@ class EntryEncoder(Writer):
         if not isinstance(val, CopiedEntry) or val.avro_schema != self.avro_schema:
             self.whole.write(encoder, val)
             return
-        encoder.write_int(val.status.value)
-        for number in (val.snapshot_id, val.sequence_number, val.file_sequence_number):
-            if number is None:
-                encoder.write(_NULL)
-            else:
-                encoder.write(_OTHER)
-                encoder.write_int(number)
+        encoder.write(_head(val.status, val.snapshot_id, val.sequence_number, val.file_sequence_number))
         encoder.write(val.encoded_file)
+
+
+@lru_cache(maxsize=64)
+def _head(status: ManifestEntryStatus, *numbers: int | None) -> bytes:
+    """What stands before the file. Entries that go together mostly have the same, and Python encodes digit by digit."""
+    head = BytesIO()
+    encoder = BinaryEncoder(head)
+    encoder.write_int(status.value)
+    for number in numbers:
+        if number is None:
+            encoder.write(_NULL)
+        else:
+            encoder.write(_OTHER)
+            encoder.write_int(number)
+    return head.getvalue()
 
 
 def _file_at(block: bytes, entry: int) -> int:

@@ -49,6 +49,24 @@ class RewriteFiles(AppendFiles):
         super().__init__(transaction, io, added_files, snapshot_properties, branch, snapshot_id)
         self._operation = operation
         self._sequence_numbers = sequence_numbers
+        self._remaining: list[ManifestFile] | None = None
+
+    def list_remaining(self) -> None:
+        """List what stays and what goes, which another thread may do while files are written that are to be added.
+
+        All files that go must be told by then. Raises as `commit_with`.
+        """
+        self._remaining = self._listed()
+
+    def commit_with(self, added: Iterable[DataFile], as_of: int | None = None) -> None:
+        """Add files, and make the snapshot. With `as_of`, a sequence number, the files count as so old for files of
+        deleted rows. Raises `TableConflict` if a data file that goes is not there."""
+        files = list(added)
+        for file in files:
+            self.append_data_file(file)
+        if as_of is not None:
+            self._sequence_numbers = {file.file_path: as_of for file in files}
+        self.commit()
 
     def _added_entry(self, file: DataFile) -> ManifestEntry:
         entry = super()._added_entry(file)
@@ -57,6 +75,9 @@ class RewriteFiles(AppendFiles):
         return entry
 
     def _existing_manifests(self) -> list[ManifestFile]:
+        return self._listed() if self._remaining is None else self._remaining
+
+    def _listed(self) -> list[ManifestFile]:
         """The manifests of the parent without the removed files, and one for each partition spec that tells of them.
 
         Raises `TableConflict` if one of the files is not there.
@@ -66,7 +87,7 @@ class RewriteFiles(AppendFiles):
         contents = {manifest_content(file) for file in self._deleted_data_files}
         kept: list[ManifestFile] = []
         removed: dict[tuple[int, ManifestContent], list[ManifestEntry]] = defaultdict(list)
-        for manifest in super()._existing_manifests():
+        for manifest in AppendFiles._existing_manifests(self):
             if manifest.content not in contents or not may_hold(manifest):
                 kept.append(manifest)
                 continue

@@ -256,15 +256,16 @@ class StagedTransaction(Transaction):
         if not gone and operation != Operation.REPLACE:
             self.append_files(come)
             return
+        self.replacement(gone, operation).commit_with(come, as_of)
+
+    def replacement(self, removed: Iterable[DataFile], operation: Operation) -> RewriteFiles:
+        """What `replace_files` makes, for who has no new files yet: call `list_remaining`, then `commit_with`."""
         id = self.table_metadata.new_snapshot_id()
-        numbers = {} if as_of is None else {file.file_path: as_of for file in come}
         io, files = self._table.io, self.added_files
-        producer = RewriteFiles(self, io, files, operation, EMPTY_DICT, MAIN_BRANCH, id, numbers)
-        for file in gone:
+        producer = RewriteFiles(self, io, files, operation, EMPTY_DICT, MAIN_BRANCH, id, {})
+        for file in removed:
             producer.delete_data_file(file)
-        for file in come:
-            producer.append_data_file(file)
-        producer.commit()
+        return producer
 
     def rewrite_manifests(self) -> None:
         """List the data files of the main branch in manifests of the target size, by partition, as one snapshot."""
