@@ -13,7 +13,9 @@ import duckdb
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyiceberg.types import LongType
 
 import trinitylake as tl
 from trinitylake.tables.merging.chosen_rows import chosen_rows
@@ -351,3 +353,40 @@ def test_memory_of_an_upsert_does_not_grow_with_what_rows_hold(lake: tl.Lakehous
     small, large = held("a.few", 14), held("a.many", 56)
     assert large - small < 250, (small, large)  # of 500 MB more
     assert lake.table("a.many").scan().count() == 56 * 50_000
+
+
+def test_few_rows_are_written_as_their_table_says(tmp_path: Path) -> None:
+    """How files are written is worked out once for tables that are alike: alike in their properties, too, and again
+    after a column was added."""
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("a")
+    plain = lake.create_table("a.plain", ROWS)
+    other = lake.create_table(
+        "a.other",
+        ROWS,
+        properties={"write.parquet.compression-codec": "snappy", "write.metadata.metrics.default": "none"},
+    )
+    for table in (plain, other, plain):
+        table.append(ROWS)
+
+    for table, codec, has_bounds in ((plain, "ZSTD", True), (other, "SNAPPY", False)):
+        for task in lake.table(table.name).iceberg.scan().plan_files():
+            file = pq.ParquetFile(task.file.file_path.removeprefix("file://"))
+            assert file.metadata.row_group(0).column(0).compression == codec
+            assert bool(task.file.lower_bounds) == has_bounds
+            assert [(one.name, one.metadata[b"PARQUET:field_id"]) for one in file.schema_arrow] == [
+                ("id", b"1"),
+                ("name", b"2"),
+            ]
+    with plain.update_schema() as update:
+        update.add_column("n", LongType())
+    plain.append(ROWS.append_column("n", pa.array([1, 2, 3])))
+    assert {len(pq.read_schema(path)) for path in data_files(lake.table("a.plain"))} == {2, 3}
+    assert lake.table("a.plain").scan().count() == 9
+    plain.append(ROWS.slice(0, 0))
+    assert lake.table("a.plain").scan().count() == 9
+    assert len(lake.table("a.plain").snapshots()) == 4, "an append of no rows is one, as PyIceberg has it"
+
+
+def data_files(table: tl.Table) -> list[str]:
+    return [task.file.file_path.removeprefix("file://") for task in table.iceberg.scan().plan_files()]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import trinitylake as tl
 from benches.python import lakes, peers
-from benches.python.limits import RawFiles
+from benches.python.limits import CommitCalls, RawFiles
 from benches.python.measure import Bench, at_least, at_most, in_turn, seconds
 
 DEFINITION_SIZE_BYTES = 40
@@ -51,8 +51,9 @@ def commit_unsynced(bench: Bench) -> None:
     _warm(lake, bench.size(300, 20))
     icechunk = peers.Icechunk(bench.folder("icechunk"))
     raw = RawFiles(bench.folder("raw"), [DEFINITION_SIZE_BYTES, _root_size(folder)], fsync=False)
+    calls = CommitCalls(bench.folder("calls"), DEFINITION_SIZE_BYTES, _root_size(folder))
     rounds, repeats = bench.size(15, 3), bench.size(40, 5)
-    parts: dict[str, list[float]] = {"ours": [], "alone": [], "raw": [], "icechunk": []}
+    parts: dict[str, list[float]] = {"ours": [], "alone": [], "raw": [], "calls": [], "icechunk": []}
     # Icechunk's commit() is timed without the change before it, so the rounds are written out.
     for turn in range(rounds):
         round_times = in_turn(
@@ -60,8 +61,9 @@ def commit_unsynced(bench: Bench) -> None:
             repeats,
             ours=lambda i, turn=turn: lake.create_namespace(f"namespace_{turn:03d}_{i:06d}"),
             raw=lambda i, turn=turn: raw.create(turn * repeats + i),
+            calls=lambda i, turn=turn: calls.create(turn * repeats + i),
         )
-        for name in ("ours", "raw"):
+        for name in ("ours", "raw", "calls"):
             parts[name] += round_times[name]
         commits = []
         for i in range(repeats):
@@ -79,7 +81,10 @@ def commit_unsynced(bench: Bench) -> None:
         2, "commit one namespace, not synced", parts["ours"], "Icechunk commit()", parts["icechunk"], at_least(2)
     )
     bench.speed(None, "Transaction.commit() alone, not synced", parts["alone"], "Icechunk commit()", parts["icechunk"])
-    bench.cost(None, "commit one namespace, not synced", parts["ours"], "its two files, not synced", parts["raw"])
+    two_files = "its two files, not synced"
+    bench.cost(None, "commit one namespace, not synced", parts["ours"], two_files, parts["raw"], at_most(3))
+    bench.cost(None, "the system calls of a commit, not synced", parts["calls"], two_files, parts["raw"])
+    bench.cost(None, "commit one namespace, not synced", parts["ours"], "its system calls alone", parts["calls"])
 
 
 def commit_property(bench: Bench) -> None:

@@ -138,8 +138,13 @@ def rest_commits(bench: Bench) -> None:
             requests.append(("POST", f"/v1/latest/namespaces/n/tables/{name}", body))
         return requests
 
-    ours, theirs = [], []
-    with server, ThreadPoolExecutor(CONNECTIONS) as pool:
+    def set_ours(name: str) -> None:
+        table = lake.table(f"n.{name}")
+        for number in range(repeats):
+            table.set_properties({"number": f"in process {number}"})
+
+    ours, theirs, bare, alone = [], [], [], []
+    with server, ThreadPoolExecutor(CONNECTIONS) as pool, bare_server(b"x" * 2_000) as bare_port:
         before = lake.version
         for round in range(bench.size(5, 2)):
             ours.append(
@@ -148,11 +153,18 @@ def rest_commits(bench: Bench) -> None:
             start = time.perf_counter()
             list(pool.map(set_property, theirs_tables))
             theirs.append((time.perf_counter() - start) / (repeats * len(names)))
-    versions = lake.version - before
+            bare.append(load(bare_port, [posts(name, round) for name in names], 1)["seconds"] / (repeats * len(names)))
+        versions = lake.version - before
+        for _ in ours:
+            start = time.perf_counter()
+            list(pool.map(set_ours, names))
+            alone.append((time.perf_counter() - start) / (repeats * len(names)))
     commits = len(ours) * repeats * len(names)
     what = f"REST: commit a table property from {CONNECTIONS} clients"
     note = f"{commits} commits made {versions} versions"
     bench.speed(None, what, ours, "SqlCatalog on SQLite", theirs, at_least(10), note=note)
+    bench.cost(None, what, ours, "the same requests to a server that answers at once", bare)
+    bench.cost(None, what, ours, "the same commits by 16 threads of one process", alone)
 
 
 BENCHMARKS = {"rest-load": rest_loading, "rest-commit": rest_commits}

@@ -7,12 +7,15 @@ import statistics
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import trinitylake as tl
 from benches.python import peers
+from benches.python.limits import FilesOfTransaction
 from benches.python.measure import Bench, at_least, at_most, in_turn, seconds
 
 WINDOW = 20
@@ -141,20 +144,50 @@ def ten_tables(bench: Bench) -> None:
 
             appends[name].append(seconds(append_all))
 
+    before = _file_sizes(synced)
+    transact(synced, "synced", 1_000)
+    made = {path: size for path, size in _file_sizes(synced).items() if path not in before}
+    root = next(path for path in made if path.startswith("_") and path.endswith(".arrow"))
+    root_size_bytes = made.pop(root)
+    floor = FilesOfTransaction(bench.folder("ten-floor"), made, root_size_bytes)
+    appends["synced"].clear()
+
+    def parquet(number: int) -> None:
+        rows = peers.ten_rows(number)
+        for _ in names:
+            pq.write_table(rows, pa.BufferOutputStream(), compression="zstd")
+
+    def least(number: int) -> None:
+        parquet(number)
+        floor.create(number)
+
     rounds, repeats = bench.size(10, 2), bench.size(5, 2)
     times = in_turn(
         rounds,
         repeats,
+        least=least,
         synced=lambda number: transact(synced, "synced", number),
         unsynced=lambda number: transact(unsynced, "unsynced", number),
         ducklake=lambda number: ducklake.append(names, peers.ten_rows(number)),
     )
     for name, lake, word in (("synced", synced, "all files synced"), ("unsynced", unsynced, "nothing synced")):
-        assert lake.table("n.t9").scan().count() == rounds * repeats * peers.ROWS
+        assert lake.table("n.t9").scan().count() == (rounds * repeats + (lake is synced)) * peers.ROWS
         sums = [statistics.median(appends[name][turn * repeats : (turn + 1) * repeats]) for turn in range(rounds)]
         what = f"a transaction over 10 tables, {word}"
         bench.cost(13, what, times[name], "its appends without the commit", sums, at_most(1.3))
         bench.speed(13, what, times[name], "DuckLake, its catalog synced", times["ducklake"], at_least(2))
+    what = "a transaction over 10 tables, all files synced"
+    bench.cost(None, what, times["synced"], "the same, nothing synced", times["unsynced"], at_most(1.6))
+    bare = f"its {len(made)} files and the root alone, with ten bare Parquet writes"
+    bench.cost(None, what, times["synced"], bare, times["least"])
+    bench.speed(None, bare, times["least"], "DuckLake, its catalog synced", times["ducklake"])
+
+
+def _file_sizes(lake: tl.Lakehouse) -> dict[str, int]:
+    """The bytes of the files of a lakehouse on disk, by their paths in it."""
+    root = Path(lake.uri.removeprefix("file://"))
+    files = (file for file in root.rglob("*") if file.is_file())
+    return {str(file.relative_to(root)): file.stat().st_size for file in files if "hint" not in file.name}
 
 
 def _ten_table_lake(bench: Bench, names: list[str], durability: Literal["fsync", "none"]) -> tl.Lakehouse:

@@ -10,14 +10,15 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.io import FileIO, OutputStream
 from pyiceberg.io.fileformat import FileFormatFactory
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionKey
-from pyiceberg.schema import sanitize_column_names
+from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table import TableProperties, WriteTask
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
@@ -30,6 +31,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
+    from pyiceberg.io.pyarrow import StatisticsCollector
 
 #: A row group is written when so many bytes of rows have come together, as Arrow holds them.
 ROW_GROUP_SIZE_BYTES = 32 << 20
@@ -72,7 +74,7 @@ class DataFileWriter:
         self._target_size_bytes = target_file_size_bytes or told or TARGET_FILE_SIZE_BYTES
         self._open: OrderedDict[Hashable, _OpenFile] = OrderedDict()
         self._names = _Names()
-        self._columns: pa.Schema | None = None
+        self._layout: _Layout | None = None
         self.files: list[DataFile] = []
 
     def write(self, rows: pa.Table) -> None:
@@ -108,19 +110,22 @@ class DataFileWriter:
     def _whole(self, rows: pa.Table) -> pa.Table:
         """The rows with all columns of the table in its order and types, so that all rows of a file are alike."""
         import pyarrow as pa
-        from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-        if self._columns is None:
-            self._columns = schema_to_pyarrow(self._metadata.schema(), include_field_ids=False)
-        if rows.schema.equals(self._columns):
+        columns = self._layout_of_files().columns
+        if rows.schema.equals(columns):
             return rows
-        columns = [
+        arrays = [
             rows.column(field.name).cast(field.type)
             if field.name in rows.column_names
             else pa.nulls(rows.num_rows, field.type)
-            for field in self._columns
+            for field in columns
         ]
-        return pa.Table.from_arrays(columns, schema=self._columns)
+        return pa.Table.from_arrays(arrays, schema=columns)
+
+    def _layout_of_files(self) -> _Layout:
+        if self._layout is None:
+            self._layout = _layout_of(self._metadata)
+        return self._layout
 
     def _write(self, partition: PartitionKey | None, rows: pa.Table) -> None:
         key: Hashable = None if partition is None else tuple(partition.partition._data)
@@ -128,7 +133,9 @@ class DataFileWriter:
         if file is None:
             if len(self._open) >= MAX_OPEN_FILES:
                 self._finish(next(iter(self._open)))
-            file = self._open[key] = _OpenFile(self._metadata, self._io, partition, self._names)
+            file = self._open[key] = _OpenFile(
+                self._metadata, self._layout_of_files(), self._io, partition, self._names
+            )
         self._open.move_to_end(key)
         file.write(rows)
         if file.size_bytes >= self._target_size_bytes:
@@ -138,6 +145,95 @@ class DataFileWriter:
 
     def _finish(self, key: Hashable) -> None:
         self.files.append(self._open.pop(key).finish())
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How the files of a table are written, as far as its schema and properties say.
+
+    Attributes:
+        columns: of the rows that the writer is given.
+        given: the same for PyIceberg.
+        schema: of the files.
+        in_file: of the files for Arrow, if rows are written as they are; None if PyIceberg has to bring them there.
+        leaves: the columns in a file, by their paths, with their ids.
+        statistics: what is told of each column.
+        options: of the writer of Parquet.
+    """
+
+    columns: pa.Schema
+    given: Schema
+    schema: Schema
+    in_file: pa.Schema | None
+    leaves: dict[str, int]
+    statistics: dict[int, StatisticsCollector]
+    options: dict[str, Any]
+
+
+#: By schema and properties: to work a layout out takes longer than to write a few rows.
+_layouts: dict[Hashable, _Layout] = {}
+_MAX_LAYOUTS = 100
+
+
+def _layout_of(metadata: TableMetadata) -> _Layout:
+    key = (metadata.schema().model_dump_json(), metadata.format_version, frozenset(metadata.properties.items()))
+    layout = _layouts.get(key)
+    if layout is None:
+        if len(_layouts) >= _MAX_LAYOUTS:
+            _layouts.clear()
+        layout = _layouts[key] = _new_layout(metadata)
+    return layout
+
+
+def _new_layout(metadata: TableMetadata) -> _Layout:
+    import pyarrow as pa
+    from pyiceberg.io.pyarrow import (
+        _get_parquet_writer_kwargs,
+        compute_statistics_plan,
+        parquet_path_to_id_mapping,
+        pyarrow_to_schema,
+        schema_to_pyarrow,
+    )
+
+    schema = sanitize_column_names(metadata.schema())
+    columns = schema_to_pyarrow(metadata.schema(), include_field_ids=False)
+    mapping = metadata.schema().name_mapping
+    given = pyarrow_to_schema(columns, name_mapping=mapping, format_version=metadata.format_version)
+    empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in columns], schema=columns)
+    in_file = _brought(empty, given, schema, metadata).schema
+    is_flat = in_file.types == columns.types and not any(pa.types.is_nested(kind) for kind in columns.types)
+    options = _get_parquet_writer_kwargs(metadata.properties)
+    for name, option in _TUNING.items():
+        if name not in metadata.properties:
+            options.pop(option, None)
+    return _Layout(
+        columns=columns,
+        given=given,
+        schema=schema,
+        in_file=in_file if is_flat else None,
+        leaves=parquet_path_to_id_mapping(schema),
+        statistics=compute_statistics_plan(schema, metadata.properties),
+        options=options,
+    )
+
+
+def _brought(batch: pa.RecordBatch, given: Schema, schema: Schema, metadata: TableMetadata) -> pa.RecordBatch:
+    """A batch as it stands in a file."""
+    from pyiceberg.io.pyarrow import _to_requested_schema
+
+    return _to_requested_schema(
+        requested_schema=schema,
+        file_schema=given,
+        batch=batch,
+        include_field_ids=True,
+        format_model=FileFormatFactory.get(_format_of(metadata)),
+    )
+
+
+def _format_of(metadata: TableMetadata) -> FileFormat:
+    return FileFormat(
+        metadata.properties.get(TableProperties.WRITE_FILE_FORMAT, TableProperties.WRITE_FILE_FORMAT_DEFAULT)
+    )
 
 
 class _Names:
@@ -151,20 +247,20 @@ class _Names:
 class _OpenFile:
     """One data file that is being written."""
 
-    def __init__(self, metadata: TableMetadata, io: FileIO, partition: PartitionKey | None, names: _Names) -> None:
+    def __init__(
+        self, metadata: TableMetadata, layout: _Layout, io: FileIO, partition: PartitionKey | None, names: _Names
+    ) -> None:
         self._metadata = metadata
+        self._layout = layout
         self._partition = partition
         self._rows: list[pa.Table] = []
         self._waiting_bytes = 0
         properties = metadata.properties
-        self._format = FileFormat(
-            properties.get(TableProperties.WRITE_FILE_FORMAT, TableProperties.WRITE_FILE_FORMAT_DEFAULT)
-        )
-        self._model = FileFormatFactory.get(self._format)
-        self._schema = sanitize_column_names(metadata.schema())
+        self._format = _format_of(metadata)
+        model = FileFormatFactory.get(self._format)
         task = WriteTask(names.id, next(names.numbers), metadata.schema(), [], partition_key=partition)
         self._path = load_location_provider(metadata.location, properties).new_data_location(
-            task.generate_data_file_filename(self._model.file_extension()), partition
+            task.generate_data_file_filename(model.file_extension()), partition
         )
         self._output = io.new_output(self._path)
         self._stream: OutputStream | None = None
@@ -191,7 +287,7 @@ class _OpenFile:
             self._flush()
 
     def finish(self) -> DataFile:
-        from pyiceberg.io.pyarrow import compute_statistics_plan, data_file_statistics_from_parquet_metadata
+        from pyiceberg.io.pyarrow import data_file_statistics_from_parquet_metadata
 
         try:
             self._flush()
@@ -204,8 +300,8 @@ class _OpenFile:
         self._stream.close()
         statistics = data_file_statistics_from_parquet_metadata(
             parquet_metadata=self._writer.writer.metadata,
-            stats_columns=compute_statistics_plan(self._schema, self._metadata.properties),
-            parquet_column_mapping=self._leaves(),
+            stats_columns=self._layout.statistics,
+            parquet_column_mapping=self._layout.leaves,
         )
         return DataFile.from_args(
             content=DataFileContent.DATA,
@@ -229,26 +325,19 @@ class _OpenFile:
 
     def _flush(self) -> None:
         import pyarrow as pa
-        from pyiceberg.io.pyarrow import _to_requested_schema, pyarrow_to_schema
 
         if not self._rows:
             return
         rows = pa.concat_tables(self._rows)
         if rows.num_columns and rows.num_rows < rows.column(0).num_chunks * _CHUNK_ROWS:
             rows = rows.combine_chunks()
-        mapping = self._metadata.schema().name_mapping
-        given = pyarrow_to_schema(rows.schema, name_mapping=mapping, format_version=self._metadata.format_version)
-        batches = [
-            _to_requested_schema(
-                requested_schema=self._schema,
-                file_schema=given,
-                batch=batch,
-                include_field_ids=True,
-                format_model=self._model,
+        layout = self._layout
+        if layout.in_file is not None:
+            table = pa.Table.from_arrays(rows.columns, schema=layout.in_file)
+        else:
+            table = pa.Table.from_batches(
+                [_brought(batch, layout.given, layout.schema, self._metadata) for batch in rows.to_batches()]
             )
-            for batch in rows.to_batches()
-        ]
-        table = pa.Table.from_batches(batches)
         if self._writer is None:
             self._open(table)
         assert self._writer is not None
@@ -257,12 +346,8 @@ class _OpenFile:
 
     def _open(self, rows: pa.Table) -> None:
         import pyarrow.parquet as pq
-        from pyiceberg.io.pyarrow import _get_parquet_writer_kwargs
 
-        options = _get_parquet_writer_kwargs(self._metadata.properties)
-        for name, option in _TUNING.items():
-            if name not in self._metadata.properties:
-                options.pop(option, None)
+        options = dict(self._layout.options)
         if TableProperties.PARQUET_PAGE_ROW_LIMIT not in self._metadata.properties:
             options["write_batch_size"] = _rows_of_page(rows)
         stream = self._stream = self._output.create(overwrite=True)
@@ -270,15 +355,9 @@ class _OpenFile:
             stream,
             schema=rows.schema,
             store_decimal_as_integer=True,
-            use_dictionary=[path for path in self._leaves() if _repeats(rows, path)],
+            use_dictionary=[path for path in self._layout.leaves if _repeats(rows, path)],
             **options,
         )
-
-    def _leaves(self) -> dict[str, int]:
-        """The columns in the file, by their paths, with their ids."""
-        from pyiceberg.io.pyarrow import parquet_path_to_id_mapping
-
-        return parquet_path_to_id_mapping(self._schema)
 
     def _row_group_rows(self) -> int | None:
         return property_as_int(

@@ -211,26 +211,28 @@ class StagedTransaction(Transaction):
             for file in files:
                 append.append_data_file(file)
 
+    def append_rows(self, rows: pa.Table) -> None:
+        """Append rows that have the columns and types of the table, in this thread: for few rows."""
+        check_writable(self.table_metadata)
+        self.append_files(self._written([rows]))
+
     def append_stream(self, rows: Iterable[pa.RecordBatch]) -> None:
         """Append rows as they come, in a bounded part of memory, also to a partitioned table."""
         check_writable(self.table_metadata)
-        self.append_files(self._written(rows))
+        self.append_files(self._written(_tables(rows)))
 
     def overwrite_stream(self, rows: Iterable[pa.RecordBatch], filter: BooleanExpression) -> None:
         """Replace the rows that match `filter` by others that come as a stream, in a bounded part of memory."""
         with self._as_statement("overwrite"):
-            files = self._written(rows)
+            files = self._written(_tables(rows))
             self.delete(filter, _isolation_operation=Operation.OVERWRITE)
             if files:
                 self.append_files(files)
 
-    def _written(self, rows: Iterable[pa.RecordBatch]) -> list[DataFile]:
-        import pyarrow as pa
-
+    def _written(self, parts: Iterable[pa.Table]) -> list[DataFile]:
         writer = DataFileWriter(self.table_metadata, self._table.io)
         try:
-            for batch in rows:
-                writer.write(pa.Table.from_batches([batch]))
+            writer.write_all(parts)
             return writer.close()
         except BaseException:
             writer.discard()
@@ -306,6 +308,13 @@ class StagedTransaction(Transaction):
         made = self._updates[updates_before:]
         ids = tuple(update.snapshot.snapshot_id for update in made if isinstance(update, AddSnapshotUpdate))
         self._rows_read[reads_before:] = [replace(read, snapshot_ids=ids) for read in self._rows_read[reads_before:]]
+
+
+def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    for batch in batches:
+        yield pa.Table.from_batches([batch])
 
 
 def _check_pyiceberg_writes(metadata: TableMetadata) -> None:
