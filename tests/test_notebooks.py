@@ -75,6 +75,16 @@ def shown(handle: Any) -> str:
     return source
 
 
+def test_a_scan_of_all_rows_says_so(lake: tl.Lakehouse) -> None:
+    """It said `rows where AlwaysTrue()`, which is a class of a library."""
+    lake.create_namespace("shop")
+    table = lake.create_table("shop.orders", {"id": "bigint"})
+    shown = table.scan()._repr_html_()
+    assert "AlwaysTrue" not in shown
+    assert re.search(r">rows</th><td[^>]*>all<", shown), shown
+    assert "rows where" in table.scan("id > 1")._repr_html_()
+
+
 def test_every_handle_shows_what_it_is(lake: tl.Lakehouse) -> None:
     texts = {type(one).__name__: " ".join(Page(shown(one)).text.split()) for one in handles(lake)}
     assert "lakehouse flights" in texts["Lakehouse"]

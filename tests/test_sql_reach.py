@@ -235,12 +235,22 @@ def test_only_who_can_let_a_query_leave_is_told_how(lake: tl.Lakehouse) -> None:
     with pytest.raises(tl.InvalidArgument, match=inside) as caught:
         lake.sql("FROM read_text('/etc/hostname')")
     assert caught.value.message.endswith("allow_external lets them leave it")
+    with pytest.raises(tl.ObjectNotFound, match=r"there is no table or view new/orders\.csv") as absent:
+        lake.sql("FROM 'new/orders.csv'")
+    assert absent.value.message.endswith("; allow_external lets queries read files")
+    with pytest.raises(tl.ObjectNotFound) as absent:
+        lake.sql("FROM orders")
+    assert "allow_external" not in absent.value.message
     lake.create_namespace("spies")
     lake.create_view("spies.spy", "FROM read_text('/etc/hostname')", dialect="duckdb")
     for allow_external in (False, True):
         with pytest.raises(tl.InvalidArgument, match=inside) as caught:
             lake.sql("FROM spies.spy", allow_external=allow_external)
         assert "allow_external" not in caught.value.message
+    lake.create_view("spies.file", "FROM 'orders.csv'", dialect="duckdb")
+    with pytest.raises(tl.ObjectNotFound) as absent:
+        lake.sql("FROM spies.file")
+    assert "allow_external" not in absent.value.message
     with pytest.raises(tl.InvalidArgument, match=inside) as caught:
         PreparedQuery("FROM read_text('/etc/hostname')", lake, QueryOptions())
     assert "allow_external" not in caught.value.message

@@ -40,6 +40,7 @@ font:13px/1.45 system-ui,sans-serif;padding:.4em .6em;overflow-x:auto}
 .trinitylake th,.trinitylake td{text-align:left;padding:.15em .7em .15em 0;vertical-align:top;\
 border-bottom:1px solid var(--jp-border-color2,var(--vscode-panel-border,var(--tl-b)));overflow-wrap:anywhere;\
 background:none;max-width:40em}
+.trinitylake thead th{overflow-wrap:break-word}
 .trinitylake .number{text-align:right;font-variant-numeric:tabular-nums}
 .trinitylake .quiet{color:var(--tl-q)}
 .trinitylake .problem{color:var(--tl-r)}

@@ -12,10 +12,10 @@ from rich.text import Text
 from trinitylake.base.qualified_names import split
 from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
 from trinitylake.cli.completion import object_names
-from trinitylake.cli.output import emit, grid, size_text
+from trinitylake.cli.output import counted, emit, grid, size_text
 from trinitylake.cli.progress import counting
 from trinitylake.definitions import as_schema
-from trinitylake.errors import InvalidArgument
+from trinitylake.errors import InvalidArgument, ObjectNotFound
 from trinitylake.tables.file_rows import format_of, rows_of
 
 if TYPE_CHECKING:
@@ -72,9 +72,7 @@ def load(
             picture = grid("column", "type")
             for column in columns:
                 picture.add_row(Text(column["name"]), Text(column["type"]))
-            text = Text(
-                f"{len(files)} {known} file{'' if len(files) == 1 else 's'}, {size_text(size)}, with the columns"
-            )
+            text = Text(f"{counted(len(files), f'{known} file')}, {size_text(size)}, with the columns")
             emit(document | {"version": None}, Group(text, picture), as_json)
             return
         version, summary = _load(lake, table, rows, mode, on, create, message, author)
@@ -93,7 +91,9 @@ def _load(
 ) -> tuple[int | None, str]:
     """One transaction, which commits when all is read; the version, and what the log says of it."""
     with lake.transaction(message=message, author=author) as transaction:
-        if create and not transaction.exists(name):
+        if not transaction.exists(name):
+            if not create:
+                raise ObjectNotFound(f"table {name} does not exist: --create makes it")
             transaction.create_namespace(split(name)[0], exist_ok=True)
             table = transaction.create_table(name, rows.schema)
         else:

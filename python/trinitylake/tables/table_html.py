@@ -36,10 +36,12 @@ def table_html(name: str, type: str, schema: Schema | None, iceberg: IcebergTabl
 
 def scan_html(scan: DataScan, subject: str) -> str:
     """A scan: what it reads, and nothing of what it would find."""
+    from pyiceberg.expressions import AlwaysTrue
+
     fields = scan.projection().fields
     rows = [(field.name, field.field_type) for field in fields[:COLUMNS_MAX_COUNT]]
     facts = [
-        ("rows where", scan.row_filter),
+        ("rows where", scan.row_filter) if scan.row_filter != AlwaysTrue() else ("rows", "all"),
         ("at most", "all" if scan.limit is None else f"{scan.limit:,} rows"),
         ("snapshot", "the current one" if scan.snapshot_id is None else scan.snapshot_id),
     ]

@@ -180,5 +180,7 @@ class NamedObjects:
         meant = list(dict.fromkeys([*same[:3], *(small[one] for one in near)]))[:3]
         hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
         place = "" if namespace else ": a name without a namespace is no table of a lakehouse"
+        if not namespace and self.way_out and not self._within and ("." in name or "/" in name):
+            hint = f"; {self.way_out} lets queries read files"
         told = wanted if len(wanted) <= _TOLD_CHARACTERS else f"{wanted[:_TOLD_CHARACTERS]}…"
         return ObjectNotFound(f"{shortened(sql)}: there is no table or view {told}{place}{hint}")
