@@ -88,6 +88,21 @@ def test_a_batch_that_ends_before_it_begins_is_an_error(lake: tl.Lakehouse, sour
         restarted.partitions({"offset": 1}, end)
 
 
+def test_a_stream_that_has_read_more_than_there_is_stops(lake: tl.Lakehouse, source: tl.Table) -> None:
+    """A lakehouse was restored from an older copy: the stream waited without a word, and took what came instead for
+    read."""
+    end = reader_of(lake).latestOffset()
+    ahead = {**end, "version": end["version"] + 1}
+    for offset, rows_left in ((end, []), (ahead, None)):
+        restarted = reader_of(lake)
+        restarted.partitions(offset, offset)  # how Spark tells where it stands
+        if rows_left is None:
+            with pytest.raises(tl.InvalidArgument, match="the newest one of"):
+                restarted.latestOffset()
+        else:
+            assert between(restarted, offset, restarted.latestOffset()) == rows_left
+
+
 def expire_snapshots(table: tl.Table, *, keep: int) -> None:
     """What an engine's own housekeeping does: only the newest snapshots stay, and the oldest of them has no parent."""
     table.refresh()

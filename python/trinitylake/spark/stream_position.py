@@ -199,11 +199,18 @@ class TableHistory:
         Versions are looked at as they are asked for.
 
         Raises:
-            InvalidArgument: rows were removed or replaced, and the options do not say to go on then.
+            InvalidArgument: rows were removed or replaced, and the options do not say to go on then; or `start` is a
+                version that this lakehouse has not come to.
             ObjectNotFound: the table is gone, or there is another one of its name.
             VersionExpired: snapshots that were not read yet have expired.
         """
         last = self._lake.version if end is None else end.version - (end.files == 0)
+        if end is None and start.version > last + 1:
+            raise InvalidArgument(
+                f"the stream has read all before version {start.version}, and the newest one of {self._lake.uri} is "
+                f"{last}: the checkpoint is of another lakehouse, or this one was restored from an older copy. Give the "
+                "query a new checkpoint; it reads the table from its beginning then"
+            )
         trail = self._trail
         if trail is None or not trail.starts_at(start.at_version):
             trail = self._trail = _Trail(start.at_version, start.at_version)
