@@ -283,3 +283,24 @@ def test_merged_manifests_keep_the_list_of_manifests_short(lake: tl.Lakehouse) -
     assert snapshot.summary is not None
     assert snapshot.summary.operation == Operation.APPEND
     assert len(snapshot.manifests(table.iceberg.io)) <= 12
+
+
+def test_texts_of_snapshots_are_kept_up_to_a_number_of_bytes(lake: tl.Lakehouse) -> None:
+    """The texts of the 256 tables that were written last were kept, however long they were: a client may write thirty
+    megabytes of snapshots into each."""
+    from trinitylake.iceberg_storage.metadata import MetadataEncoder
+
+    encoder = MetadataEncoder(max_size_bytes=10_000)
+    lake.create_namespace("many")
+    tables = [lake.create_table(f"many.t{number}", rows()) for number in range(8)]
+    for table in tables:
+        append(table, 4)
+    written = [encoder.encode(lake.table(table.name).iceberg.metadata) for table in tables]
+    each = sum(len(json.dumps(one, separators=(",", ":"))) for one in json.loads(written[0])["snapshots"])
+    kept = [len("".join(text.snapshots._texts.values())) for text in encoder._tables.values()]
+    assert each > 2_000, "a few of them are more than the limit"
+    assert each < sum(kept) <= 10_000
+    assert encoder.encode(tables[0].iceberg.metadata.model_copy()) == written[0], "what was dropped is written anew"
+    alone = MetadataEncoder(max_size_bytes=10)
+    assert alone.encode(tables[0].iceberg.metadata) == written[0]
+    assert len(alone._tables) == 1

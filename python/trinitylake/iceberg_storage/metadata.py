@@ -37,10 +37,10 @@ from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
 from trinitylake.iceberg_storage.kept_snapshots import SNAPSHOTS_KEPT
 from trinitylake.iceberg_storage.write_rules import collected_by_lakehouse
 
-#: How much parsed metadata is kept in memory: files, and bytes of their JSON, of which each becomes about ten. What one
-#: file shares with the one before it counts in both.
+#: How much parsed metadata is kept in memory: files, and bytes of their JSON, of which each becomes nine where there are
+#: many snapshots, and eighteen where there are many columns. What one file shares with the one before it counts in both.
 CACHE_MAX_TABLES = 256
-CACHE_MAX_SIZE_BYTES = 64 << 20
+CACHE_MAX_SIZE_BYTES = 16 << 20
 
 #: Of a file, decompressed.
 MAX_SIZE_BYTES = 512 << 20
@@ -167,17 +167,20 @@ class _TableText:
         self.lock = threading.Lock()
         self.snapshots = _KnownTexts()
         self.snapshot_log = _KnownTexts()
+        self.size_bytes = 0
 
 
 class MetadataEncoder:
     """Metadata to JSON. Snapshots and the log of snapshots never change, so each is written as text once.
 
-    Safe to share between threads.
+    Of the tables that were written last the texts are kept, up to a number of bytes. Safe to share between threads.
     """
 
-    def __init__(self, max_tables: int = CACHE_MAX_TABLES) -> None:
+    def __init__(self, max_tables: int = CACHE_MAX_TABLES, max_size_bytes: int = CACHE_MAX_SIZE_BYTES) -> None:
         self._tables: OrderedDict[uuid.UUID, _TableText] = OrderedDict()
+        self._size_bytes = 0
         self._max_tables = max_tables
+        self._max_size_bytes = max_size_bytes
         self._lock = threading.Lock()
 
     def encode(self, metadata: TableMetadata) -> bytes:
@@ -190,6 +193,7 @@ class MetadataEncoder:
         with text.lock:
             snapshots = text.snapshots.render(metadata.snapshots)
             snapshot_log = text.snapshot_log.render(metadata.snapshot_log)
+        self._count(metadata.table_uuid, text, len(snapshots) + len(snapshot_log))
         return f'{{"snapshots":[{snapshots}],"snapshot-log":[{snapshot_log}],{rest[1:]}'.encode()
 
     def intern(self, metadata: TableMetadata) -> TableMetadata:
@@ -207,9 +211,22 @@ class MetadataEncoder:
         with self._lock:
             text = self._tables.setdefault(table_uuid, _TableText())
             self._tables.move_to_end(table_uuid)
-            while len(self._tables) > self._max_tables:
-                self._tables.popitem(last=False)
+            self._drop()
             return text
+
+    def _count(self, table_uuid: uuid.UUID, text: _TableText, size_bytes: int) -> None:
+        with self._lock:
+            if self._tables.get(table_uuid) is text:  # else it was dropped meanwhile
+                self._size_bytes += size_bytes - text.size_bytes
+                text.size_bytes = size_bytes
+                self._drop()
+
+    def _drop(self) -> None:
+        while len(self._tables) > 1 and (
+            len(self._tables) > self._max_tables or self._size_bytes > self._max_size_bytes
+        ):
+            _, dropped = self._tables.popitem(last=False)
+            self._size_bytes -= dropped.size_bytes
 
 
 encoder = MetadataEncoder()

@@ -7,6 +7,7 @@ bytes of large bodies are at work at the same time.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,6 +20,8 @@ MAX_VALUES = 250_000
 #: Of all large bodies at work, and of those of one principal.
 MAX_AT_WORK_SIZE_BYTES = 48 << 20
 MAX_AT_WORK_OF_ONE_SIZE_BYTES = 24 << 20
+#: After so much of large bodies, what requests have left behind is collected.
+COLLECTED_AFTER_SIZE_BYTES = 32 << 20
 #: Smaller ones do not count: they weigh less than the rest of a request.
 SMALL_SIZE_BYTES = 64 << 10
 _WAIT_SECONDS = 20.0
@@ -31,9 +34,14 @@ def check_values(body: bytes | bytearray) -> None:
 
 
 class BodiesAtWork:
-    """The large bodies that one server has in memory. For one event loop."""
+    """The large bodies that one server has in memory. For one event loop.
+
+    A transaction and its tables refer to each other, so what they hold of a body is freed by Python's collector. That
+    one counts objects and not what they weigh: a few texts of megabytes may stay for minutes.
+    """
 
     def __init__(self) -> None:
+        self._done_size_bytes = 0
         self._size_bytes: Counter[str] = Counter()
         self._changed = asyncio.Condition()
 
@@ -56,6 +64,10 @@ class BodiesAtWork:
             self._size_bytes[principal] -= size_bytes
             if not self._size_bytes[principal]:
                 del self._size_bytes[principal]
+            self._done_size_bytes += size_bytes
+            if self._done_size_bytes >= COLLECTED_AFTER_SIZE_BYTES:
+                self._done_size_bytes = 0
+                asyncio.get_running_loop().run_in_executor(None, gc.collect)
             async with self._changed:
                 self._changed.notify_all()
 
