@@ -37,8 +37,9 @@ from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
 from trinitylake.iceberg_storage.kept_snapshots import SNAPSHOTS_KEPT
 from trinitylake.iceberg_storage.write_rules import collected_by_lakehouse
 
-#: How much parsed metadata is kept in memory: files, and bytes of their JSON, of which each becomes nine where there are
-#: many snapshots, and eighteen where there are many columns. What one file shares with the one before it counts in both.
+#: How much parsed metadata is kept in memory: files, and bytes of their JSON, of which each becomes nine where there
+#: are many snapshots, and eighteen or more where there are many columns. What one file shares with the one before it
+#: counts in both.
 CACHE_MAX_TABLES = 256
 CACHE_MAX_SIZE_BYTES = 16 << 20
 

@@ -208,8 +208,8 @@ class TableHistory:
         if end is None and start.version > last + 1:
             raise InvalidArgument(
                 f"the stream has read all before version {start.version}, and the newest one of {self._lake.uri} is "
-                f"{last}: the checkpoint is of another lakehouse, or this one was restored from an older copy. Give the "
-                "query a new checkpoint; it reads the table from its beginning then"
+                f"{last}: the checkpoint is of another lakehouse, or this one was restored from an older copy. Give "
+                "the query a new checkpoint; it reads the table from its beginning then"
             )
         trail = self._trail
         if trail is None or not trail.starts_at(start.at_version):
