@@ -40,6 +40,7 @@ EXPECTED_FAILURES = {
         for what in ("Schemas", "Spec")
         for number, flag in ((1, "true"), (2, "false"))
     },
+    "testCatalogWithCustomMetricsReporter()": "it appends a file by a bare name, which no reader could find",
     "testLoadTableWithMissingMetadataFile(Path)": "what the client has is still right, so 304: no file is looked for",
 }
 _FAILURE = re.compile(r"^  JUnit Jupiter:RESTCompatibilityKit\w+:(.+)$", re.M)
@@ -66,6 +67,8 @@ def main(arguments: Sequence[str]) -> int:
     TARGET.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         lake = tl.create(f"{folder}/lake", durability="none")
+        # The kit appends files that it has not written, `/path/to/data-a.parquet`: as if the lakehouse had lain there.
+        lake.relocate(former="file:///path/")
         with rest.serve(lake, options=rest.ServerOptions(overrides_locations=True)) as url:
             text = run(url, f"{folder}/lake", arguments)
     (TARGET / "report.txt").write_text(text)
