@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::{Error, Result};
@@ -252,9 +253,8 @@ impl Storage {
         run(py, self.retrying.exists(path))
     }
 
-    fn put(&self, py: Python<'_>, path: &str, data: &[u8]) -> PyResult<()> {
-        let bytes = Bytes::copy_from_slice(data);
-        run(py, self.create(path, bytes))
+    fn put(&self, py: Python<'_>, path: &str, data: PyBackedBytes) -> PyResult<()> {
+        run(py, self.create(path, Bytes::from_owner(data)))
     }
 
     fn put_many(&self, py: Python<'_>, files: Vec<(String, Vec<u8>)>) -> PyResult<()> {
@@ -387,6 +387,10 @@ impl CoreStorage for StorageOfProcess {
 
     async fn copy_within(&self, source_root: &str, path: &str) -> Result<bool> {
         self.get_storage()?.copy_within(source_root, path).await
+    }
+
+    fn has_folder(&self, path: &str) -> bool {
+        self.get_storage().is_ok_and(|storage| storage.has_folder(path))
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

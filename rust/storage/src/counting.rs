@@ -205,6 +205,10 @@ impl Storage for CountingStorage {
         self.inner.copy_within(source_root, path).await
     }
 
+    fn has_folder(&self, path: &str) -> bool {
+        self.inner.has_folder(path)
+    }
+
     async fn delete(&self, path: &str) -> Result<()> {
         add(&self.tally.delete, 1);
         self.inner.delete(path).await

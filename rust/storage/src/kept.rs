@@ -235,6 +235,10 @@ impl Storage for KeepingStorage {
         self.inner.walk(place).await
     }
 
+    fn has_folder(&self, path: &str) -> bool {
+        self.inner.has_folder(path)
+    }
+
     async fn delete(&self, path: &str) -> Result<()> {
         if let Some((cache, _)) = self.cache_of(path) {
             cache.remove(path);

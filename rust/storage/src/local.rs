@@ -164,6 +164,10 @@ impl Storage for LocalStorage {
         self.blocking(move |folder| folder.walk(&folder_name)).await
     }
 
+    fn has_folder(&self, path: &str) -> bool {
+        self.0.has_folder(path)
+    }
+
     async fn delete(&self, path: &str) -> Result<()> {
         let path = path.to_owned();
         self.blocking(move |folder| folder.delete(&path)).await

@@ -238,6 +238,10 @@ impl Storage for RetryingStorage {
         repeat!(self, self.inner.copy_within(source_root, path))
     }
 
+    fn has_folder(&self, path: &str) -> bool {
+        self.inner.has_folder(path)
+    }
+
     async fn delete(&self, path: &str) -> Result<()> {
         repeat!(self, self.inner.delete(path))
     }

@@ -194,11 +194,7 @@ impl Folder {
             )));
         }
         let mut unsynced = Vec::new();
-        let is_known = match self.durability {
-            Durability::Fsync => self.durable.has(folder),
-            Durability::None => self.containment.is_known(folder),
-        };
-        if !is_known {
+        if !self.has_folder(path) {
             self.containment.check_existing_ancestor(folder)?;
             match self.durability {
                 Durability::Fsync => self.make_folders(folder, &mut unsynced),
@@ -208,6 +204,14 @@ impl Folder {
             self.containment.check_folder(folder, "create")?;
         }
         Ok((self.containment.full_path(path), unsynced))
+    }
+
+    /// Whether the folder of a file is known to be there, and to last where files are to last.
+    pub(super) fn has_folder(&self, path: &str) -> bool {
+        match self.durability {
+            Durability::Fsync => self.durable.has(parent(path)),
+            Durability::None => self.containment.is_known(parent(path)),
+        }
     }
 
     pub(super) fn forget_folders(&self) {

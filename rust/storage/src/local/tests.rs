@@ -42,6 +42,24 @@ async fn a_root_that_does_not_exist_is_empty_until_the_first_file() {
     }
 }
 
+/// A definition goes where a folder is, if its name is free: where files are to last, only into a folder that lasts, and
+/// no more into one that somebody removed.
+#[tokio::test]
+async fn a_folder_is_known_once_it_costs_nothing() {
+    for durability in [Durability::Fsync, Durability::None] {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = local(folder.path(), durability);
+        assert!(!storage.has_folder("a/b/file"));
+        storage.write_ahead("a/b/first", Bytes::from_static(b"content")).await.unwrap();
+        assert_eq!(storage.has_folder("a/b/file"), durability == Durability::None, "nothing is synced yet");
+        storage.sync(&["a/b/first".to_owned()], None).await.unwrap();
+        assert!(storage.has_folder("a/b/file") && !storage.has_folder("a/c/file"));
+        fs::remove_dir_all(folder.path().join("a")).unwrap();
+        create(&*storage, "a/b/second").await.unwrap();
+        assert!(storage.has_folder("a/b/file"), "made again");
+    }
+}
+
 /// Failure mode 30: what writers left behind is neither shown nor in the way, nor taken for a file.
 #[tokio::test]
 async fn staging_leftovers_are_hidden_and_harmless() {
