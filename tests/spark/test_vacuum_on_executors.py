@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+import s3_server
 import trinitylake as tl
 from conformance.reachable import Reachable, files_below
 from full_lakehouse import ROWS, age, full_lakehouse
@@ -61,6 +62,30 @@ def test_executors_delete_the_same_files_as_one_machine(spark: SparkSession, ful
     assert full.at(snapshot="early").table("shop.gone").scan().to_arrow().num_rows == 10
     assert full.fsck(data=True).is_sound
     assert full.vacuum(engine=spark).version is None, "nothing is left to do"
+
+
+def test_executors_delete_from_an_object_store(spark: SparkSession) -> None:
+    """There, no file has an age that a test can set: so the grace is none, and nobody writes."""
+    with s3_server.serve() as server:
+        bucket = server.new_bucket()
+        lake = tl.create(
+            f"s3://{bucket}/lake", storage_options=server.storage_options, durability="none", txn_ttl_millis=1
+        )
+        lake.create_namespace("shop")
+        for name in ("orders", "gone"):
+            lake.create_table(f"shop.{name}", ROWS, partition_spec=["day"]).append(ROWS)
+        lake.table("shop.orders").delete("id < 3")
+        lake.drop_table("shop.gone")
+        time.sleep(2.5)  # no version younger than two seconds expires
+        lake.expire(keep=1)
+        one_machine = lake.vacuum(dry_run=True, paths=True, grace="0 s")
+        assert one_machine.deleted_by_table
+        before = set(server.files(bucket))
+        done = lake.vacuum(paths=True, grace="0 s", engine=spark)
+        assert told(done) == told(one_machine)
+        assert before - set(server.files(bucket)) == {f"lake/{path}" for path in done.deleted_paths}
+        assert sorted(lake.table("shop.orders").scan().to_arrow()["id"].to_pylist()) == list(range(3, 10))
+        assert lake.fsck(data=True).is_sound
 
 
 def test_what_is_committed_while_executors_work_stays(spark: SparkSession, full: tl.Lakehouse, root: Path) -> None:
