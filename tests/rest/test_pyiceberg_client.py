@@ -109,6 +109,16 @@ def test_a_staged_table_appears_when_it_is_committed(catalog: RestCatalog, lake:
     assert lake.table("shop.orders").properties["color"] == "red"
 
 
+def test_the_log_tells_the_rows_that_a_new_table_came_with(catalog: RestCatalog, lake: tl.Lakehouse) -> None:
+    """A `CREATE TABLE … AS` of Spark said "create table shop.c", whatever came with it."""
+    catalog.create_namespace("shop")
+    with catalog.create_table_transaction("shop.orders", ROWS.schema) as transaction:
+        transaction.append(ROWS)
+    assert lake.log(1)[0].summary == "create table shop.orders +3 rows"
+    catalog.load_table("shop.orders").append(ROWS)
+    assert lake.log(1)[0].summary == "append +3 rows shop.orders"
+
+
 def test_a_table_is_renamed_into_another_namespace(catalog: RestCatalog) -> None:
     catalog.create_namespace("shop")
     catalog.create_namespace("mall")

@@ -88,7 +88,9 @@ class ServerHere:
         self._lake = lake
         self._who = THIS_PROGRAM
         options = ServerOptions(client_properties=dict(told))
-        self._server = serve(lake, token=secrets.token_urlsafe(32), options=options)
+        self._token = secrets.token_urlsafe(32)
+        # The name is that of the author in the log.
+        self._server = serve(lake, token=f"{self._token} spark", options=options)
 
     @property
     def url(self) -> str:
@@ -96,7 +98,7 @@ class ServerHere:
 
     @property
     def token(self) -> str:
-        return self._server.token
+        return self._token
 
     def start(self) -> None:
         self._server.start()

@@ -242,7 +242,7 @@ class StagedTable:
         with self._lock:
             reads = (read for commit in self._commits for read in commit.rows_read)
             statements = {id: read for read in reads for id in read.snapshot_ids}
-            return changes_told(self._base, self.metadata, statements)
+            return changes_told(self._base, self.metadata, statements, is_new=self.created)
 
     def finish(self) -> tuple[str, bytes]:
         """Path and bytes of the metadata file for the present state, to be written by the caller.

@@ -6,12 +6,13 @@ transaction that was saved and resumed tells all that it did.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
 
     from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
 
@@ -34,15 +35,20 @@ _KEPT_BY_WRITERS = frozenset({"schema.name-mapping.default"})
 
 
 def changes_told(
-    base: TableMetadata, metadata: TableMetadata, statements: Mapping[int, RowsRead] = _NO_STATEMENTS
+    base: TableMetadata,
+    metadata: TableMetadata,
+    statements: Mapping[int, RowsRead] = _NO_STATEMENTS,
+    *,
+    is_new: bool = False,
 ) -> list[Told]:
     """What turned `base` into `metadata`; for a new table `base` is the empty one. Rows come first.
 
     `statements` are those that are known to have run, by the ids of their snapshots. They write rows that they keep
     into new files, which Iceberg counts as removed and added: of those that did not count only the difference is told.
-    What others did is told as Iceberg counts it.
+    What others did is told as Iceberg counts it. A client may bring a new table (`is_new`) with its first rows: `base`
+    then has their snapshots already.
     """
-    told = _of_snapshots(base, metadata, statements)
+    told = _of_snapshots([] if is_new else base.snapshots, base, metadata, statements)
     before, after = base.schema(), metadata.schema()
     if before is not after and before.fields != after.fields:
         told.append(Told("schema", tail=_of_schema(before, after)))
@@ -64,8 +70,10 @@ def _without(properties: Mapping[str, str], names: frozenset[str]) -> dict[str, 
     return {name: value for name, value in properties.items() if name not in names}
 
 
-def _of_snapshots(base: TableMetadata, metadata: TableMetadata, statements: Mapping[int, RowsRead]) -> list[Told]:
-    known = {snapshot.snapshot_id for snapshot in base.snapshots}
+def _of_snapshots(
+    earlier: Iterable[Snapshot], base: TableMetadata, metadata: TableMetadata, statements: Mapping[int, RowsRead]
+) -> list[Told]:
+    known = {snapshot.snapshot_id for snapshot in earlier}
     new = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in known]
     told: list[Told] = []
     summaries = [(_counts(snapshot.summary), statements.get(snapshot.snapshot_id)) for snapshot in new]
