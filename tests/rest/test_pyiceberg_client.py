@@ -20,6 +20,7 @@ from pyiceberg.types import DoubleType, LongType, NestedField
 from pyiceberg.view.metadata import SQLViewRepresentation, ViewRepresentation, ViewVersion
 
 import trinitylake as tl
+from trinitylake.spark.catalog_server import ServerHere
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", "c"]})
 VERSION = ViewVersion(
@@ -117,6 +118,17 @@ def test_the_log_tells_the_rows_that_a_new_table_came_with(catalog: RestCatalog,
     assert lake.log(1)[0].summary == "create table shop.orders +3 rows"
     catalog.load_table("shop.orders").append(ROWS)
     assert lake.log(1)[0].summary == "append +3 rows shop.orders"
+
+
+def test_what_a_spark_session_commits_by_itself_is_of_spark(lake: tl.Lakehouse) -> None:
+    """Its author was the beginning of the hash of a token that nobody had chosen."""
+    server = ServerHere(lake, {})
+    server.start()
+    try:
+        RestCatalog("spark", uri=server.url, token=server.token).create_namespace("shop")
+    finally:
+        server.stop()
+    assert lake.log(1)[0].author == "spark"
 
 
 def test_a_table_is_renamed_into_another_namespace(catalog: RestCatalog) -> None:
