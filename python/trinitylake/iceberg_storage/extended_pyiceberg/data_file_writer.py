@@ -380,6 +380,8 @@ def _repeats(rows: pa.Table, path: str) -> bool:
     if path not in rows.column_names or pa.types.is_nested(rows.schema.field(path).type):
         return True
     sample = rows.column(path).slice(0, _SAMPLE_ROWS).combine_chunks()
+    if isinstance(sample, pa.ExtensionArray):
+        sample = sample.storage
     again = len(sample) - len(sample.unique())
     if again * 2 >= len(sample):
         return True

@@ -211,11 +211,6 @@ class StagedTransaction(Transaction):
             for file in files:
                 append.append_data_file(file)
 
-    def append_rows(self, rows: pa.Table) -> None:
-        """Append rows that have the columns and types of the table, in this thread: for few rows."""
-        check_writable(self.table_metadata)
-        self.append_files(self._written([rows]))
-
     def append_stream(self, rows: Iterable[pa.RecordBatch]) -> None:
         """Append rows as they come, in a bounded part of memory, also to a partitioned table."""
         check_writable(self.table_metadata)
