@@ -94,12 +94,12 @@ def avro_parts(data: bytes) -> tuple[dict[bytes, bytes], Blocks]:
 def avro_file(header: dict[bytes, bytes], blocks: Blocks) -> bytes:
     """An Avro file of those parts."""
     sync = b"as it was chosen"
-    named = b"".join(_zigzag(len(part)) + part for item in header.items() for part in item)
-    text = b"".join(_zigzag(entries) + _zigzag(len(block)) + block + sync for entries, block in blocks)
-    return b"Obj\x01" + _zigzag(len(header)) + named + b"\0" + sync + text
+    named = b"".join(zigzag(len(part)) + part for item in header.items() for part in item)
+    text = b"".join(zigzag(entries) + zigzag(len(block)) + block + sync for entries, block in blocks)
+    return b"Obj\x01" + zigzag(len(header)) + named + b"\0" + sync + text
 
 
-def _zigzag(number: int) -> bytes:
+def zigzag(number: int) -> bytes:
     number, parts = number << 1, []
     while number > 0x7F:
         parts.append(number & 0x7F | 0x80)

@@ -24,7 +24,7 @@ from pyiceberg.manifest import (
 )
 
 import trinitylake as tl
-from manifests_by_hand import avro_file, avro_parts
+from manifests_by_hand import avro_file, avro_parts, zigzag
 from rest.client import Answer, Client, running
 from rest.conftest import ROOT, WALT
 from rest.shop import new_table, with_tables
@@ -292,15 +292,7 @@ def test_so_do_registered_tables_and_what_a_table_has_already(shop: Shop, small_
 def avro(entries: int, size_bytes: int) -> bytes:
     """A file without content that says how many entries it has."""
     header = b"Obj\x01\x02\x14avro.codec\x08null\x00" + bytes(16)
-    return header + _zigzag(entries) + _zigzag(size_bytes) + bytes(size_bytes) + bytes(16)
-
-
-def _zigzag(number: int) -> bytes:
-    number, parts = number << 1, []
-    while number > 0x7F:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*parts, number])
+    return header + zigzag(entries) + zigzag(size_bytes) + bytes(size_bytes) + bytes(16)
 
 
 def test_all_requests_together_read_no_more_manifests_than_one_may(monkeypatch: pytest.MonkeyPatch) -> None:
