@@ -25,6 +25,7 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.utils.properties import property_as_int
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.arrow_rows import arrow_schema
 from trinitylake.iceberg_storage.data_file_sizes import SMALL_PART, TARGET_FILE_SIZE_BYTES
 from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
@@ -35,7 +36,6 @@ from trinitylake.iceberg_storage.live_rows import LiveRows
 from trinitylake.iceberg_storage.own_files import own_files
 from trinitylake.iceberg_storage.parquet_batches import BATCH_SIZE_BYTES
 from trinitylake.iceberg_storage.staging.touched_files import partition_of
-from trinitylake.tables.input_rows import arrow_schema
 from trinitylake.tables.partitioning_and_sorting import ArrowSort, arrow_sort
 from trinitylake.tables.rows_ahead import RowsAhead, together
 from trinitylake.tables.streamed_rows import READ_AHEAD, runs

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import FileScanTask, Table
 
+from trinitylake.iceberg_storage.arrow_rows import arrow_schema, typed
 from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
 from trinitylake.iceberg_storage.live_rows import LiveRows
 
@@ -50,7 +50,8 @@ def first_rows(table: Table, limit: int, max_size_bytes: int = MAX_ROWS_SIZE_BYT
     schema = table.schema()
     names = [one.name for one in schema.fields]
     columns, omitted = names[:MAX_COLUMNS], names[MAX_COLUMNS:]
-    none = schema_to_pyarrow(schema.select(*columns) if columns else schema, include_field_ids=False).empty_table()
+    types = arrow_schema(schema.select(*columns) if columns else schema)
+    none = types.empty_table()
     if variants := variants_in(schema):
         return FirstRows(none, omitted, f"the column {variants[0]} is a variant, which this server cannot read")
     snapshot = table.current_snapshot()
@@ -70,7 +71,7 @@ def first_rows(table: Table, limit: int, max_size_bytes: int = MAX_ROWS_SIZE_BYT
             return FirstRows(_joined(parts, none), omitted, problem)
         room -= size_bytes
         for batch in live.batches(task, columns):
-            parts.append(pa.Table.from_batches([batch.slice(0, limit - n_rows)]))
+            parts.append(typed(pa.Table.from_batches([batch.slice(0, limit - n_rows)]), types))
             n_rows += len(parts[-1])
             if n_rows >= limit:
                 break
@@ -108,4 +109,4 @@ def _size_bytes(group: pq.RowGroupMetaData, columns: Iterable[str]) -> int:
 
 
 def _joined(parts: list[pa.Table], none: pa.Table) -> pa.Table:
-    return pa.concat_tables(parts, promote_options="permissive") if parts else none
+    return pa.concat_tables(parts) if parts else none

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.iceberg_storage.arrow_rows import arrow_schema
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import check_columns, defaulted
 from trinitylake.tables.spool import Spool
 
@@ -207,15 +208,6 @@ def conform(
         if field.name in needed and field.name not in rows.column_names and field.nullable and field.name not in given:
             rows = rows.append_column(field.name, pa.nulls(rows.num_rows, field.type))
     return _conform_table(rows, target, given)
-
-
-def arrow_schema(schema: Schema) -> pa.Schema:
-    """The Arrow schema of the rows that an Iceberg schema describes."""
-    # Here, because it imports pandas, which whoever only reads a table's metadata has no use for.
-    from pyiceberg.io.pyarrow import schema_to_pyarrow
-
-    target: pa.Schema = schema_to_pyarrow(schema, include_field_ids=False)
-    return target
 
 
 def _conformed(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import polars as pl
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 
-from trinitylake.tables.input_rows import arrow_schema
+from trinitylake.iceberg_storage.arrow_rows import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,6 +15,7 @@ from trinitylake.base.markup import shown
 from trinitylake.base.tracing import Span, begin, span
 from trinitylake.errors import InvalidArgument
 from trinitylake.extras import needing
+from trinitylake.iceberg_storage.arrow_rows import arrow_schema, typed
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
@@ -67,7 +68,7 @@ class Scan:
     def to_arrow(self) -> pa.Table:
         """All matching rows, in no particular order."""
         with span("scan", self._table_name) as told, self._reading():
-            rows = self._scan.to_arrow()
+            rows = typed(self._scan.to_arrow(), arrow_schema(self._scan.projection()))
             told.set("db.response.returned_rows", rows.num_rows)
         return rows
 
@@ -77,9 +78,7 @@ class Scan:
         try:
             with self._reading():
                 scan = self._scan.for_reading() if isinstance(self._scan, ReadAheadScan) else self._scan
-                from pyiceberg.io.pyarrow import schema_to_pyarrow  # here, because it imports pandas
-
-                schema = schema_to_pyarrow(scan.projection())
+                schema = arrow_schema(scan.projection())
                 rows = streamed_rows(scan, list(scan.plan_files()), scan.projection())
         except BaseException as error:
             told.end(error)
@@ -102,7 +101,7 @@ class Scan:
             with translated(self._subject):
                 for batch in rows:
                     returned += batch.num_rows
-                    yield batch.cast(schema)
+                    yield typed(batch, schema)
         except Exception as error:
             failed = error
             raise

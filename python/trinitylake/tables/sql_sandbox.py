@@ -14,6 +14,8 @@ from typing import Any
 from trinitylake.errors import InvalidArgument
 from trinitylake.extras import needing
 
+#: Texts as scans have them (`iceberg_storage/arrow_rows.py`).
+_ARROW: dict[str, str | bool | int | float | list[str]] = {"arrow_large_buffer_size": "true"}
 #: No object of the program around it.
 _WITHOUT_VARIABLES: dict[str, str | bool | int | float | list[str]] = {"python_enable_replacements": "false"}
 #: No network, no extension.
@@ -52,17 +54,17 @@ def connect(
     """
     with needing(needs):
         import duckdb
-    settings = {"disabled_optimizers": without_optimizers, **_WITHOUT_VARIABLES}
+    settings = {"disabled_optimizers": without_optimizers, **_WITHOUT_VARIABLES, **_ARROW}
     if without_optimizers:  # it only plans
         settings["threads"] = 1
     settings |= limits or {}
     if is_open:
         return duckdb.connect(":memory:", config=settings)
     settings |= _CLOSED | ({"temp_directory": spill_folder} if spill_folder else {})
-    if not files:
-        return duckdb.connect(":memory:", config=settings | {"enable_external_access": "false", **_LOCKED})
+    # One after the other: DuckDB takes settings in no order, and without access it takes none of folders.
     connection: Any = duckdb.connect(":memory:", config=settings)
-    connection.execute(f"SET allowed_paths = [{', '.join(map(literal, files))}]")
+    if files:
+        connection.execute(f"SET allowed_paths = [{', '.join(map(literal, files))}]")
     connection.execute("SET enable_external_access = false")
     for name, value in _LOCKED.items():
         connection.execute(f"SET {name} = {value}")

@@ -14,6 +14,7 @@ from pyiceberg.expressions.visitors import manifest_evaluator
 from pyiceberg.table import ALWAYS_TRUE, DataScan, FileScanTask, Table
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
+from trinitylake.iceberg_storage.arrow_rows import arrow_schema, typed
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, prepared_manifests
 from trinitylake.iceberg_storage.file_io import WHOLE_FILE_MAX_SIZE_BYTES, LakehouseFileIO
 
@@ -41,7 +42,8 @@ class ReadAheadScan(DataScan):
 
     def to_arrow(self, dictionary_columns: tuple[str, ...] = ()) -> pa.Table:
         """All matching rows."""
-        return DataScan.to_arrow(self.for_reading(), dictionary_columns)
+        rows = DataScan.to_arrow(self.for_reading(), dictionary_columns)
+        return typed(rows, arrow_schema(self.projection()), but=dictionary_columns)
 
     def to_arrow_batch_reader(self, dictionary_columns: tuple[str, ...] = ()) -> pa.RecordBatchReader:
         """The matching rows as a stream."""

@@ -19,11 +19,12 @@ from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.arrow_rows import arrow_schema
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, key_filter
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import read_data_ahead
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.live_rows import LiveRows
-from trinitylake.tables.input_rows import arrow_schema, conform
+from trinitylake.tables.input_rows import conform
 from trinitylake.tables.merging.candidate_files import candidate_files
 from trinitylake.tables.merging.clauses import Clause, Clauses
 from trinitylake.tables.merging.engine import commit_files

@@ -1,0 +1,56 @@
+"""**The rule for the Arrow types of rows that are read**: those that the Iceberg schema says, whoever wrote the file.
+
+Arrow has two widths of offsets for texts, bytes and lists, and a Parquet file may name either. PyIceberg gives all
+rows at once with the types of the files, and a stream of them, or none, with the wide ones, which it has for Iceberg's
+types. A table whose rows change their types when its files are put together cannot be joined with another one, so rows
+have the wide ones here always. To make offsets wide copies no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.schema import Schema
+
+    Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """The Arrow schema of the rows that an Iceberg schema describes."""
+    # Here, because it imports pandas, which whoever only reads a table's metadata has no use for.
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    target: pa.Schema = schema_to_pyarrow(schema, include_field_ids=False)
+    return target
+
+
+def typed(rows: Rows, target: pa.Schema, but: Container[str] = ()) -> Rows:
+    """The same rows with the types of a schema.
+
+    Args:
+        rows: with the columns of the schema, in its order.
+        target: as `arrow_schema` gives it.
+        but: columns that stay as they are, for who asked for dictionaries.
+
+    Raises Arrow's errors for values that the types do not have.
+    """
+    import pyarrow as pa
+
+    if rows.schema.equals(target, check_metadata=True):
+        return rows
+    columns, fields = [], []
+    for column, field in zip(rows.columns, target, strict=True):
+        if column.type != field.type:
+            if field.name in but:
+                field = field.with_type(column.type)
+            else:
+                column = column.cast(field.type)
+        columns.append(column)
+        fields.append(field)
+    kind = pa.Table if isinstance(rows, pa.Table) else pa.RecordBatch
+    if not columns:  # which know the number of rows
+        return rows
+    return kind.from_arrays(columns, schema=pa.schema(fields, metadata=target.metadata))

@@ -1,0 +1,172 @@
+"""Rows have the Arrow types that the schema of their table says, whoever wrote the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import trinitylake as tl
+
+NARROW = pa.schema(
+    [
+        pa.field("id", pa.int64()),
+        pa.field("city", pa.string()),
+        pa.field("raw", pa.binary()),
+        pa.field("tags", pa.list_(pa.string())),
+        pa.field("place", pa.struct([pa.field("name", pa.string())])),
+        pa.field("notes", pa.map_(pa.string(), pa.string())),
+    ]
+)
+WIDE = {
+    "id": pa.int64(),
+    "city": pa.large_string(),
+    "raw": pa.large_binary(),
+    "tags": pa.large_list(pa.field("element", pa.large_string())),
+    "place": pa.struct([pa.field("name", pa.large_string())]),
+    "notes": pa.map_(pa.large_string(), pa.large_string()),
+}
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table(
+        {
+            "id": list(ids),
+            "city": [f"c{id}" for id in ids],
+            "raw": [bytes([id]) for id in ids],
+            "tags": [["a", str(id)] for id in ids],
+            "place": [{"name": f"p{id}"} for id in ids],
+            "notes": [[("k", str(id))] for id in ids],
+        },
+        schema=NARROW,
+    )
+
+
+def by_append(table: tl.Table, folder: Path) -> None:
+    table.append(rows(1, 2))
+
+
+def by_append_of_wide_rows(table: tl.Table, folder: Path) -> None:
+    wide = [rows(1, 2).column(name).cast(type) for name, type in WIDE.items()]
+    table.append(pa.table(wide, names=list(WIDE)))
+
+
+def by_stream(table: tl.Table, folder: Path) -> None:
+    table.append(rows(1, 2).to_reader())
+
+
+def by_overwrite(table: tl.Table, folder: Path) -> None:
+    table.append(rows(5))
+    table.overwrite(rows(1, 2))
+
+
+def by_upsert(table: tl.Table, folder: Path) -> None:
+    table.append(rows(1))
+    table.upsert(rows(1, 2).set_column(1, "city", pa.array(["c1", "c2"])), on=["id"])
+
+
+def by_deletion(table: tl.Table, folder: Path) -> None:
+    table.append(rows(1, 2, 3))
+    table.delete("id = 3")
+
+
+def by_compaction(table: tl.Table, folder: Path) -> None:
+    table.append(rows(1))
+    table.append(rows(2))
+    table.maintenance.compact(min_files=2)
+    assert len(list(table.iceberg.scan().plan_files())) == 1
+
+
+def by_duckdb(table: tl.Table, folder: Path) -> None:
+    """A file with neither a schema of Arrow nor ids, in the folder of the table."""
+    path = f"{table.location}/data/by-duckdb.parquet"
+    given = rows(1, 2)
+    duckdb.from_arrow(given).write_parquet(path.removeprefix("file://"))
+    table.iceberg.add_files([path])
+
+
+def by_spark(table: tl.Table, folder: Path) -> None:
+    """A file with ids and without a schema of Arrow, as Iceberg's Java library writes it for Spark."""
+    table.append(rows(1, 2))
+    (task,) = table.iceberg.scan().plan_files()
+    path = task.file.file_path.removeprefix("file://")
+    pq.write_table(pq.read_table(path), path, store_schema=False)
+    assert b"ARROW:schema" not in (pq.read_metadata(path).metadata or {})
+    assert pq.read_schema(path).field("city").type == pa.string()
+
+
+WRITERS: dict[str, Callable[[tl.Table, Path], None]] = {
+    "append": by_append,
+    "append of wide rows": by_append_of_wide_rows,
+    "stream": by_stream,
+    "overwrite": by_overwrite,
+    "upsert": by_upsert,
+    "deletion": by_deletion,
+    "compaction": by_compaction,
+    "DuckDB": by_duckdb,
+    "Spark": by_spark,
+}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> tl.Lakehouse:
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("a")
+    return lake
+
+
+@pytest.fixture(params=WRITERS)
+def written(request: pytest.FixtureRequest, lake: tl.Lakehouse, tmp_path: Path) -> tl.Table:
+    table = lake.create_table("a.written", NARROW)
+    (Path(table.location.removeprefix("file://")) / "data").mkdir(parents=True, exist_ok=True)
+    WRITERS[request.param](table, tmp_path)
+    return lake.table("a.written")
+
+
+def test_a_scan_has_the_types_of_the_table_whoever_wrote_its_file(lake: tl.Lakehouse, written: tl.Table) -> None:
+    """Streams and compactions wrote texts with wide offsets, and appends as they were given, and a scan gave what stood
+    in the files: its schema changed when the files of a table were put together, and a join of two scans failed with
+    "incompatible data types", if one table had been compacted."""
+    expected = pa.schema(list(WIDE.items()))
+    found = {
+        "all rows": written.scan().to_arrow(),
+        "some rows": written.scan(filter="id = 2").to_arrow(),
+        "no rows": written.scan(filter="id = 9").to_arrow(),
+        "two rows at most": written.scan(limit=2).to_arrow(),
+        "a stream": written.scan().to_arrow_batch_reader().read_all(),
+        "a stream of some rows": written.scan(filter="id = 2").to_arrow_batch_reader().read_all(),
+        "the interface of Arrow": pa.table(written),
+        "PyIceberg's scan": written.iceberg.scan().to_arrow(),
+        "PyIceberg's stream": written.iceberg.scan().to_arrow_batch_reader().read_all(),
+        "one version": lake.at(version=lake.version).table("a.written").scan().to_arrow(),
+    }
+    for name, table in found.items():
+        assert table.schema.equals(expected), name
+        table.validate(full=True)
+    assert found["all rows"].sort_by("id").to_pylist() == rows(1, 2).to_pylist()
+    with lake.transaction() as txn:
+        assert txn.table("a.written").scan().to_arrow().schema.equals(expected)
+    assert written.scan(columns=["city", "id"]).to_arrow().schema.field("city").type == pa.large_string()
+    answer = lake.sql("SELECT * FROM a.written ORDER BY id").to_arrow()
+    assert [field.type for field in answer.schema.remove(3)] == [type for name, type in WIDE.items() if name != "tags"]
+    assert answer.schema.field("tags").type.value_type == pa.large_string()
+
+    other = lake.create_table("a.other", NARROW)
+    other.append(rows(2, 3).to_reader())
+    lookup = other.scan(columns=["id", "city"]).to_arrow().rename_columns(["other", "city"])
+    assert written.scan(columns=["id", "city"]).to_arrow().join(lookup, "city", join_type="inner").num_rows == 1
+    named = lake.sql("SELECT city FROM a.written").to_arrow()
+    assert named.join(lookup, "city", join_type="inner").num_rows == 1
+
+
+def test_dictionaries_that_somebody_asked_for_stay(lake: tl.Lakehouse) -> None:
+    """PyIceberg gives columns as dictionaries to who asks for them."""
+    table = lake.create_table("a.t", pa.schema([("id", pa.int64()), ("city", pa.string())]))
+    table.append(pa.table({"id": [1, 2], "city": ["x", "x"]}))
+    found = table.iceberg.scan().to_arrow(dictionary_columns=("city",))
+    assert pa.types.is_dictionary(found.schema.field("city").type)
+    assert found["city"].to_pylist() == ["x", "x"]
