@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import ManifestContent
-from pyiceberg.types import DoubleType
+from pyiceberg.types import DoubleType, StringType
 
 import trinitylake as tl
 from trinitylake.errors import CommitConflict, InvalidArgument
@@ -124,6 +124,23 @@ def test_columns_that_came_and_went_are_right_afterwards(lake: tl.Lakehouse) -> 
     assert found[3] == {"id": 7, "town": "c", "n": 1}
 
 
+def test_a_column_that_was_dropped_and_made_anew_keeps_no_values(lake: tl.Lakehouse) -> None:
+    """What files have in common is looked at once, so a file with the same names was taken for one with the columns of
+    the file before it: values of the dropped column came back as those of the new one."""
+    table = filled(lake, 2)
+    with table.update_schema() as update:
+        update.delete_column("city")
+    with table.update_schema() as update:
+        update.add_column("city", StringType())
+    with lake.transaction() as txn:
+        for id in (2, 3):
+            txn.table("ns.t").append(rows(id, city="b"))
+    table.refresh()
+    assert table.maintenance.compact(min_files=2).files_added == 1
+    read = table.scan().to_arrow().sort_by("id")
+    assert read.to_pydict() == {"id": [0, 1, 2, 3], "city": [None, None, "b", "b"]}
+
+
 def test_appends_that_come_meanwhile_stay(lake: tl.Lakehouse) -> None:
     filled(lake, 6)
     txn = lake.begin()
@@ -152,13 +169,13 @@ def test_a_compaction_begins_again_after_a_delete(lake: tl.Lakehouse, monkeypatc
     attempts: list[int] = []
     run = compaction._Writing.run
 
-    def interrupted(self: Any, groups: Any) -> Any:
+    def interrupted(self: Any, groups: Any, **told: Any) -> Any:
         attempts.append(len(groups))
         if len(attempts) == 1:
             other = threading.Thread(target=lambda: tl.open(lake.uri, durability="none").table("ns.t").delete("id = 3"))
             other.start()
             other.join()
-        return run(self, groups)
+        return run(self, groups, **told)
 
     monkeypatch.setattr(compaction._Writing, "run", interrupted)
     assert table.maintenance.compact().files_removed == 5

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import FileFormat
@@ -19,7 +20,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.functions import (
     record_batches_of,
 )
 from trinitylake.iceberg_storage.file_io import canonical_uri
-from trinitylake.iceberg_storage.parquet_batches import batches_of, open_parquet
+from trinitylake.iceberg_storage.parquet_batches import Layout, batches_of, open_parquet
 
 #: Arrow has two widths of offsets for the same values, and PyIceberg names the wide one.
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
@@ -44,6 +45,7 @@ class LiveRows:
         self.deletes = read_position_deletes(io, tasks)
         self._written: pa.Schema | None = None
         self._alike: pa.Schema | None = None
+        self._layout: Layout | None = None
 
     def batches(self, task: FileScanTask, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of one file under the current schema, with some or all columns; `columns` may be empty.
@@ -56,14 +58,22 @@ class LiveRows:
         if task.file.file_format == FileFormat.PARQUET:
             with self._io.new_input(task.file.file_path).open() as stream:
                 file = open_parquet(stream)
-                if self.reads_as_it_is(task, file.schema_arrow):
-                    yield from batches_of(stream, file, [field.name for field in schema.fields])
+                layout = self._layout_of(file)
+                if self.reads_as_it_is(task, layout.columns):
+                    yield from batches_of(stream, file, [field.name for field in schema.fields], layout)
                     return
-                names, fitted = fitting_columns(self._metadata, self._io, schema, task, file.schema_arrow)
+                names, fitted = fitting_columns(self._metadata, self._io, schema, task, layout.columns)
                 if names:
-                    yield from map(fitted, self._alive(task, batches_of(stream, file, names)))
+                    yield from map(fitted, self._alive(task, batches_of(stream, file, names, layout)))
                     return
         yield from record_batches_of(self._metadata, self._io, schema, AlwaysTrue(), [task], self.deletes)
+
+    def _layout_of(self, file: pq.ParquetFile) -> Layout:
+        """That of the file before, mostly: what one writer wrote is alike."""
+        layout = self._layout
+        if layout is None or not layout.is_of(file):
+            layout = self._layout = Layout(file)
+        return layout
 
     def _alive(self, task: FileScanTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """All rows of a file without those that were deleted."""
@@ -89,7 +99,7 @@ class LiveRows:
         """
         if self.deletes.get(task.file.file_path):
             return False
-        if self._alike is not None and columns.equals(self._alike, check_metadata=True):
+        if self._alike is not None and (columns is self._alike or columns.equals(self._alike, check_metadata=True)):
             return True
         if self._written is None:
             # Here, because it imports pandas, which whoever only reads a table's metadata has no use for.

@@ -37,15 +37,58 @@ def open_parquet(stream: InputStream, metadata: pq.FileMetaData | None = None, *
     return pq.ParquetFile(stream, metadata=metadata, pre_buffer=not isinstance(stream, pa.OSFile), **options)
 
 
-def batches_of(stream: InputStream, file: pq.ParquetFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+class Layout:
+    """What files of the same columns have in common: looked at once, as a look takes as long as to open a small file.
+
+    Args:
+        file: one of them.
+
+    Attributes:
+        columns: as Arrow reads them.
+    """
+
+    def __init__(self, file: pq.ParquetFile) -> None:
+        self.columns: pa.Schema = file.schema_arrow
+        self._schema, self._key_values = file.metadata.schema, file.metadata.metadata
+        types = self.columns.types
+        self._is_flat = not any(map(pa.types.is_nested, types))
+        self._of_any_length = [number for number, type in enumerate(types) if not pa.types.is_primitive(type)]
+        self._size_bytes = _VALUE_SIZE_BYTES * (len(types) - len(self._of_any_length))
+
+    def is_of(self, file: pq.ParquetFile) -> bool:
+        """Whether a file has these columns, with these ids. False for nested ones, whose leaves alone are compared."""
+        metadata = file.metadata
+        return bool(self._is_flat and metadata.schema.equals(self._schema) and metadata.metadata == self._key_values)
+
+    def is_one_batch(self, metadata: pq.FileMetaData) -> bool:
+        """Whether all rows of a file of this layout take little memory, by so few looks that a thousand small files are
+        read in less time.
+
+        What is no number may be as long in each row as all of its column. False for files with nested columns, whose
+        rows may have any number of values.
+        """
+        if metadata.num_row_groups != 1 or not self._is_flat:
+            return False
+        group = metadata.row_group(0)
+        rows = group.num_rows
+        if rows > BATCH_ROWS or group.total_byte_size >= _SHARED_SIZE_BYTES:
+            return False
+        texts = sum(group.column(number).total_uncompressed_size for number in self._of_any_length)
+        return bool(rows * (self._size_bytes + texts) <= BATCH_SIZE_BYTES)
+
+
+def batches_of(
+    stream: InputStream, file: pq.ParquetFile, columns: Sequence[str], layout: Layout | None = None
+) -> Iterator[pa.RecordBatch]:
     """All rows of a file in their order, with some of its columns.
 
     Args:
         stream: what the file was opened from.
         file: as `open_parquet` gives it.
         columns: names of the uppermost level; may be empty.
+        layout: of the file, if it is known.
     """
-    if columns and _is_one_batch(file.metadata, file.schema_arrow):
+    if columns and (layout or Layout(file)).is_one_batch(file.metadata):
         every = len(columns) == file.metadata.num_columns
         yield from file.iter_batches(BATCH_ROWS, columns=None if every else list(columns), use_threads=False)
         return
@@ -58,25 +101,6 @@ def batches_of(stream: InputStream, file: pq.ParquetFile, columns: Sequence[str]
         in_threads = stored >= _SHARED_SIZE_BYTES
         for batch in file.iter_batches(rows, row_groups=groups, columns=list(columns), use_threads=in_threads):
             yield from _plain(batch) if referred else (batch,)
-
-
-def _is_one_batch(metadata: pq.FileMetaData, schema: pa.Schema) -> bool:
-    """Whether all rows of a file take little memory, by so few looks that a thousand small files are read in less time.
-
-    What is no number may be as long in each row as all of its column. False for files with nested columns, whose rows
-    may have any number of values.
-    """
-    if metadata.num_row_groups != 1 or any(map(pa.types.is_nested, schema.types)):
-        return False
-    group = metadata.row_group(0)
-    rows = group.num_rows
-    if rows > BATCH_ROWS or group.total_byte_size >= _SHARED_SIZE_BYTES:
-        return False
-    lengths: list[int] = [
-        _VALUE_SIZE_BYTES if pa.types.is_primitive(type) else group.column(number).total_uncompressed_size
-        for number, type in enumerate(schema.types)
-    ]
-    return bool(rows * sum(lengths) <= BATCH_SIZE_BYTES)
 
 
 class _Leaf(NamedTuple):

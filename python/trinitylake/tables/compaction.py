@@ -12,7 +12,7 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -116,16 +116,26 @@ def compact(
         if not rewritten:
             return CompactResult(0, 0, 0, 0)
         removed = [task.file for task in rewritten]
-        for file in removed:
-            readable.new_input(file.file_path)  # refused before anything is written
         if dry_run:
+            for file in removed:
+                readable.new_input(file.file_path)  # refused as if it were read
             return CompactResult(len(removed), _files_of(groups, size), _size_bytes(removed), 0)
         live = LiveRows(metadata, readable, rewritten)
         replacement = change.replacement(removed, Operation.REPLACE)
         with ThreadPoolExecutor(1, "trinitylake-manifests") as aside:
-            listed = aside.submit(replacement.list_remaining)
-            added = _Writing(metadata, change.io, live, len(rewritten), size, order, progress).run(groups)
-            listed.result()
+            listed: list[Future[None]] = []
+
+            def list_remaining() -> None:
+                listed.append(aside.submit(replacement.list_remaining))
+
+            writing = _Writing(metadata, change.io, live, len(rewritten), size, order, progress)
+            # From afar manifests are waited for, which costs those nothing that read rows. What lies on a disk takes a
+            # processor, and the last rows are written by one alone.
+            if is_remote := _is_remote(change.io):
+                list_remaining()
+            added = writing.run(groups, when_all_are_read=_nothing if is_remote else list_remaining)
+            for one in listed:
+                one.result()
         replacement.commit_with(added, as_of=_data_sequence_number(metadata))
     return CompactResult(len(removed), len(added), _size_bytes(removed), _size_bytes(added))
 
@@ -203,8 +213,10 @@ class _Writing:
         self._done = 0
         self._lock = threading.Lock()
         self._writers: list[DataFileWriter] = []
+        self._when_all_are_read: Callable[[], None] = _nothing
 
-    def run(self, groups: Sequence[Group]) -> list[DataFile]:
+    def run(self, groups: Sequence[Group], when_all_are_read: Callable[[], None]) -> list[DataFile]:
+        self._when_all_are_read = when_all_are_read
         with ThreadPoolExecutor(WORKERS, "trinitylake-compact") as pool:
             try:
                 return [file for files in pool.map(self._group, groups) for file in files]
@@ -237,11 +249,21 @@ class _Writing:
                 for _ in run:
                     self._done += 1
                     self._progress(self._done, self._total)
+                is_last = self._done == self._total
+            if is_last:
+                self._when_all_are_read()
 
-        is_remote = isinstance(self._io, LakehouseFileIO) and self._io.is_remote
         # Nobody waits for a local disk: more threads than processors take turns at Python, and cost a tenth more.
-        threads = READ_AHEAD if is_remote else min(READ_AHEAD, os.cpu_count() or 1)
+        threads = READ_AHEAD if _is_remote(self._io) else min(READ_AHEAD, os.cpu_count() or 1)
         return iter(RowsAhead(list(runs(group.tasks)), read, threads, is_read))
+
+
+def _nothing() -> None:
+    """Nobody waits for this."""
+
+
+def _is_remote(io: FileIO) -> bool:
+    return isinstance(io, LakehouseFileIO) and io.is_remote
 
 
 def _sorted(rows: pa.Table, order: ArrowSort) -> Iterator[pa.Table]:
