@@ -41,10 +41,19 @@ class Storage:
     def size(self, path: str) -> int: ...
     def exists(self, path: str) -> bool: ...
     def put(self, path: str, data: bytes) -> None: ...  # if absent, else ObjectAlreadyExists
+    # A file of a transaction, part by part; None where files are put whole, as on object stores. ObjectAlreadyExists.
+    def begin(self, path: str) -> FileInParts | None: ...
     def put_many(self, files: Sequence[tuple[str, bytes]]) -> None: ...  # in parallel
     def list(self, prefix: str) -> list[tuple[str, int, int]]: ...  # path, size in bytes, modified millis
     def delete(self, path: str) -> None: ...
     def counters(self) -> dict[str, int]: ...  # requests and bytes by verb since the handle was made
+
+@final
+class FileInParts:
+    # What is not finished is removed when it is dropped, by the process that began it.
+    def write(self, part: bytes) -> None: ...
+    def finish(self) -> None: ...  # with the files of the transaction from now on
+    def discard(self) -> None: ...
 
 @final
 class S3Settings:

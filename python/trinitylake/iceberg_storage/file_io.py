@@ -4,7 +4,8 @@ Iceberg's metadata holds absolute URIs; the storage of a lakehouse knows paths b
 translates, and refuses what lies outside: a table of the lakehouse can neither read nor write beyond the root, whatever
 its properties or manifests say. Tables elsewhere (`external.py`) use PyIceberg's own file access.
 
-Files are immutable: one is written whole, when its stream is closed, and only if nothing is there yet.
+Files are immutable: one is written when its stream is closed, and only if nothing is there yet. A large one of a
+transaction lies on a local disk part by part before that, under a name that nothing refers to.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ from trinitylake.iceberg_storage.read_ahead import ReadAhead
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
+    from typing_extensions import Buffer
+
+    from trinitylake._core import FileInParts
+
 #: Files up to this size are fetched by one request; of larger ones it fetches the end, where the footer is.
 WHOLE_FILE_MAX_SIZE_BYTES = 1 << 20
 #: Larger manifests are not fetched ahead, since they would not be kept.
@@ -44,6 +49,8 @@ METADATA_AHEAD_MAX_SIZE_BYTES = 4 << 20
 _SAME_STORE = _core.scheme_spellings()
 #: Folders of a local disk that are known to lie where they do.
 _MAX_KNOWN_FOLDERS = 1000
+#: A file that is larger is written to a local disk in parts of this size.
+PART_SIZE_BYTES = 4 << 20
 #: Always read from start to end, whatever their size.
 _READ_WHOLE = (".avro", ".json", ".puffin", ".stats")
 
@@ -64,6 +71,7 @@ class Storage(Protocol):
     def list(self, prefix: str) -> list[tuple[str, int, int]]: ...
     def exists(self, path: str) -> bool: ...
     def put(self, path: str, data: bytes) -> None: ...
+    def begin(self, path: str) -> FileInParts | None: ...
     def delete(self, path: str) -> None: ...
     def check_kept(self, version: int) -> None: ...
 
@@ -348,20 +356,37 @@ class LakehouseFileIO(FileIO):
         Raises:
             FileExistsError: if another file is there.
         """
+        self._make_room(path, overwrite)
+        try:
+            self.storage.put(path, data)
+        except (ObjectAlreadyExists, FileExistsError) as error:
+            raise self._exists(path) from error
+        except Exception:
+            self.remember(path)  # it may have been written all the same
+            raise
+        self.remember(path)
+
+    def begin(self, path: str, overwrite: bool) -> FileInParts | None:
+        """Begin a file that comes part by part, to be remembered at its end; None where files are written whole.
+
+        Raises as `put` does.
+        """
+        self._make_room(path, overwrite)
+        try:
+            return self.storage.begin(path)
+        except (ObjectAlreadyExists, FileExistsError) as error:
+            raise self._exists(path) from error
+
+    def _make_room(self, path: str, overwrite: bool) -> None:
         with self._lock:
             own = path in self._written
         if self.is_unneeded:
             raise InvalidArgument(f"{self.uri_of(path)} is not written: its transaction was rolled back")
         if own and overwrite:
             self.storage.delete(path)
-        try:
-            self.storage.put(path, data)
-        except (ObjectAlreadyExists, FileExistsError) as error:
-            raise FileExistsError(f"{self.uri_of(path)} exists, and files of a lakehouse are immutable") from error
-        except Exception:
-            self.remember(path)  # it may have been written all the same
-            raise
-        self.remember(path)
+
+    def _exists(self, path: str) -> FileExistsError:
+        return FileExistsError(f"{self.uri_of(path)} exists, and files of a lakehouse are immutable")
 
     def remember(self, path: str) -> None:
         """Take a file that was written into the record, or delete it if nobody needs it any more."""
@@ -492,39 +517,97 @@ class LakehouseOutputFile(OutputFile):
         """
         if not overwrite and self.exists():
             raise FileExistsError(f"{self.location} exists, and files of a lakehouse are immutable")
-        return WholeFileWriter(self, overwrite)
+        return FileWriter(self, overwrite)
 
     def put(self, data: bytes, overwrite: bool) -> None:
         """Write the whole file at once."""
         self._io.put(self._path, data, overwrite)
         self._size_bytes = len(data)
 
+    def begin(self, overwrite: bool) -> FileInParts | None:
+        """Begin to write it part by part; None where files are written whole. Raises as `put` does."""
+        return self._io.begin(self._path, overwrite)
 
-class WholeFileWriter(io.BytesIO):
-    """Collects a file in memory and writes it when it is closed; an exception in its `with` block discards it."""
+    def finish(self, parts: FileInParts, size_bytes: int) -> None:
+        """All parts are there."""
+        parts.finish()
+        self._io.remember(self._path)
+        self._size_bytes = size_bytes
+
+
+class FileWriter(io.RawIOBase):
+    """Collects a file in memory and writes it when it is closed; an exception in its `with` block discards it.
+
+    A large file of a transaction goes to a local disk part by part, so that it is never in memory as a whole.
+    """
 
     def __init__(self, file: LakehouseOutputFile, overwrite: bool) -> None:
         super().__init__()
         self._file = file
         self._overwrite = overwrite
+        self._waiting = io.BytesIO()
+        self._parts: FileInParts | None = None
+        self._parts_size_bytes = 0
+        self._takes_parts = True
+
+    @property
+    def held_bytes(self) -> int:
+        """What is in memory of it."""
+        return self._waiting.tell()
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def tell(self) -> int:
+        """Bytes so far."""
+        return self._parts_size_bytes + self._waiting.tell()
+
+    def write(self, data: Buffer) -> int:
+        """Add to the end. Raises `FileExistsError` and the errors of the storage."""
+        size = self._waiting.write(data)
+        if self._takes_parts and self.held_bytes >= PART_SIZE_BYTES:
+            self._write_part()
+        return size
+
+    def _write_part(self) -> None:
+        if self._parts is None:
+            self._parts = self._file.begin(self._overwrite)
+        if self._parts is None:
+            self._takes_parts = False
+            return
+        part, self._waiting = self._waiting.getvalue(), io.BytesIO()
+        self._parts.write(part)
+        self._parts_size_bytes += len(part)
 
     def close(self) -> None:
-        """Write the file. Raises `FileExistsError` and the errors of the storage."""
-        if not self.closed:
-            data = self.getvalue()
-            super().close()
-            self._file.put(data, self._overwrite)
+        """Write the file, or what is left of it. Raises as `write` does."""
+        if self.closed:
+            return
+        super().close()
+        if self._parts is None:
+            self._file.put(self._waiting.getvalue(), self._overwrite)
+            return
+        if self.held_bytes:
+            self._write_part()
+        self._file.finish(self._parts, self._parts_size_bytes)
+
+    def discard(self) -> None:
+        """Write nothing; what was written of it is removed."""
+        super().close()
+        if self._parts is not None:
+            self._parts.discard()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is not None:
-            super().close()
+            self.discard()
         else:
             self.close()
 
     def __del__(self) -> None:
-        """A stream that nobody closed is not a file: without this, BytesIO would close, and so write it."""
+        """A stream that nobody closed is not a file: without this, it would be closed, and so written."""
 
 
 def canonical_uri(location: str) -> str:

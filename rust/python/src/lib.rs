@@ -27,6 +27,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<version::VersionInfo>()?;
     module.add_class::<version::TransactionInfo>()?;
     module.add_class::<transaction::Transaction>()?;
+    module.add_class::<storage::FileInParts>()?;
     module.add_class::<transaction::Clash>()?;
     module.add_class::<transaction::Clashes>()?;
     module.add_class::<transaction::SavedTransaction>()?;

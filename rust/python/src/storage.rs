@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use pyo3::prelude::*;
@@ -15,8 +15,9 @@ use trinitylake::per_process::PerProcess;
 use trinitylake::root_uri::{self, RootUri, Scheme};
 use trinitylake::storage::options::{S3Settings as CoreS3Settings, iceberg_properties as properties_of};
 use trinitylake::storage::{
-    CountingStorage, Durability, FileEnd, FileInfo, KeepingStorage, PendingWrites, Place, PutOutcome,
-    RetryPolicy, RetryingStorage, Step, Storage as CoreStorage, checked_range, kept, open,
+    CountingStorage, Durability, FileEnd, FileInParts as CoreFileInParts, FileInfo, KeepingStorage,
+    PendingFile, PendingWrites, Place, PutOutcome, RetryPolicy, RetryingStorage, Step,
+    Storage as CoreStorage, checked_range, kept, open,
 };
 use trinitylake::tree::node_store::NodeStore;
 use trinitylake::version::kept::check_kept;
@@ -257,6 +258,16 @@ impl Storage {
         run(py, self.create(path, Bytes::from_owner(data)))
     }
 
+    /// Only for files of a transaction, on a store that takes files part by part.
+    fn begin(&self, py: Python<'_>, path: &str) -> PyResult<Option<FileInParts>> {
+        let Some(pending) = &self.pending else { return Ok(None) };
+        if pending.has(path) {
+            return Err(to_python(exists(path)));
+        }
+        let begun = run(py, pending.begin(path))?;
+        Ok(begun.map(|file| FileInParts(Mutex::new(Some(file)))))
+    }
+
     fn put_many(&self, py: Python<'_>, files: Vec<(String, Vec<u8>)>) -> PyResult<()> {
         use futures::{StreamExt, TryStreamExt, stream};
         run(
@@ -292,6 +303,40 @@ impl Storage {
     fn __repr__(&self) -> String {
         format!("Storage({:?})", self.root.as_str())
     }
+}
+
+/// A file of a transaction that is written part by part. What is not finished is removed with it.
+#[pyclass(frozen, module = "trinitylake._core")]
+pub struct FileInParts(Mutex<Option<PendingFile>>);
+
+impl FileInParts {
+    fn file(&self) -> MutexGuard<'_, Option<PendingFile>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl FileInParts {
+    fn write(&self, py: Python<'_>, part: PyBackedBytes) -> PyResult<()> {
+        let written = py.detach(|| match self.file().as_mut() {
+            Some(file) => file.write(&part),
+            None => Err(is_closed()),
+        });
+        written.map_err(to_python)
+    }
+
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        let finished = py.detach(|| self.file().take().ok_or_else(is_closed)?.finish());
+        finished.map_err(to_python)
+    }
+
+    fn discard(&self, py: Python<'_>) {
+        py.detach(|| drop(self.file().take()));
+    }
+}
+
+fn is_closed() -> Error {
+    Error::TransactionClosed("a file that was finished or given up takes no more".to_string())
 }
 
 fn with_retries(storage: &Arc<dyn CoreStorage>) -> Arc<RetryingStorage> {
@@ -363,6 +408,10 @@ impl CoreStorage for StorageOfProcess {
 
     async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
         self.get_storage()?.write_ahead(path, bytes).await
+    }
+
+    async fn begin_ahead(&self, path: &str) -> Result<Option<Box<dyn CoreFileInParts>>> {
+        self.get_storage()?.begin_ahead(path).await
     }
 
     async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {

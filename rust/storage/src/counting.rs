@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{FileEnd, FileInfo, Place, PutOutcome, RetryPolicy, Step, Storage};
+use super::{FileEnd, FileInParts, FileInfo, Place, PutOutcome, RetryPolicy, Step, Storage};
 use trinitylake_base::error::Result;
 
 /// Requests and bytes since the handle was made. Requests and written bytes count when they are sent, whether
@@ -99,12 +99,12 @@ fn add(counter: &AtomicU64, amount: usize) {
 #[derive(Debug)]
 pub struct CountingStorage {
     inner: Arc<dyn Storage>,
-    tally: Tally,
+    tally: Arc<Tally>,
 }
 
 impl CountingStorage {
     pub fn new(inner: Arc<dyn Storage>) -> Self {
-        Self { inner, tally: Tally::default() }
+        Self { inner, tally: Arc::default() }
     }
 
     /// A reading. Counters that change meanwhile may be read before or after.
@@ -175,6 +175,12 @@ impl Storage for CountingStorage {
         self.inner.write_ahead(path, bytes).await
     }
 
+    async fn begin_ahead(&self, path: &str) -> Result<Option<Box<dyn FileInParts>>> {
+        let Some(file) = self.inner.begin_ahead(path).await? else { return Ok(None) };
+        add(&self.tally.put_if_absent, 1);
+        Ok(Some(Box::new(CountedParts { file, tally: Arc::clone(&self.tally) })))
+    }
+
     async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {
         self.inner.sync(paths, next).await
     }
@@ -217,6 +223,24 @@ impl Storage for CountingStorage {
     async fn exists(&self, path: &str) -> Result<bool> {
         add(&self.tally.exists, 1);
         self.inner.exists(path).await
+    }
+}
+
+/// A file whose parts are counted as bytes that were written.
+#[derive(Debug)]
+struct CountedParts {
+    file: Box<dyn FileInParts>,
+    tally: Arc<Tally>,
+}
+
+impl FileInParts for CountedParts {
+    fn write(&mut self, part: &[u8]) -> Result<()> {
+        add(&self.tally.written_bytes, part.len());
+        self.file.write(part)
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        self.file.finish()
     }
 }
 

@@ -41,7 +41,7 @@ pub use counting::{Counters, CountingStorage};
 pub use kept::KeepingStorage;
 pub use local::LocalStorage;
 pub use object::ObjectStorage;
-pub use pending::PendingWrites;
+pub use pending::{PendingFile, PendingWrites};
 pub use probe::probe;
 pub use retry::{RetryPolicy, RetryingStorage};
 
@@ -145,6 +145,11 @@ pub trait Storage: Send + Sync + Debug {
     async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
         self.put_unique(path, bytes).await
     }
+    /// Begins a file with a name that nobody else can give, to be written part by part where it lies, for a file that
+    /// comes later and will name it. `None` where a store takes whole files only.
+    async fn begin_ahead(&self, _path: &str) -> Result<Option<Box<dyn FileInParts>>> {
+        Ok(None)
+    }
     /// Makes files last that were written ahead, all together: what an acknowledged creation survives, they survive from
     /// now on. `next` is what [`Storage::put_if_absent`] will create after that, so that as much of that as possible is
     /// done at the same time. Whatever fails, nothing was created under the name of `next`.
@@ -186,6 +191,15 @@ pub trait Storage: Send + Sync + Debug {
     async fn delete(&self, path: &str) -> Result<()>;
     /// Whether the file is there.
     async fn exists(&self, path: &str) -> Result<bool>;
+}
+
+/// A file on its way, part by part. Nothing of it is left if a part could not be written, or if it is dropped before its
+/// end by the process that began it.
+pub trait FileInParts: Send + Debug {
+    /// Adds to the end of the file. An error is the last answer.
+    fn write(&mut self, part: &[u8]) -> Result<()>;
+    /// All of it is there, as after [`Storage::write_ahead`]: it may be lost until [`Storage::sync`] says that it lasts.
+    fn finish(self: Box<Self>) -> Result<()>;
 }
 
 /// What an acknowledged creation survives on a local disk. Object stores are always durable.

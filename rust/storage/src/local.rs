@@ -18,6 +18,7 @@ mod containment;
 mod disk_sync;
 mod durable;
 mod folder;
+mod in_parts;
 mod listing;
 mod write_ahead;
 
@@ -32,8 +33,9 @@ use tokio::runtime::RuntimeFlavor;
 use containment::Containment;
 use disk_sync::{DiskSync, sync_to_disk};
 use folder::{Folder, is_absent};
+use in_parts::FileAhead;
 
-use super::{Durability, FileInfo, Place, PutOutcome, RetryPolicy, Step, Storage, split_prefix};
+use super::{Durability, FileInParts, FileInfo, Place, PutOutcome, RetryPolicy, Step, Storage, split_prefix};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::RootUri;
 
@@ -133,6 +135,10 @@ impl Storage for LocalStorage {
         }
         let path = path.to_owned();
         self.blocking_here(move |folder| folder.write_ahead(&path, &bytes)).await
+    }
+
+    async fn begin_ahead(&self, path: &str) -> Result<Option<Box<dyn FileInParts>>> {
+        Ok(Some(Box::new(FileAhead::begin(&self.0, path)?)))
     }
 
     async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {

@@ -21,8 +21,8 @@ use futures::channel::oneshot;
 use futures::future::{Either, Shared, select};
 use tokio::sync::Semaphore;
 
-use crate::Storage;
 use crate::retry::{current_deadline_millis, within};
+use crate::{FileInParts, Storage};
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
@@ -144,6 +144,21 @@ impl PendingWrites {
         };
         self.environment.background(Box::pin(work)).await;
         Ok(())
+    }
+
+    /// Begins a file that comes part by part, where the store takes such: nothing of it waits in memory. `None` for other
+    /// stores. The error is that of a file that was handed over before, or the store's.
+    pub async fn begin(self: &Arc<Self>, path: &str) -> Result<Option<PendingFile>> {
+        self.check_alive(path)?;
+        let mut retries = self.storage.retry_policy().begin(self.environment.as_ref());
+        let begun = loop {
+            match self.storage.begin_ahead(path).await {
+                Err(Error::Storage { retryable: true, .. }) if retries.pause().await => {}
+                begun => break begun?,
+            }
+        };
+        let begin = |file| PendingFile { file, path: path.to_string(), pending: Arc::clone(self) };
+        Ok(begun.map(begin))
     }
 
     fn check_alive(&self, path: &str) -> Result<()> {
@@ -283,7 +298,40 @@ fn over(path: &str) -> Error {
     Error::TransactionClosed(format!("{path} is not written: its transaction is over"))
 }
 
+/// A file of a transaction that comes part by part. If it is dropped before its end, nothing of it is left.
+pub struct PendingFile {
+    file: Box<dyn FileInParts>,
+    path: String,
+    pending: Arc<PendingWrites>,
+}
+
+impl PendingFile {
+    /// Adds to the end of the file. An error is the last answer; it may be that of a file handed over before.
+    pub fn write(&mut self, part: &[u8]) -> Result<()> {
+        self.pending.check_alive(&self.path)?;
+        self.file.write(part)
+    }
+
+    /// All of it is there: from now on it is one of the files that the commit syncs.
+    pub fn finish(self) -> Result<()> {
+        self.pending.check_alive(&self.path)?;
+        self.file.finish()?;
+        self.pending.state().add_written(&self.path);
+        Ok(())
+    }
+}
+
 impl State {
+    /// A file that is written, and not in memory.
+    fn add_written(&mut self, path: &str) {
+        self.remove(path);
+        let progress = Arc::new(Progress::default());
+        let _ = progress.answer.set(Ok(()));
+        let (process, is_over) = (std::process::id(), oneshot::channel().1.shared());
+        let file = File { bytes: None, is_kept: false, is_durable: false, process, progress, is_over };
+        self.files.insert(path.to_string(), file);
+    }
+
     fn add(
         &mut self,
         path: &str,

@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use object_store::client::HttpErrorKind;
 
-use super::{FileEnd, FileInfo, Place, PutOutcome, Step, Storage};
+use super::{FileEnd, FileInParts, FileInfo, Place, PutOutcome, Step, Storage};
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 
@@ -210,6 +210,10 @@ impl Storage for RetryingStorage {
 
     async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
         repeat!(self, self.inner.write_ahead(path, bytes.clone()))
+    }
+
+    async fn begin_ahead(&self, path: &str) -> Result<Option<Box<dyn FileInParts>>> {
+        repeat!(self, self.inner.begin_ahead(path))
     }
 
     /// Not repeated: what a disk could not sync once may be lost, whatever it says the next time.

@@ -27,6 +27,7 @@ from pyiceberg.utils.properties import property_as_int
 
 from trinitylake.iceberg_storage.data_file_sizes import TARGET_FILE_SIZE_BYTES
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
+from trinitylake.iceberg_storage.file_io import FileWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -273,8 +274,10 @@ class _OpenFile:
 
     @property
     def held_bytes(self) -> int:
-        """What it has in memory: rows that wait, and a file that is written when it is finished."""
-        return self._written_bytes + self._waiting_bytes
+        """What it has in memory: rows that wait, and what is written when the file is finished."""
+        stream = self._stream
+        written = stream.held_bytes if isinstance(stream, FileWriter) else self._written_bytes
+        return written + self._waiting_bytes
 
     @property
     def _written_bytes(self) -> int:

@@ -104,16 +104,7 @@ impl Ahead {
 impl Folder {
     /// Creates a file under its own name. One that is there already must hold these bytes.
     pub(super) fn write_ahead(&self, path: &str, bytes: &[u8]) -> Result<()> {
-        let (file, mut folders) = self.prepare(path)?;
-        let created = match create_new(&file) {
-            // Somebody removed a folder that this handle knew: make it again.
-            Err(error) if is_absent(&error) => {
-                self.forget_folders();
-                folders = self.prepare(path)?.1;
-                create_new(&file)
-            }
-            created => created,
-        };
+        let (file, created, folders) = self.create_ahead(path)?;
         let handle = match created {
             Ok(mut handle) => {
                 if let Err(error) = handle.write_all(bytes) {
@@ -129,10 +120,30 @@ impl Folder {
             }
             Err(error) => return Err(self.nothing_created(path, &error)),
         };
-        if self.durability == Durability::Fsync {
-            self.ahead.add(path, handle, folders);
-        }
+        self.written_ahead(path, handle, folders);
         Ok(())
+    }
+
+    /// Creates an empty file: where it is, what came of it, and the folders above it whose entries may not be on disk.
+    pub(super) fn create_ahead(&self, path: &str) -> Result<(PathBuf, io::Result<File>, Vec<PathBuf>)> {
+        let (file, folders) = self.prepare(path)?;
+        match create_new(&file) {
+            // Somebody removed a folder that this handle knew: make it again.
+            Err(error) if is_absent(&error) => {
+                self.forget_folders();
+                let folders = self.prepare(path)?.1;
+                let created = create_new(&file);
+                Ok((file, created, folders))
+            }
+            created => Ok((file, created, folders)),
+        }
+    }
+
+    /// All of a file is there, which is to be synced with others.
+    pub(super) fn written_ahead(&self, path: &str, file: File, folders: Vec<PathBuf>) {
+        if self.durability == Durability::Fsync {
+            self.ahead.add(path, file, folders);
+        }
     }
 
     /// The file that an earlier request has created.

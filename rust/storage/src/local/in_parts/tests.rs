@@ -1,0 +1,114 @@
+//! Files that come part by part: what lasts of them, and what is left of those that never came to their end.
+
+use std::sync::Mutex;
+
+use super::super::LocalStorage;
+use super::super::disk_sync::{DiskSync, SyncOf, sync_to_disk};
+use crate::memory_files::MemoryFiles;
+use crate::{CountingStorage, Durability, PendingWrites, Storage};
+use trinitylake_base::environment::SystemEnvironment;
+use trinitylake_base::root_uri::RootUri;
+
+use super::*;
+
+fn root(folder: &tempfile::TempDir) -> RootUri {
+    RootUri::parse(folder.path().to_str().unwrap()).unwrap()
+}
+
+fn local(folder: &tempfile::TempDir) -> Arc<dyn Storage> {
+    Arc::new(LocalStorage::new(&root(folder), Durability::None))
+}
+
+fn pending(storage: Arc<dyn Storage>) -> Arc<PendingWrites> {
+    PendingWrites::new(storage, SystemEnvironment::shared())
+}
+
+fn files(folder: &tempfile::TempDir) -> Vec<PathBuf> {
+    let data = folder.path().join("data");
+    fs::read_dir(data).map_or_else(|_| Vec::new(), |files| files.map(|file| file.unwrap().path()).collect())
+}
+
+/// A file of 400 MB was in memory until it was whole, and only then began to go to the disk.
+#[tokio::test]
+async fn parts_are_on_the_disk_before_the_file_is_whole_and_last_with_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let synced: Arc<Mutex<Vec<PathBuf>>> = Arc::default();
+    let log = synced.clone();
+    let sync = move |what: SyncOf<'_>| {
+        let (SyncOf::File(path, _) | SyncOf::Folder(path)) = &what;
+        log.lock().unwrap().push(path.to_path_buf());
+        sync_to_disk(what)
+    };
+    let storage = LocalStorage::with_sync(&root(&folder), Durability::Fsync, DiskSync(Arc::new(sync)));
+    let counting = Arc::new(CountingStorage::new(Arc::new(storage)));
+    let pending = pending(counting.clone());
+    let mut file = pending.begin("data/large").await.unwrap().unwrap();
+    file.write(b"first ").unwrap();
+    file.write(b"and last").unwrap();
+    assert_eq!(fs::read(folder.path().join("data/large")).unwrap(), b"first and last", "before its end");
+    assert!(!pending.has("data/large") && synced.lock().unwrap().is_empty());
+    file.finish().unwrap();
+    assert!(pending.has("data/large") && !pending.is_settled(), "its commit has to sync it");
+    let paths = pending.written().await.unwrap();
+    assert_eq!(paths, ["data/large"]);
+    counting.sync(&paths, None).await.unwrap();
+    let real = folder.path().canonicalize().unwrap();
+    for expected in [real.join("data/large"), real.join("data"), real.clone()] {
+        assert!(synced.lock().unwrap().contains(&expected), "{expected:?} may be lost: {synced:?}");
+    }
+    let counters = counting.counters();
+    assert_eq!((counters.put_if_absent, counters.written_bytes), (1, 14));
+}
+
+/// A writer that failed left gigabytes under names that nobody knew.
+#[tokio::test]
+async fn nothing_is_left_of_a_file_that_never_came_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let pending = pending(local(&folder));
+    let mut given_up = pending.begin("data/a").await.unwrap().unwrap();
+    given_up.write(b"half of it").unwrap();
+    assert_eq!(files(&folder).len(), 1);
+    drop(given_up);
+    assert!(files(&folder).is_empty() && !pending.has("data/a"));
+
+    let mut late = pending.begin("data/b").await.unwrap().unwrap();
+    let later = pending.begin("data/c").await.unwrap().unwrap();
+    pending.cancel();
+    assert!(matches!(late.write(b"more"), Err(Error::TransactionClosed(_))));
+    assert!(matches!(later.finish(), Err(Error::TransactionClosed(_))));
+    drop(late);
+    assert!(files(&folder).is_empty(), "the transaction was over");
+    assert!(pending.begin("data/d").await.is_err());
+}
+
+#[tokio::test]
+async fn a_name_that_is_taken_is_not_written_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = local(&folder);
+    storage.write_ahead("data/a", "theirs".into()).await.unwrap();
+    let told = pending(storage.clone()).begin("data/a").await.err();
+    assert!(matches!(told, Some(Error::ObjectAlreadyExists(_))), "{told:?}");
+    assert_eq!(storage.get("data/a").await.unwrap(), "theirs");
+}
+
+/// A child that was forked while its parent wrote a file took the file away when it ended.
+#[tokio::test]
+async fn a_forked_child_neither_adds_to_a_file_nor_takes_it_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let begun = Arc::new(Folder::new(
+        super::super::Containment::new(&root(&folder)),
+        Durability::None,
+        DiskSync(Arc::new(sync_to_disk)),
+    ));
+    let mut file = FileAhead::begin(&begun, "data/a").unwrap();
+    file.write(b"ours").unwrap();
+    file.process += 1; // as a child sees it
+    assert!(matches!(file.write(b"theirs"), Err(Error::TransactionClosed(_))));
+    drop(file);
+    assert_eq!(fs::read(folder.path().join("data/a")).unwrap(), b"ours");
+}
+
+#[tokio::test]
+async fn other_stores_take_whole_files() {
+    assert!(pending(MemoryFiles::shared()).begin("data/a").await.unwrap().is_none());
+}
