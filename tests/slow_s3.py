@@ -17,6 +17,8 @@ from xml.sax.saxutils import escape
 
 #: What Amazon S3 takes in its own region, in seconds.
 WRITE_SECONDS, READ_SECONDS = 0.060, 0.020
+#: Between two bytes of an answer that drips: no limit for silence is ever reached.
+DRIP_SECONDS = 0.1
 
 
 @dataclass
@@ -38,6 +40,8 @@ class SlowS3:
     files: dict[str, tuple[bytes, float]] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
     denied: set[str] = field(default_factory=set)  # parts of keys that cannot be written
+    dripping: set[str] = field(default_factory=set)  # parts of paths whose answers come a byte at a time
+    in_headers: bool = False  # and those of which the headers already do
     lock: threading.Lock = field(default_factory=threading.Lock)
     gathering: threading.Barrier | None = None
     port: int = 0
@@ -54,6 +58,16 @@ class SlowS3:
             "access_key_id": "key",
             "secret_access_key": "secret-of-nobody",
             "region": "us-east-1",
+        }
+
+    @property
+    def pyiceberg_properties(self) -> dict[str, str]:
+        """The same in PyIceberg's names."""
+        return {
+            "s3.endpoint": self.options["endpoint"],
+            "s3.region": self.options["region"],
+            "s3.access-key-id": self.options["access_key_id"],
+            "s3.secret-access-key": self.options["secret_access_key"],
         }
 
     @contextmanager
@@ -208,9 +222,24 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Last-Modified", formatdate(modified, usegmt=True))
         if content_range:
             self.send_header("Content-Range", content_range)
+        is_dripping = any(part in self.path for part in self.s3.dripping)
+        if is_dripping and self.s3.in_headers:
+            self.flush_headers()
+            self._drip(b"X-Padding: " + b"x" * 100_000)
+            return
         self.end_headers()
-        if self.command != "HEAD":
+        if self.command == "HEAD":
+            return
+        if is_dripping:
+            self._drip(body)
+        else:
             self.wfile.write(body)
+
+    def _drip(self, data: bytes) -> None:
+        with suppress(OSError):  # who asked has gone
+            for byte in data:
+                self.wfile.write(bytes([byte]))
+                time.sleep(DRIP_SECONDS)
 
 
 def _error(code: str) -> bytes:

@@ -24,6 +24,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyiceberg.types import transform_dict_value_to_str
 
+from trinitylake.definitions import TableDef
 from trinitylake.errors import NamespaceNotEmpty
 from trinitylake.iceberg import table_writing
 from trinitylake.iceberg.bound_catalog import names_checked
@@ -38,6 +39,7 @@ from trinitylake.iceberg.namespaces import (
 from trinitylake.iceberg.table_reading import open_table
 from trinitylake.iceberg.view_catalog import ViewCatalog
 from trinitylake.iceberg_storage.catalog_errors import translated
+from trinitylake.iceberg_storage.federated import open_federated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.staging.handle_commits import committed
 from trinitylake.lakehouse.transaction import Transaction
@@ -120,11 +122,16 @@ class TrinityLakeCatalog(ViewCatalog):
             if definition is None:
                 raise table_writing.no_such_table(namespace, name)
             properties = self._file_io_properties()
-            return open_table(self, self._source, self.file_io, namespace, name, definition, properties, self._guarded)
+            io, guarded, federated = self.file_io, self._guarded, self._federated
+            return open_table(self, self._source, io, namespace, name, definition, properties, guarded, federated)
 
     def _guarded(self, io: FileIO) -> FileIO:
-        """How files of an external table are reached, given PyIceberg's way."""
+        """How files of tables elsewhere are reached, given PyIceberg's way."""
         return io
+
+    def _federated(self, definition: TableDef) -> Table:
+        """The table of another catalog."""
+        return open_federated(definition)
 
     def table_exists(self, identifier: str | Identifier) -> bool:
         """Whether there is a table of that name. Only the tree is read, neither definition nor metadata."""

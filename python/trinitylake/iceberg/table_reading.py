@@ -37,11 +37,13 @@ def open_table(
     data: bytes,
     file_io_properties: Mapping[str, str],
     guarded: Callable[[FileIO], FileIO] = lambda io: io,
+    federated: Callable[[TableDef], Table] = open_federated,
 ) -> Table:
     """The table that the definition `data` describes, to be written through `catalog`.
 
     A federated table is the other catalog's own, unless `source` is frozen: then it can only be read, as it is now.
-    `guarded` gives the file access that an external table is read by, given PyIceberg's.
+    `guarded` gives the file access by which an external table is read, given PyIceberg's, and `federated` opens tables
+    of other catalogs.
 
     Raises `CorruptFile` for a damaged definition or a managed table whose metadata is damaged or gone, and what
     `load_external` and `open_federated` raise.
@@ -51,7 +53,7 @@ def open_table(
     if definition.table_type == EXTERNAL:
         return load_external(definition, file_io_properties, identifier, guarded)
     if definition.table_type != MANAGED:
-        there = open_federated(definition)
+        there = federated(definition)
         if isinstance(source, ViewAt):
             return FrozenCatalogTable(identifier, there.metadata, there.metadata_location, there.io, catalog)
         return there

@@ -194,12 +194,12 @@ def _weighed(
     if size_bytes > MAX_STORED_SIZE_BYTES or len(data) > MAX_STORED_SIZE_BYTES:
         raise TooHeavy(f"{location} holds more than what is read here")
     if location.endswith(".metadata.json"):
-        _check_metadata(data, location)
+        check_metadata(data, location)
     (allowance or Allowance(MAX_SIZE_BYTES, MAX_ENTRIES)).spend(data, location)
     return pa.BufferReader(data)  # type: ignore[no-any-return]
 
 
-def _check_metadata(data: bytes, location: str) -> None:
+def check_metadata(data: bytes, location: str) -> None:
     """Refuse metadata that takes too much memory. Raises `TooHeavy`, and `zlib.error` for what cannot be unpacked."""
     text = data
     if data.startswith(_GZIP_MAGIC):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextvars
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import TypeVar
 
 from trinitylake.rest.errors import RestError
@@ -23,11 +25,33 @@ MAX_WAITING = 32
 Result = TypeVar("Result")
 
 
+@dataclass(frozen=True)
+class CallAtWork:
+    """A call as those see it who do its work.
+
+    Attributes:
+        peer: for whom it waits.
+        deadline: on the clock of `time.monotonic`; nobody takes an answer after it.
+    """
+
+    peer: str
+    deadline: float
+
+
+_CALL: contextvars.ContextVar[CallAtWork | None] = contextvars.ContextVar("call", default=None)
+
+
+def call_at_work() -> CallAtWork | None:
+    """The call that this is a part of."""
+    return _CALL.get()
+
+
 class Outbound:
     """The calls of one server. Safe to share between threads.
 
     Args:
-        seconds: the deadline of a call. What it is still doing then is left to itself, and its answer to nobody.
+        seconds: the deadline of a call. What it is still doing then is left to itself, and its answer to nobody; what
+            can end by the deadline asks for it (`call_at_work`).
     """
 
     def __init__(self, seconds: float = CALL_SECONDS) -> None:
@@ -45,8 +69,9 @@ class Outbound:
                 raise RestError(503, "ServiceUnavailableException", f"{peer} does not answer, and others wait for it")
             self._waiting[peer] += 1
         result: Future[Result] = Future()
-        work = contextvars.copy_context().run
-        threading.Thread(target=work, args=(self._run, peer, call, result), daemon=True).start()
+        context = contextvars.copy_context()
+        context.run(_CALL.set, CallAtWork(peer, time.monotonic() + self._seconds))
+        threading.Thread(target=context.run, args=(self._run, peer, call, result), daemon=True).start()
         try:
             return result.result(self._seconds)
         except TimeoutError as error:

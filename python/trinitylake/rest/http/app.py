@@ -48,6 +48,7 @@ from trinitylake.rest.state.oldest_kept import OldestKept
 from trinitylake.rest.state.open_transactions import OpenTransactions
 from trinitylake.rest.state.planned_scans import PlannedScans
 from trinitylake.rest.state.query_processes import QueryProcesses
+from trinitylake.rest.state.reading_processes import ReadingProcesses
 from trinitylake.rest.state.scheduled_upkeep import ScheduledUpkeep
 from trinitylake.rest.state.table_responses import TableResponses
 from trinitylake.rest.state.upkeep_estimates import UpkeepEstimates
@@ -98,6 +99,7 @@ class App:
             oldest_kept=OldestKept(lake),
             estimates=UpkeepEstimates(lake),
             queries=QueryProcesses(),
+            readers=ReadingProcesses(),
             room=WorkRoom(),
             manifests=ManifestsAtWork(),
             shows_rows=_shows_rows(options, bool(bearers)),
@@ -249,6 +251,7 @@ class App:
             self._is_ending = True
             handing_over.cancel()
             await run_sync(self.service.queries.close)
+            await run_sync(self.service.readers.close)
             await run_sync(self.service.transactions.close)
             await run_sync(self._upkeep.end)
 
@@ -257,6 +260,7 @@ class App:
         while True:
             await asyncio.sleep(min(self.service.options.transaction_idle_seconds / 4, _HAND_OVER_SECONDS))
             await run_sync(self.service.transactions.hand_over_idle)
+            await run_sync(self.service.readers.end_idle)
 
 
 @asynccontextmanager

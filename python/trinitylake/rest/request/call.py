@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import Allowance
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
     from trinitylake.lakehouse.lakehouse import Lakehouse
+    from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.rest.bounded_files import ManifestsAtWork
     from trinitylake.rest.outbound import Outbound
     from trinitylake.rest.state.meters import Meters
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from trinitylake.rest.state.open_transactions import OpenTransactions
     from trinitylake.rest.state.planned_scans import PlannedScans
     from trinitylake.rest.state.query_processes import QueryProcesses
+    from trinitylake.rest.state.reading_processes import ReadingProcesses
     from trinitylake.rest.state.table_responses import TableResponses
     from trinitylake.rest.state.upkeep_estimates import UpkeepEstimates
     from trinitylake.rest.state.work_room import WorkRoom
@@ -107,6 +109,7 @@ class Service:
     oldest_kept: OldestKept
     estimates: UpkeepEstimates
     queries: QueryProcesses
+    readers: ReadingProcesses
     room: WorkRoom
     manifests: ManifestsAtWork
     shows_rows: bool
@@ -192,7 +195,11 @@ class Call:
                 raise RestError(
                     403, "ForbiddenException", f"version {source.version} is read-only: write through @latest or @txn"
                 )
-            yield ServedCatalog(source, self.commit)
+            yield self.served(source)
+
+    def served(self, source: Lakehouse | ViewAt | Transaction) -> ServedCatalog:
+        """The catalog over a state of the lakehouse, for this request."""
+        return ServedCatalog(source, self.commit, self.service.readers)
 
     def name(self, parameter: str) -> str:
         """A name in the path. Raises `RestError` 400 for one that is not UTF-8.

@@ -10,7 +10,6 @@ from trinitylake.errors import ObjectNotFound
 from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.rest.request.call import Call, json_response, no_content
 from trinitylake.rest.resources import namespaces, tables, views
-from trinitylake.rest.state.served_catalog import ServedCatalog
 
 
 def nothing(call: Call, state: ViewAt) -> Response:
@@ -21,19 +20,19 @@ def nothing(call: Call, state: ViewAt) -> Response:
 def table(call: Call, state: ViewAt) -> Response:
     """The table in the path, or of the name in the body, as it was committed."""
     name = call.name("table") if "table" in call.raw_names else str(json.loads(call.body)["name"])
-    return tables.load_response(call, ServedCatalog(state, call.commit), (*call.namespace(), name))
+    return tables.load_response(call, call.served(state), (*call.namespace(), name))
 
 
 def unregistered_table(call: Call, state: ViewAt) -> Response:
     """The table in the path, as it was before."""
-    earlier = ServedCatalog(call.service.lake.at(version=state.version - 1), call.commit)
+    earlier = call.served(call.service.lake.at(version=state.version - 1))
     return tables.load_response(call, earlier, (*call.namespace(), call.name("table")))
 
 
 def view(call: Call, state: ViewAt) -> Response:
     """The view in the path, or of the name in the body, as it was committed."""
     name = call.name("view") if "view" in call.raw_names else str(json.loads(call.body)["name"])
-    return views.response_of(ServedCatalog(state, call.commit).load_view((*call.namespace(), name)))
+    return views.response_of(call.served(state).load_view((*call.namespace(), name)))
 
 
 def created_namespace(call: Call, state: ViewAt) -> Response:

@@ -15,6 +15,7 @@ import json
 import uuid
 import zlib
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import Any, cast
 
 from pydantic import BaseModel, Field
@@ -33,6 +34,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.bounded_planning import (
     bounded,
     n_values,
 )
+from trinitylake.iceberg_storage.extended_pyiceberg.own_threads import own_threads
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE, blob_of, referenced_data_file
 from trinitylake.iceberg_storage.extended_pyiceberg.scanned_files import ScannedFiles
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
@@ -116,7 +118,9 @@ def _planned(call: Call, table: Table, request: PlanTableScanRequest, start: int
         if path is None or not is_own(path, call.identifier("table"), str(table.metadata.table_uuid)):
             raise _for_clients_alone("only clients plan scans at such a location")
         table.io = TableFileIO(table.io, path)
-    with call.service.manifests.for_plan(call.principal.name) as allowance:
+    is_elsewhere = not isinstance(table.io, LakehouseFileIO)
+    threads = own_threads() if is_elsewhere else nullcontext()
+    with threads, call.service.manifests.for_plan(call.principal.name) as allowance:
         table.io = weighing(table.io, allowance)
         return _document_of(call, table, request, start)
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pyiceberg.io import FileIO
+from pyiceberg.table import Table
 
+from trinitylake.definitions import TableDef
 from trinitylake.errors import CommitConflict, CommitStateUnknown
 from trinitylake.iceberg.catalog import TrinityLakeCatalog
 from trinitylake.lakehouse.lakehouse import Lakehouse
@@ -15,6 +17,8 @@ from trinitylake.lakehouse.retries import STATEMENT_MAX_ATTEMPTS
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.rest.bounded_files import BoundedForeignFileIO
+from trinitylake.rest.state.files_elsewhere import FileIOElsewhere, federated_table
+from trinitylake.rest.state.reading_processes import ReadingProcesses
 
 Result = TypeVar("Result")
 
@@ -46,19 +50,27 @@ class ServedCatalog(TrinityLakeCatalog):
     Args:
         source: what it shows.
         commit: what to tell of the commit, if the request makes one.
+        readers: that read the files of others.
     """
 
-    def __init__(self, source: Lakehouse | ViewAt | Transaction, commit: Commit) -> None:
+    def __init__(self, source: Lakehouse | ViewAt | Transaction, commit: Commit, readers: ReadingProcesses) -> None:
         # Without `TrinityLakeCatalog.__init__`, which looks for a configuration file at every call.
         self.name = "rest"
         self.properties = {}
         self._source = source
         self._storage_options = None
         self._commit = commit
+        self._readers = readers
 
     def _guarded(self, io: FileIO) -> FileIO:
         # Whoever can write there is nobody whom this server knows.
-        return BoundedForeignFileIO(io)
+        return BoundedForeignFileIO(FileIOElsewhere(io, self._readers))
+
+    def _federated(self, definition: TableDef) -> Table:
+        if (table := federated_table(definition, self._readers, self._guarded)) is None:
+            table = super()._federated(definition)
+            table.io = self._guarded(table.io)
+        return table
 
     def write(self, statement: Callable[[Transaction], Result]) -> Result:
         """Run a statement: in the transaction that is shown, or in one of its own.

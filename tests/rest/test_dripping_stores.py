@@ -1,0 +1,241 @@
+"""A store that sends a byte now and then gives back what it holds by the deadline of a call.
+
+Metadata and manifests of tables elsewhere were read in the server, by libraries that know a limit for silence and none
+for the whole. A storage that sent a byte in each second of each answer kept its four places until it ended, for days if
+it liked; eight such storages, and no table elsewhere could be read. A federated catalog on a database that hung did the
+same. Nothing in a library that waits in C++ can be interrupted, so it is done in a process that can be ended.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io import load_file_io
+
+import trinitylake as tl
+from rest.client import Answer, Client, running
+from rest.shop import ROWS
+from slow_s3 import SlowS3, slow_s3
+from trinitylake.definitions import METADATA_LOCATION, new_table_def, serialize
+from trinitylake.iceberg_storage import metadata
+from trinitylake.iceberg_storage.federated import federated_properties
+from trinitylake.rest import RestServer
+from trinitylake.rest.errors import RestError
+from trinitylake.rest.outbound import MAX_WAITING_FOR_ONE, Outbound
+from trinitylake.rest.state import files_elsewhere, reading_processes
+from trinitylake.rest.state.reading_processes import ReadingProcesses
+from trinitylake.rest.state.reading_program import Content
+from trinitylake.rest.state.served_catalog import ServedCatalog
+
+OUTSIDE = "/v1/namespaces/shop/tables/outside"
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowS3]:
+    """An S3 that answers at once, for which servers have the settings."""
+    with slow_s3(0.0, 0.0) as s3:
+        monkeypatch.setattr(ServedCatalog, "_file_io_properties", lambda _: s3.pyiceberg_properties)
+        yield s3
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a server that accepts connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls have less time: more than a process takes to start."""
+    monkeypatch.setattr(Outbound.__init__, "__defaults__", (6.0,))
+    monkeypatch.setattr(files_elsewhere, "_GRACE_SECONDS", 0.2)
+
+
+@pytest.fixture
+def server(lake: tl.Lakehouse, store: SlowS3) -> Iterator[RestServer]:
+    """The table `shop.outside` lies in another lakehouse, on that store, and `shop.orders` here."""
+    other = tl.create(store.uri("other"), storage_options=store.options)
+    other.create_namespace("else")
+    other.create_table("else.where", ROWS).append(ROWS)
+    lake.create_namespace("shop")
+    lake.create_table("shop.orders", ROWS).append(ROWS)
+    place = {METADATA_LOCATION: other.table("else.where").iceberg.metadata_location}
+    define(lake, "outside", "external", place)
+    with running(lake) as server:
+        yield server
+
+
+def define(lake: tl.Lakehouse, name: str, kind: str, properties: dict[str, str]) -> None:
+    """A table elsewhere, without looking there."""
+    definition = new_table_def(table_type=kind, format_properties=properties)
+    with lake.transaction() as txn:
+        txn.state().create("table", "shop", name, serialize(definition))
+
+
+def readers(server: RestServer) -> ReadingProcesses:
+    return server._app.service.readers
+
+
+def assert_free(server: RestServer) -> None:
+    """Soon no process waits for a peer, and no place is taken."""
+    outbound = server._app.service.outbound
+    began = time.monotonic()
+    while (readers(server).n_processes or outbound._waiting) and time.monotonic() < began + 30:
+        time.sleep(0.05)
+    assert not readers(server).n_processes
+    assert not outbound._waiting
+
+
+def in_the_end(ask: Callable[[], Answer]) -> Answer:
+    """The answer when no call waits any more."""
+    deadline = time.monotonic() + 60
+    while (answer := ask()).code in (503, 504) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return answer
+
+
+def test_files_elsewhere_are_read_with_the_settings_of_the_server(server: RestServer) -> None:
+    client = Client(server)
+    assert client.table(OUTSIDE)["current-snapshot-id"] > 0
+    assert len(client("POST", f"{OUTSIDE}/plan", {}).body["file-scan-tasks"]) == 1
+    assert readers(server).n_processes == 1, "of one peer, for both"
+
+
+@pytest.mark.parametrize("in_headers", [False, True], ids=["body", "headers"])
+@pytest.mark.parametrize(("part", "suffix"), [(".metadata.json", ""), (".avro", "/plan")])
+def test_a_store_that_drips_gives_its_places_back(
+    short: None, server: RestServer, store: SlowS3, part: str, suffix: str, in_headers: bool
+) -> None:
+    client = Client(server)
+    store.dripping, store.in_headers = {part}, in_headers
+
+    def ask() -> Answer:
+        metadata.cache.clear()
+        return client("POST", f"{OUTSIDE}/plan", {}) if suffix else client("GET", OUTSIDE)
+
+    assert ask().code == 504
+    assert_free(server)
+    assert client("GET", "/v1/namespaces/shop/tables/orders").code == 200
+    store.dripping = set()
+    assert in_the_end(ask).code == 200
+
+
+def federated(lake: tl.Lakehouse, name: str, uri: str) -> None:
+    """A federated table of a catalog of SQL, registered without asking that."""
+    stored = federated_properties({"type": "sql", "uri": uri}, "else.where", name)
+    define(lake, name, "federated", stored)
+
+
+def test_a_table_of_another_kind_of_catalog_is_loaded_and_planned(lake: tl.Lakehouse, tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    catalog = SqlCatalog("theirs", uri=uri, warehouse=f"file://{tmp_path}/warehouse")
+    catalog.create_namespace("else")
+    table = catalog.create_table("else.where", ROWS.schema)
+    table.append(ROWS)
+    lake.create_namespace("shop")
+    federated(lake, "theirs", uri)
+    federated(lake, "nowhere", f"sqlite:///{tmp_path}/none.db")
+    path = "/v1/namespaces/shop/tables/theirs"
+    with running(lake) as server:
+        client = Client(server)
+        assert client.table(path)["table-uuid"] == str(table.metadata.table_uuid)
+        [task] = client("POST", f"{path}/plan", {}).body["file-scan-tasks"]
+        assert task["data-file"]["record-count"] == len(ROWS)
+        assert client("GET", "/v1/namespaces/shop/tables/nowhere").code == 404
+
+
+def test_a_catalog_of_another_kind_that_hangs_gives_its_places_back(
+    lake: tl.Lakehouse, silent: str, short: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked by a library that waits a minute, and then again: Glue, at an address that says nothing."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "of-nobody")
+    lake.create_namespace("shop")
+    stored = {"type": "glue", "glue.region": "us-east-1", "glue.endpoint": silent}
+    define(lake, "theirs", "federated", federated_properties(stored, "else.where", "theirs"))
+    with running(lake) as server:
+        client = Client(server)
+        assert client("GET", "/v1/namespaces/shop/tables/theirs").code == 504
+        assert_free(server)
+
+
+def test_one_that_is_ended_takes_nothing_from_those_who_ask_the_same_peer(store: SlowS3) -> None:
+    """Two read from one store: an object that drips, and one that does not."""
+    processes = ReadingProcesses()
+    io = load_file_io(store.pyiceberg_properties, "s3://slow/a")
+    store.files = {"drips": (b"x" * 100_000, 0.0), "well": (b"well", 0.0)}
+    store.dripping = {"drips"}
+
+    def content(name: str) -> Content:
+        return Content((type(io), dict(io.properties)), f"s3://slow/{name}", 1 << 20)
+
+    try:
+        assert processes.ask("it", content("well"), time.monotonic() + 60) == b"well"
+        with pytest.raises(TimeoutError, match="it did not send in time"):
+            processes.ask("it", content("drips"), time.monotonic() + 0.5)
+        assert not processes.n_processes
+        assert processes.ask("it", content("well"), time.monotonic() + 60) == b"well"
+        with pytest.raises(FileNotFoundError):
+            processes.ask("it", content("none"), time.monotonic() + 60)
+    finally:
+        processes.close()
+    with pytest.raises(RestError, match="ends"):
+        processes.ask("it", content("well"), time.monotonic() + 60)
+
+
+def test_processes_are_no_more_than_a_number(store: SlowS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading_processes, "MAX_PROCESSES", 2)
+    processes = ReadingProcesses()
+    io = load_file_io(store.pyiceberg_properties, "s3://slow/a")
+    store.files = {"well": (b"well", 0.0)}
+    question = Content((type(io), dict(io.properties)), "s3://slow/well", 1 << 20)
+    try:
+        for number in range(4):  # one that nobody asks gives way
+            assert processes.ask(f"peer {number}", question, time.monotonic() + 60) == b"well"
+            assert processes.n_processes <= 2
+        taken = [processes._taken(f"peer {number}") for number in range(2)]
+        with pytest.raises(RestError, match="too many others") as caught:
+            processes.ask("one more", question, time.monotonic() + 60)
+        assert caught.value.code == 503
+        for one in taken:
+            processes._give_back(one)
+        monkeypatch.setattr(reading_processes, "KEPT_SECONDS", 0.0)
+        processes.end_idle()
+        assert not processes.n_processes
+    finally:
+        processes.close()
+
+
+def test_plans_of_tables_elsewhere_take_no_threads_from_those_of_the_lakehouse(
+    short: None, server: RestServer, store: SlowS3
+) -> None:
+    """PyIceberg reads manifests by threads of which a process has six. A few plans of tables elsewhere, whose store
+    dripped, had all of them, and no table of the lakehouse was planned any more."""
+    client = Client(server)
+    other = tl.open(store.uri("other"), storage_options=store.options).table("else.where")
+    for _ in range(7):
+        other.append(ROWS)
+    define(server._app.service.lake, "more", "external", {METADATA_LOCATION: other.iceberg.metadata_location})
+    path = "/v1/namespaces/shop/tables/more/plan"
+    assert len(client("POST", path, {}).body["file-scan-tasks"]) == 8
+    store.dripping = {"-m0.avro"}
+    codes: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: codes.append(client("POST", path, {}).code)) for _ in range(MAX_WAITING_FOR_ONE)
+    ]
+    for thread in threads:
+        thread.start()
+    while not codes and sum(len(one._waiting) for one in readers(server)._all) < 8:  # as many manifests are waited for
+        time.sleep(0.01)
+    assert client("POST", "/v1/namespaces/shop/tables/orders/plan", {}).code == 200
+    assert not codes, "all of them wait yet"
+    for thread in threads:
+        thread.join()
+    assert codes == [504] * MAX_WAITING_FOR_ONE
