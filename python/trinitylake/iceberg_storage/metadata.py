@@ -10,12 +10,14 @@ A metadata file lists the snapshots that the table keeps (`kept_snapshots.py`), 
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import uuid
 import zlib
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO
@@ -37,14 +39,16 @@ from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
 from trinitylake.iceberg_storage.kept_snapshots import SNAPSHOTS_KEPT
 from trinitylake.iceberg_storage.write_rules import collected_by_lakehouse
 
-#: How much parsed metadata is kept in memory: files, and bytes of their JSON, of which each becomes nine where there
-#: are many snapshots, and eighteen or more where there are many columns. What one file shares with the one before it
+#: How much parsed metadata is kept in memory: files, and bytes of their JSON, of which each becomes fourteen where
+#: there are many snapshots, and up to thirty where there are many columns. What one file shares with the one before it
 #: counts in both.
 CACHE_MAX_TABLES = 256
 CACHE_MAX_SIZE_BYTES = 16 << 20
 
 #: Of a file, decompressed.
 MAX_SIZE_BYTES = 512 << 20
+#: Larger ones are parsed one at a time.
+LARGE_SIZE_BYTES = 256 << 10
 
 _FILE_NAME = re.compile(r"(\d+)-[0-9a-fA-F-]{36}(?:\.gz)?\.metadata\.json")
 
@@ -95,6 +99,31 @@ class MetadataCache:
 cache = MetadataCache()
 
 
+class _Turn:
+    """Who parses a large text. A forked child begins with nobody."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        self.lock = threading.Lock()
+
+
+_turn = _Turn()
+
+
+def parsed(data: bytes) -> TableMetadata:
+    """Metadata out of JSON. Raises what PyIceberg raises, of many kinds, for what is none.
+
+    Python runs one thread at a time, so large ones are done no later if they wait for each other. Many at once would
+    take turns with all that is short, and what they are made of is looked through, all of it, whenever garbage is
+    collected.
+    """
+    with _turn.lock if len(data) > LARGE_SIZE_BYTES else nullcontext():
+        return TableMetadataUtil.parse_raw(data.decode())
+
+
 def read_metadata(io: FileIO, uri: str, path: str = "", *, is_cached: bool = True) -> TableMetadata:
     """The metadata in a file, parsed once, which lets engines delete no files. Treat it as immutable.
 
@@ -112,13 +141,13 @@ def read_metadata(io: FileIO, uri: str, path: str = "", *, is_cached: bool = Tru
             data = Compressor.get_compressor(uri).stream_decompressor(stream).read(MAX_SIZE_BYTES + 1)
         if len(data) > MAX_SIZE_BYTES:
             raise ValueError(f"it has more than {MAX_SIZE_BYTES >> 20} MiB")
-        metadata = TableMetadataUtil.parse_raw(data.decode())
+        metadata = parsed(data)
     except FileNotFoundError:
         raise
     except (ValidationError, ValueError, KeyError, TypeError, AttributeError, EOFError, zlib.error) as error:
         reason = " ".join(str(error).split())[:300]
         raise CorruptFile(f"{path or uri}: not Iceberg table metadata: {reason}", path=path or uri) from error
-    metadata = sized(indexed(encoder.intern(collected_by_lakehouse(metadata))), len(data))
+    metadata = sized(indexed(encoder.intern(collected_by_lakehouse(metadata))), data)
     if isinstance(metadata, IndexedMetadataV3) and metadata.next_row_id is None:
         raise CorruptFile(f"{path or uri}: not Iceberg table metadata: next-row-id is missing", path=path or uri)
     if is_cached:

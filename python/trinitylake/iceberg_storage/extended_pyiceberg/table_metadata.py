@@ -15,6 +15,7 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.typedef import IcebergBaseModel
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
+from trinitylake.base.parsed_size import count_values
 from trinitylake.iceberg_storage.extended_pyiceberg import variant
 
 __all__ = [
@@ -33,10 +34,10 @@ __all__ = [
 
 #: The next row id of a table that has no rows with ids.
 INITIAL_ROW_ID = 0
-#: Beside the fields of metadata: how long it is in JSON.
-_SIZE = "_json_size_bytes"
-#: How many bytes of objects one of JSON becomes: 9 where there are many snapshots, 18 where there are many columns.
-_PARSED_FACTOR = 18
+#: Beside the fields of metadata: how long it is in JSON, and how much memory it takes.
+_SIZE, _PARSED_SIZE = "_json_size_bytes", "_parsed_size_bytes"
+#: What a value of JSON takes, at most, with the indexes of a schema: a map takes 5.7 KB, which may be seventeen values.
+_VALUE_SIZE_BYTES = 350
 
 
 class _SnapshotIndex:
@@ -92,13 +93,14 @@ def json_size_bytes(metadata: TableMetadata) -> int:
 
 
 def parsed_size_bytes(metadata: TableMetadata) -> int:
-    """How much memory the metadata takes, at most."""
-    return _PARSED_FACTOR * json_size_bytes(metadata)
+    """How much memory the metadata takes, at most, as far as its length is known."""
+    return int(metadata.__dict__.get(_PARSED_SIZE, 0))
 
 
-def sized(metadata: TableMetadata, size_bytes: int) -> TableMetadata:
-    """The same metadata, which knows how long it is in JSON."""
-    metadata.__dict__[_SIZE] = size_bytes
+def sized(metadata: TableMetadata, text: bytes) -> TableMetadata:
+    """The same metadata, which knows how long it is in JSON and how much memory it takes, given that text."""
+    metadata.__dict__[_SIZE] = len(text)
+    metadata.__dict__[_PARSED_SIZE] = len(text) + _VALUE_SIZE_BYTES * count_values(text)
     return metadata
 
 

@@ -262,8 +262,8 @@ class StagedTable:
                 path = self.io.path_of(uri)
                 data = encoder.encode(metadata)
                 self._finished = (self.metadata, path, file_bytes(data, path))
-                sized(self.metadata, len(data))
-                cache.put(uri, sized(metadata, len(data)))
+                sized(self.metadata, data)
+                cache.put(uri, sized(metadata, data))
             return self._finished[1], self._finished[2]
 
     def put_forward(self) -> str:

@@ -34,7 +34,7 @@ from trinitylake.rest.http.routes import CATALOG, OTHERS, PAGE, SIGN, Endpoint, 
 from trinitylake.rest.http.turns import MAX_THREADS, Turns
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.outbound import Outbound
-from trinitylake.rest.request.body import BodiesAtWork, check_values
+from trinitylake.rest.request.body import BodiesAtWork, HeavyBodies, check_values
 from trinitylake.rest.request.call import Call, Service
 from trinitylake.rest.request.idempotency import HEADER as IDEMPOTENCY_KEY
 from trinitylake.rest.request.idempotency import answered_once
@@ -110,6 +110,7 @@ class App:
         self._asking: asyncio.Task[int] | None = None
         self._is_ending = False
         self._bodies = BodiesAtWork()
+        self._heavy = HeavyBodies()
         self._turns = Turns()
         self.router = Starlette(
             routes=[
@@ -215,7 +216,7 @@ class App:
                         raise _too_large(limit)
         except TimeoutError as error:
             raise RestError(408, "RequestTimeoutException", "the body did not come in time") from error
-        check_values(body)
+        await room.enter_async_context(self._heavy.taken(request.scope[PRINCIPAL].name, check_values(body)))
         return bytes(body)
 
     async def _healthy(self) -> ASGIApp:

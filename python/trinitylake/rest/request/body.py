@@ -1,7 +1,7 @@
-"""Limits on request bodies: their size as sent, and the memory that they take once parsed.
+"""Limits on request bodies: their size as sent, and the memory and the time that they take once parsed.
 
 What counts is the number of values, found without making any of them (`trinitylake.base.parsed_size`), and how many
-bytes of large bodies are at work at the same time.
+bytes of large bodies are at work at the same time. Bodies of very many values are at work one at a time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import gc
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from trinitylake.base.parsed_size import count_values
 from trinitylake.rest.errors import RestError
@@ -24,13 +24,52 @@ MAX_AT_WORK_OF_ONE_SIZE_BYTES = 24 << 20
 COLLECTED_AFTER_SIZE_BYTES = 32 << 20
 #: Smaller ones do not count: they weigh less than the rest of a request.
 SMALL_SIZE_BYTES = 64 << 10
+#: From so many values on a body is a heavy one: a table of 2,000 columns, which takes a tenth of a second.
+HEAVY_VALUES = 20_000
 _WAIT_SECONDS = 20.0
 
 
-def check_values(body: bytes | bytearray) -> None:
-    """Refuse a body of too many values. Raises `RestError` 413."""
-    if count_values(body) > MAX_VALUES:
+def check_values(body: bytes | bytearray) -> int:
+    """How many values a body has, at most. Raises `RestError` 413 for too many."""
+    if (found := count_values(body)) > MAX_VALUES:
         raise RestError(413, "RequestTooLargeException", f"a body has at most {MAX_VALUES} values")
+    return found
+
+
+class HeavyBodies:
+    """Bodies of so many values that they take a second, of which one is at work at a time. For one event loop.
+
+    Python runs one thread at a time, so they are done no later. But what they are made of is looked through, all of it,
+    whenever Python collects garbage, and nothing else runs meanwhile: a dozen of them together stopped a server for
+    seconds. Who sends many waits behind whoever else sends one.
+    """
+
+    def __init__(self) -> None:
+        self._at_work = asyncio.Lock()
+        self._of_one: dict[str, asyncio.Lock] = {}
+        self._waiting: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def taken(self, principal: str, n_values: int) -> AsyncIterator[None]:
+        """A body is at work in the block. Waits for its turn; raises `RestError` 503 if that takes too long."""
+        if n_values < HEAVY_VALUES:
+            yield
+            return
+        mine = self._of_one.setdefault(principal, asyncio.Lock())
+        self._waiting[principal] += 1
+        try:
+            async with AsyncExitStack() as turn:
+                try:
+                    async with asyncio.timeout(_WAIT_SECONDS):
+                        await turn.enter_async_context(mine)
+                        await turn.enter_async_context(self._at_work)
+                except TimeoutError as error:
+                    raise _too_many() from error
+                yield
+        finally:
+            self._waiting[principal] -= 1
+            if not self._waiting[principal]:
+                del self._waiting[principal], self._of_one[principal]
 
 
 class BodiesAtWork:
@@ -56,8 +95,7 @@ class BodiesAtWork:
                 await self._changed.wait_for(lambda: self._has_room(principal, size_bytes))
                 self._size_bytes[principal] += size_bytes
         except TimeoutError as error:
-            message = "too many large requests at the same time: try again"
-            raise RestError(503, "ServiceUnavailableException", message) from error
+            raise _too_many() from error
         try:
             yield
         finally:
@@ -75,3 +113,7 @@ class BodiesAtWork:
         mine, all = self._size_bytes[principal], self._size_bytes.total()
         fits = mine + size_bytes <= MAX_AT_WORK_OF_ONE_SIZE_BYTES and all + size_bytes <= MAX_AT_WORK_SIZE_BYTES
         return fits or not all  # one alone, however large the limit of a body was set
+
+
+def _too_many() -> RestError:
+    return RestError(503, "ServiceUnavailableException", "too many large requests at the same time: try again")

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, load_file_io
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadataUtil
 
 from trinitylake.definitions import TableDef
 from trinitylake.iceberg_storage.external import ExternalCatalog
 from trinitylake.iceberg_storage.federated import is_asked_over_http
+from trinitylake.iceberg_storage.metadata import parsed
 from trinitylake.rest import bounded_files, outbound
 from trinitylake.rest.outbound import CallAtWork
 from trinitylake.rest.state.reading_processes import ReadingProcesses
@@ -104,6 +104,6 @@ def federated_table(
     head, _, metadata = asked(processes, question, outbound.call_at_work()).partition(b"\n")
     told = json.loads(head)
     bounded_files.check_metadata(metadata, told["location"])
-    found = TableMetadataUtil.parse_raw(metadata.decode())
+    found = parsed(metadata)
     io = guarded(load_file_io(told["settings"], found.location))
     return Table(("federated",), found, told["location"], io, ExternalCatalog("federated"))

@@ -1,0 +1,181 @@
+"""What takes Python a second is done one at a time, and meanwhile all that is short is answered.
+
+Twelve tables of 20,000 columns, made at the same moment, stopped `/healthz` for three seconds. Python runs one thread
+at a time, so twelve at once are done no sooner than one after the other; but whenever it collects garbage it looks
+through all that the twelve are made of, half a second each time, and nothing else runs. The same came of tiny commits
+to twelve such tables, whose metadata were parsed side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import trinitylake as tl
+from rest.client import Client
+from rest.shop import ROWS
+from test_metadata_weight import SHAPES
+from trinitylake.iceberg_storage import metadata
+from trinitylake.rest import RestServer
+from trinitylake.rest.errors import RestError
+from trinitylake.rest.request import body
+from trinitylake.rest.request.body import HEAVY_VALUES, HeavyBodies, check_values
+
+TABLES = "/v1/namespaces/shop/tables"
+
+
+def table(name: str, n_columns: int) -> dict[str, Any]:
+    fields = [{"id": id, "name": f"c{id}", "type": "int", "required": False} for id in range(1, n_columns + 1)]
+    return {"name": name, "schema": {"type": "struct", "schema-id": 0, "fields": fields}}
+
+
+class Meeting:
+    """How many are in a block at the same time."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.now = self.most = 0
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        try:
+            time.sleep(0.05)
+            yield
+        finally:
+            with self.lock:
+                self.now -= 1
+
+
+def at_once(work: Any, n: int) -> None:
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(n)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_heavy_bodies_are_at_work_one_at_a_time(
+    http_client: Client, server: RestServer, lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.create_namespace("shop")
+    app, heavy, light = server._app, Meeting(), Meeting()
+    answer = type(app)._answer
+
+    def counted(self: Any, endpoint: Any, call: Any) -> Any:
+        with (heavy if check_values(call.body) >= HEAVY_VALUES else light)():
+            return answer(self, endpoint, call)
+
+    monkeypatch.setattr(type(app), "_answer", counted)
+    codes: list[int] = []
+
+    def ask(number: int) -> None:
+        columns = 2500 if number % 2 else 3
+        codes.append(http_client("POST", TABLES, table(f"t{number}", columns)).code)
+
+    at_once(ask, 12)
+    assert codes == [200] * 12
+    assert heavy.most == 1
+    assert light.most > 1, "others are not held up"
+
+
+def test_who_sends_many_heavy_bodies_waits_behind_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    async def one(bodies: HeavyBodies, who: str) -> None:
+        async with bodies.taken(who, HEAVY_VALUES):
+            order.append(who)
+            await asyncio.sleep(0.01)
+
+    async def all_of_them() -> HeavyBodies:
+        bodies = HeavyBodies()
+        many = [asyncio.create_task(one(bodies, "many")) for _ in range(5)]
+        await asyncio.sleep(0.001)
+        await one(bodies, "single")
+        await asyncio.gather(*many)
+        return bodies
+
+    bodies = asyncio.run(all_of_them())
+    assert order.index("single") <= 2
+    assert len(order) == 6
+    assert not bodies._of_one, "nothing is kept of those who are done"
+    assert not bodies._waiting
+
+    async def too_long() -> None:
+        bodies = HeavyBodies()
+        async with bodies.taken("a", HEAVY_VALUES):
+            with pytest.raises(RestError, match="too many large requests") as caught:
+                async with bodies.taken("b", HEAVY_VALUES):
+                    pass
+            assert caught.value.code == 503
+            async with bodies.taken("b", HEAVY_VALUES - 1):
+                pass
+
+    monkeypatch.setattr(body, "_WAIT_SECONDS", 0.05)
+    asyncio.run(too_long())
+
+
+def test_large_metadata_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    large, small = Meeting(), Meeting()
+    text = SHAPES["columns"]
+    monkeypatch.setattr(metadata, "LARGE_SIZE_BYTES", len(text) - 1)
+    parse = metadata.TableMetadataUtil.parse_raw
+
+    def counted(data: str) -> Any:
+        with (large if len(data) > metadata.LARGE_SIZE_BYTES else small)():
+            return parse(data)
+
+    monkeypatch.setattr(metadata.TableMetadataUtil, "parse_raw", counted)
+    little = json.loads(text)
+    del little["schemas"][0]["fields"][3:]
+    texts = (text, json.dumps(little).encode())
+    at_once(lambda number: metadata.parsed(texts[number % 2]), 8)
+    assert large.most == 1
+    assert small.most > 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_child_that_was_forked_meanwhile_parses_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that parsed in the parent is not there in the child, so nobody would ever give its turn back."""
+    text = SHAPES["columns"]
+    monkeypatch.setattr(metadata, "LARGE_SIZE_BYTES", 1)
+    metadata.parsed(text)
+    with metadata._turn.lock:
+        if (child := os.fork()) == 0:
+            is_free = metadata._turn.lock.acquire(timeout=10)
+            os._exit(0 if is_free else 1)
+        _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_tiny_commits_to_wide_tables_wait_for_each_other(
+    http_client: Client, server: RestServer, lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.create_namespace("shop")
+    lake.create_table("shop.orders", ROWS)
+    for number in range(4):
+        assert http_client("POST", TABLES, table(f"t{number}", 4000)).code == 200
+    metadata.cache.clear()
+    monkeypatch.setattr(metadata, "LARGE_SIZE_BYTES", 100_000)
+    meeting, parse = Meeting(), metadata.TableMetadataUtil.parse_raw
+
+    def counted(data: str) -> Any:
+        with meeting():
+            return parse(data)
+
+    monkeypatch.setattr(metadata.TableMetadataUtil, "parse_raw", counted)
+    change = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"a": "b"}}]}
+    codes: list[int] = []
+    at_once(lambda number: codes.append(http_client("POST", f"{TABLES}/t{number}", change).code), 4)
+    assert codes == [200] * 4
+    assert meeting.most == 1

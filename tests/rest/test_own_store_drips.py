@@ -1,0 +1,108 @@
+"""A server whose own store sends a byte now and then answers /healthz, ends each request by a deadline with an error
+that says what to do, and is well again as soon as the store is.
+
+Each request to the store has a limit for the whole of its answer (`timeout`, half a minute unless told otherwise), and
+all of its repetitions together have one (`retry_timeout`, a minute). A limit for silence, as many clients have, would
+never be reached here: sixty-four requests, and the server would answer nobody.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import trinitylake as tl
+from rest.client import Answer, Client, running
+from rest.shop import ROWS
+from slow_s3 import SlowS3, slow_s3
+from trinitylake.iceberg_storage import metadata
+from trinitylake.rest import RestServer
+from trinitylake.rest.http.turns import MAX_THREADS_OF_ONE
+
+ORDERS = "/v1/namespaces/shop/tables/orders"
+#: Seconds that a request to the store has, and those that its repetitions have together.
+REQUEST, ALL = "0.5", "1"
+
+
+@pytest.fixture
+def store() -> Iterator[SlowS3]:
+    """An S3 that answers at once."""
+    with slow_s3(0.0, 0.0) as s3:
+        yield s3
+
+
+@pytest.fixture
+def server(store: SlowS3) -> Iterator[RestServer]:
+    """The table `shop.orders` of a lakehouse there."""
+    made = tl.create(store.uri("lake"), storage_options=store.options)
+    made.create_namespace("shop")
+    made.create_table("shop.orders", ROWS).append(ROWS)
+    lake = tl.open(store.uri("lake"), storage_options={**store.options, "timeout": REQUEST, "retry_timeout": ALL})
+    with running(lake) as server:
+        yield server
+
+
+def code_of(server: RestServer, path: str) -> int:
+    """The answer to a probe."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        return int(connection.recv(100).split()[1])
+
+
+def asked(client: Client, number: int, answers: list[tuple[str, Answer]]) -> threading.Thread:
+    """One of the requests that clients send, in a thread."""
+    requests: tuple[tuple[str, str, Any], ...] = (
+        ("GET", ORDERS, None),
+        ("POST", f"{ORDERS}/plan", {}),
+        ("GET", "/v1/namespaces", None),
+        ("POST", "/v1/namespaces", {"namespace": [f"new{number}"]}),
+        (
+            "POST",
+            ORDERS,
+            {"requirements": [], "updates": [{"action": "set-properties", "updates": {"a": str(number)}}]},
+        ),
+        ("POST", "/trinitylake/v1/transactions", {}),
+    )
+    method, path, body = requests[number % len(requests)]
+    thread = threading.Thread(target=lambda: answers.append((f"{method} {path}", client(method, path, body))))
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("in_headers", [False, True], ids=["bodies", "headers"])
+def test_requests_end_and_probes_are_answered(server: RestServer, store: SlowS3, in_headers: bool) -> None:
+    client = Client(server)
+    assert client("GET", ORDERS).code == 200
+    metadata.cache.clear()
+    server._app.service.table_responses._bodies.clear()
+    store.dripping, store.in_headers = {"/slow/"}, in_headers
+    answers: list[tuple[str, Answer]] = []
+    threads = [asked(client, number, answers) for number in range(MAX_THREADS_OF_ONE + 6)]
+    probed = 0
+    while any(thread.is_alive() for thread in threads):
+        assert code_of(server, "/healthz") == 200
+        probed += 1
+        time.sleep(0.05)
+    assert probed > 3, "while they waited"
+    assert code_of(server, "/readyz") == 503
+    for what, answer in answers:
+        assert answer.code in (200, 500, 503), (what, answer)
+        if answer.code != 200:
+            assert answer.error in ("ServiceUnavailableException", "CommitStateUnknownException"), (what, answer)
+    errors = {answer.error for _, answer in answers if answer.code != 200}
+    assert "ServiceUnavailableException" in errors
+    store.dripping = set()
+    deadline = time.monotonic() + 30
+    while client("GET", ORDERS).code != 200 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert client("GET", ORDERS).code == 200
+    assert client("POST", "/v1/namespaces", {"namespace": ["well"]}).code == 200
+    deadline = time.monotonic() + 10
+    while code_of(server, "/readyz") != 200 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert code_of(server, "/readyz") == 200
