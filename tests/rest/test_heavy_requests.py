@@ -144,7 +144,6 @@ def test_large_metadata_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyPatch
     assert small.most > 1
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_child_that_was_forked_meanwhile_parses_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that parsed in the parent is not there in the child, so nobody would ever give its turn back."""
     text = SHAPES["columns"]
