@@ -11,11 +11,12 @@ use bytes::Bytes;
 use gungraun::prelude::*;
 use trinitylake_format::batch::{decode_keys, encode_keys, optimize_paths};
 use trinitylake_format::key::{NameSizes, ObjectKind};
-use trinitylake_format::node::codec::{Compression, decode, encode};
+use trinitylake_format::node::codec::{Compression, decode, encode, encode_root};
 use trinitylake_format::node::draft::{Draft, Message};
+use trinitylake_format::node::frames::Frames;
 use trinitylake_format::node::{Found, Node};
 
-use inputs::{ORDER, data_paths, key, leaf_and_messages, names, node, paths};
+use inputs::{ORDER, data_paths, key, leaf_and_messages, message, names, node, paths};
 
 /// Few enough for one thread.
 const ROWS: usize = 10_000;
@@ -70,6 +71,22 @@ fn encode_node(draft: Draft, compression: Compression) {
     black_box(encode(&[], black_box(&draft), ORDER, compression).unwrap());
 }
 
+/// The next root after [`node`], which has one message more, and the frames of the one before.
+fn next_root() -> (Draft, Frames) {
+    let (mut draft, mut frames) = (node(), Frames::default());
+    encode_root(&mut frames, &[], &draft, ORDER, Compression::Zstd).unwrap();
+    let come = message(1300);
+    draft.buffer.insert(draft.buffer.partition_point(|message| message.key < come.key), come);
+    (draft, frames)
+}
+
+#[library_benchmark]
+#[bench::first((node(), Frames::default()))]
+#[bench::next(next_root())]
+fn encode_root_zstd((draft, mut frames): (Draft, Frames)) {
+    black_box(encode_root(&mut frames, &[], black_box(&draft), ORDER, Compression::Zstd).unwrap());
+}
+
 #[library_benchmark]
 #[bench::root_like(read_node())]
 fn take_node_apart(node: Node) -> Draft {
@@ -104,6 +121,7 @@ library_benchmark_group!(
     benchmarks = [
         decode_node_and_search_once,
         encode_node,
+        encode_root_zstd,
         take_node_apart,
         absorb_buffer,
         take_messages_of_the_heaviest_child,
