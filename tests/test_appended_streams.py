@@ -388,6 +388,20 @@ def test_few_rows_are_written_as_their_table_says(tmp_path: Path) -> None:
     assert len(lake.table("a.plain").snapshots()) == 4, "an append of no rows is one, as PyIceberg has it"
 
 
+def test_files_after_a_change_of_properties_are_written_by_them(tmp_path: Path) -> None:
+    """How files of a schema are written is worked out once, and depends on the properties of the table, too."""
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("a")
+    lake.create_table("a.t", ROWS.schema)
+    with lake.transaction() as txn:
+        table = txn.table("a.t")
+        table.append(ROWS)
+        table.set_properties({"write.parquet.compression-codec": "snappy"})
+        table.append(ROWS)
+    codecs = {pq.read_metadata(path).row_group(0).column(0).compression for path in data_files(lake.table("a.t"))}
+    assert codecs == {"ZSTD", "SNAPPY"}
+
+
 def data_files(table: tl.Table) -> list[str]:
     return [task.file.file_path.removeprefix("file://") for task in table.iceberg.scan().plan_files()]
 

@@ -24,6 +24,7 @@ import trinitylake as tl
 from golden import archive
 from rest.test_duckdb import EXTENSIONS, extension
 from trinitylake.cli.app import app
+from trinitylake.iceberg_storage.extended_pyiceberg.avro_encoding import encoder_of
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import AvroLayout, PreparedOutput
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.puffin import with_data_files
@@ -286,7 +287,7 @@ def data_files(manifest_uri: str) -> set[str]:
 
 def write_avro(uri: str, rows: list[Record], schema: Any, header: dict[str, str]) -> int:
     output, header = _Memory(), dict(header)
-    layout = AvroLayout(schema, header.pop(_SCHEMA_KEY), construct_writer(schema))
+    layout = AvroLayout(schema, header.pop(_SCHEMA_KEY), encoder_of(construct_writer(schema)))
     with PreparedOutput[Record](output, layout, header) as writer:
         writer.write_block(rows)
     Path(_local(uri)).write_bytes(output.data)

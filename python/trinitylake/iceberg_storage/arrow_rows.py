@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import TYPE_CHECKING, TypeVar
 
+from trinitylake.iceberg_storage.extended_pyiceberg.derived import Derived
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.schema import Schema
@@ -18,13 +20,19 @@ if TYPE_CHECKING:
     Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
+_schemas: Derived[pa.Schema] = Derived()
+
+
 def arrow_schema(schema: Schema) -> pa.Schema:
     """The Arrow schema of the rows that an Iceberg schema describes."""
-    # Here, because it imports pandas, which whoever only reads a table's metadata has no use for.
-    from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-    target: pa.Schema = schema_to_pyarrow(schema, include_field_ids=False)
-    return target
+    def made() -> pa.Schema:
+        # Here, because it imports pandas, which whoever only reads a table's metadata has no use for.
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        return schema_to_pyarrow(schema, include_field_ids=False)
+
+    return _schemas.of(schema, make=made)
 
 
 def typed(rows: Rows, target: pa.Schema, but: Container[str] = ()) -> Rows:

@@ -15,7 +15,7 @@ import os
 import threading
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
 import pyarrow as pa
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
@@ -118,9 +118,13 @@ class LakehouseFileIO(FileIO):
         self._local_root = self.root[len("file://") :] if self.root.startswith("file:///") else None
         #: Whether a request takes long, so that it pays to send many at once.
         self.is_remote = not self.root.startswith(("file:", "memory:"))
+        self._real_local_root = os.path.realpath(self._local_root) + "/" if self._local_root else None
+        self._begin(whole)
+
+    def _begin(self, whole: LakehouseFileIO | None) -> None:
+        """What each access has for itself."""
         self._ahead: dict[str, ReadAhead] = {}
         self._columns: dict[str, Container[int]] = {}
-        self._real_local_root = os.path.realpath(self._local_root) + "/" if self._local_root else None
         self._real_folders: dict[str, str] = {}
         self._written: dict[str, None] = {}
         self._brought: dict[str, None] = {}
@@ -128,17 +132,25 @@ class LakehouseFileIO(FileIO):
         self._is_discarded = False
         self._lock = threading.Lock()
 
+    def _again(self, whole: LakehouseFileIO | None) -> Self:
+        """The same access, as narrow. A transaction has many, so where the root really lies is not asked again."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.properties = dict(self.properties)
+        other._begin(whole)
+        return other
+
     def __reduce__(self) -> tuple[Callable[..., LakehouseFileIO], tuple[Any, ...]]:
         """The same access elsewhere, with a record of written files of its own."""
         return _arrived, (self.storage, dict(self.properties), self.check_kept)
 
     def scoped(self) -> LakehouseFileIO:
         """The same access with a record of written files of its own."""
-        return LakehouseFileIO(self.storage, self.properties, check_kept=self.check_kept)
+        return self._again(None)
 
     def part(self) -> LakehouseFileIO:
         """The same access for a part of the work: what it writes is in its own record and in this one."""
-        return LakehouseFileIO(self.storage, self.properties, check_kept=self.check_kept, whole=self)
+        return self._again(self)
 
     def of_lakehouse(self) -> LakehouseFileIO:
         """The access to all files of the lakehouse, which a narrower one is a part of."""

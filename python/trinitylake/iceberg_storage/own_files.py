@@ -23,11 +23,10 @@ class TableFileIO(LakehouseFileIO):
     Args:
         io: how they are reached.
         path: the folder, below the root.
-        whole: as for any file access.
     """
 
-    def __init__(self, io: LakehouseFileIO, path: str, whole: LakehouseFileIO | None = None) -> None:
-        super().__init__(io.storage, io.properties, check_kept=io.check_kept, whole=whole)
+    def __init__(self, io: LakehouseFileIO, path: str) -> None:
+        super().__init__(io.storage, io.properties, check_kept=io.check_kept)
         self._lakehouse = io.of_lakehouse()
         self._path = path
         self._folder = f"{path}/"
@@ -36,14 +35,6 @@ class TableFileIO(LakehouseFileIO):
     def __reduce__(self) -> tuple[Callable[..., LakehouseFileIO], tuple[Any, ...]]:
         """As narrow elsewhere."""
         return TableFileIO, (LakehouseFileIO(self.storage, self.properties, check_kept=self.check_kept), self._path)
-
-    def scoped(self) -> LakehouseFileIO:
-        """As narrow, with a record of written files of its own."""
-        return TableFileIO(self, self._path)
-
-    def part(self) -> LakehouseFileIO:
-        """As narrow, for a part of the work."""
-        return TableFileIO(self, self._path, self)
 
     def of_lakehouse(self) -> LakehouseFileIO:
         """What this one is a part of."""
@@ -75,10 +66,14 @@ def own_files(io: FileIO, metadata: TableMetadata) -> FileIO:
     return TableFileIO(io, io.path_of(metadata.location.rstrip("/")))
 
 
-def is_own_file(io: FileIO, metadata: TableMetadata, location: str) -> bool:
-    """Whether a file of a managed table lies in the folder of that table; True for any other table."""
+def own_file_check(io: FileIO, metadata: TableMetadata) -> Callable[[str], bool]:
+    """What tells whether a file of a managed table lies in the folder of that table; it says so of any other table."""
     own = own_files(io, metadata)
-    try:
-        return not isinstance(own, TableFileIO) or bool(own.path_of(location))
-    except InvalidLocation:
-        return False
+
+    def is_own(location: str) -> bool:
+        try:
+            return not isinstance(own, TableFileIO) or bool(own.path_of(location))
+        except InvalidLocation:
+            return False
+
+    return is_own

@@ -26,6 +26,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
 from trinitylake.errors import CorruptFile, InvalidArgument, InvalidLocation
+from trinitylake.iceberg_storage.extended_pyiceberg.avro_encoding import encoder_of
 from trinitylake.iceberg_storage.extended_pyiceberg.functions import copy_of
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import SCHEMA_KEY, AvroLayout, PreparedOutput
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
@@ -224,7 +225,7 @@ class TableRelocation:
         if rows == before:
             return None
         output = _Memory()
-        layout = AvroLayout(schema, header.pop(SCHEMA_KEY), construct_writer(schema))
+        layout = AvroLayout(schema, header.pop(SCHEMA_KEY), encoder_of(construct_writer(schema)))
         prepared = PreparedOutput[Record](output, layout, header)
         prepared.sync_bytes = sync  # so that the same file is written each time
         with prepared as writer:

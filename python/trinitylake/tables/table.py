@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 TableType = Literal["managed", "external", "federated"]
 Result = TypeVar("Result")
+#: So many rows are written by the thread that appends them: to hand them to others takes longer.
+FEW_ROWS_SIZE_BYTES = 1 << 20
 
 
 class Stream(NamedTuple):
@@ -243,6 +245,8 @@ class Table(ABC):
                     conformed = self._conformed(given, change)
                     if isinstance(conformed, Stream):
                         conformed.transaction.append_stream(conformed.rows)
+                    elif isinstance(change, StagedTransaction) and conformed.nbytes <= FEW_ROWS_SIZE_BYTES:
+                        change.append_rows(conformed)
                     else:
                         change.append(conformed)
 

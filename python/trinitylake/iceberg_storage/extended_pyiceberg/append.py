@@ -6,6 +6,7 @@ The manifest of the new files is never part of a merge, so an append can be redo
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
@@ -17,14 +18,13 @@ from pyiceberg.manifest import (
     ManifestWriter,
 )
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.table import TableProperties, Transaction
+from pyiceberg.table import TableProperties, Transaction, snapshots
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import (
     Operation,
     Snapshot,
     SnapshotSummaryCollector,
     Summary,
-    update_snapshot_summaries,
 )
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate, UpdatesAndRequirements
 from pyiceberg.table.update.snapshot import _FastAppendFiles, _new_manifest_list_file_name
@@ -43,7 +43,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.manifest import (
 )
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest_merging import FAN_IN, mergeable
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE, as_new, next_row_id_of
-from trinitylake.iceberg_storage.own_files import is_own_file
+from trinitylake.iceberg_storage.own_files import own_file_check
 from trinitylake.iceberg_storage.qualified_location import check_data_file
 
 
@@ -205,8 +205,11 @@ class AppendFiles(_FastAppendFiles):
         )
         target_size_bytes = target_size_bytes or TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT
         groups = mergeable(manifests, fan_in, target_size_bytes)
-        if not all(self._is_own(manifest) for group in groups for manifest in group):
-            groups = mergeable(filter(self._is_own, manifests), fan_in, target_size_bytes)
+        if groups:
+            is_own = own_file_check(self._io, self._transaction.table_metadata)
+            if not all(is_own(manifest.manifest_path) for group in groups for manifest in group):
+                own = [manifest for manifest in manifests if is_own(manifest.manifest_path)]
+                groups = mergeable(own, fan_in, target_size_bytes)
         if not groups:
             return manifests
         gone = {manifest.manifest_path for group in groups for manifest in group}
@@ -232,9 +235,6 @@ class AppendFiles(_FastAppendFiles):
                 writer.add_entry(moved(entry, status, self._snapshot_id if is_gone else entry.snapshot_id))
         return writer.to_manifest_file()
 
-    def _is_own(self, manifest: ManifestFile) -> bool:
-        return is_own_file(self._io, self._transaction.table_metadata, manifest.manifest_path)
-
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
         metadata = self._transaction.table_metadata
         specs, schema = metadata.specs(), metadata.schema()
@@ -249,10 +249,46 @@ class AppendFiles(_FastAppendFiles):
         for file in self._deleted_data_files:  # of a subclass: an append has none
             collector.remove_file(data_file=file, partition_spec=specs[file.spec_id], schema=schema)
         parent = metadata.snapshot_by_id(self._parent_snapshot_id) if self._parent_snapshot_id is not None else None
-        # PyIceberg counts no totals for `replace`.
-        counted_as = Operation.OVERWRITE if self._operation == Operation.REPLACE else self._operation
-        counted = update_snapshot_summaries(
-            summary=Summary(operation=counted_as, **collector.build(), **snapshot_properties),
-            previous_summary=parent.summary if parent is not None else None,
+        before = parent.summary if parent is not None else None
+        return Summary(
+            operation=self._operation,
+            **with_totals(
+                {**collector.build(), **snapshot_properties},
+                before.additional_properties if before is not None else None,
+            ),
         )
-        return Summary(operation=self._operation, **counted.additional_properties)
+
+
+#: Totals of a snapshot, each with what was added to it and what was taken from it.
+_TOTALS = [
+    (snapshots.TOTAL_DATA_FILES, snapshots.ADDED_DATA_FILES, snapshots.DELETED_DATA_FILES),
+    (snapshots.TOTAL_DELETE_FILES, snapshots.ADDED_DELETE_FILES, snapshots.REMOVED_DELETE_FILES),
+    (snapshots.TOTAL_RECORDS, snapshots.ADDED_RECORDS, snapshots.DELETED_RECORDS),
+    (snapshots.TOTAL_FILE_SIZE, snapshots.ADDED_FILE_SIZE, snapshots.REMOVED_FILE_SIZE),
+    (snapshots.TOTAL_POSITION_DELETES, snapshots.ADDED_POSITION_DELETES, snapshots.REMOVED_POSITION_DELETES),
+    (snapshots.TOTAL_EQUALITY_DELETES, snapshots.ADDED_EQUALITY_DELETES, snapshots.REMOVED_EQUALITY_DELETES),
+]
+
+
+def with_totals(changes: dict[str, str], before: Mapping[str, str] | None) -> dict[str, str]:
+    """What a snapshot tells of its changes, with the totals that follow from those of its parent.
+
+    As PyIceberg's `update_snapshot_summaries`, which counts none for `replace`. A total that the
+    parent does not tell is not told. Raises `ValueError` for what is no number.
+    """
+    told = dict(changes)
+    for total, added, removed in _TOTALS:
+        known = before.get(total) if before is not None else "0"
+        if not known:
+            continue
+        try:
+            count = int(known)
+            if count >= 0:
+                count += int(told.get(added) or 0)
+            if count >= 0:
+                count -= int(told.get(removed) or 0)
+        except ValueError as error:
+            raise ValueError(f"Could not parse summary property {total} to an int: {known}") from error
+        if count >= 0:
+            told[total] = str(count)
+    return told

@@ -7,17 +7,14 @@ the same Avro schema; any other entry is encoded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from io import BytesIO
-from typing import Any
 
 from pyiceberg.avro.decoder import new_decoder
-from pyiceberg.avro.encoder import BinaryEncoder
 from pyiceberg.avro.reader import Reader, StructReader
-from pyiceberg.avro.writer import Writer
 from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, ManifestEntry, ManifestEntryStatus
+
+from trinitylake.iceberg_storage.extended_pyiceberg.avro_encoding import Encode, number
 
 #: How Avro says which of two types follows: null, or the other one.
 _NULL, _OTHER = b"\x00", b"\x02"
@@ -79,40 +76,29 @@ def entries_of(block: bytes, count: int, avro_schema: str, reader: Reader) -> It
         yield entry
 
 
-@dataclass(frozen=True)
-class EntryEncoder(Writer):
-    """Writes entries by a schema of format version 2, copying what has it already.
+def entry_encoder(whole: Encode, avro_schema: str) -> Encode:
+    """Encodes entries by a schema of format version 2, copying what has it already.
 
-    Attributes:
-        whole: writes an entry field by field.
+    Args:
+        whole: encodes an entry field by field.
         avro_schema: of the manifest.
     """
 
-    whole: Writer
-    avro_schema: str
-
-    def write(self, encoder: BinaryEncoder, val: Any) -> None:
-        """Append one entry."""
-        if not isinstance(val, CopiedEntry) or val.avro_schema != self.avro_schema:
-            self.whole.write(encoder, val)
+    def encode(append: Callable[[bytes], object], value: ManifestEntry) -> None:
+        if not isinstance(value, CopiedEntry) or value.avro_schema != avro_schema:
+            whole(append, value)
             return
-        encoder.write(_head(val.status, val.snapshot_id, val.sequence_number, val.file_sequence_number))
-        encoder.write(val.encoded_file)
+        append(_head(value.status, value.snapshot_id, value.sequence_number, value.file_sequence_number))
+        append(value.encoded_file)
+
+    return encode
 
 
 @lru_cache(maxsize=64)
 def _head(status: ManifestEntryStatus, *numbers: int | None) -> bytes:
-    """What stands before the file. Entries that go together mostly have the same, and Python encodes digit by digit."""
-    head = BytesIO()
-    encoder = BinaryEncoder(head)
-    encoder.write_int(status.value)
-    for number in numbers:
-        if number is None:
-            encoder.write(_NULL)
-        else:
-            encoder.write(_OTHER)
-            encoder.write_int(number)
-    return head.getvalue()
+    """What stands before the file. Entries that go together mostly have the same."""
+    parts = (_NULL if one is None else _OTHER + number(one) for one in numbers)
+    return number(status.value) + b"".join(parts)
 
 
 def _file_at(block: bytes, entry: int) -> int:

@@ -26,6 +26,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.utils.properties import property_as_int
 
 from trinitylake.iceberg_storage.data_file_sizes import TARGET_FILE_SIZE_BYTES
+from trinitylake.iceberg_storage.extended_pyiceberg.derived import Derived
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
 from trinitylake.iceberg_storage.file_io import FileWriter
 
@@ -44,6 +45,8 @@ MAX_OPEN_FILES = 64
 _SAMPLE_ROWS = 4096
 #: Of no more rows than these every second value, on average, has to be one that was there before.
 _MOST_REPEATED_ROWS = 20_000
+#: Of fewer rows a dictionary takes as much as it saves.
+_FEW_ROWS = 64
 #: Parts of a row group that are smaller on average are copied into one.
 _CHUNK_ROWS = 10_000
 #: Of a page; only wide rows make one larger before the writer has a look.
@@ -171,19 +174,14 @@ class _Layout:
     options: dict[str, Any]
 
 
-#: By schema and properties: to work a layout out takes longer than to write a few rows.
-_layouts: dict[Hashable, _Layout] = {}
-_MAX_LAYOUTS = 100
+#: By schema, properties and format version: to work a layout out takes longer than to write a few rows.
+_layouts: Derived[_Layout] = Derived()
 
 
 def _layout_of(metadata: TableMetadata) -> _Layout:
-    key = (metadata.schema().model_dump_json(), metadata.format_version, frozenset(metadata.properties.items()))
-    layout = _layouts.get(key)
-    if layout is None:
-        if len(_layouts) >= _MAX_LAYOUTS:
-            _layouts.clear()
-        layout = _layouts[key] = _new_layout(metadata)
-    return layout
+    return _layouts.of(
+        metadata.schema(), metadata.properties, metadata.format_version, make=lambda: _new_layout(metadata)
+    )
 
 
 def _new_layout(metadata: TableMetadata) -> _Layout:
@@ -380,6 +378,8 @@ def _repeats(rows: pa.Table, path: str) -> bool:
     work of writing the column, and it is given up in the end."""
     import pyarrow as pa
 
+    if rows.num_rows < _FEW_ROWS:
+        return False
     if path not in rows.column_names or pa.types.is_nested(rows.schema.field(path).type):
         return True
     sample = rows.column(path).slice(0, _SAMPLE_ROWS).combine_chunks()

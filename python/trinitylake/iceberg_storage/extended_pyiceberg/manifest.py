@@ -16,7 +16,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from io import BytesIO
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar, cast
@@ -26,7 +26,6 @@ from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.avro.file import _SCHEMA_KEY, MAGIC, META_SCHEMA, SYNC_SIZE, AvroFile, AvroFileHeader, AvroOutputFile
 from pyiceberg.avro.reader import Reader, StructReader
 from pyiceberg.avro.resolver import construct_reader, construct_writer, resolve_reader, resolve_writer
-from pyiceberg.avro.writer import Writer
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
@@ -39,8 +38,6 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
-    ManifestListWriter,
-    ManifestListWriterV2,
     ManifestWriterV2,
     PartitionFieldSummary,
     _inherit_from_manifest,
@@ -57,14 +54,18 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from trinitylake._core import is_named_once
 from trinitylake.errors import CorruptFile
+from trinitylake.iceberg_storage.extended_pyiceberg.avro_encoding import Encode, encoder_of, number
 from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import MAX_MANIFEST_SIZE_BYTES, Allowance
-from trinitylake.iceberg_storage.extended_pyiceberg.copied_entries import EntryEncoder, copied_entry_reader, entries_of
+from trinitylake.iceberg_storage.extended_pyiceberg.copied_entries import copied_entry_reader, entries_of, entry_encoder
+from trinitylake.iceberg_storage.extended_pyiceberg.derived import Derived
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import assigned, inherit
 
 #: Where the header of an Avro file has the schema.
 SCHEMA_KEY = _SCHEMA_KEY
 MANIFEST_LIST_CACHE_MAX_MANIFESTS = 50_000
 BLOCK_MAX_ENTRIES = 1000
+#: Where a manifest keeps its bytes in a list.
+_ENCODED = "_encoded_in_list"
 #: The format version whose fields records have that were read.
 READ_VERSION = 3
 
@@ -76,11 +77,11 @@ Row = TypeVar("Row", bound=StructProtocol)
 
 
 class AvroLayout(NamedTuple):
-    """An Avro schema, and what writes rows by it."""
+    """An Avro schema, and what encodes rows by it."""
 
     schema: Schema
     avro_schema: str
-    writer: Writer
+    encode: Encode
 
 
 class PreparedOutput(AvroOutputFile[Row]):
@@ -90,14 +91,29 @@ class PreparedOutput(AvroOutputFile[Row]):
         self.output_file = output_file
         self.file_schema = layout.schema
         self.sync_bytes = os.urandom(SYNC_SIZE)
-        self.writer = layout.writer
         self.metadata = metadata
         self._avro_schema = layout.avro_schema
-        self._block: list[Row] = []
+        self._encode = layout.encode
+        self._block: list[bytes] = []
+        self._block_rows = 0
+
+    def __enter__(self) -> PreparedOutput[Row]:
+        super().__enter__()
+        return self
 
     def write_block(self, objects: list[Row]) -> None:
-        self._block.extend(objects)
-        if len(self._block) >= BLOCK_MAX_ENTRIES:
+        for row in objects:
+            self._encode(self._block.append, row)
+        self._grown_by(len(objects))
+
+    def write_encoded(self, rows: list[bytes]) -> None:
+        """Rows that are encoded already."""
+        self._block += rows
+        self._grown_by(len(rows))
+
+    def _grown_by(self, rows: int) -> None:
+        self._block_rows += rows
+        if self._block_rows >= BLOCK_MAX_ENTRIES:
             self._flush()
 
     def __exit__(
@@ -110,23 +126,33 @@ class PreparedOutput(AvroOutputFile[Row]):
             self.output_stream.__exit__(kind, error, traceback)  # which discards the file
 
     def _flush(self) -> None:
-        if self._block:
-            super().write_block(self._block)
-            self._block = []
+        if not self._block_rows:
+            return
+        content = b"".join(self._block)
+        if (codec := self.compression_codec()) is not None:
+            content, _ = codec.compress(content)
+        self.output_stream.write(b"".join((number(self._block_rows), number(len(content)), content, self.sync_bytes)))
+        self._block, self._block_rows = [], 0
 
     def _write_header(self) -> None:
         codec = self.metadata.get(AVRO_CODEC_KEY, TableProperties.WRITE_AVRO_COMPRESSION_DEFAULT)
         codec = CODEC_MAPPING_ICEBERG_TO_AVRO.get(codec, codec)
         metadata = {**self.metadata, SCHEMA_KEY: self._avro_schema, AVRO_CODEC_KEY: codec}
-        _HEADER_WRITER.write(self.encoder, AvroFileHeader(MAGIC, metadata, self.sync_bytes))
+        parts: list[bytes] = []
+        _encode_header(parts.append, AvroFileHeader(MAGIC, metadata, self.sync_bytes))
+        self.output_stream.write(b"".join(parts))
 
 
 class EntryWriter(ManifestWriterV2):
     """Writes one manifest of a version 2 table."""
 
     def new_writer(self) -> AvroOutputFile[ManifestEntry]:
-        layout = _entry_layout(self._spec.partition_type(self._schema), self.version)
-        return PreparedOutput(self._output_file, layout, self._meta)
+        version = self.version
+        layout, texts = _described[version].of(self._schema, self._spec, make=partial(self._description, version))
+        return PreparedOutput(self._output_file, layout, {**texts, AVRO_CODEC_KEY: self._compression})
+
+    def _description(self, version: TableVersion) -> tuple[AvroLayout, dict[str, str]]:
+        return _entry_layout(self._spec.partition_type(self._schema), version), self._meta
 
 
 class EntryWriterV3(EntryWriter):
@@ -147,35 +173,6 @@ class DeleteEntryWriter(EntryWriter):
         writer = super().new_writer()
         writer.metadata["content"] = "deletes"
         return writer
-
-
-class ListWriter(ManifestListWriterV2):
-    """Writes one manifest list of a version 2 table."""
-
-    _VERSION: TableVersion = 2
-
-    def __enter__(self) -> ManifestListWriter:
-        self._writer = PreparedOutput(self._output_file, _list_layout(self._VERSION), self._meta)
-        self._writer.__enter__()
-        return self
-
-
-class ListWriterV3(ListWriter):
-    """Writes one manifest list of a version 3 table, whose snapshot begins with a row id."""
-
-    _VERSION = 3
-
-    def __init__(
-        self,
-        output_file: OutputFile,
-        snapshot_id: int,
-        parent_snapshot_id: int | None,
-        sequence_number: int,
-        first_row_id: int,
-        compression: Any,
-    ) -> None:
-        super().__init__(output_file, snapshot_id, parent_snapshot_id, sequence_number, compression)
-        self._meta = {**self._meta, "first-row-id": str(first_row_id), "format-version": "3"}
 
 
 class WrittenList(NamedTuple):
@@ -200,24 +197,46 @@ def write_list(
     compression: Any,
     first_row_id: int | None = None,
 ) -> WrittenList:
-    """Write a manifest list, with sequence numbers and, in a table that has them, row ids from `first_row_id` on."""
+    """Write a manifest list, with sequence numbers and, in a table that has them, row ids from `first_row_id` on.
+
+    What stands in it of manifests that were in a list before is not encoded again.
+    """
     numbered = tuple(_with_sequence_number(manifest, sequence_number) for manifest in manifests)
     row_ids = None
     if format_version == 3:
         assert first_row_id is not None, "metadata of version 3 has the next one"
         numbered, next_row_id = assigned(numbered, first_row_id)
         row_ids = next_row_id - first_row_id
-        writer: ManifestListWriter = ListWriterV3(
-            output_file, snapshot_id, parent_snapshot_id, sequence_number, first_row_id, compression
-        )
-    elif format_version == 2:
-        writer = ListWriter(output_file, snapshot_id, parent_snapshot_id, sequence_number, compression)
-    else:
-        assert format_version == 1, "checked before anything was written"
+    elif format_version == 1:
         writer = write_manifest_list(1, output_file, snapshot_id, parent_snapshot_id, sequence_number, compression)
-    with writer:
-        writer.add_manifests(list(numbered))
+        with writer:
+            writer.add_manifests(list(numbered))
+        return WrittenList(numbered, row_ids)
+    meta = {
+        "snapshot-id": str(snapshot_id),
+        "parent-snapshot-id": str(parent_snapshot_id) if parent_snapshot_id is not None else "null",
+        "sequence-number": str(sequence_number),
+        "format-version": str(format_version),
+        AVRO_CODEC_KEY: compression,
+    }
+    if format_version == 3:
+        meta["first-row-id"] = str(first_row_id)
+    layout = _list_layout(3 if format_version == 3 else 2)
+    with PreparedOutput[ManifestFile](output_file, layout, meta) as output:
+        output.write_encoded([_encoded(manifest, layout) for manifest in numbered])
     return WrittenList(numbered, row_ids)
+
+
+def _encoded(manifest: ManifestFile, layout: AvroLayout) -> bytes:
+    """A manifest as it stands in a list, which every later list of its table has as well."""
+    known: tuple[AvroLayout, list[Any], bytes] | None = getattr(manifest, _ENCODED, None)
+    if known is not None and known[0] is layout and known[1] == manifest._data:
+        return known[2]
+    parts: list[bytes] = []
+    layout.encode(parts.append, manifest)
+    encoded = b"".join(parts)
+    setattr(manifest, _ENCODED, (layout, list(manifest._data), encoded))
+    return encoded
 
 
 def read_entries(io: FileIO, manifest: ManifestFile, discard_deleted: bool = True) -> list[ManifestEntry]:
@@ -379,13 +398,19 @@ def prepared_manifests(io: FileIO, uri: str) -> list[ManifestFile]:
 
 
 def _with_sequence_number(manifest: ManifestFile, sequence_number: int) -> ManifestFile:
-    """A copy with the sequence numbers that the commit gives to a manifest it wrote (-1 until then)."""
+    """The manifest with the sequence numbers that the commit gives to one it wrote (-1 until then)."""
+    if UNASSIGNED_SEQ not in (manifest.sequence_number, manifest.min_sequence_number):
+        return manifest
     copy = ManifestFile(*manifest._data)
     if copy.sequence_number == UNASSIGNED_SEQ:
         copy.sequence_number = sequence_number
     if copy.min_sequence_number == UNASSIGNED_SEQ:
         copy.min_sequence_number = sequence_number
     return copy
+
+
+#: Of a schema and a partition spec, by format version.
+_described: dict[int, Derived[tuple[AvroLayout, dict[str, str]]]] = {2: Derived(), 3: Derived()}
 
 
 @lru_cache(maxsize=256)
@@ -395,7 +420,7 @@ def _entry_layout(partition_type: StructType, version: TableVersion) -> AvroLayo
     schema = manifest_entry_schema_with_data_file(format_version=version, data_file=data_file)
     layout = _layout(schema, "manifest_entry")
     # Row ids, which version 3 has, are not those that were read.
-    return layout._replace(writer=EntryEncoder(layout.writer, layout.avro_schema)) if version == 2 else layout
+    return layout._replace(encode=entry_encoder(layout.encode, layout.avro_schema)) if version == 2 else layout
 
 
 @lru_cache(maxsize=2)
@@ -405,7 +430,7 @@ def _list_layout(version: TableVersion) -> AvroLayout:
 
 def _layout(schema: Schema, name: str) -> AvroLayout:
     avro_schema = AvroSchemaConversion().iceberg_to_avro(schema, schema_name=name)
-    return AvroLayout(schema, json.dumps(avro_schema), resolve_writer(schema, schema))
+    return AvroLayout(schema, json.dumps(avro_schema), encoder_of(resolve_writer(schema, schema)))
 
 
 @contextmanager
@@ -453,5 +478,5 @@ def _copied_entry_reader(avro_schema: str) -> Reader:
     return copied_entry_reader(whole)
 
 
-_HEADER_WRITER = construct_writer(META_SCHEMA)
+_encode_header = encoder_of(construct_writer(META_SCHEMA))
 _HEADER_READER = construct_reader(META_SCHEMA, {-1: AvroFileHeader})

@@ -6,8 +6,10 @@ PyIceberg would keep it as a property that nothing reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from contextvars import ContextVar
 from datetime import datetime
+from typing import NamedTuple
 
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetadataV3
@@ -82,8 +84,23 @@ def _upgrade_to(version: str, present: int) -> UpgradeFormatVersionUpdate:
     return UpgradeFormatVersionUpdate.model_validate({"format-version": int(version)})
 
 
-def apply_updates(base: TableMetadata, updates: Iterable[TableUpdate]) -> TableMetadata:
+class Applied(NamedTuple):
+    """Metadata, the updates that were applied to it, and what came of it."""
+
+    base: TableMetadata
+    updates: tuple[TableUpdate, ...]
+    result: TableMetadata
+
+
+#: What the transaction that commits has applied already. Read in the same call stack, like `rows_read`.
+applied: ContextVar[Applied | None] = ContextVar("trinitylake_applied", default=None)
+
+
+def apply_updates(base: TableMetadata, updates: Sequence[TableUpdate]) -> TableMetadata:
     """`base` with all updates applied; shares with it what they leave alone."""
+    known = applied.get()
+    if known is not None and known.base is base and known.updates is updates:
+        return known.result
     builder = MetadataBuilder(base)
     for update in updates:
         builder.apply(update)

@@ -76,8 +76,10 @@ def assigned(manifests: Iterable[ManifestFile], next_row_id: int) -> tuple[tuple
     """
     result = []
     for manifest in manifests:
-        manifest = with_fields(manifest, len(MANIFEST_LIST_FILE_SCHEMAS[3].fields))
-        if manifest.content == ManifestContent.DATA and first_row_id_of_manifest(manifest) is None:
+        is_new = manifest.content == ManifestContent.DATA and first_row_id_of_manifest(manifest) is None
+        if is_new or len(manifest) <= _IN_MANIFEST:
+            manifest = with_fields(manifest, len(MANIFEST_LIST_FILE_SCHEMAS[3].fields))
+        if is_new:
             manifest[_IN_MANIFEST] = next_row_id
             next_row_id += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
         result.append(manifest)

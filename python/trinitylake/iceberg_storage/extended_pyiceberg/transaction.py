@@ -23,7 +23,7 @@ from pyiceberg.table.maintenance import MaintenanceTable
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate, UpgradeFormatVersionUpdate
+from pyiceberg.table.update import AddSnapshotUpdate, UpgradeFormatVersionUpdate
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.table.update.snapshot import ExpireSnapshots, ManageSnapshots, UpdateSnapshot
 from pyiceberg.table.update.sorting import UpdateSortOrder
@@ -34,7 +34,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, TableVersion
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
-from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
+from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import Applied, applied, apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.qualified_snapshots import QualifiedSnapshots
 from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles, RewriteManifests
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
@@ -64,16 +64,18 @@ class StagedTransaction(Transaction):
         self._was_sent = False
         self._statement = ""
         self._rows_read: list[RowsRead] = []
-        self._view: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
+        self._view: Applied | None = None
 
     @property
     def table_metadata(self) -> TableMetadata:
         """The metadata with all changes of this transaction so far. Shared, never to be changed."""
-        view = self._view
-        if view is None or view[0] is not self._table.metadata or view[1] is not self._updates:
-            view = (self._table.metadata, self._updates, apply_updates(self._table.metadata, self._updates))
-            self._view = view
-        return view[2]
+        return self._seen().result
+
+    def _seen(self) -> Applied:
+        base, updates, view = self._table.metadata, self._updates, self._view
+        if view is None or view.base is not base or view.updates is not updates:
+            view = self._view = Applied(base, updates, apply_updates(base, updates))
+        return view
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -86,6 +88,7 @@ class StagedTransaction(Transaction):
     def commit_transaction(self) -> Table:
         self._was_sent = True
         has_updates = bool(self._updates)
+        seen = applied.set(self._seen() if has_updates else None)
         token = rows_read.set(tuple(self._rows_read))
         try:
             table = super().commit_transaction()
@@ -93,6 +96,7 @@ class StagedTransaction(Transaction):
                 self._table._do_commit((), ())
         finally:
             rows_read.reset(token)
+            applied.reset(seen)
         self._rows_read = []
         return table
 
@@ -210,6 +214,11 @@ class StagedTransaction(Transaction):
         with self._append_snapshot_producer(snapshot_properties) as append:
             for file in files:
                 append.append_data_file(file)
+
+    def append_rows(self, rows: pa.Table) -> None:
+        """Append rows that have the columns and types of the table, in this thread: for few rows."""
+        check_writable(self.table_metadata)
+        self.append_files(self._written([rows]))
 
     def append_stream(self, rows: Iterable[pa.RecordBatch]) -> None:
         """Append rows as they come, in a bounded part of memory, also to a partitioned table."""

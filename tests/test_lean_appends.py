@@ -1,0 +1,310 @@
+"""Appends of few rows take short ways through Avro, statistics and summaries, which give what PyIceberg's own give."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from pyiceberg.avro.encoder import BinaryEncoder
+from pyiceberg.avro.resolver import construct_writer
+from pyiceberg.manifest import (
+    DataFile,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    data_file_with_partition,
+    manifest_entry_schema_with_data_file,
+    read_manifest_list,
+)
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.snapshots import Operation, Summary, update_snapshot_summaries
+from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+import trinitylake as tl
+from trinitylake.iceberg_storage.extended_pyiceberg.append import _TOTALS, with_totals
+from trinitylake.iceberg_storage.extended_pyiceberg.avro_encoding import encoder_of
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, read_entries, write_list
+
+LONG = some.integers(-(2**63), 2**63 - 1)
+#: Types of Iceberg with values that Avro's writers take.
+VALUES: list[tuple[Any, some.SearchStrategy[Any]]] = [
+    (BooleanType(), some.booleans()),
+    (IntegerType(), some.integers(-(2**31), 2**31 - 1)),
+    (LongType(), LONG),
+    (FloatType(), some.floats(width=32)),
+    (DoubleType(), some.floats()),
+    (DateType(), some.integers(-(2**31), 2**31 - 1)),
+    (TimeType(), some.integers(0, 86_399_999_999)),
+    (TimestampType(), LONG),
+    (TimestamptzType(), LONG),
+    (StringType(), some.text()),
+    (BinaryType(), some.binary(max_size=300)),
+    (FixedType(3), some.binary(min_size=3, max_size=3)),
+    (UUIDType(), some.uuids()),
+    (DecimalType(9, 2), some.decimals(min_value=-9_999_999, max_value=9_999_999, places=2)),
+    (ListType(1001, LongType(), element_required=True), some.lists(LONG)),
+    (MapType(1003, IntegerType(), 1004, BinaryType(), True), some.dictionaries(some.integers(0, 9), some.binary())),
+    (
+        StructType(NestedField(1005, "x", StringType(), required=False)),
+        some.builds(Record, some.none() | some.text()),
+    ),
+]
+
+
+@given(some.data())
+def test_records_are_encoded_byte_for_byte_as_pyiceberg_does(data: some.DataObject) -> None:
+    chosen = data.draw(some.lists(some.sampled_from(VALUES), max_size=6))
+    fields, values = [], []
+    for number, (type, strategy) in enumerate(chosen, 1):
+        required = data.draw(some.booleans())
+        fields.append(NestedField(number, f"c{number}", type, required=required))
+        values.append(data.draw(strategy if required else some.none() | strategy))
+    writer = construct_writer(Schema(*fields))
+    stream = io.BytesIO()
+    writer.write(BinaryEncoder(stream), Record(*values))  # type: ignore[arg-type]
+    parts: list[bytes] = []
+    encoder_of(writer)(parts.append, Record(*values))
+    assert b"".join(parts) == stream.getvalue()
+
+
+@given(some.dictionaries(some.sampled_from([name for names in _TOTALS for name in names]), LONG.map(str)), some.data())
+def test_totals_of_a_snapshot_are_those_of_pyiceberg(changes: dict[str, str], data: some.DataObject) -> None:
+    totals = some.dictionaries(some.sampled_from([names[0] for names in _TOTALS] + ["owner"]), LONG.map(str))
+    before = data.draw(some.none() | totals)
+    parent = None if before is None else Summary(Operation.APPEND, **before)
+    expected = update_snapshot_summaries(Summary(Operation.APPEND, **changes), parent)
+    assert with_totals(changes, before) == expected.additional_properties
+
+
+def test_a_total_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="total-records"):
+        with_totals({"added-records": "1"}, {"total-records": "many"})
+
+
+COLUMNS = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "small", IntegerType()),
+    NestedField(3, "share", FloatType()),
+    NestedField(4, "price", DoubleType()),
+    NestedField(5, "name", StringType()),
+    NestedField(6, "raw", BinaryType()),
+    NestedField(7, "day", DateType()),
+    NestedField(8, "hour", TimeType()),
+    NestedField(9, "at", TimestampType()),
+    NestedField(10, "at_utc", TimestamptzType()),
+    NestedField(11, "cost", DecimalType(9, 2)),
+    NestedField(12, "digits", DecimalType(38, 10)),
+    NestedField(13, "key", UUIDType()),
+    NestedField(14, "four", FixedType(4)),
+    NestedField(15, "is_new", BooleanType()),
+    NestedField(16, "tags", ListType(17, StringType(), element_required=False)),
+    NestedField(18, "place", StructType(NestedField(19, "name", StringType()), NestedField(20, "at", DoubleType()))),
+    NestedField(21, "notes", MapType(22, StringType(), 23, LongType(), value_required=False)),
+    NestedField(24, "empty", StringType()),
+)
+
+
+def row(id: int) -> dict[str, Any]:
+    if id % 3 == 2:  # nulls, and NaN
+        return {"id": id, "share": math.nan, "price": math.nan}
+    text = "a long text, longer than bounds are, " * id
+    return {
+        "id": id,
+        "small": -id,
+        "share": id / 2,
+        "price": -id / 4,
+        "name": f"é{text}{id}",
+        "raw": text.encode() + bytes([255, id]),
+        "day": date(1969, 12, 1 + id),
+        "hour": time(id, 1, 2),
+        "at": datetime(1960, 1, 1, id),
+        "at_utc": datetime(2026, 1, 1, id, tzinfo=UTC),
+        "cost": Decimal(f"-{id}.25"),
+        "digits": Decimal(f"12345678901234567890.{id:010d}"),
+        "key": UUID(int=id).bytes,
+        "four": bytes([id] * 4),
+        "is_new": id % 2 == 0,
+        "tags": ["x", None, str(id)] if id else [],
+        "place": {"name": "there", "at": math.nan if id == 1 else 0.0},
+        "notes": [("k", id), ("l", None)],
+    }
+
+
+def rows() -> pa.Table:
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    return pa.Table.from_pylist(
+        [row(id) for id in range(9)], schema=schema_to_pyarrow(COLUMNS, include_field_ids=False)
+    )
+
+
+SPECS: dict[str, Callable[[], PartitionSpec]] = {
+    "no partitions": PartitionSpec,
+    "partitions": lambda: PartitionSpec(
+        PartitionField(15, 1000, IdentityTransform(), "is_new"),
+        PartitionField(5, 1001, TruncateTransform(2), "name_two"),
+    ),
+    "buckets": lambda: PartitionSpec(PartitionField(1, 1000, BucketTransform(3), "id_bucket")),
+}
+PROPERTIES: dict[str, dict[str, str]] = {
+    "as they are": {},
+    "no metrics": {"write.metadata.metrics.default": "none"},
+    "counts": {"write.metadata.metrics.default": "counts", "write.metadata.metrics.column.name": "truncate(5)"},
+    "all of each value": {"write.metadata.metrics.default": "full"},
+    "version 3": {"format-version": "3"},
+}
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("properties", PROPERTIES)
+def test_few_rows_are_told_of_as_pyiceberg_tells_of_them(lake: tl.Lakehouse, spec: str, properties: str) -> None:
+    """Few rows are written by the thread that appends them. What manifests say of them, by which scans leave files out,
+    is what they say of files that PyIceberg writes, but for names and for sizes of what is encoded differently."""
+    lake.create_namespace("a", exist_ok=True)
+    found = []
+    for name in ("ours", "pyiceberg"):
+        table = lake.create_table(f"a.{name}", COLUMNS, partition_spec=SPECS[spec](), properties=PROPERTIES[properties])
+        if name == "ours":
+            table.append(rows())
+        else:
+            table.iceberg.append(rows())
+        iceberg = lake.table(f"a.{name}").iceberg
+        snapshot = iceberg.current_snapshot()
+        assert snapshot is not None
+        files = [
+            entry.data_file
+            for one in manifest_lists.read(iceberg.io, snapshot.manifest_list)
+            for entry in read_entries(iceberg.io, one)
+        ]
+        found.append((sorted(map(told, files), key=str), summary_of(snapshot.summary)))
+        assert sorted(lake.table(f"a.{name}").scan(columns=["id"]).to_arrow()["id"].to_pylist()) == list(range(9))
+    assert len(found[0][0]) == {"no partitions": 1, "partitions": 4, "buckets": 3}[spec]
+    assert found[0] == found[1]
+    ours, theirs = (lake.table(f"a.{name}").scan().to_arrow().sort_by("id") for name in ("ours", "pyiceberg"))
+    assert ours.schema.equals(theirs.schema)
+    assert str(ours.to_pylist()) == str(theirs.to_pylist())
+
+
+def told(file: DataFile) -> list[Any]:
+    """What an entry says of a file, with the columns whose sizes it tells in the place of the sizes."""
+    values = list(file._data)
+    fields = [field.name for field in data_file_with_partition(StructType(), 3).fields]
+    for name in ("file_path", "file_size_in_bytes", "split_offsets"):
+        values[fields.index(name)] = None
+    sizes = fields.index("column_sizes")
+    values[sizes] = sorted(values[sizes])
+    return values
+
+
+def summary_of(summary: Summary | None) -> dict[str, str]:
+    assert summary is not None
+    told = summary.additional_properties.items()
+    return {name: value for name, value in told if "size" not in name and "partitions." not in name}
+
+
+def test_rows_that_few_files_repeat_are_written_without_dictionaries_and_many_with(lake: tl.Lakehouse) -> None:
+    """A dictionary for each column of ten rows was a third of the time of writing them."""
+    import pyarrow.parquet as pq
+
+    lake.create_namespace("a", exist_ok=True)
+    used = []
+    for count in (10, 500):
+        table = lake.create_table(f"a.t{count}", {"city": "varchar"})
+        table.append(pa.table({"city": ["Zürich"] * count}))
+        (task,) = lake.table(table.name).iceberg.scan().plan_files()
+        with lake.table(table.name).iceberg.io.new_input(task.file.file_path).open() as stream:
+            used.append(pq.ParquetFile(stream).metadata.row_group(0).column(0).has_dictionary_page)
+    assert used == [False, True]
+
+
+def test_a_manifest_list_tells_of_a_manifest_as_it_is(lake: tl.Lakehouse) -> None:
+    """Manifests keep the bytes that tell of them in a list, for the next list. Bytes of what a manifest was before it
+    changed told the wrong numbers, by which readers leave manifests out."""
+    lake.create_namespace("a", exist_ok=True)
+    table = lake.create_table("a.t", {"id": "int8"})
+    table.append([{"id": 1}])
+    iceberg = lake.table("a.t").iceberg
+    snapshot = iceberg.current_snapshot()
+    assert snapshot is not None
+    (kept,) = manifest_lists.read(iceberg.io, snapshot.manifest_list)
+    manifest = ManifestFile(*kept._data)
+    counts = []
+    for number in (1, 2):
+        manifest[8] = number
+        path = f"{table.location}/metadata/list-{number}.avro"
+        write_list(2, iceberg.io.new_output(path), 1, None, 7, [manifest], "gzip")
+        (found,) = read_manifest_list(iceberg.io.new_input(path))
+        assert found.manifest_path == manifest.manifest_path
+        counts.append([found[at] for at in range(13)])
+    assert counts[0] != counts[1]
+    assert [one[8] for one in counts] == [1, 2]
+
+
+def test_two_transactions_on_one_state_of_a_table_do_not_hide_each_other(lake: tl.Lakehouse) -> None:
+    """What a transaction has seen of its own changes is what its commit makes of the table, if the table is as it was.
+    One that had changed meanwhile lost the rows of the other."""
+    lake.create_namespace("a", exist_ok=True)
+    lake.create_table("a.t", {"id": "int8"})
+    with lake.transaction() as txn, txn.table("a.t").writing() as iceberg:
+        first, second = iceberg.transaction(), iceberg.transaction()
+        for number, change in enumerate((first, second)):
+            change.set_properties({f"p{number}": "set"})
+        first.commit_transaction()
+        second.commit_transaction()
+    assert {"p0", "p1"} <= set(lake.table("a.t").properties)
+
+
+def entry_of(file: DataFile) -> ManifestEntry:
+    return ManifestEntry(ManifestEntryStatus.ADDED, 1, None, None, file)
+
+
+def test_entries_are_encoded_as_pyiceberg_encodes_them(lake: tl.Lakehouse) -> None:
+    lake.create_namespace("a", exist_ok=True)
+    spec = SPECS["partitions"]()
+    table = lake.create_table("a.t", COLUMNS, partition_spec=spec)
+    table.append(rows())
+    iceberg = lake.table("a.t").iceberg
+    partition = iceberg.spec().partition_type(iceberg.schema())
+    entries = 0
+    for version in (2, 3):
+        data_file = data_file_with_partition(partition, version)  # type: ignore[arg-type]
+        writer = construct_writer(manifest_entry_schema_with_data_file(version, data_file))  # type: ignore[arg-type]
+        for task in iceberg.scan().plan_files():
+            stream = io.BytesIO()
+            writer.write(BinaryEncoder(stream), entry_of(task.file))  # type: ignore[arg-type]
+            parts: list[bytes] = []
+            encoder_of(writer)(parts.append, entry_of(task.file))
+            assert b"".join(parts) == stream.getvalue()
+            entries += 1
+    assert entries == 8
