@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import math
+import weakref
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -54,6 +56,7 @@ from pyiceberg.types import (
 import trinitylake as tl
 from trinitylake.iceberg_storage.extended_pyiceberg.append import _TOTALS, with_totals
 from trinitylake.iceberg_storage.extended_pyiceberg.avro_encoding import encoder_of
+from trinitylake.iceberg_storage.extended_pyiceberg.derived import Derived
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, read_entries, write_list
 
 LONG = some.integers(-(2**63), 2**63 - 1)
@@ -283,6 +286,30 @@ def test_two_transactions_on_one_state_of_a_table_do_not_hide_each_other(lake: t
         first.commit_transaction()
         second.commit_transaction()
     assert {"p0", "p1"} <= set(lake.table("a.t").properties)
+
+
+def test_what_follows_from_a_schema_goes_with_it() -> None:
+    """What was worked out of the schemas of a hundred tables kept all of them, of megabytes each, in a server."""
+    known: Derived[list[int]] = Derived()
+    schema, spec, made = Schema(*COLUMNS.fields), PartitionSpec(), []
+
+    def make() -> list[int]:
+        made.append(1)
+        return made
+
+    properties = {"a": "b"}
+    assert known.of(schema, spec, properties, make=make) is known.of(schema, spec, properties, make=make)
+    assert len(made) == 1
+    known.of(schema, spec, {"a": "b"}, make=make)
+    assert len(made) == 2
+    gone = weakref.ref(schema)
+    del schema
+    gc.collect()
+    assert gone() is None
+    assert not known._known
+    for _ in range(300):
+        known.of({}, make=make)
+    assert len(known._known) <= 128
 
 
 def entry_of(file: DataFile) -> ManifestEntry:

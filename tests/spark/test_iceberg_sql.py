@@ -61,6 +61,16 @@ def test_a_table_is_replaced_by_a_query_and_its_partitioning_evolves(
     assert shop.at(version=before).table("nyc.flights").scan().to_arrow().num_rows == 5
 
 
+def test_rows_that_spark_wrote_have_the_arrow_types_of_those_beside_them(
+    spark: SparkSession, shop: tl.Lakehouse, catalog: str
+) -> None:
+    """A scan had the types that stand in the files, of which Spark's say none."""
+    types = [field.type for field in shop.table("nyc.flights").scan(limit=0).to_arrow().schema]
+    spark.sql(f"INSERT INTO {catalog}.nyc.flights VALUES (4, 'B6')")
+    for filter in ("id = 4", "id < 4", "id > 0", "id > 4"):
+        assert [field.type for field in shop.table("nyc.flights").scan(filter=filter).to_arrow().schema] == types
+
+
 def test_procedures_change_a_table_in_one_commit_each(spark: SparkSession, shop: tl.Lakehouse, catalog: str) -> None:
     table = f"{catalog}.nyc.flights"
     for number in range(4, 8):

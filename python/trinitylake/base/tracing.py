@@ -1,7 +1,7 @@
 """Spans of OpenTelemetry for transactions, statements, scans and commits.
 
 Nobody who does not use OpenTelemetry pays for it: it is never imported here. A process that exports spans has loaded
-its API before, and that is what is looked for; where it is missing, a span costs one look into `sys.modules`.
+its API before, and that is what is looked for; where it is missing, or nobody has set a provider, a span costs a look.
 
 The attributes are those of OpenTelemetry's conventions for databases (`db.…`), and `trinitylake.…` for what they do not
 know. Names of objects are in them, and numbers; never rows, filters, messages or options.
@@ -127,7 +127,11 @@ def _tracer() -> trace.Tracer | None:
     api = sys.modules.get("opentelemetry.trace")
     # A module that is being imported right now by another thread may lack the function.
     get_tracer: Callable[[str], trace.Tracer] | None = getattr(api, "get_tracer", None)
-    return None if get_tracer is None else get_tracer("trinitylake")
+    if get_tracer is None:
+        return None
+    tracer = get_tracer("trinitylake")
+    # It stands for one of a provider that nobody has set: its spans go nowhere, and take as long.
+    return None if type(tracer).__name__ == "ProxyTracer" else tracer
 
 
 def _description(operation: str, collection: str, attributes: Mapping[str, Value] | None) -> dict[str, Any]:

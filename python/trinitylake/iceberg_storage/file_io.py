@@ -14,6 +14,7 @@ import io
 import os
 import threading
 from contextlib import suppress
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
@@ -118,8 +119,12 @@ class LakehouseFileIO(FileIO):
         self._local_root = self.root[len("file://") :] if self.root.startswith("file:///") else None
         #: Whether a request takes long, so that it pays to send many at once.
         self.is_remote = not self.root.startswith(("file:", "memory:"))
-        self._real_local_root = os.path.realpath(self._local_root) + "/" if self._local_root else None
         self._begin(whole)
+
+    @cached_property
+    def _real_local_root(self) -> str | None:
+        """Where the root really lies, with links followed. Who reads no file does not ask."""
+        return os.path.realpath(self._local_root) + "/" if self._local_root else None
 
     def _begin(self, whole: LakehouseFileIO | None) -> None:
         """What each access has for itself."""
@@ -133,7 +138,7 @@ class LakehouseFileIO(FileIO):
         self._lock = threading.Lock()
 
     def _again(self, whole: LakehouseFileIO | None) -> Self:
-        """The same access, as narrow. A transaction has many, so where the root really lies is not asked again."""
+        """The same access, as narrow. A transaction has many, so what is known of the root is not worked out again."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.properties = dict(self.properties)

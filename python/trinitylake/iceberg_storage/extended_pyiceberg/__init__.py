@@ -2,9 +2,10 @@
 
 `transaction` is its table and transaction without deep copies, `append` and `rewrite` produce snapshots that can be
 redone on another parent, `whole_files` deletes without rewriting, `manifest` reads and writes manifests with prepared
-schemas, `copied_entries` moves entries between them without encoding them anew, `row_ids` assigns the row ids of format
-version 3, `table_metadata` and `metadata_updates` are table metadata and its updates, `data_file_writer` writes rows in
-bounded memory, `variant` adds a type, `rows_written` fills in default values, `scanned_files` completes a plan of a
+schemas, `avro_encoding` encodes them, `copied_entries` moves entries between them without encoding them anew, `derived`
+keeps what follows from objects that never change, `row_ids` assigns the row ids of format version 3, `table_metadata`
+and `metadata_updates` are table metadata and its updates, `data_file_writer` writes rows in bounded memory, `variant`
+adds a type, `rows_written` fills in default values, `scanned_files` completes a plan of a
 scan, `scan` reads ahead, `catalog` implements the private methods that PyIceberg calls on catalogs, `functions` gives
 single functions public names, `rows_read` records the predicates of a statement, `bounded_planning` plans scans in
 bounded work, `own_threads` gives threads to work that waits for others, and `federated_catalog` asks other catalogs at
@@ -66,8 +67,7 @@ Attributes that are read or set:
     append, rewrite   table.update.snapshot:_SnapshotProducer   _written_manifest_lists _written_manifests
     append, transaction  table:Transaction                      _table _updates
     transaction       table:Table                               _identifier
-    manifest          manifest:ManifestWriter                   _meta _output_file _schema _spec
-    manifest          manifest:ManifestListWriter               _meta _output_file _writer
+    manifest          manifest:ManifestWriter                   _compression _meta _output_file _schema _spec
     manifest, functions, row_ids, data_file_writer  typedef:Record  _data
     row_ids           manifest:DataFile                         _spec_id
     functions         io.pyarrow:ArrowScan                      _downcast_ns_timestamp_to_us _projected_field_ids

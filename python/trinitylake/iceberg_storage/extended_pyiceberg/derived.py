@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
+from weakref import ref
 
 Result = TypeVar("Result")
 _MAX_KNOWN = 128
@@ -15,19 +16,27 @@ _MAX_KNOWN = 128
 class Derived(Generic[Result]):
     """Results by the objects that they were made of, which are the same objects when they are asked for again.
 
-    Safe to share between threads.
+    A result goes with the first of the objects that goes, as far as Python tells of that: large schemas stay nowhere
+    longer because of this. Safe to share between threads.
     """
 
     def __init__(self) -> None:
-        # With the objects, so that no others have their addresses.
-        self._known: dict[tuple[int, ...], tuple[tuple[object, ...], Result]] = {}
+        self._known: dict[tuple[int, ...], tuple[tuple[Callable[[], object], ...], Result]] = {}
 
     def of(self, *objects: object, make: Callable[[], Result]) -> Result:
         """The result for these objects, made if it is not known."""
         key = tuple(map(id, objects))
         found = self._known.get(key)
-        if found is None:
+        # Another object may have the address of one that is gone.
+        if found is None or any(get() is not one for get, one in zip(found[0], objects, strict=True)):
+            result = make()
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
-            found = self._known[key] = (objects, make())
+            found = self._known[key] = (tuple(self._held(one, key) for one in objects), result)
         return found[1]
+
+    def _held(self, one: object, key: tuple[int, ...]) -> Callable[[], object]:
+        try:
+            return ref(one, lambda _: self._known.pop(key, None))
+        except TypeError:  # a mapping or a number
+            return lambda: one

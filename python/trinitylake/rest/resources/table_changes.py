@@ -112,8 +112,9 @@ def stage(
     named = []
     with brought() as allowance:
         for change in changes:
-            gate.table_change(change, _location(transaction, change))
-            present = _present(transaction, change)
+            location = _location(transaction, change)
+            gate.table_change(change, location)
+            present = None if location is None else table_writing.managed_table(transaction, *change.table).metadata
             if present is not None and not all(isinstance(update, _REMOVING) for update in change.updates):
                 check_growth(f"table {'.'.join(change.table)}", json_size_bytes(present), sent_size_bytes)
             named.append(gate.brought(change, present, allowance))
@@ -137,13 +138,6 @@ def _location(transaction: Transaction, change: TableChange) -> str | None:
         return None
     table = transaction.table((namespace, name))
     return table.location if table.type == "managed" else None
-
-
-def _present(transaction: Transaction, change: TableChange) -> TableMetadata | None:
-    """The metadata of the managed table that a change is about, as the transaction sees it; None as for `_location`."""
-    if _location(transaction, change) is None:
-        return None
-    return table_writing.managed_table(transaction, *change.table).metadata
 
 
 def _leave_own_properties(transaction: Transaction, change: TableChange) -> None:
