@@ -273,8 +273,8 @@ _TOTALS = [
 def with_totals(changes: dict[str, str], before: Mapping[str, str] | None) -> dict[str, str]:
     """What a snapshot tells of its changes, with the totals that follow from those of its parent.
 
-    As PyIceberg's `update_snapshot_summaries`, which counts none for `replace`. A total that the
-    parent does not tell is not told. Raises `ValueError` for what is no number.
+    As PyIceberg's `update_snapshot_summaries`, which counts none for `replace`. A total that the parent does not tell
+    is not told. Raises `ValueError` for what is no number.
     """
     told = dict(changes)
     for total, added, removed in _TOTALS:

@@ -212,6 +212,8 @@ def write_list(
         with writer:
             writer.add_manifests(list(numbered))
         return WrittenList(numbered, row_ids)
+    else:
+        assert format_version == 2, "checked before anything was written"
     meta = {
         "snapshot-id": str(snapshot_id),
         "parent-snapshot-id": str(parent_snapshot_id) if parent_snapshot_id is not None else "null",
