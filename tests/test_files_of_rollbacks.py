@@ -97,6 +97,7 @@ class Failing:
         self.puts = itertools.count(1)
         self.others_are_under_way = threading.Semaphore(0)
         self.has_failed = threading.Event()
+        monkeypatch.setattr("trinitylake.tables.table.FEW_ROWS_SIZE_BYTES", 0)  # few rows are written by one thread
         monkeypatch.setattr(LakehouseFileIO, "put", lambda *args: self(*args))
 
     def __call__(self, io: LakehouseFileIO, *args: Any) -> None:
@@ -144,6 +145,26 @@ def test_threads_that_still_write_after_a_rollback_leave_no_file(
     with pytest.raises(OSError, match="full"):
         append(lake)
     assert settled(lake) == before
+    assert lake.table("a.t").scan().count() == PARTS
+
+
+@pytest.mark.parametrize("append", [in_a_transaction, in_a_statement])
+def test_few_rows_that_cannot_all_be_written_leave_no_file(
+    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, append: Callable[[tl.Lakehouse], None]
+) -> None:
+    """The thread that appends few rows writes their files one after the other, and one of them fails."""
+    before, put, puts = files(lake), LakehouseFileIO.put, itertools.count(1)
+
+    def failing(io: LakehouseFileIO, *args: Any) -> None:
+        if next(puts) == PARTS // 2:
+            assert len(files(lake)) > len(before)
+            raise OSError("a disk is full")
+        put(io, *args)
+
+    monkeypatch.setattr(LakehouseFileIO, "put", failing)
+    with pytest.raises(OSError, match="full"):
+        append(lake)
+    assert files(lake) == before
     assert lake.table("a.t").scan().count() == PARTS
 
 
