@@ -4,12 +4,12 @@
 redone on another parent, `whole_files` deletes without rewriting, `manifest` reads and writes manifests with prepared
 schemas, `avro_encoding` encodes them, `copied_entries` moves entries between them without encoding them anew, `derived`
 keeps what follows from objects that never change, `row_ids` assigns the row ids of format version 3, `table_metadata`
-and `metadata_updates` are table metadata and its updates, `data_file_writer` writes rows in bounded memory, `variant`
-adds a type, `rows_written` fills in default values, `scanned_files` completes a plan of a
-scan, `scan` reads ahead, `catalog` implements the private methods that PyIceberg calls on catalogs, `functions` gives
-single functions public names, `rows_read` records the predicates of a statement, `bounded_planning` plans scans in
-bounded work, `own_threads` gives threads to work that waits for others, and `federated_catalog` asks other catalogs at
-the address given.
+and `metadata_updates` are table metadata and its updates, `data_file_writer` writes rows in bounded memory,
+`partitioned_rows` sorts them by partition, `variant` adds a type, `rows_written` fills in default values,
+`scanned_files` completes a plan of a scan, `scan` reads ahead, `catalog` implements the private methods that PyIceberg
+calls on catalogs, `functions` gives single functions public names, `rows_read` records the predicates of a statement,
+`bounded_planning` plans scans in bounded work, `own_threads` gives threads to work that waits for others, and
+`federated_catalog` asks other catalogs at the address given.
 
 To try a new minor version of PyIceberg, compare it with this list. `tests/test_pyiceberg_private_parts.py` checks that
 each name is there with the parameters that are expected, and that nothing else of PyIceberg that is private is used in
@@ -24,7 +24,7 @@ the package. "Overridden" means that PyIceberg calls ours.
     whole_files       table.update.snapshot:_FastAppendFiles._validate_concurrency           overridden
     whole_files       table.update.snapshot:_SnapshotProducer._validate_concurrency          called
     append            table.update.snapshot:_new_manifest_list_file_name                     called
-    rewrite           table:Transaction._build_partition_predicate                           called
+    rewrite, transaction  table:Transaction._build_partition_predicate                       overridden
     transaction       table:Transaction._append_snapshot_producer                            overridden
     transaction       table:Transaction._apply                                               called
     transaction       table:Transaction._scan                                                overridden
@@ -37,7 +37,7 @@ the package. "Overridden" means that PyIceberg calls ours.
     manifest          avro.file:_SCHEMA_KEY                                                  read
     functions         io.pyarrow:_dataframe_to_data_files                                    called
     data_file_writer, functions  io.pyarrow:_to_requested_schema                             called
-    data_file_writer  io.pyarrow:_determine_partitions                                       called
+    partitioned_rows  io.pyarrow:_determine_partitions                                       replaced
     data_file_writer  io.pyarrow:_get_parquet_writer_kwargs                                  called
     functions         io.pyarrow:_read_deletes                                               called
     functions         io.pyarrow:ArrowScan._record_batches_from_scan_tasks_and_deletes       called
@@ -68,7 +68,7 @@ Attributes that are read or set:
     append, transaction  table:Transaction                      _table _updates
     transaction       table:Table                               _identifier
     manifest          manifest:ManifestWriter                   _compression _meta _output_file _schema _spec
-    manifest, functions, row_ids, data_file_writer  typedef:Record  _data
+    manifest, functions, row_ids, partitioned_rows  typedef:Record  _data
     row_ids           manifest:DataFile                         _spec_id
     functions         io.pyarrow:ArrowScan                      _downcast_ns_timestamp_to_us _projected_field_ids
 """

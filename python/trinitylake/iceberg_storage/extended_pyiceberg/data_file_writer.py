@@ -27,6 +27,7 @@ from pyiceberg.utils.properties import property_as_int
 
 from trinitylake.iceberg_storage.data_file_sizes import TARGET_FILE_SIZE_BYTES
 from trinitylake.iceberg_storage.extended_pyiceberg.derived import Derived
+from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import rows_by_partition, spelled
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
 from trinitylake.iceberg_storage.file_io import FileWriter
 
@@ -89,9 +90,7 @@ class DataFileWriter:
         if self._metadata.spec().is_unpartitioned():
             self._write(None, rows)
             return
-        from pyiceberg.io.pyarrow import _determine_partitions
-
-        for part in _determine_partitions(self._metadata.spec(), self._metadata.schema(), rows):
+        for part in rows_by_partition(self._metadata.spec(), self._metadata.schema(), rows):
             self._write(part.partition_key, part.arrow_table_partition)
 
     def write_all(self, parts: Iterable[pa.Table]) -> None:
@@ -132,7 +131,7 @@ class DataFileWriter:
         return self._layout
 
     def _write(self, partition: PartitionKey | None, rows: pa.Table) -> None:
-        key: Hashable = None if partition is None else tuple(partition.partition._data)
+        key: Hashable = None if partition is None else spelled(partition.partition)
         file = self._open.get(key)
         if file is None:
             if len(self._open) >= MAX_OPEN_FILES:

@@ -15,6 +15,7 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
+from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import split_partitions_here
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def data_files_of(metadata: TableMetadata, rows: pa.Table, io: FileIO) -> Iterab
     """Write rows as data files of a table, without a commit; each is written as the result is iterated."""
     from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
+    split_partitions_here()
     return _dataframe_to_data_files(metadata, filled(rows, metadata.schema()), io)
 
 

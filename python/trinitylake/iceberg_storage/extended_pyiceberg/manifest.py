@@ -58,6 +58,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.avro_encoding import Encode,
 from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import MAX_MANIFEST_SIZE_BYTES, Allowance
 from trinitylake.iceberg_storage.extended_pyiceberg.copied_entries import copied_entry_reader, entries_of, entry_encoder
 from trinitylake.iceberg_storage.extended_pyiceberg.derived import Derived
+from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import share_nan
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import assigned, inherit
 
 #: Where the header of an Avro file has the schema.
@@ -246,6 +247,9 @@ def read_entries(io: FileIO, manifest: ManifestFile, discard_deleted: bool = Tru
     with _PreparedInput(io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[READ_VERSION]) as file:
         entries = [_inherit_from_manifest(entry, manifest) for entry in file]
     inherit(entries, manifest)
+    if any(field.contains_nan is not False for field in manifest.partitions or ()):
+        for entry in entries:
+            share_nan(entry.data_file.partition)
     if discard_deleted:
         return [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED]
     return entries

@@ -29,12 +29,13 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots, ManageSnapshots, Up
 from pyiceberg.table.update.sorting import UpdateSortOrder
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.table.update.statistics import UpdateStatistics
-from pyiceberg.typedef import EMPTY_DICT, Identifier, TableVersion
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Record, TableVersion
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import Applied, applied, apply_updates
+from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import in_partitions, split_partitions_here
 from trinitylake.iceberg_storage.extended_pyiceberg.qualified_snapshots import QualifiedSnapshots
 from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles, RewriteManifests
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
@@ -107,6 +108,7 @@ class StagedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
     ) -> None:
         check_writable(self.table_metadata)
+        split_partitions_here()
         super().append(filled(df, self.table_metadata.schema()), snapshot_properties, branch)
 
     def dynamic_partition_overwrite(
@@ -209,6 +211,12 @@ class StagedTransaction(Transaction):
     ) -> AppendFiles:
         return AppendFiles(self, self._table.io, self.added_files, snapshot_properties, branch)
 
+    def _build_partition_predicate(
+        self, partition_records: set[Record], partition_fields: list[str]
+    ) -> BooleanExpression:
+        """A filter that holds in these partitions, also where one of their values is NaN."""
+        return in_partitions(partition_records, partition_fields)
+
     def append_files(self, files: Iterable[DataFile], snapshot_properties: dict[str, str] = EMPTY_DICT) -> None:
         """Append data files that are written already, as one snapshot of the main branch."""
         with self._append_snapshot_producer(snapshot_properties) as append:
@@ -303,6 +311,7 @@ class StagedTransaction(Transaction):
         if self._statement:
             yield
             return
+        split_partitions_here()
         updates_before, reads_before = len(self._updates), len(self._rows_read)
         self._statement = name
         try:
@@ -343,6 +352,7 @@ class CreatingTransaction(CreateTableTransaction):
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         branch: str | None = MAIN_BRANCH,
     ) -> None:
+        split_partitions_here()
         super().append(filled(df, self.table_metadata.schema()), snapshot_properties, branch)
 
     def update_snapshot(

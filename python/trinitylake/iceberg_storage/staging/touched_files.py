@@ -21,6 +21,7 @@ from pyiceberg.types import DoubleType, FloatType, PrimitiveType, StringType
 from trinitylake.iceberg_storage.conflict_errors import TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.functions import position_deletes_of
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, read_entries
+from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import spelled
 from trinitylake.iceberg_storage.file_io import canonical_uri
 from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles
 
@@ -83,8 +84,8 @@ class _Bounds:
 
 
 def partition_of(file: DataFile) -> tuple[int, object]:
-    """The spec and the values of its fields."""
-    return file.spec_id, file.partition
+    """The spec and the values of its fields, of which NaN equals NaN."""
+    return file.spec_id, spelled(file.partition)
 
 
 def may_delete_from(deletes: DataFile, files: Sequence[DataFile]) -> bool:
