@@ -54,9 +54,9 @@ from pyiceberg.types import (
 )
 
 import trinitylake as tl
+from trinitylake.iceberg_storage.derived import Derived
 from trinitylake.iceberg_storage.extended_pyiceberg.append import _TOTALS, with_totals
 from trinitylake.iceberg_storage.extended_pyiceberg.avro_encoding import encoder_of
-from trinitylake.iceberg_storage.extended_pyiceberg.derived import Derived
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, read_entries, write_list
 
 LONG = some.integers(-(2**63), 2**63 - 1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import TYPE_CHECKING, TypeVar
 
-from trinitylake.iceberg_storage.extended_pyiceberg.derived import Derived
+from trinitylake.iceberg_storage.derived import Derived
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,14 +2,13 @@
 
 `transaction` is its table and transaction without deep copies, `append` and `rewrite` produce snapshots that can be
 redone on another parent, `whole_files` deletes without rewriting, `manifest` reads and writes manifests with prepared
-schemas, `avro_encoding` encodes them, `copied_entries` moves entries between them without encoding them anew, `derived`
-keeps what follows from objects that never change, `row_ids` assigns the row ids of format version 3, `table_metadata`
-and `metadata_updates` are table metadata and its updates, `data_file_writer` writes rows in bounded memory,
-`partitioned_rows` sorts them by partition, `variant` adds a type, `rows_written` fills in default values,
-`scanned_files` completes a plan of a scan, `scan` reads ahead, `catalog` implements the private methods that PyIceberg
-calls on catalogs, `functions` gives single functions public names, `rows_read` records the predicates of a statement,
-`bounded_planning` plans scans in bounded work, `own_threads` gives threads to work that waits for others, and
-`federated_catalog` asks other catalogs at the address given.
+schemas, `avro_encoding` encodes them, `copied_entries` moves entries between them without encoding them anew, `row_ids`
+assigns the row ids of format version 3, `table_metadata` and `metadata_updates` are table metadata and its updates,
+`data_file_writer` writes rows in bounded memory, `partitioned_rows` sorts them by partition, `variant` adds a type,
+`rows_written` fills in default values, `scanned_files` completes a plan of a scan, `scan` reads ahead, `catalog`
+implements the private methods that PyIceberg calls on catalogs, `functions` gives single functions public names,
+`rows_read` records the predicates of a statement, `bounded_planning` plans scans in bounded work, `own_threads` gives
+threads to work that waits for others, and `federated_catalog` asks other catalogs at the address given.
 
 To try a new minor version of PyIceberg, compare it with this list. `tests/test_pyiceberg_private_parts.py` checks that
 each name is there with the parameters that are expected, and that nothing else of PyIceberg that is private is used in

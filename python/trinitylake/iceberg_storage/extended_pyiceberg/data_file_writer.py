@@ -26,7 +26,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.utils.properties import property_as_int
 
 from trinitylake.iceberg_storage.data_file_sizes import TARGET_FILE_SIZE_BYTES
-from trinitylake.iceberg_storage.extended_pyiceberg.derived import Derived
+from trinitylake.iceberg_storage.derived import Derived
 from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import rows_by_partition, spelled
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
 from trinitylake.iceberg_storage.file_io import FileWriter
