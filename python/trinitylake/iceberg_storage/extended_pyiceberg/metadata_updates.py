@@ -15,9 +15,13 @@ from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetadataV3
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
     AddSnapshotUpdate,
+    AddSortOrderUpdate,
     RemoveSnapshotsUpdate,
     SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
     TableUpdate,
     UpgradeFormatVersionUpdate,
     _apply_table_update,
@@ -26,6 +30,7 @@ from pyiceberg.table.update import (
 from pyiceberg.utils.datetime import datetime_to_millis
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.extended_pyiceberg import readable_numbers
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE, fits
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import check_schema, indexed, upgraded
 
@@ -56,8 +61,17 @@ class MetadataBuilder:
             )
             if not update.snapshot_ids:
                 return
-        if isinstance(update, AddSnapshotUpdate):
-            _check_counted(update.snapshot, self.metadata)
+        match update:
+            case AddSnapshotUpdate():
+                _check_counted(update.snapshot, self.metadata)
+            case AddSchemaUpdate():
+                readable_numbers.check_schema(update.schema_)
+            case AddPartitionSpecUpdate():
+                readable_numbers.check_spec(update.spec)
+            case AddSortOrderUpdate():
+                readable_numbers.check_order(update.sort_order)
+            case SetSnapshotRefUpdate():
+                readable_numbers.check_ref(update)
         self.metadata = indexed(_apply_table_update(update, self.metadata, self._context))
 
     def build(self) -> TableMetadata:

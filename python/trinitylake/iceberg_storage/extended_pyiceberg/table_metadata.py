@@ -16,7 +16,7 @@ from pyiceberg.typedef import IcebergBaseModel
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from trinitylake.base.parsed_size import count_values
-from trinitylake.iceberg_storage.extended_pyiceberg import variant
+from trinitylake.iceberg_storage.extended_pyiceberg import readable_numbers, variant
 
 __all__ = [
     "INITIAL_ROW_ID",
@@ -145,6 +145,9 @@ def new_table(
             update={"schemas": [Schema(*struct.fields, schema_id=fresh.schema_id, identifier_field_ids=ids)]}
         )
     check_schema(metadata)
+    readable_numbers.check_schema(metadata.schema())
+    readable_numbers.check_spec(metadata.spec())
+    readable_numbers.check_order(metadata.sort_order())
     return metadata
 
 

@@ -11,6 +11,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.schema import Schema
 from pyiceberg.view.metadata import ViewHistoryEntry, ViewMetadata, ViewVersion
 
+from trinitylake.iceberg_storage.extended_pyiceberg import readable_numbers
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.resources.names import Name
 from trinitylake.rest.resources.updates import Updates
@@ -117,6 +118,20 @@ def check_texts(version: ViewVersion) -> None:
         dialects.add(dialect)
 
 
+def check_numbers(schema: Schema) -> None:
+    """Raises `RestError` 400 for a schema with numbers that other languages cannot read."""
+    try:
+        readable_numbers.check_schema(schema)
+    except ValueError as error:
+        raise bad_request(f"the schema makes no sense: {error}") from error
+
+
+def check_version_id(id: int) -> None:
+    """Raises `RestError` 400 for a number of a version that other languages cannot read."""
+    if not 0 < id <= readable_numbers.MAX_INTEGER:
+        raise bad_request(f"versions of a view have numbers from 1 to {readable_numbers.MAX_INTEGER}, not {id}")
+
+
 def changed(metadata: ViewMetadata, change: ViewChange) -> ViewMetadata:
     """The metadata after a change.
 
@@ -191,6 +206,7 @@ def _apply(state: ViewMetadata, update: ViewUpdate, added: _Added) -> ViewMetada
 
 def _add_schema(state: ViewMetadata, schema: Schema, added: _Added) -> int:
     """The id of an equal schema that is there, or a new one."""
+    check_numbers(schema)
     held = _held_by_schema(schema)
     if (same := added.schemas.get(held)) is not None:
         return same
@@ -215,6 +231,7 @@ def _add_version(state: ViewMetadata, version: ViewVersion, added: _Added) -> in
         return same
     is_free = version.version_id > 0 and version.version_id not in added.times_millis
     id = version.version_id if is_free else added.last_version_id + 1
+    check_version_id(id)
     added.last_version_id = max(added.last_version_id, id)
     added.versions[held] = id
     added.times_millis[id] = version.timestamp_ms

@@ -43,7 +43,9 @@ from trinitylake.rest.resources.view_changes import (
     ViewChange,
     ViewUpdate,
     changed,
+    check_numbers,
     check_texts,
+    check_version_id,
 )
 from trinitylake.rest.security.locations import LocationGate
 from trinitylake.rest.security.principals import Role
@@ -83,6 +85,8 @@ def create(call: Call) -> Response:
     body = call.parsed(CreateView)
     call.require(Role.WRITER, (*call.namespace(), body.name))
     check_texts(body.view_version)
+    check_version_id(body.view_version.version_id)
+    check_numbers(body.view_schema)
     version = body.view_version.model_copy(update={"schema_id": 0})
     namespace, name = object_name((*call.namespace(), body.name))
     with call.catalog() as catalog:
