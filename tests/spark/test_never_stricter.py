@@ -53,8 +53,8 @@ OTHERS: dict[str, Callable[[tl.Table], object]] = {
 }
 
 
-#: A DELETE of whole files says which, and not what it looked for. Where those were rewritten meanwhile, Iceberg asks its
-#: own filter again; a transaction does not know that, and cannot tell whether the new files are meant.
+#: A DELETE of whole files says which, and not what it looked for. Where those were rewritten meanwhile, Iceberg asks
+#: its own filter again; a transaction does not know that, and cannot tell whether the new files are meant.
 STRICTER = {
     ("delete a partition", "delete the same row"),
     ("delete a partition", "delete another row of the same file"),

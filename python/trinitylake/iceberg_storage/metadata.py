@@ -22,11 +22,9 @@ from contextlib import nullcontext
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.serializers import Compressor
-from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
 from pyiceberg.typedef import IcebergBaseModel
-from pyiceberg.utils.properties import property_as_int
 
 from trinitylake._core import is_named_once
 from trinitylake.errors import CorruptFile
@@ -36,7 +34,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
     json_size_bytes,
     sized,
 )
-from trinitylake.iceberg_storage.kept_snapshots import SNAPSHOTS_KEPT
+from trinitylake.iceberg_storage.table_properties import logged_files
 from trinitylake.iceberg_storage.write_rules import collected_by_lakehouse
 
 #: How much parsed metadata is kept in memory: files, and bytes of their JSON, of which each becomes fourteen where
@@ -156,10 +154,12 @@ def read_metadata(io: FileIO, uri: str, path: str = "", *, is_cached: bool = Tru
 
 
 def with_log_entry(metadata: TableMetadata, previous_uri: str, previous: TableMetadata) -> TableMetadata:
-    """`metadata` that remembers the file it replaces, and at most `write.metadata.previous-versions-max` of them."""
-    limit = property_as_int(metadata.properties, TableProperties.METADATA_PREVIOUS_VERSIONS_MAX, SNAPSHOTS_KEPT)
+    """`metadata` that remembers the file it replaces, and at most `write.metadata.previous-versions-max` of them.
+
+    Raises `InvalidArgument` where that is no number.
+    """
     entry = MetadataLogEntry.model_validate({"metadata-file": previous_uri, "timestamp-ms": previous.last_updated_ms})
-    log = [*metadata.metadata_log, entry][-max(1, limit or 1) :]
+    log = [*metadata.metadata_log, entry][-logged_files(metadata.properties) :]
     return metadata.model_copy(update={"metadata_log": log})
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pyiceberg.table import TableProperties
+from pyiceberg.utils.properties import property_as_int
+
 from trinitylake.errors import InvalidArgument, InvalidLocation
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.kept_snapshots import SNAPSHOTS_KEPT
 from trinitylake.iceberg_storage.metadata_compression import file_suffix
 
 #: Properties that hold a location for files to be written.
@@ -26,6 +30,10 @@ GC_DISABLED = "false"
 ENCRYPTION_KEY = "encryption.key-id"
 
 
+#: How many of the metadata files before it the metadata of a table names; where it does not say, as many as snapshots.
+LOGGED_FILES = TableProperties.METADATA_PREVIOUS_VERSIONS_MAX
+
+
 def with_gc_disabled(properties: Mapping[str, str]) -> dict[str, str]:
     """Properties of a table whose files only the lakehouse deletes."""
     return {**properties, GC_ENABLED: GC_DISABLED}
@@ -36,7 +44,8 @@ def check_properties(properties: Mapping[str, str], location: str, io: Lakehouse
 
     Raises:
         InvalidLocation: for a write path outside of the table.
-        InvalidArgument: for a property that names code, lets engines delete files, or names an unknown codec.
+        InvalidArgument: for a property that names code, lets engines delete files, or names an unknown codec, and for
+            a number that is none.
     """
     for name in filter(is_code_property, properties):
         raise InvalidArgument(f"the table property {name!r} is not allowed: it would load code from metadata")
@@ -45,12 +54,26 @@ def check_properties(properties: Mapping[str, str], location: str, io: Lakehouse
     if ENCRYPTION_KEY in properties:
         raise encrypted()
     file_suffix(properties)
+    logged_files(properties)
     table_path = io.path_of(location.rstrip("/"))
     for name, value in properties.items():
         if is_location_property(name) and value:
             path = io.path_of(value.rstrip("/"))
             if path != table_path and not path.startswith(table_path + "/"):
                 raise InvalidLocation(f"the table property {name!r} leaves the table at {location!r}: {value!r}")
+
+
+def logged_files(properties: Mapping[str, str]) -> int:
+    """How many of the metadata files before it the metadata of a table names, one at least.
+
+    Raises `InvalidArgument` for a property that is no whole number.
+    """
+    try:
+        return max(1, property_as_int(dict(properties), LOGGED_FILES, SNAPSHOTS_KEPT) or 1)
+    except ValueError as error:
+        raise InvalidArgument(
+            f"the table property {LOGGED_FILES!r} is a whole number, not {properties[LOGGED_FILES][:100]!r}"
+        ) from error
 
 
 def is_location_property(name: str) -> bool:

@@ -19,6 +19,7 @@ from pyiceberg.table.update import (
     AddSchemaUpdate,
     AddSnapshotUpdate,
     AddSortOrderUpdate,
+    RemovePropertiesUpdate,
     RemoveSnapshotsUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
@@ -61,6 +62,13 @@ class MetadataBuilder:
             )
             if not update.snapshot_ids:
                 return
+        if isinstance(
+            update, RemovePropertiesUpdate
+        ):  # somebody else may have removed some, or a client names one twice
+            there = [name for name in dict.fromkeys(update.removals) if name in self.metadata.properties]
+            if not there:
+                return
+            update = RemovePropertiesUpdate(removals=there)
         match update:
             case AddSnapshotUpdate():
                 _check_counted(update.snapshot, self.metadata)

@@ -224,14 +224,7 @@ class Call:
 
     def parsed(self, model: type[Model]) -> Model:
         """The body. Raises `RestError` 400 for what is not JSON, and that or pydantic's error for what does not fit."""
-        document = strict_json(self.body)
-        try:
-            return model.model_validate(document)
-        except ValidationError:
-            raise
-        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-            # PyIceberg's models look into what they get before anybody has checked it.
-            raise bad_request(f"the body makes no sense: {error}") from error
+        return parsed_json(model, self.body)
 
     def brought(self) -> AbstractContextManager[Allowance]:
         """What a commit may read of the manifests that it brings."""
@@ -240,6 +233,18 @@ class Call:
     def flag(self, parameter: str) -> bool:
         """A true or false of the query; false if it is not there."""
         return self.query.get(parameter, "false").lower() == "true"
+
+
+def parsed_json(model: type[Model], text: bytes) -> Model:
+    """A body, or what a client has sent in it as a text. Raises as `Call.parsed` does."""
+    document = strict_json(text)
+    try:
+        return model.model_validate(document)
+    except ValidationError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        # PyIceberg's models look into what they get before anybody has checked it.
+        raise bad_request(f"the body makes no sense: {error}") from error
 
 
 def strict_json(body: bytes) -> Any:

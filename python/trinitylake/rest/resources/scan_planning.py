@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 import uuid
 import zlib
 from collections.abc import Iterable
@@ -41,7 +42,8 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.own_files import TableFileIO
 from trinitylake.rest.bounded_files import weighing
 from trinitylake.rest.errors import RestError, bad_request
-from trinitylake.rest.request.call import Call, json_response
+from trinitylake.rest.request.body import HEAVY_VALUES, check_values
+from trinitylake.rest.request.call import Call, json_response, parsed_json
 from trinitylake.rest.resources.elsewhere import reached
 from trinitylake.rest.security.locations import is_own, path_of_object
 from trinitylake.rest.security.principals import Role
@@ -52,6 +54,8 @@ MAX_VALUES, MAX_INCREMENTAL_VALUES = 20_000, 200
 #: A plan says for each file what is left of the filter there.
 MAX_RESIDUALS_SIZE_BYTES = 32 << 20
 
+#: Who parses a token of very many values, as with bodies of so many.
+_one_at_a_time = threading.Lock()
 _CONTENT = {
     DataFileContent.DATA: "data",
     DataFileContent.POSITION_DELETES: "position-deletes",
@@ -81,17 +85,22 @@ def plan(call: Call) -> Response:
 
 def fetch_tasks(call: Call) -> Response:
     """More of a plan."""
-    token = call.parsed(FetchScanTasksRequest).plan_task
-    try:
-        text = base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()
-        continuation = Continuation.model_validate_json(text)
-    except ValueError as error:
-        raise RestError(404, "NoSuchPlanTaskException", "plan-task is not one that this server gave") from error
+    continuation = _continuation(call.parsed(FetchScanTasksRequest).plan_task)
     if (kept := call.service.plans.get(_key(call, continuation.plan), continuation.start)) is None:
         return json_response(_tasks(call, continuation.request, continuation.start))
     part, following = kept
     rest = [] if following is None else [_token(continuation, following)]
     return json_response({**json.loads(zlib.decompress(part)), "plan-tasks": rest})
+
+
+def _continuation(token: str) -> Continuation:
+    """What a token holds. Clients may make some up: it has the limits of a body, of which it is a text and no more."""
+    try:
+        text = base64.b64decode(token.encode(), altchars=b"-_", validate=True)
+        with _one_at_a_time if check_values(text) >= HEAVY_VALUES else nullcontext():
+            return parsed_json(Continuation, text)
+    except (ValueError, RestError) as error:
+        raise RestError(404, "NoSuchPlanTaskException", "plan-task is not one that this server gave") from error
 
 
 def _key(call: Call, plan: str) -> tuple[str, ...]:

@@ -1,0 +1,70 @@
+"""Properties of a table that make no sense are refused, and what is not there can be removed.
+
+- Metadata names as many of the files before it as the property `write.metadata.previous-versions-max` says. Where that
+  was no number, each commit that left it there was "the server failed".
+- To remove a property that somebody else had removed first, or to name it twice, was refused. Other servers take it:
+  what is to be gone is gone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import trinitylake as tl
+from rest.client import Client
+from rest.shop import with_tables
+
+ORDERS = "/v1/namespaces/shop/tables/orders"
+LOGGED = "write.metadata.previous-versions-max"
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """The table `shop.orders`."""
+    return with_tables(lake, "shop.orders")
+
+
+def setting(**properties: str) -> dict[str, Any]:
+    return {"action": "set-properties", "updates": properties}
+
+
+def removing(*names: str) -> dict[str, Any]:
+    return {"action": "remove-properties", "removals": names}
+
+
+def change(client: Client, *updates: dict[str, Any]) -> Any:
+    return client("POST", ORDERS, {"requirements": [], "updates": updates})
+
+
+@pytest.mark.parametrize("value", ["x", "1e5", "9" * 5000, "None"])
+def test_a_number_of_files_is_a_number(http_client: Client, shop: tl.Lakehouse, value: str) -> None:
+    answer = change(http_client, setting(**{LOGGED: value}))
+    assert (answer.code, answer.error) == (400, "BadRequestException")
+    assert f"the table property '{LOGGED}' is a whole number" in answer.body["error"]["message"]
+    body = {"name": "new", "schema": {"type": "struct", "fields": []}, "properties": {LOGGED: value}}
+    assert http_client("POST", "/v1/namespaces/shop/tables", body).code == 400
+    with pytest.raises(tl.InvalidArgument, match="whole number"):
+        shop.table("shop.orders").set_properties({LOGGED: value})
+
+
+@pytest.mark.parametrize(("value", "n"), [("3", 3), ("0", 1), ("-5", 1), ("99999999999999999999", 5)])
+def test_so_many_files_are_named(http_client: Client, shop: tl.Lakehouse, value: str, n: int) -> None:
+    assert change(http_client, setting(**{LOGGED: value})).code == 200
+    for number in range(5):
+        assert change(http_client, setting(note=str(number))).code == 200
+    assert len(http_client.table(ORDERS)["metadata-log"]) >= n
+    assert value == "99999999999999999999" or len(http_client.table(ORDERS)["metadata-log"]) == n
+
+
+def test_what_is_not_there_can_be_removed(http_client: Client, shop: tl.Lakehouse) -> None:
+    assert change(http_client, setting(a="1", b="2")).code == 200
+    assert change(http_client, removing("a", "a", "never was")).code == 200
+    properties = http_client.table(ORDERS)["properties"]
+    assert "a" not in properties
+    assert properties["b"] == "2"
+    version = shop.version
+    assert change(http_client, removing("a")).code == 200
+    assert http_client.table(ORDERS)["properties"] == properties
+    assert shop.version <= version + 1
