@@ -143,7 +143,8 @@ def _location(transaction: Transaction, change: TableChange) -> str | None:
 def _leave_own_properties(transaction: Transaction, change: TableChange) -> None:
     """Raises `InvalidArgument` for a change of properties that are the library's own.
 
-    Clients that replace a table send all of its properties again; that is no change.
+    Clients that replace a table send all of its properties again; that is no change. To remove one that is not there is
+    one: it may be there when the change is redone on what others have committed.
     """
     asked: dict[str, str | None] = {}
     for update in change.updates:
@@ -155,7 +156,8 @@ def _leave_own_properties(transaction: Transaction, change: TableChange) -> None
     if own:
         is_there = not change.is_creation and transaction.state().exists("table", *change.table)
         present = transaction.table(change.table).properties if is_there else {}
-        user_names([name for name, value in own.items() if present.get(name) != value], "properties")
+        changed = [name for name, value in own.items() if value is None or present.get(name) != value]
+        user_names(changed, "properties")
 
 
 def _stage_one(transaction: Transaction, change: TableChange, brought: Sequence[str]) -> StagedTable:
