@@ -138,7 +138,8 @@ impl Storage for LocalStorage {
     }
 
     async fn begin_ahead(&self, path: &str) -> Result<Option<Box<dyn FileInParts>>> {
-        Ok(Some(Box::new(FileAhead::begin(&self.0, path)?)))
+        let begun = FileAhead::begin(&self.0, path)?;
+        Ok(begun.map(|file| Box::new(file) as Box<dyn FileInParts>))
     }
 
     async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
 
 use bytes::Bytes;
 
@@ -28,6 +29,8 @@ pub(super) struct Folder {
     /// Files that were created here, and whose folders could not be synced afterwards.
     pub(super) unsettled: Mutex<HashSet<String>>,
     pub(super) ahead: Ahead,
+    /// Files that are open to be written part by part.
+    pub(super) files_in_parts: AtomicUsize,
     pub(super) sync: DiskSync,
 }
 
@@ -39,6 +42,7 @@ impl Folder {
             durable: KnownFolders::default(),
             unsettled: Mutex::default(),
             ahead: Ahead::default(),
+            files_in_parts: AtomicUsize::new(0),
             sync,
         }
     }

@@ -100,12 +100,32 @@ async fn a_forked_child_neither_adds_to_a_file_nor_takes_it_away() {
         Durability::None,
         DiskSync(Arc::new(sync_to_disk)),
     ));
-    let mut file = FileAhead::begin(&begun, "data/a").unwrap();
+    let mut file = FileAhead::begin(&begun, "data/a").unwrap().unwrap();
     file.write(b"ours").unwrap();
     file.process += 1; // as a child sees it
     assert!(matches!(file.write(b"theirs"), Err(Error::TransactionClosed(_))));
     drop(file);
     assert_eq!(fs::read(folder.path().join("data/a")).unwrap(), b"ours");
+}
+
+/// Each large file of an append to many partitions had a file open, until the process could open no more.
+#[tokio::test]
+async fn as_many_are_open_as_a_process_can_bear() {
+    let folder = tempfile::tempdir().unwrap();
+    let pending = pending(local(&folder));
+    let mut open = Vec::new();
+    while let Some(file) = pending.begin(&format!("data/{}", open.len())).await.unwrap() {
+        open.push(file);
+        assert!(open.len() <= MAX_OPEN_FILES);
+    }
+    assert_eq!((open.len(), files(&folder).len()), (MAX_OPEN_FILES, MAX_OPEN_FILES));
+    open.pop().unwrap().finish().unwrap();
+    drop(open.pop());
+    pending.begin("data/0").await.err().expect("it is taken, and counts for nothing");
+    for again in ["data/x", "data/y"] {
+        open.push(pending.begin(again).await.unwrap().expect("there is room again"));
+    }
+    assert!(pending.begin("data/z").await.unwrap().is_none());
 }
 
 #[tokio::test]
