@@ -24,10 +24,14 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.utils.properties import property_as_int
 
+from trinitylake.base.garbage import no_search_for_garbage
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.arrow_rows import arrow_schema
 from trinitylake.iceberg_storage.data_file_sizes import SMALL_PART, TARGET_FILE_SIZE_BYTES
-from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
+from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import (
+    ROW_GROUP_SIZE_BYTES,
+    DataFileWriter,
+)
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
@@ -49,6 +53,8 @@ WORKERS = min(4, os.cpu_count() or 1)
 #: such a group at most, as it lies on storage.
 SORTED_ROWS_SIZE_BYTES = 256 << 20
 SORTED_GROUP_SIZE_BYTES = 128 << 20
+#: Of rows that make a row group, as Arrow holds them, in the smallest files.
+LEAST_ROW_GROUP_SIZE_BYTES = 8 << 20
 
 
 class CompactResult(NamedTuple):
@@ -110,7 +116,8 @@ def compact(
         order = arrow_sort(sort_by, metadata.schema()) if sort_by else None
         readable = own_files(change.io, metadata)
         scan = ReadAheadScan(metadata, readable, row_filter=filter, snapshot_id=metadata.current_snapshot_id)
-        tasks = sorted(scan.plan_files(), key=lambda task: task.file.file_path)
+        with no_search_for_garbage():
+            tasks = sorted(scan.plan_files(), key=lambda task: task.file.file_path)
         groups = _groups(tasks, metadata, size, min_files, order is not None)
         rewritten = [task for group in groups for task in group.tasks]
         if not rewritten:
@@ -227,7 +234,10 @@ class _Writing:
                 raise
 
     def _group(self, group: Group) -> list[DataFile]:
-        writer = DataFileWriter(self._metadata, self._io, self._size)
+        stored = _size_bytes([task.file for task in group.tasks])
+        # Rows that take as much stored take about twice in memory: so most are written while others are still read.
+        row_group = min(ROW_GROUP_SIZE_BYTES, max(LEAST_ROW_GROUP_SIZE_BYTES, stored // 2))
+        writer = DataFileWriter(self._metadata, self._io, self._size, row_group)
         with self._lock:
             self._writers.append(writer)
         if self._order is None:

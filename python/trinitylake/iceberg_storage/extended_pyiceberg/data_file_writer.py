@@ -70,13 +70,21 @@ class DataFileWriter:
         metadata: of the table, whose current schema and partition spec the files have.
         io: the file access of the table.
         target_file_size_bytes: of each file; by default what the table says, or `TARGET_FILE_SIZE_BYTES`.
+        row_group_size_bytes: of rows, as Arrow holds them, that make a row group.
     """
 
-    def __init__(self, metadata: TableMetadata, io: FileIO, target_file_size_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        metadata: TableMetadata,
+        io: FileIO,
+        target_file_size_bytes: int | None = None,
+        row_group_size_bytes: int | None = None,
+    ) -> None:
         self._metadata = metadata
         self._io = io
         told = property_as_int(metadata.properties, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES)
         self._target_size_bytes = target_file_size_bytes or told or TARGET_FILE_SIZE_BYTES
+        self._row_group_size_bytes = row_group_size_bytes or ROW_GROUP_SIZE_BYTES
         self._open: OrderedDict[Hashable, _OpenFile] = OrderedDict()
         self._names = _Names()
         self._layout: _Layout | None = None
@@ -140,7 +148,7 @@ class DataFileWriter:
                 self._metadata, self._layout_of_files(), self._io, partition, self._names
             )
         self._open.move_to_end(key)
-        file.write(rows)
+        file.write(rows, self._row_group_size_bytes)
         if file.size_bytes >= self._target_size_bytes:
             self._finish(key)
         if sum(one.held_bytes for one in self._open.values()) > OPEN_FILES_SIZE_BYTES:
@@ -280,10 +288,10 @@ class _OpenFile:
     def _written_bytes(self) -> int:
         return self._stream.tell() if self._stream is not None else 0
 
-    def write(self, rows: pa.Table) -> None:
+    def write(self, rows: pa.Table, row_group_size_bytes: int) -> None:
         self._rows.append(rows)
         self._waiting_bytes += rows.nbytes
-        if self._waiting_bytes >= ROW_GROUP_SIZE_BYTES:
+        if self._waiting_bytes >= row_group_size_bytes:
             self._flush()
 
     def finish(self) -> DataFile:
