@@ -37,9 +37,9 @@ def test_who_takes_rows_slowly_holds_few_of_them(
     monkeypatch.setattr(rows_ahead, "WAITING_SIZE_BYTES", 1 << 20)
     monkeypatch.setattr(streamed_rows, "RUN_FILES", 1)
     begun: list[object] = []
-    of_files, of_filters = LiveRows.batches, streamed_rows.record_batches_of
+    of_files, of_filters = LiveRows.batches_of, streamed_rows.record_batches_of
 
-    def batches(*arguments: Any) -> Any:
+    def batches_of(*arguments: Any) -> Any:
         begun.append(arguments)
         return of_files(*arguments)
 
@@ -47,7 +47,7 @@ def test_who_takes_rows_slowly_holds_few_of_them(
         begun.append(arguments)
         return of_filters(*arguments)
 
-    monkeypatch.setattr(LiveRows, "batches", batches)
+    monkeypatch.setattr(LiveRows, "batches_of", batches_of)
     monkeypatch.setattr(streamed_rows, "record_batches_of", record_batches_of)
     reader = (table.scan() if filter is None else table.scan(filter)).to_arrow_batch_reader()
     first = next(reader)

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trinitylake as tl
-from trinitylake.iceberg_storage import parquet_batches
+from trinitylake.iceberg_storage import live_rows, parquet_batches
 from trinitylake.tables import compaction, rows_ahead
 from trinitylake.tables.rows_ahead import RowsAhead
 
@@ -102,6 +102,7 @@ def test_sorted_rows_that_do_not_fit_into_memory_are_sorted_in_parts(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "SORTED_ROWS_SIZE_BYTES", 1000)
+    monkeypatch.setattr(live_rows, "BATCH_SIZE_BYTES", 1000)
     table = lake.create_table("ns.t", pa.schema([("id", pa.int64())]))
     for first in range(4):
         table.append(pa.table({"id": range(first, 400, 4)}))
@@ -214,7 +215,7 @@ def test_rows_are_read_ahead_as_far_as_memory_goes(monkeypatch: pytest.MonkeyPat
     assert taken == list(range(90))
     assert done == [0, 1, 2, 3]
     assert parts.most <= 5 + 1 + 3
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
 
 
 def test_who_stops_asking_leaves_no_thread_behind() -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 _schemas: Derived[pa.Schema] = Derived()
+_schemas_with_ids: Derived[pa.Schema] = Derived()
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
@@ -33,6 +34,17 @@ def arrow_schema(schema: Schema) -> pa.Schema:
         return schema_to_pyarrow(schema, include_field_ids=False)
 
     return _schemas.of(schema, make=made)
+
+
+def arrow_schema_with_ids(schema: Schema) -> pa.Schema:
+    """The same with the ids of columns, as they stand in Parquet files."""
+
+    def made() -> pa.Schema:
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        return schema_to_pyarrow(schema, include_field_ids=True)
+
+    return _schemas_with_ids.of(schema, make=made)
 
 
 def typed(rows: Rows, target: pa.Schema, but: Container[str] = ()) -> Rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 
 import numpy as np
 import pyarrow as pa
@@ -14,16 +15,21 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 
+from trinitylake._core import read_together
+from trinitylake.iceberg_storage.arrow_rows import arrow_schema_with_ids
 from trinitylake.iceberg_storage.extended_pyiceberg.functions import (
     fitting_columns,
     position_deletes_of,
     record_batches_of,
 )
-from trinitylake.iceberg_storage.file_io import canonical_uri
-from trinitylake.iceberg_storage.parquet_batches import Layout, batches_of, open_parquet
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
+from trinitylake.iceberg_storage.parquet_batches import BATCH_SIZE_BYTES, Layout, batches_of, open_parquet
 
 #: Arrow has two widths of offsets for the same values, and PyIceberg names the wide one.
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+
+#: Of files that are read together, at most.
+SMALL_FILE_SIZE_BYTES = 1 << 20
 
 
 class LiveRows:
@@ -43,7 +49,6 @@ class LiveRows:
         self._schema = metadata.schema()
         self._io = io
         self.deletes = read_position_deletes(io, tasks)
-        self._written: pa.Schema | None = None
         self._alike: pa.Schema | None = None
         self._layout: Layout | None = None
 
@@ -67,6 +72,43 @@ class LiveRows:
                     yield from map(fitted, self._alive(task, batches_of(stream, file, names, layout)))
                     return
         yield from record_batches_of(self._metadata, self._io, schema, AlwaysTrue(), [task], self.deletes)
+
+    def batches_of(
+        self, tasks: Sequence[FileScanTask], columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of some files, one file after the other, as `batches` gives them for each.
+
+        Small files of a local disk are read together, by the core without Python in between: of those, opening and
+        putting together takes several times as long as the rows.
+        """
+        wanted = self._schema if columns is None else self._schema.select(*columns) if columns else Schema()
+        paths = [self._small_local_file(task) or "" for task in tasks] if wanted.fields else []
+        asked = arrow_schema_with_ids(wanted) if any(paths) else None
+        number = 0
+        while number < len(tasks):
+            neighbours = list(takewhile(bool, paths[number:]))
+            if not neighbours:
+                yield from self.batches(tasks[number], columns)
+                number += 1
+                continue
+            batch, count = read_together(neighbours, asked, BATCH_SIZE_BYTES)
+            if batch.num_rows:
+                yield batch
+            if not count:  # it is out of the ordinary, and so may be those behind it
+                paths = []
+            number += count
+
+    def _small_local_file(self, task: FileScanTask) -> str | None:
+        """Where a file lies that is small, and has nothing but rows that are there; None for any other."""
+        file = task.file
+        if (
+            file.file_format != FileFormat.PARQUET
+            or file.file_size_in_bytes > SMALL_FILE_SIZE_BYTES
+            or file.file_path in self.deletes
+            or not isinstance(self._io, LakehouseFileIO)
+        ):
+            return None
+        return self._io.local_path(self._io.path_of(file.file_path))
 
     def _layout_of(self, file: pq.ParquetFile) -> Layout:
         """That of the file before, mostly: what one writer wrote is alike."""
@@ -101,14 +143,10 @@ class LiveRows:
             return False
         if self._alike is not None and (columns is self._alike or columns.equals(self._alike, check_metadata=True)):
             return True
-        if self._written is None:
-            # Here, because it imports pandas, which whoever only reads a table's metadata has no use for.
-            from pyiceberg.io.pyarrow import schema_to_pyarrow
-
-            self._written = schema_to_pyarrow(self._schema, include_field_ids=True)
-        if len(columns) != len(self._written) or not all(
+        written = arrow_schema_with_ids(self._schema)
+        if len(columns) != len(written) or not all(
             there.with_type(_WIDE.get(there.type, there.type)).equals(here, check_metadata=True)
-            for there, here in zip(columns, self._written, strict=True)
+            for there, here in zip(columns, written, strict=True)
         ):
             return False
         self._alike = columns

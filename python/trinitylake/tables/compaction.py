@@ -250,7 +250,7 @@ class _Writing:
 
     def _rows(self, group: Group) -> Iterator[pa.Table]:
         def read(run: list[FileScanTask]) -> Iterator[pa.Table]:
-            for batches in _alike(batch for task in run for batch in self._live.batches(task)):
+            for batches in _alike(self._live.batches_of(run)):
                 # Each step afterwards costs as much for a part of one file as for one of all of them.
                 yield pa.Table.from_batches(batches).combine_chunks().cast(self._target)
 

@@ -20,7 +20,7 @@ from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
 from trinitylake.iceberg_storage.pickled_io import PickledIO, pickled, unpickled
-from trinitylake.tables.streamed_rows import streamed_rows
+from trinitylake.tables.streamed_rows import is_faster, streamed_rows
 from trinitylake.tables.table_html import scan_html
 
 if TYPE_CHECKING:
@@ -67,6 +67,9 @@ class Scan:
 
     def to_arrow(self) -> pa.Table:
         """All matching rows, in no particular order."""
+        with self._reading():
+            if is_faster(self._scan):
+                return self.to_arrow_batch_reader().read_all()
         with span("scan", self._table_name) as told, self._reading():
             rows = typed(self._scan.to_arrow(), arrow_schema(self._scan.projection()))
             told.set("db.response.returned_rows", rows.num_rows)

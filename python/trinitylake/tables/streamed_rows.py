@@ -14,13 +14,16 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask
 
 from trinitylake.iceberg_storage.extended_pyiceberg.functions import record_batches_of
-from trinitylake.iceberg_storage.live_rows import LiveRows
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.live_rows import SMALL_FILE_SIZE_BYTES, LiveRows
 from trinitylake.tables.rows_ahead import RowsAhead
 
 #: Runs of files that are read at the same time.
 READ_AHEAD = 4
 #: Files that one thread reads, one after the other, at most, and their size unless it is one file.
 RUN_FILES, RUN_SIZE_BYTES = 32, 8 << 20
+#: So many files are streamed sooner, if they are small.
+_MANY_FILES = 8
 
 
 def streamed_rows(scan: DataScan, tasks: Sequence[FileScanTask], wanted: Schema) -> Iterator[pa.RecordBatch]:
@@ -40,7 +43,9 @@ def streamed_rows(scan: DataScan, tasks: Sequence[FileScanTask], wanted: Schema)
     def read(run: list[FileScanTask]) -> Iterator[pa.RecordBatch]:
         if not is_whole:  # PyIceberg leaves groups of rows out by their bounds
             return record_batches_of(metadata, scan.io, wanted, filter, run, live.deletes, scan.case_sensitive)
-        return (batch for task in run for batch in live.batches(task, names))
+        if scan.limit is not None:  # mostly a few rows of the first file
+            return (batch for task in run for batch in live.batches(task, names))
+        return live.batches_of(run, names)
 
     left = scan.limit
     if left == 0:
@@ -54,6 +59,21 @@ def streamed_rows(scan: DataScan, tasks: Sequence[FileScanTask], wanted: Schema)
         yield batch
         if left == 0:
             return
+
+
+def is_faster(scan: DataScan) -> bool:
+    """Whether a stream has all rows sooner than PyIceberg, which spends a millisecond on each file.
+
+    By what the snapshot says of itself, for tables of many small files on this machine.
+    """
+    snapshot = scan.snapshot()
+    told = snapshot.summary if snapshot is not None else None
+    if told is None or scan.row_filter != AlwaysTrue() or scan.limit is not None:
+        return False
+    files, size_bytes = told.get("total-data-files"), told.get("total-files-size")
+    if files is None or size_bytes is None or not isinstance(scan.io, LakehouseFileIO) or scan.io.is_remote:
+        return False
+    return int(files) >= _MANY_FILES and int(size_bytes) <= int(files) * SMALL_FILE_SIZE_BYTES
 
 
 def runs(tasks: Sequence[FileScanTask]) -> Iterator[list[FileScanTask]]:

@@ -8,6 +8,7 @@ mod fsck;
 mod lakehouse;
 mod names;
 mod node_file;
+mod rows;
 mod runtime;
 mod shared_collection;
 mod storage;
@@ -36,6 +37,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fsck::add_to(module)?;
     tree_copy::add_functions(module)?;
     names::add_functions(module)?;
+    rows::add_functions(module)?;
     bulk::add_functions(module)?;
     node_file::add_functions(module)
 }

@@ -25,6 +25,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 from pyiceberg.utils.properties import property_as_int
 
+from trinitylake.iceberg_storage.bloom_filters import without_bloom_filters, writer_options
 from trinitylake.iceberg_storage.data_file_sizes import TARGET_FILE_SIZE_BYTES
 from trinitylake.iceberg_storage.derived import Derived
 from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import rows_by_partition, spelled
@@ -205,10 +206,10 @@ def _new_layout(metadata: TableMetadata) -> _Layout:
     columns = schema_to_pyarrow(metadata.schema(), include_field_ids=False)
     mapping = metadata.schema().name_mapping
     given = pyarrow_to_schema(columns, name_mapping=mapping, format_version=metadata.format_version)
-    empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in columns], schema=columns)
+    empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in columns], schema=columns)
     in_file = _brought(empty, given, schema, metadata).schema
     is_flat = in_file.types == columns.types and not any(pa.types.is_nested(kind) for kind in columns.types)
-    options = _get_parquet_writer_kwargs(metadata.properties)
+    options = _get_parquet_writer_kwargs(without_bloom_filters(metadata.properties))
     for name, option in _TUNING.items():
         if name not in metadata.properties:
             options.pop(option, None)
@@ -365,6 +366,7 @@ class _OpenFile:
             store_decimal_as_integer=True,
             use_dictionary=[path for path in self._layout.leaves if _repeats(rows, path)],
             **options,
+            **writer_options(self._metadata.properties, self._layout.leaves, rows.num_rows),
         )
 
     def _row_group_rows(self) -> int | None:

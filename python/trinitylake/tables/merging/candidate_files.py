@@ -1,4 +1,4 @@
-"""Which data files may hold one of many keys: by partition and by the bounds of columns.
+"""Which data files may hold one of many keys: by partition, by the bounds of columns, and by Bloom filters.
 
 A filter that lists the keys is compared by PyIceberg up to 200 values; beyond that only their range is. So the files of
 such a plan are compared with all keys here.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -16,16 +17,20 @@ import pyarrow.compute as pc
 from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
 from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, PrimitiveType, StringType
 
+from trinitylake.iceberg_storage.bloom_filters import asked_columns, may_hold
 from trinitylake.tables.merging.dense_keys import whole_numbers
+from trinitylake.tables.streamed_rows import READ_AHEAD
 
 #: More distinct values of one column are not compared one by one, unless they are whole numbers.
 MAX_VALUES = 1_000_000
+#: A smaller file is read in no more time than its filters.
+_SMALL_SIZE_BYTES = 256 << 10
 
 
 def candidate_files(
@@ -43,7 +48,26 @@ def candidate_files(
     scan = DataScan(metadata, io, row_filter=filter, snapshot_id=metadata.current_snapshot_id)
     tests = [*_bounds_tests(metadata, keys, columns), *_partition_tests(metadata, keys, columns)]
     tasks = [task for task in scan.plan_files() if all(test(task.file) for test in tests)]
-    return sorted(tasks, key=lambda task: task.file.file_path)
+    return sorted(_by_bloom_filters(metadata, io, tasks, keys, columns), key=lambda task: task.file.file_path)
+
+
+def _by_bloom_filters(
+    metadata: TableMetadata, io: FileIO, tasks: list[FileScanTask], keys: pa.Table, columns: Sequence[str]
+) -> list[FileScanTask]:
+    """Those whose filters do not exclude all keys, if the keys are few and the table has filters of them."""
+    schema = metadata.schema()
+    asked = asked_columns(metadata.properties, schema, keys, columns)
+    if not asked:
+        return tasks
+
+    def is_candidate(task: FileScanTask) -> bool:
+        file = task.file
+        if file.file_format != FileFormat.PARQUET or file.file_size_in_bytes < _SMALL_SIZE_BYTES:
+            return True
+        return may_hold(io.new_input(file.file_path), schema, keys, asked)
+
+    with ThreadPoolExecutor(READ_AHEAD, "trinitylake-filters") as pool:
+        return [task for task, is_one in zip(tasks, pool.map(is_candidate, tasks), strict=True) if is_one]
 
 
 def _bounds_tests(

@@ -26,6 +26,8 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _differing(left: pa.Array, right: pa.Array) -> Mask:
+    if isinstance(left, pa.ExtensionArray):  # a UUID, which Arrow does not compare
+        left, right = left.storage, right.storage
     kind = left.type
     left_null, right_null = _numpy(left.is_null()), _numpy(right.is_null())
     result: Mask = left_null != right_null

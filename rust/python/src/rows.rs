@@ -1,0 +1,43 @@
+//! The rows of small Parquet files of a local disk, and what Bloom filters say.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
+
+use crate::arrow;
+
+/// The rows of the first files, and of how many.
+#[pyfunction]
+#[pyo3(signature = (paths, columns, max_size_bytes))]
+fn read_together<'py>(
+    py: Python<'py>,
+    paths: Vec<String>,
+    columns: PySchema,
+    max_size_bytes: usize,
+) -> PyResult<(Bound<'py, PyAny>, usize)> {
+    let columns = columns.into_inner();
+    let (batch, count) = py.detach(|| {
+        let files = paths.iter().map(|path| std::fs::read(path).ok().map(Bytes::from));
+        trinitylake_rows::read_together(files, &columns, max_size_bytes)
+    });
+    Ok((PyRecordBatch::new(batch).into_pyarrow(py)?, count))
+}
+
+/// Of each value, whether it may be in a file; None if the filter does not say.
+#[pyfunction]
+#[pyo3(signature = (filter, values))]
+fn bloom_filter_may_hold<'py>(
+    py: Python<'py>,
+    filter: &[u8],
+    values: PyArray,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let found = trinitylake_rows::bloom_filter::may_hold(filter, values.array());
+    found.map(|found| arrow::array(py, Arc::new(found))).transpose()
+}
+
+pub fn add_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(bloom_filter_may_hold, module)?)?;
+    module.add_function(wrap_pyfunction!(read_together, module)?)
+}

@@ -1,0 +1,319 @@
+"""Small files of a local disk are read together, and have the rows that each has by itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.types import StringType
+
+import trinitylake as tl
+from trinitylake import _core
+from trinitylake.iceberg_storage import live_rows
+from trinitylake.iceberg_storage.arrow_rows import arrow_schema_with_ids
+from trinitylake.iceberg_storage.live_rows import LiveRows
+from trinitylake.tables import compaction, streamed_rows
+
+COLUMNS = {
+    "id": "bigint",
+    "small": "int",
+    "is_new": "boolean",
+    "ratio": "double",
+    "share": "float",
+    "day": "date",
+    "moment": "timestamp",
+    "there": "timestamptz",
+    "hour": "time",
+    "price": "decimal(12, 3)",
+    "name": "text",
+    "raw": "binary",
+    "code": "fixed(4)",
+    "key": "uuid",
+}
+
+
+def row(number: int) -> dict[str, Any]:
+    if number % 5 == 4:
+        return {"id": number}
+    moment = dt.datetime(2026, 1, 1) + dt.timedelta(microseconds=1_234_567 * number)
+    return {
+        "id": number,
+        "small": number * 31,
+        "is_new": number % 2 == 0,
+        "ratio": number / 7,
+        "share": float(number) / 4,
+        "day": moment.date() + dt.timedelta(days=number),
+        "moment": moment,
+        "there": moment.replace(tzinfo=dt.UTC),
+        "hour": moment.time(),
+        "price": decimal.Decimal(number) / 8,
+        "name": f"name {number % 3}",
+        "raw": bytes([number % 256]) * (number % 4),
+        "code": bytes([1, 2, 3, number % 256]),
+        "key": uuid.UUID(int=number).bytes,
+    }
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> tl.Lakehouse:
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("a")
+    return lake
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many files each call of the core read."""
+    counts: list[int] = []
+
+    def read_together(*arguments: Any) -> Any:
+        found = _core.read_together(*arguments)
+        counts.append(found[1])
+        return found
+
+    monkeypatch.setattr(live_rows, "read_together", read_together)
+    return counts
+
+
+def fill(table: tl.Table, files: int, rows: int = 7) -> None:
+    for number in range(files):
+        table.append([row(number * rows + one) for one in range(rows)])
+
+
+def of_pyiceberg(table: tl.Table) -> list[dict[str, Any]]:
+    """As PyIceberg's own reader has them, which knows nothing of ours."""
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    metadata, scan = table.iceberg.metadata, table.scan().iceberg
+    reader = ArrowScan(metadata, scan.io, metadata.schema(), AlwaysTrue())
+    rows: list[dict[str, Any]] = reader.to_table(scan.plan_files()).to_pylist()
+    return rows
+
+
+def by_id(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: row["id"])
+
+
+@pytest.mark.parametrize("compression", ["zstd", "snappy", "uncompressed", "gzip", "lz4"])
+def test_rows_of_all_types_are_those_that_pyiceberg_reads(
+    lake: tl.Lakehouse, compression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    properties = {"write.parquet.compression-codec": compression}
+    plain = {name: kind for name, kind in COLUMNS.items() if name != "key"}
+    table = lake.create_table("a.t", plain, properties=properties)
+    for number in range(6):
+        table.append([{k: v for k, v in row(number * 7 + one).items() if k != "key"} for one in range(7)])
+    expected = by_id(of_pyiceberg(table))
+    counts = counted(monkeypatch)
+    rows = table.scan().to_arrow_batch_reader().read_all()
+    assert by_id(rows.to_pylist()) == expected
+    assert sum(counts) == (0 if compression in ("gzip", "lz4") else 6)
+    table.maintenance.compact(min_files=2)
+    assert len(list(table.scan().iceberg.plan_files())) == 1
+    assert by_id(table.scan().to_arrow().to_pylist()) == expected
+
+
+def test_a_column_of_ids_is_more_than_its_bytes_and_is_left_to_pyiceberg(lake: tl.Lakehouse) -> None:
+    table = lake.create_table("a.t", COLUMNS)
+    fill(table, 3)
+    expected = by_id(of_pyiceberg(table))
+    assert by_id(table.scan().to_arrow_batch_reader().read_all().to_pylist()) == expected
+    table.maintenance.compact(min_files=2)
+    assert by_id(table.scan().to_arrow().to_pylist()) == expected
+
+
+def test_columns_that_were_renamed_dropped_and_moved_are_found_by_their_ids(
+    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`name` was renamed to `title`, and another column got the name `name`: whoever looks for names gives the rows of
+    one column to the other."""
+    table = lake.create_table("a.t", {"id": "bigint", "name": "text", "other": "text"})
+    for number in range(4):
+        table.append([{"id": number, "name": f"name {number}", "other": f"other {number}"}])
+    with table.update_schema() as change:
+        change.rename_column("name", "title")
+    with table.update_schema() as change:
+        change.rename_column("other", "name")
+        change.move_first("title")
+    table = lake.table("a.t")
+    counts = counted(monkeypatch)
+    expected = [{"title": f"name {n}", "id": n, "name": f"other {n}"} for n in range(4)]
+    assert by_id(table.scan().to_arrow_batch_reader().read_all().to_pylist()) == expected
+    assert sum(counts) == 4
+    with table.update_schema() as change:
+        change.delete_column("name")
+        change.add_column("late", StringType())
+    table = lake.table("a.t")
+    table.append([{"title": "name 4", "id": 4, "late": "yes"}])
+    expected = [{"title": f"name {n}", "id": n, "late": "yes" if n == 4 else None} for n in range(5)]
+    assert by_id(table.scan().to_arrow_batch_reader().read_all().to_pylist()) == expected
+    table.maintenance.compact(min_files=2)
+    assert by_id(table.scan().to_arrow().to_pylist()) == expected
+
+
+def test_rows_that_were_deleted_by_position_do_not_come_back(lake: tl.Lakehouse) -> None:
+    """The core reads whole files. A file of deleted rows lay beside one of them."""
+    table = lake.create_table("a.t", {"id": "bigint"}, properties={"write.delete.mode": "merge-on-read"})
+    for number in range(5):
+        table.append({"id": range(number * 10, number * 10 + 10)})
+    gone = next(iter(table.scan("id = 23").iceberg.plan_files())).file
+    tasks = list(table.scan().iceberg.plan_files())
+    live = LiveRows(table.iceberg.metadata, table.iceberg.io, tasks)
+    live.deletes[gone.file_path] = [pa.chunked_array([pa.array([3, 5], pa.int64())])]
+    found = sorted(one for batch in live.batches_of(tasks) for one in batch["id"].to_pylist())
+    assert found == [one for one in range(50) if one not in (23, 25)]
+
+
+def test_files_of_others_are_read_whatever_they_are(lake: tl.Lakehouse, tmp_path: Path) -> None:
+    """Of twelve neighbours each second one is out of the ordinary: with other encodings, texts of dictionaries, no ids,
+    other widths, columns in another order."""
+    table = lake.create_table("a.t", {"id": "bigint", "text": "text"})
+    ids = {"PARQUET:field_id": "1"}, {"PARQUET:field_id": "2"}
+    with_ids = pa.schema([pa.field("id", pa.int64(), metadata=ids[0]), pa.field("text", pa.string(), metadata=ids[1])])
+    rows = pa.table({"id": pa.array([1, 2]), "text": ["a", None]})
+    folder = Path(table.iceberg.metadata.location.removeprefix("file://")) / "data"
+    folder.mkdir(parents=True, exist_ok=True)
+    kinds: list[tuple[pa.Table, dict[str, Any]]] = [
+        (rows.cast(with_ids), {"use_dictionary": False, "column_encoding": {"id": "DELTA_BINARY_PACKED"}}),
+        (rows.cast(with_ids), {"data_page_version": "2.0", "compression": "gzip"}),
+        (rows.cast(with_ids).select(["text", "id"]), {"compression": "snappy"}),
+        (rows, {}),
+        (rows.set_column(1, "text", rows["text"].dictionary_encode()), {}),
+        (rows.cast(with_ids), {"compression": "zstd", "data_page_version": "2.0"}),
+    ]
+    paths = []
+    for number, (kind, options) in enumerate(kinds):
+        path = folder / f"{number}.parquet"
+        pq.write_table(kind, path, **options)
+        paths.append(f"file://{path}")
+    table.iceberg.add_files(paths)
+    for number in range(6):
+        lake.table("a.t").append([{"id": number, "text": "own"}])
+    table = lake.table("a.t")
+    expected = sorted([(1, "a"), (2, None)] * 6 + [(number, "own") for number in range(6)], key=str)
+    streamed = table.scan().to_arrow_batch_reader().read_all().to_pylist()
+    assert sorted(((one["id"], one["text"]) for one in streamed), key=str) == expected
+    table.maintenance.compact(min_files=2)
+    found = table.scan().to_arrow().to_pylist()
+    assert sorted(((one["id"], one["text"]) for one in found), key=str) == expected
+
+
+def test_a_link_that_leaves_the_lakehouse_is_refused_as_always(lake: tl.Lakehouse, tmp_path: Path) -> None:
+    table = lake.create_table("a.t", {"id": "bigint"})
+    for number in range(3):
+        table.append({"id": [number]})
+    files = [Path(task.file.file_path.removeprefix("file://")) for task in table.scan().iceberg.plan_files()]
+    outside = tmp_path / "secret.parquet"
+    os.rename(files[1], outside)
+    os.symlink(outside, files[1])
+    with pytest.raises(tl.errors.InvalidLocation):
+        lake.table("a.t").scan().to_arrow_batch_reader().read_all()
+    with pytest.raises(tl.errors.InvalidLocation):
+        lake.table("a.t").maintenance.compact(min_files=2)
+
+
+def test_a_file_that_is_missing_or_damaged_is_an_error_that_names_it(lake: tl.Lakehouse) -> None:
+    """A file that cannot be read together is read by itself, whose error says what is wrong: no row is left out."""
+    table = lake.create_table("a.t", {"id": "bigint"})
+    for number in range(5):
+        table.append({"id": [number]})
+    paths = [Path(task.file.file_path.removeprefix("file://")) for task in table.scan().iceberg.plan_files()]
+    whole = paths[2].read_bytes()
+    paths[2].write_bytes(whole[:-20])
+    with pytest.raises((pa.ArrowInvalid, tl.errors.TrinityLakeError)):
+        lake.table("a.t").maintenance.compact(min_files=2)
+    paths[2].unlink()
+    with pytest.raises(Exception, match=paths[2].name):
+        lake.table("a.t").scan().to_arrow_batch_reader().read_all()
+    paths[2].write_bytes(whole)
+    assert lake.table("a.t").scan().to_arrow_batch_reader().read_all().num_rows == 5
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=6),
+    limit=st.sampled_from([1, 400, 3000, 1 << 24]),
+    columns=st.lists(st.sampled_from(["id", "text"]), min_size=1, max_size=2, unique=True),
+)
+def test_any_files_in_any_memory_have_their_rows_in_order(
+    sizes: list[int], limit: int, columns: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("files")
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"}),
+            pa.field("text", pa.large_string(), metadata={"PARQUET:field_id": "2"}),
+        ]
+    )
+    paths, parts, first = [], [], 0
+    for number, size in enumerate(sizes):
+        part = pa.table(
+            {"id": range(first, first + size), "text": [f"t{one % 4}" for one in range(size)]}, schema=schema
+        )
+        parts.append(part)
+        paths.append(str(folder / f"{number}.parquet"))
+        pq.write_table(part, paths[-1], compression="zstd", row_group_size=16)
+        first += size
+    asked = pa.schema([schema.field(name) for name in columns])
+    found, at = [], 0
+    while at < len(paths):
+        batch, count = _core.read_together(paths[at:], asked, limit)
+        assert batch.num_rows == sum(sizes[at : at + count])
+        if not count:  # rows that take more than that
+            assert limit < 3000
+            found.append(parts[at].select(columns))
+            count = 1
+        elif batch.num_rows:
+            found.append(pa.Table.from_batches([batch]))
+        at += count
+    whole = pa.concat_tables(parts).select(columns)
+    if found:
+        assert pa.concat_tables(found).to_pylist() == whole.to_pylist()
+    else:
+        assert whole.num_rows == 0
+
+
+def test_schemas_with_ids_are_worked_out_once(lake: tl.Lakehouse) -> None:
+    schema = lake.create_table("a.t", {"id": "bigint"}).iceberg.metadata.schema()
+    assert arrow_schema_with_ids(schema) is arrow_schema_with_ids(schema)
+    assert arrow_schema_with_ids(schema).field("id").metadata[b"PARQUET:field_id"] == b"1"
+
+
+def test_all_rows_at_once_of_many_small_files_are_those_of_a_stream(
+    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyIceberg spent a millisecond on each file: all rows of a thousand files took eight times as long as a stream."""
+    table = lake.create_table("a.t", {name: kind for name, kind in COLUMNS.items() if name != "key"})
+    for number in range(10):
+        table.append([{k: v for k, v in row(number * 7 + one).items() if k != "key"} for one in range(7)])
+    counts = counted(monkeypatch)
+    rows = table.scan().to_arrow()
+    assert sum(counts) == 10
+    assert by_id(rows.to_pylist()) == by_id(of_pyiceberg(table))
+    assert (
+        table.scan(columns=["name", "id"]).to_arrow().schema == rows.schema.empty_table().select(["id", "name"]).schema
+    )
+    assert sum(counts) == 20
+    assert table.scan("id < 10").to_arrow().num_rows == table.scan(limit=10).to_arrow().num_rows == 10
+    assert sum(counts) == 20
+
+
+def test_few_rows_are_written_while_others_are_read(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows of a small compaction made one row group, which one thread encoded when everything had been read."""
+    monkeypatch.setattr(compaction, "LEAST_ROW_GROUP_SIZE_BYTES", 1 << 14)
+    monkeypatch.setattr(streamed_rows, "RUN_FILES", 1)
+    table = lake.create_table("a.t", {"id": "bigint", "raw": "binary"})
+    for number in range(4):
+        table.append({"id": range(number * 1000, number * 1000 + 1000), "raw": [os.urandom(100) for _ in range(1000)]})
+    table.maintenance.compact(min_files=2)
+    (task,) = table.scan().iceberg.plan_files()
+    assert 2 <= pq.ParquetFile(task.file.file_path.removeprefix("file://")).metadata.num_row_groups <= 5
