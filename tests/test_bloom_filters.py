@@ -17,8 +17,6 @@ from trinitylake.iceberg_storage import bloom_filters
 from trinitylake.iceberg_storage.live_rows import LiveRows
 from trinitylake.tables.merging import candidate_files
 
-pytestmark = pytest.mark.skipif(not bloom_filters.is_written(), reason="this Arrow writes no filters")
-
 ENABLED = "write.parquet.bloom-filter-enabled.column."
 
 

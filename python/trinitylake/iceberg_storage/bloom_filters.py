@@ -111,7 +111,7 @@ def _number(properties: Mapping[str, str], name: str) -> float | None:
 
 def asked_columns(properties: Mapping[str, str], schema: Schema, keys: pa.Table, columns: Collection[str]) -> list[str]:
     """The columns among `columns` whose filters are worth a look for these keys."""
-    if keys.num_rows > MAX_KEYS:
+    if keys.num_rows > MAX_KEYS or not is_written():  # then Arrow does not say either where filters are
         return []
     known = columns_with_filters(properties)
     return [name for name in columns if name in known and type(schema.find_field(name).field_type) in _STORED]
