@@ -273,6 +273,10 @@ fn a_footer_that_claims_more_than_it_holds_is_not_believed() {
     for field in [2, 4] {
         assert!(!footer::is_plain(&ended(footer_with_list(field, i32::MAX as u32))));
     }
+    // A root without columns, and row groups.
+    let mut groups = vec![0x29, 0x1c, 0x48, 1, b'r', 0];
+    groups.extend(footer_with_list(2, i32::MAX as u32));
+    assert_eq!(read(&[ended(groups)], &asked_schema()).1, 0);
     // A root that has as many children, and nothing behind it.
     let mut root = footer_with_list(2, 1);
     root.extend([5 << 4 | 5, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0, 0]);
