@@ -137,10 +137,13 @@ def _check_checksum(data: bytes, metadata: dict[bytes, bytes]) -> None:
 
 
 def _is_zstd(data: bytes, batch: pa.RecordBatch) -> bool:
-    """Whether buffers were compressed with ZSTD: the stored size before each, and the magic number behind it.
+    """Whether each buffer is compressed with ZSTD, or says that it is not: small ones would not become smaller.
 
-    pyarrow does not tell how a batch was compressed, so this looks for the frame of the largest buffer: its
-    uncompressed size as eight bytes, little endian, and then the magic number of a ZSTD frame.
+    pyarrow does not tell how a batch was compressed, so this looks for each buffer in the file: its uncompressed size,
+    eight bytes, little endian, and then the magic number of a ZSTD frame, or -1 and then its bytes.
     """
-    sizes = {buffer.size for column in batch.columns for buffer in column.buffers() if buffer is not None}
-    return any(struct.pack("<q", size) + ZSTD_MAGIC in data for size in sizes if size)
+    buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size]
+    return all(
+        struct.pack("<q", buffer.size) + ZSTD_MAGIC in data or struct.pack("<q", -1) + buffer.to_pybytes() in data
+        for buffer in buffers
+    )

@@ -438,8 +438,8 @@ impl CoreStorage for StorageOfProcess {
         self.get_storage()?.copy_within(source_root, path).await
     }
 
-    fn has_folder(&self, path: &str) -> bool {
-        self.get_storage().is_ok_and(|storage| storage.has_folder(path))
+    fn in_known_folder(&self, paths: &mut dyn Iterator<Item = String>) -> Option<String> {
+        self.get_storage().ok()?.in_known_folder(paths)
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

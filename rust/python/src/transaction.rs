@@ -20,7 +20,7 @@ use trinitylake::version::summary::{Rows, Told};
 
 use crate::arrow;
 use crate::errors::to_python;
-use crate::runtime::{run, run_to_end, runtime};
+use crate::runtime::{run, run_quick, run_to_end, runtime};
 use crate::storage::Storage;
 use crate::version::{Listing, Version, listing_range, names_of, parse_kind};
 
@@ -202,7 +202,7 @@ impl Transaction {
     #[pyo3(signature = (kind, namespace, name=""))]
     fn exists(&self, py: Python<'_>, kind: &str, namespace: &str, name: &str) -> PyResult<bool> {
         let kind = parse_kind(kind)?;
-        with!(self, py, run, |transaction| transaction.exists(kind, namespace, name))
+        with!(self, py, run_quick, |transaction| transaction.exists(kind, namespace, name))
     }
 
     #[pyo3(signature = (kind, namespace, name=""))]
@@ -214,7 +214,7 @@ impl Transaction {
         name: &str,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let kind = parse_kind(kind)?;
-        let bytes = with!(self, py, run, |transaction| transaction.read(kind, namespace, name))?;
+        let bytes = with!(self, py, run_quick, |transaction| transaction.read(kind, namespace, name))?;
         Ok(bytes.map(|bytes| PyBytes::new(py, &bytes)))
     }
 
@@ -293,7 +293,7 @@ impl Transaction {
         definition: &[u8],
     ) -> PyResult<()> {
         let (kind, definition) = (parse_kind(kind)?, Bytes::copy_from_slice(definition));
-        with!(self, py, run, |transaction| transaction.create(kind, namespace, name, definition))
+        with!(self, py, run_quick, |transaction| transaction.create(kind, namespace, name, definition))
     }
 
     fn replace(
@@ -305,13 +305,13 @@ impl Transaction {
         definition: &[u8],
     ) -> PyResult<()> {
         let (kind, definition) = (parse_kind(kind)?, Bytes::copy_from_slice(definition));
-        with!(self, py, run, |transaction| transaction.replace(kind, namespace, name, definition))
+        with!(self, py, run_quick, |transaction| transaction.replace(kind, namespace, name, definition))
     }
 
     #[pyo3(signature = (kind, namespace, name=""))]
     fn drop(&self, py: Python<'_>, kind: &str, namespace: &str, name: &str) -> PyResult<()> {
         let kind = parse_kind(kind)?;
-        with!(self, py, run, |transaction| transaction.drop_object(kind, namespace, name))
+        with!(self, py, run_quick, |transaction| transaction.drop_object(kind, namespace, name))
     }
 
     fn rename(

@@ -235,8 +235,8 @@ impl Storage for KeepingStorage {
         self.inner.walk(place).await
     }
 
-    fn has_folder(&self, path: &str) -> bool {
-        self.inner.has_folder(path)
+    fn in_known_folder(&self, paths: &mut dyn Iterator<Item = String>) -> Option<String> {
+        self.inner.in_known_folder(paths)
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

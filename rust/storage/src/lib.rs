@@ -182,10 +182,10 @@ pub trait Storage: Send + Sync + Debug {
     async fn copy_within(&self, _source_root: &str, _path: &str) -> Result<bool> {
         Ok(false)
     }
-    /// Whether the folder of a path is there, and lasts, as far as this handle knows without looking: then a file in it
-    /// costs no new folder. Where there are no folders, always.
-    fn has_folder(&self, _path: &str) -> bool {
-        true
+    /// The first of these paths whose folder is there, and lasts, as far as this handle knows without looking: a file in
+    /// it costs no new folder. Where there are no folders, the first.
+    fn in_known_folder(&self, paths: &mut dyn Iterator<Item = String>) -> Option<String> {
+        paths.next()
     }
     /// Removes the file; one that is absent already is fine.
     async fn delete(&self, path: &str) -> Result<()>;

@@ -171,8 +171,8 @@ impl Storage for LocalStorage {
         self.blocking(move |folder| folder.walk(&folder_name)).await
     }
 
-    fn has_folder(&self, path: &str) -> bool {
-        self.0.has_folder(path)
+    fn in_known_folder(&self, mut paths: &mut dyn Iterator<Item = String>) -> Option<String> {
+        Iterator::find(&mut paths, |path| self.0.has_folder(path))
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

@@ -25,6 +25,7 @@ use trinitylake_base::error::{Error, Result};
 /// Footer metadata: `xxh3-64:<16 hex digits>` over all bytes before the footer.
 pub const CHECKSUM: &str = "trinitylake.checksum";
 const CHECKSUM_ALGORITHM: &str = "xxh3-64:";
+pub const CHECKSUM_VALUE_SIZE_BYTES: usize = CHECKSUM_ALGORITHM.len() + 16;
 
 /// Footer length (4 bytes) and the closing magic.
 const TRAILER_SIZE_BYTES: usize = 10;
@@ -169,22 +170,14 @@ fn lay_out(
         value.append_value(&row.value);
     }
     let padding = order.saturating_sub(draft.rows.len() + 1);
-    for _ in 0..padding {
-        key.append_null();
-        value.append_null();
-    }
-    for _ in 0..n_system {
-        child.append_null();
-    }
+    key.append_nulls(padding);
+    value.append_nulls(padding);
+    child.append_nulls(n_system);
     for path in &draft.children {
         child.append_value(path);
     }
-    for _ in draft.children.len()..order + draft.buffer.len() {
-        child.append_null();
-    }
-    for _ in 0..n_system + order {
-        txn.append_null();
-    }
+    child.append_nulls((order + draft.buffer.len()).saturating_sub(draft.children.len()));
+    txn.append_nulls(n_system + order);
     for message in &draft.buffer {
         key.append_value(&message.key);
         value.append_option(message.value.as_deref());

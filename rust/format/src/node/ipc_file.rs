@@ -4,6 +4,8 @@
 //! batch, whose size does not depend on what it says, is left room for, so that buffers are compressed right to where
 //! they stay.
 
+use std::sync::{Arc, OnceLock};
+
 use arrow_array::{Array, RecordBatch, StringArray, cast::AsArray};
 use arrow_buffer::Buffer;
 use arrow_ipc::convert::metadata_to_fb;
@@ -15,9 +17,10 @@ use arrow_ipc::{
 use arrow_schema::{ArrowError, Schema};
 use flatbuffers::FlatBufferBuilder;
 
-use super::codec::Compression;
+use super::codec::{CHECKSUM, CHECKSUM_VALUE_SIZE_BYTES, Compression};
 use super::columns::{BUFFERS_PER_COLUMN, NOT_COMPRESSED};
-use super::frames::{Cuts, Frames};
+use super::frames::{Cuts, Frames, Piece};
+use super::node_schema;
 
 pub const MAGIC: &[u8] = b"ARROW1";
 /// Marks the end of the messages; stands directly before the footer.
@@ -53,7 +56,7 @@ impl Body<'_> {
     }
 
     /// A buffer as it is stored; what does not become smaller is not compressed.
-    fn write(&mut self, raw: &Buffer, cuts: &[usize], file: &mut Vec<u8>) -> Result<(), String> {
+    fn write(&mut self, raw: &Buffer, pieces: &[Piece], file: &mut Vec<u8>) -> Result<(), String> {
         if self.compression == Compression::None || raw.is_empty() {
             file.extend_from_slice(raw);
             return Ok(());
@@ -63,7 +66,7 @@ impl Body<'_> {
         let content = file.len();
         match self.compression {
             Compression::Lz4 => super::frames::lz4(raw, file)?,
-            Compression::None | Compression::Zstd => self.frames.pack(raw, cuts, file)?,
+            Compression::None | Compression::Zstd => self.frames.pack(raw, pieces, file)?,
         }
         if file.len() - content >= raw.len() {
             file.truncate(start);
@@ -86,12 +89,12 @@ pub fn write(
     let mut file = Vec::with_capacity(batch.get_array_memory_size() + 4096);
     file.extend_from_slice(MAGIC);
     pad(&mut file, alignment);
-    let schema_message = IpcDataGenerator::default().schema_to_bytes_with_dictionary_tracker(
-        batch.schema_ref(),
-        &mut DictionaryTracker::new(true),
-        &IpcWriteOptions::default(),
-    );
-    write_header(&mut file, &schema_message.ipc_message, alignment);
+    let schema = batch.schema_ref();
+    let of_nodes = Arc::ptr_eq(schema, &node_schema()).then(OfNodes::get);
+    match of_nodes {
+        Some(of_nodes) => write_header(&mut file, &of_nodes.schema_message, alignment),
+        None => write_header(&mut file, &schema_message(schema), alignment),
+    }
 
     let nodes: Vec<FieldNode> = columns
         .iter()
@@ -106,11 +109,11 @@ pub fn write(
 
     let mut places = Vec::with_capacity(longest.len());
     for column in &columns {
-        let cuts = body.cuts;
-        let of_texts = cuts.of_texts(column);
-        for (raw, cuts) in buffers_of(column).iter().zip([&[][..], &cuts.of_offsets()[..], &of_texts[..]]) {
+        let (cuts, buffers) = (body.cuts, buffers_of(column));
+        let pieces = [cuts.of_validity(buffers[0].len()), cuts.of_offsets(column), cuts.of_texts(column)];
+        for (raw, pieces) in buffers.iter().zip(&pieces) {
             let offset = file.len() - body_offset;
-            body.write(raw, cuts, &mut file).map_err(failure)?;
+            body.write(raw, pieces, &mut file).map_err(failure)?;
             places.push(Place::new(offset as i64, (file.len() - body_offset - offset) as i64));
             pad_from(&mut file, body_offset, alignment);
         }
@@ -126,8 +129,57 @@ pub fn write(
     file.extend_from_slice(&END_OF_STREAM);
     let metadata = metadata_of(&file);
     let block = Block::new(header_offset as i64, (body_offset - header_offset) as i32, body_size as i64);
-    write_footer(&mut file, batch.schema_ref(), &block, metadata);
+    let footer = of_nodes.and_then(|of_nodes| of_nodes.footer(&block, &metadata));
+    let footer = footer.unwrap_or_else(|| footer_of(schema, &block, metadata));
+    file.extend_from_slice(&footer);
+    file.extend_from_slice(&(footer.len() as i32).to_le_bytes());
+    file.extend_from_slice(MAGIC);
     Ok(file)
+}
+
+/// What all files have in common whose schema is that of nodes: to write it anew each time took as long as to lay out the
+/// rows of a root.
+struct OfNodes {
+    schema_message: Vec<u8>,
+    /// The footer of a file with this checksum and this block.
+    footer: Vec<u8>,
+    checksum: (String, String),
+    checksum_at: Option<usize>,
+    block_at: Option<usize>,
+}
+
+impl OfNodes {
+    fn get() -> &'static OfNodes {
+        static OF_NODES: OnceLock<OfNodes> = OnceLock::new();
+        OF_NODES.get_or_init(|| {
+            let schema = node_schema();
+            // Such numbers and letters stand nowhere else in it.
+            let block = Block::new(0x0102_0304_0506_0708, 0x090A_0B0C, 0x0D0E_0F10_1112_1314);
+            let checksum = (CHECKSUM.to_string(), "?".repeat(CHECKSUM_VALUE_SIZE_BYTES));
+            let footer = footer_of(&schema, &block, checksum.clone());
+            let at = |part: &[u8]| footer.windows(part.len()).position(|found| found == part);
+            let (checksum_at, block_at) = (at(checksum.1.as_bytes()), at(&block.0));
+            OfNodes { schema_message: schema_message(&schema), footer, checksum, checksum_at, block_at }
+        })
+    }
+
+    /// The same footer for another block and another checksum; `None` for metadata that is no checksum.
+    fn footer(&self, block: &Block, (key, value): &(String, String)) -> Option<Vec<u8>> {
+        if *key != self.checksum.0 || value.len() != self.checksum.1.len() {
+            return None;
+        }
+        let (mut footer, checksum_at, block_at) = (self.footer.clone(), self.checksum_at?, self.block_at?);
+        footer[checksum_at..checksum_at + value.len()].copy_from_slice(value.as_bytes());
+        footer[block_at..block_at + block.0.len()].copy_from_slice(&block.0);
+        Some(footer)
+    }
+}
+
+fn schema_message(schema: &Schema) -> Vec<u8> {
+    let (mut tracker, options) = (DictionaryTracker::new(true), IpcWriteOptions::default());
+    IpcDataGenerator::default()
+        .schema_to_bytes_with_dictionary_tracker(schema, &mut tracker, &options)
+        .ipc_message
 }
 
 /// Validity, offsets and texts of a column, whatever part of other columns it is.
@@ -188,7 +240,7 @@ fn write_header(file: &mut Vec<u8>, header: &[u8], alignment: usize) {
     pad(file, alignment);
 }
 
-fn write_footer(file: &mut Vec<u8>, schema: &Schema, block: &Block, metadata: (String, String)) {
+fn footer_of(schema: &Schema, block: &Block, metadata: (String, String)) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::with_capacity(1024);
     let dictionaries = builder.create_vector::<Block>(&[]);
     let batches = builder.create_vector(&[*block]);
@@ -202,10 +254,7 @@ fn write_footer(file: &mut Vec<u8>, schema: &Schema, block: &Block, metadata: (S
     footer.add_custom_metadata(metadata);
     let footer = footer.finish();
     builder.finish(footer, None);
-    let footer = builder.finished_data();
-    file.extend_from_slice(footer);
-    file.extend_from_slice(&(footer.len() as i32).to_le_bytes());
-    file.extend_from_slice(MAGIC);
+    builder.finished_data().to_vec()
 }
 
 fn pad(file: &mut Vec<u8>, alignment: usize) {
@@ -215,3 +264,6 @@ fn pad(file: &mut Vec<u8>, alignment: usize) {
 fn pad_from(file: &mut Vec<u8>, start: usize, alignment: usize) {
     file.resize(start + (file.len() - start).next_multiple_of(alignment), 0);
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,31 @@
 //! ZSTD: by the library in C where that can be linked; in a browser, which writes no nodes, by one in Rust that
 //! decompresses.
 
+/// Starts each frame (RFC 8878, 3.1.1).
+const MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
+/// The header of a frame says how long its content is, which is all in one piece, with one byte, or with two.
+const SIZE_IN_ONE_BYTE: u8 = 0x20;
+const SIZE_IN_TWO_BYTES: u8 = 0x60;
+/// With two bytes the size is told from here on.
+const TWO_BYTES_MIN: usize = 256;
+/// The last block of a frame, which holds its bytes as they are.
+const LAST_RAW_BLOCK: u32 = 1;
+
+/// Appends a frame that holds at most 64 KiB as they are.
+pub fn append_as_it_is(raw: &[u8], file: &mut Vec<u8>) {
+    file.extend_from_slice(&MAGIC);
+    match u8::try_from(raw.len()) {
+        Ok(size) => file.extend_from_slice(&[SIZE_IN_ONE_BYTE, size]),
+        Err(_) => {
+            file.push(SIZE_IN_TWO_BYTES);
+            file.extend_from_slice(&((raw.len() - TWO_BYTES_MIN) as u16).to_le_bytes());
+        }
+    }
+    let block = LAST_RAW_BLOCK | ((raw.len() as u32) << 3);
+    file.extend_from_slice(&block.to_le_bytes()[..3]);
+    file.extend_from_slice(raw);
+}
+
 #[cfg(any(test, target_family = "wasm"))]
 pub mod in_rust {
     use ruzstd::decoding::FrameDecoder;

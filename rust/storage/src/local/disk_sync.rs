@@ -10,7 +10,7 @@ use std::sync::mpsc::{Sender, channel};
 use tokio::runtime::Handle;
 
 /// So many are waited for at the same time.
-const THREADS: usize = 8;
+const THREADS: usize = 24;
 
 /// What is to be on disk.
 #[derive(Clone, Copy, Debug)]

@@ -130,7 +130,7 @@ impl Transaction {
         let path = in_known_folder(
             id,
             |id| definition_path(kind, namespace, name, id, max_size_bytes),
-            |path| storage.has_folder(path),
+            |paths| storage.in_known_folder(paths),
         );
         NewValue::Staged { path, bytes, written: false }
     }
@@ -255,16 +255,15 @@ fn object(kind: ObjectKind, namespace: &str, name: &str) -> ObjectName {
 /// The path of a new file with this id, or with one that differs in its first 32 bits, which are random: the first that
 /// leads to a folder which the store knows to be there, and if none does, any. Where a new folder costs as much as the
 /// file, a lakehouse so needs some hundred of them instead of one for nearly each of its first thousands of definitions.
-fn in_known_folder(id: Uuid, path_of: impl Fn(Uuid) -> String, has_folder: impl Fn(&str) -> bool) -> String {
+fn in_known_folder(
+    id: Uuid,
+    path_of: impl Fn(Uuid) -> String,
+    known: impl Fn(&mut dyn Iterator<Item = String>) -> Option<String>,
+) -> String {
     let (high, low) = id.as_u64_pair();
-    let mut path = path_of(id);
-    for other in 1..FOLDERS_TRIED {
-        if has_folder(&path) {
-            break;
-        }
-        path = path_of(Uuid::from_u64_pair(high ^ other << 32, low));
-    }
-    path
+    let other_id = |other: u64| Uuid::from_u64_pair(high ^ other << 32, low);
+    let found = known(&mut (0..FOLDERS_TRIED).map(|other| path_of(other_id(other))));
+    found.unwrap_or_else(|| path_of(other_id(FOLDERS_TRIED - 1)))
 }
 
 #[cfg(test)]
@@ -285,20 +284,23 @@ mod tests {
             let content = number.to_le_bytes();
             let id = content_id(Uuid::from_u64_pair(number.wrapping_mul(0x9E37_79B9_7F4A_7C15), 0), &content);
             let tried = RefCell::new(0);
-            let path = in_known_folder(id, path_of, |path| {
-                *tried.borrow_mut() += 1;
-                known.borrow().contains(&path[..14])
+            let path = in_known_folder(id, path_of, |paths| {
+                let mut paths = paths;
+                Iterator::find(&mut paths, |path| {
+                    *tried.borrow_mut() += 1;
+                    known.borrow().contains(&path[..14])
+                })
             });
             let (_, found) = definition_id(&path).unwrap();
             assert_eq!(names_content(found, &content), Some(true), "{path}");
             assert_eq!(path, path_of(found));
             let is_new = known.borrow_mut().insert(path[..14].to_owned());
-            assert!(!is_new || *tried.borrow() == FOLDERS_TRIED - 1, "a folder is made where none is known");
+            assert!(!is_new || *tried.borrow() == FOLDERS_TRIED, "a folder is made where none is known");
             made += u64::from(is_new);
         }
         assert!((120..240).contains(&made), "{made} folders for a thousand definitions, 180 are likely");
         assert_eq!(
-            in_known_folder(Uuid::nil(), path_of, |_| true),
+            in_known_folder(Uuid::nil(), path_of, |paths| paths.next()),
             path_of(Uuid::nil()),
             "as it comes elsewhere"
         );
