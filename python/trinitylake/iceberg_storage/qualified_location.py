@@ -6,6 +6,7 @@ of them decode what others take literally, or cut off a query.
 
 from __future__ import annotations
 
+import re
 from urllib.parse import unquote
 
 from pyiceberg.io import FileIO
@@ -16,6 +17,7 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
 #: Outdated forms of a store, which many readers do not take for it.
 _SCHEMES_OF_OTHERS = ("s3n", "gcs")
+_TAKEN_DIFFERENTLY = re.compile(r"[?#\x00-\x1f\x7f]")
 
 
 def qualified_path(io: LakehouseFileIO, location: str) -> str:
@@ -34,9 +36,8 @@ def qualified_path(io: LakehouseFileIO, location: str) -> str:
     scheme, colon, _ = location.partition(":")
     if colon and "/" not in scheme and (scheme != scheme.lower() or scheme in _SCHEMES_OF_OTHERS):
         raise _ambiguous(location, f"the scheme {scheme!r}")
-    for character in path:
-        if character in "?#" or ord(character) < ord(" ") or character == "\x7f":
-            raise _ambiguous(location, f"the character {character!r}")
+    if (found := _TAKEN_DIFFERENTLY.search(path)) is not None:
+        raise _ambiguous(location, f"the character {found[0]!r}")
     for segment in path.split("/") if "%" in path else ():
         if unquote(segment) in (".", ".."):
             raise _ambiguous(location, f"the segment {segment!r}")

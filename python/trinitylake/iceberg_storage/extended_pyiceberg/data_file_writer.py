@@ -28,6 +28,7 @@ from pyiceberg.utils.properties import property_as_int
 from trinitylake.iceberg_storage.bloom_filters import without_bloom_filters, writer_options
 from trinitylake.iceberg_storage.data_file_sizes import TARGET_FILE_SIZE_BYTES
 from trinitylake.iceberg_storage.derived import Derived
+from trinitylake.iceberg_storage.extended_pyiceberg.column_bounds import serialized
 from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import rows_by_partition, spelled
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
 from trinitylake.iceberg_storage.file_io import FileWriter
@@ -126,9 +127,10 @@ class DataFileWriter:
         columns = self._layout_of_files().columns
         if rows.schema.equals(columns):
             return rows
+        given = {name: number for number, name in enumerate(rows.column_names)}
         arrays = [
-            rows.column(field.name).cast(field.type)
-            if field.name in rows.column_names
+            _as_type(rows.column(given[field.name]), field.type)
+            if field.name in given
             else pa.nulls(rows.num_rows, field.type)
             for field in columns
         ]
@@ -322,7 +324,7 @@ class _OpenFile:
             spec_id=self._metadata.default_spec_id,
             equality_ids=None,
             key_metadata=None,
-            **statistics.to_serialized_dict(),
+            **serialized(statistics),
         )
 
     def discard(self) -> None:
@@ -375,6 +377,11 @@ class _OpenFile:
             TableProperties.PARQUET_ROW_GROUP_LIMIT,
             TableProperties.PARQUET_ROW_GROUP_LIMIT_DEFAULT,
         )
+
+
+def _as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """A cast to the type that a column has takes as long as some rows."""
+    return column if column.type == kind else column.cast(kind)
 
 
 def _rows_of_page(rows: pa.Table) -> int:
