@@ -71,18 +71,27 @@ fn encode_node(draft: Draft, compression: Compression) {
     black_box(encode(&[], black_box(&draft), ORDER, compression).unwrap());
 }
 
-/// The next root after [`node`], which has one message more, and the frames of the one before.
+/// The next root after [`node`], which has one message more, and the frames of the one before. Messages come last.
 fn next_root() -> (Draft, Frames) {
     let (mut draft, mut frames) = (node(), Frames::default());
     encode_root(&mut frames, &[], &draft, ORDER, Compression::Zstd).unwrap();
-    let come = message(1300);
-    draft.buffer.insert(draft.buffer.partition_point(|message| message.key < come.key), come);
+    draft.buffer.push(message(1300));
+    (draft, frames)
+}
+
+/// The same where the message replaces one in the middle, which goes.
+fn next_root_of_an_old_key() -> (Draft, Frames) {
+    let (mut draft, mut frames) = (node(), Frames::default());
+    encode_root(&mut frames, &[], &draft, ORDER, Compression::Zstd).unwrap();
+    let gone = draft.buffer.remove(draft.buffer.len() / 2);
+    draft.buffer.push(gone);
     (draft, frames)
 }
 
 #[library_benchmark]
 #[bench::first((node(), Frames::default()))]
 #[bench::next(next_root())]
+#[bench::next_of_an_old_key(next_root_of_an_old_key())]
 fn encode_root_zstd((draft, mut frames): (Draft, Frames)) {
     black_box(encode_root(&mut frames, &[], black_box(&draft), ORDER, Compression::Zstd).unwrap());
 }
