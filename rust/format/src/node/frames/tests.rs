@@ -120,7 +120,7 @@ fn a_root_in_frames_is_not_much_larger() {
 }
 
 /// Of each column the last piece of its texts, the offsets behind the first cut and its validity were compressed anew for
-/// each commit: sixteen frames, which took most of what the core computed.
+/// each commit: a dozen frames, which took a third of what the core computed.
 #[test]
 fn a_message_more_is_hardly_ever_compressed() {
     let mut frames = Frames::default();
