@@ -2,6 +2,9 @@
 
 Paths are matched as they were sent, with their escapes, so that a name with `/` in it stays one segment. Handlers are
 plain functions that block; they run on threads of which there are at most `MAX_THREADS` (`turns.py`).
+
+What each request passes on its way is as little as can be, since a server answers thousands a second: no framework's
+middleware, no block where nothing is to be given back.
 """
 
 from __future__ import annotations
@@ -9,38 +12,38 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Literal
 
-import anyio
 from anyio.to_thread import run_sync
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
+from starlette.datastructures import Headers, QueryParams
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Router as StarletteRouter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trinitylake.errors import TrinityLakeError
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.rest.bounded_files import ManifestsAtWork
-from trinitylake.rest.errors import RestError, cut_off, error_response, response_of
+from trinitylake.rest.errors import RestError, cut_off, response_of
 from trinitylake.rest.files.delegation import Delegation
 from trinitylake.rest.http.assets import asset_responders
 from trinitylake.rest.http.observation import REQUEST_ID, ROUTE, Observer
+from trinitylake.rest.http.router import Router
 from trinitylake.rest.http.routes import CATALOG, OTHERS, PAGE, SIGN, Endpoint, without_prefix
+from trinitylake.rest.http.threads import Threads
 from trinitylake.rest.http.turns import MAX_THREADS, Turns
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.outbound import Outbound
-from trinitylake.rest.request.body import BodiesAtWork, HeavyBodies, check_values
+from trinitylake.rest.request.body import HEAVY_VALUES, SMALL_SIZE_BYTES, BodiesAtWork, HeavyBodies, check_values
 from trinitylake.rest.request.call import Call, Service
 from trinitylake.rest.request.idempotency import HEADER as IDEMPOTENCY_KEY
 from trinitylake.rest.request.idempotency import answered_once
 from trinitylake.rest.security.audit import audit
 from trinitylake.rest.security.guard import PRINCIPAL, Bearers, Guard
-from trinitylake.rest.security.principals import STRANGER
+from trinitylake.rest.security.principals import Principal
 from trinitylake.rest.security.told import told_to
 from trinitylake.rest.state.meters import Meters
 from trinitylake.rest.state.metrics_reports import MetricsReports
@@ -63,6 +66,8 @@ _WATCH_SECONDS = 0.25
 #: How often transactions that nobody uses are looked for, at the least.
 _HAND_OVER_SECONDS = 30.0
 
+_NO_QUERY = QueryParams()
+
 
 class App:
     """An ASGI application that serves a lakehouse.
@@ -76,7 +81,7 @@ class App:
 
     Attributes:
         service: what requests share.
-        router: the routes behind the guard.
+        router: which endpoint answers what, behind the guard.
     """
 
     def __init__(self, lake: Lakehouse, bearers: tuple[Bearers, ...], options: ServerOptions) -> None:
@@ -105,63 +110,62 @@ class App:
             shows_rows=_shows_rows(options, bool(bearers)),
         )
         self._upkeep = ScheduledUpkeep(lake, options.upkeep_seconds, self.service.meters)
-        self._limiter: anyio.CapacityLimiter | None = None
         self._ready: tuple[float, bool] = (0.0, False)
         self._asking: asyncio.Task[int] | None = None
         self._is_ending = False
         self._bodies = BodiesAtWork()
         self._heavy = HeavyBodies()
         self._turns = Turns()
-        self.router = Starlette(
-            routes=[
-                Route(one.path, self._endpoint(one), methods=[one.method])
-                for one in (*CATALOG, *OTHERS, *map(without_prefix, CATALOG), *(PAGE if options.has_page else ()))
-            ],
-            exception_handlers={HTTPException: _no_such_route, Exception: _unexpected},
-            lifespan=self._lifespan,
-        )
-        self.router.router.redirect_slashes = False
+        self._threads = Threads(MAX_THREADS)
+        self.router = Router((*CATALOG, *OTHERS, *map(without_prefix, CATALOG), *(PAGE if options.has_page else ())))
+        self._life = StarletteRouter(lifespan=self._lifespan)
         probes = {"/healthz": self._healthy, "/readyz": self._is_ready}
         assets = asset_responders() if options.has_page else {}
-        self._guarded = Observer(Guard(_on_raw_path(self.router), bearers, probes | assets), self.service.meters)
+        self._guarded = Observer(Guard(self._routed, bearers, probes | assets), self.service.meters)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._guarded(scope, receive, send)
 
-    def _endpoint(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
-            request.scope[ROUTE] = endpoint.path
-            if self._limiter is None:
-                self._limiter = anyio.CapacityLimiter(MAX_THREADS)
-            has_begun = False
-            try:
-                async with AsyncExitStack() as room:
-                    call = Call(
-                        service=self.service,
-                        method=endpoint.method,
-                        route=request.scope["path"],
-                        writes=endpoint.writes,
-                        raw_names=dict(request.path_params),
-                        query=request.query_params,
-                        headers=request.headers,
-                        body=await self._body(request, room) if endpoint.method == "POST" else b"",
-                        principal=request.scope[PRINCIPAL],
-                        request_id=request.scope[REQUEST_ID],
-                    )
-                    if endpoint.ends_with_client:
-                        call.is_wanted = await room.enter_async_context(_watched(request))
-                    await room.enter_async_context(self._turns.taken(call.principal.name))
+    async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._life(scope, receive, send)
+            return
+        scope["path"] = scope["raw_path"].decode("latin-1")
+        response = await self._response(scope, receive)
+        await response(scope, receive, send)
+
+    async def _response(self, scope: Scope, receive: Receive) -> Response:
+        endpoint, principal, headers, has_begun = None, scope[PRINCIPAL], Headers(scope=scope), False
+        try:
+            endpoint, names = self.router.find(scope["method"], scope["path"])
+            scope[ROUTE] = endpoint.path
+            query = scope["query_string"]
+            async with AsyncExitStack() as room:
+                call = Call(
+                    service=self.service,
+                    method=endpoint.method,
+                    route=scope["path"],
+                    writes=endpoint.writes,
+                    raw_names=names,
+                    query=QueryParams(query) if query else _NO_QUERY,
+                    headers=headers,
+                    body=await self._body(headers, receive, principal, room) if endpoint.method == "POST" else b"",
+                    principal=principal,
+                    request_id=scope[REQUEST_ID],
+                )
+                if endpoint.ends_with_client:
+                    call.is_wanted = await room.enter_async_context(_watched(Request(scope, receive)))
+                async with self._turns.taken(principal.name):
                     has_begun = True
                     # Not abandoned when the client goes away: a commit that has begun is finished.
-                    return await run_sync(self._answer, endpoint, call, limiter=self._limiter)
-            except ClientDisconnect:
-                return Response(status_code=400)
-            except asyncio.CancelledError:  # the server ends, and has no more time
-                return cut_off(endpoint.changes and has_begun, IDEMPOTENCY_KEY in request.headers)
-            except Exception as error:
-                return response_of(error, told_to(request.scope[PRINCIPAL]))
-
-        return answer
+                    return await self._threads.run(self._answer, endpoint, call)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except asyncio.CancelledError:  # the server ends, and has no more time
+            may_have_changed = endpoint is not None and endpoint.changes and has_begun
+            return cut_off(may_have_changed, IDEMPOTENCY_KEY in headers)
+        except Exception as error:
+            return response_of(error, told_to(principal))
 
     def _answer(self, endpoint: Endpoint, call: Call) -> Response:
         try:
@@ -198,26 +202,25 @@ class App:
             call.request_id,
         )
 
-    async def _body(self, request: Request, room: AsyncExitStack) -> bytes:
+    async def _body(self, headers: Headers, receive: Receive, principal: Principal, room: AsyncExitStack) -> bytes:
         """The body; room for it is taken as long as the request is at work."""
         limit = self.service.options.max_body_size_bytes
-        length = request.headers.get("content-length", "")
+        length = headers.get("content-length", "")
         size_bytes = int(length[:19]) if length.isascii() and length.isdigit() else limit
         if size_bytes > limit:
             raise _too_large(limit)
-        if "content-length" in request.headers or "transfer-encoding" in request.headers:
-            await room.enter_async_context(self._bodies.taken(request.scope[PRINCIPAL].name, size_bytes))
-        body = bytearray()
+        is_small = size_bytes <= SMALL_SIZE_BYTES
+        if not is_small and ("content-length" in headers or "transfer-encoding" in headers):
+            await room.enter_async_context(self._bodies.taken(principal.name, size_bytes))
         try:
             async with asyncio.timeout(self.service.options.body_timeout_seconds):
-                async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > limit:
-                        raise _too_large(limit)
+                body = await _read(receive, limit)
         except TimeoutError as error:
             raise RestError(408, "RequestTimeoutException", "the body did not come in time") from error
-        await room.enter_async_context(self._heavy.taken(request.scope[PRINCIPAL].name, check_values(body)))
-        return bytes(body)
+        n_values = check_values(body)
+        if n_values >= HEAVY_VALUES:
+            await room.enter_async_context(self._heavy.taken(principal.name, n_values))
+        return body
 
     async def _healthy(self) -> ASGIApp:
         return Response("ok\n", media_type="text/plain")
@@ -243,7 +246,7 @@ class App:
         return self._asking
 
     @asynccontextmanager
-    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+    async def _lifespan(self, app: object) -> AsyncIterator[None]:
         handing_over = asyncio.create_task(self._hand_over_idle())
         self._upkeep.begin()
         try:
@@ -255,6 +258,7 @@ class App:
             await run_sync(self.service.readers.close)
             await run_sync(self.service.transactions.close)
             await run_sync(self._upkeep.end)
+            self._threads.end()
 
     async def _hand_over_idle(self) -> None:
         """From time to time, as long as the server runs."""
@@ -287,25 +291,20 @@ def _shows_rows(options: ServerOptions, asks_for_tokens: bool) -> bool:
     return not asks_for_tokens or options.s3_access is not None
 
 
-def _on_raw_path(app: ASGIApp) -> ASGIApp:
-    async def with_raw_path(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            scope["path"] = scope["raw_path"].decode("latin-1")
-        await app(scope, receive, send)
-
-    return with_raw_path
+async def _read(receive: Receive, limit: int) -> bytes:
+    """The body. Raises `RestError` 413 for one that is longer, `ClientDisconnect` if the client goes away."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part = message.get("body", b"")
+        if len(body) + len(part) > limit:
+            raise _too_large(limit)
+        if not message.get("more_body", False):
+            return bytes(body + part) if body else part
+        body += part
 
 
 def _too_large(limit: int) -> RestError:
     return RestError(413, "RequestTooLargeException", f"a body has at most {limit} bytes")
-
-
-async def _no_such_route(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    if error.status_code == 405:
-        return error_response(405, "UnsupportedOperationException", "this path has no such method")
-    return error_response(error.status_code, "NotFoundException", "there is no such path")
-
-
-async def _unexpected(request: Request, error: Exception) -> Response:
-    return response_of(error, told_to(request.scope.get(PRINCIPAL, STRANGER)))

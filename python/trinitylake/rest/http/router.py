@@ -1,0 +1,56 @@
+"""Which endpoint answers a request: the first one, in the order of the table, whose path and method fit.
+
+Paths are matched as they were sent, with their escapes, so that a name with `/` in it stays one segment. There are some
+seventy endpoints; those of another method or of another number of segments are left out before any is tried.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from trinitylake.rest.errors import RestError
+from trinitylake.rest.http.routes import Endpoint
+
+
+class Router:
+    """The endpoints of one server.
+
+    Attributes:
+        routes: each endpoint, and the methods that it answers.
+    """
+
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        self.routes = [(one, _methods(one)) for one in endpoints]
+        self._paths: dict[int, list[re.Pattern[str]]] = {}
+        self._candidates: dict[tuple[str, int], list[tuple[re.Pattern[str], Endpoint]]] = {}
+        for endpoint, methods in self.routes:
+            pattern, n_segments = _pattern(endpoint.path), endpoint.path.count("/")
+            self._paths.setdefault(n_segments, []).append(pattern)
+            for method in methods:
+                self._candidates.setdefault((method, n_segments), []).append((pattern, endpoint))
+
+    def find(self, method: str, path: str) -> tuple[Endpoint, dict[str, str]]:
+        """The endpoint, and the names in the path, with their escapes.
+
+        Raises `RestError` 404 for a path that nothing answers, 405 for one that answers other methods only.
+        """
+        n_segments = path.count("/")
+        for pattern, endpoint in self._candidates.get((method, n_segments), ()):
+            if found := pattern.fullmatch(path):
+                return endpoint, found.groupdict()
+        if any(pattern.fullmatch(path) for pattern in self._paths.get(n_segments, ())):
+            raise RestError(405, "UnsupportedOperationException", "this path has no such method")
+        raise RestError(404, "NotFoundException", "there is no such path")
+
+
+def _methods(endpoint: Endpoint) -> tuple[str, ...]:
+    """What answers GET answers HEAD, too: of its answer the server sends the headers alone."""
+    return (endpoint.method, "HEAD") if endpoint.method == "GET" else (endpoint.method,)
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    segments = (
+        f"(?P<{segment[1:-1]}>[^/]+)" if segment.startswith("{") else re.escape(segment) for segment in path.split("/")
+    )
+    return re.compile("/".join(segments))
