@@ -11,16 +11,22 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.request import Request as HttpRequest
 from urllib.request import urlopen
 
 import uvicorn
+from starlette.responses import Response
 
 import trinitylake as tl
 from benches.python import lakes, peers
+from benches.python.limits import FilesOfTransaction
 from benches.python.measure import Bench, at_least, at_most
 from trinitylake.rest import serve
+from trinitylake.rest.http.router import Router
+from trinitylake.rest.request.call import Call
 
 TOP = Path(__file__).resolve().parent.parent.parent
 CONNECTIONS = 16
@@ -62,6 +68,37 @@ def bare_server(body: bytes) -> Iterator[int]:
         server.should_exit = True
         thread.join()
         listening.close()
+
+
+@contextmanager
+def empty_server(lake: tl.Lakehouse, body: bytes) -> Iterator[int]:
+    """The port of our server, of which each POST is read, let in, given a thread, counted, and answered with `body`."""
+    server = serve(lake)
+
+    def nothing(call: Call) -> Response:
+        return Response(body, media_type="application/json")
+
+    server._app.router = Router(
+        [
+            replace(endpoint, handler=nothing, replay=None) if endpoint.method == "POST" else endpoint
+            for endpoint, _ in server._app.router.routes
+        ]
+    )
+    with server:
+        yield server.port
+
+
+def files_of_commits(bench: Bench, lake: tl.Lakehouse, commits_each: int) -> FilesOfTransaction:
+    """The files of a version that holds so many commits of a property, as large as those of the newest version."""
+    sizes = {}
+    table = lake.table("n.t00")
+    definition = lake.core.latest().locate("table", "n", "t00")
+    assert definition is not None
+    for what, uri in (("metadata", table.metadata_location), ("definition", f"{lake.uri}{definition}")):
+        size_bytes = Path(uri.removeprefix("file://")).stat().st_size
+        sizes |= {f"{what}-{number}/file": size_bytes for number in range(commits_each)}
+    roots = Path(lake.uri.removeprefix("file://")).glob("_*.arrow")
+    return FilesOfTransaction(bench.folder("files"), sizes, max(root.stat().st_size for root in roots))
 
 
 def rest_loading(bench: Bench) -> None:
@@ -143,8 +180,10 @@ def rest_commits(bench: Bench) -> None:
         for number in range(repeats):
             table.set_properties({"number": f"in process {number}"})
 
-    ours, theirs, bare, alone = [], [], [], []
+    ours, theirs, bare, empty, alone, files = [], [], [], [], [], []
     with server, ThreadPoolExecutor(CONNECTIONS) as pool, bare_server(b"x" * 2_000) as bare_port:
+        method, path, body = posts(names[0], -1)[0]
+        answer = urlopen(HttpRequest(server.url + path, body.encode(), method=method)).read()
         before = lake.version
         for round in range(bench.size(5, 2)):
             ours.append(
@@ -155,16 +194,33 @@ def rest_commits(bench: Bench) -> None:
             theirs.append((time.perf_counter() - start) / (repeats * len(names)))
             bare.append(load(bare_port, [posts(name, round) for name in names], 1)["seconds"] / (repeats * len(names)))
         versions = lake.version - before
+        with empty_server(lake, answer) as empty_port:
+            for round in range(len(ours)):
+                nothing = load(empty_port, [posts(name, round) for name in names], 1)["seconds"]
+                empty.append(nothing / (repeats * len(names)))
+        commits = len(ours) * repeats * len(names)
+        commits_each = max(1, int(commits / versions + 0.5))
+        of_version = files_of_commits(bench, lake, commits_each)
+        number = 0
+        for _ in ours:
+            start = time.perf_counter()
+            for _ in range(repeats):
+                of_version.create(number)
+                number += 1
+            files.append((time.perf_counter() - start) / (repeats * commits_each))
         for _ in ours:
             start = time.perf_counter()
             list(pool.map(set_ours, names))
             alone.append((time.perf_counter() - start) / (repeats * len(names)))
-    commits = len(ours) * repeats * len(names)
     what = f"REST: commit a table property from {CONNECTIONS} clients"
     note = f"{commits} commits made {versions} versions"
     bench.speed(None, what, ours, "SqlCatalog on SQLite", theirs, at_least(10), note=note)
     bench.cost(None, what, ours, "the same requests to a server that answers at once", bare)
     bench.cost(None, what, ours, "the same commits by 16 threads of one process", alone)
+    bench.cost(None, what, ours, f"their files alone, synced, {commits_each} to a version", files)
+    bench.cost(None, what, ours, "the same requests to this server with handlers that do nothing", empty)
+    limit = "REST: handlers that do nothing, which no catalog behind this server is ahead of"
+    bench.speed(None, limit, empty, "SqlCatalog on SQLite", theirs)
 
 
 BENCHMARKS = {"rest-load": rest_loading, "rest-commit": rest_commits}

@@ -14,7 +14,7 @@ import io
 import os
 import threading
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
@@ -112,10 +112,9 @@ class LakehouseFileIO(FileIO):
         self.storage = storage
         self.check_kept = check_kept
         self.root = storage.root
-        roots = {canonical_uri(root) for root in (self.root, *storage.other_roots)}
         #: Where files of the lakehouse are named, the longest first: of two roots, one may lie in the other.
-        self._canonical_roots = sorted(roots, key=len, reverse=True)
-        self._is_longest_root = self._canonical_roots[0] == canonical_uri(self.root)
+        self._canonical_roots = _canonical_roots(self.root, *storage.other_roots)
+        self._is_longest_root = self._canonical_roots[0] == _canonical_roots(self.root)[0]
         self._local_root = self.root[len("file://") :] if self.root.startswith("file:///") else None
         #: Whether a request takes long, so that it pays to send many at once.
         self.is_remote = not self.root.startswith(("file:", "memory:"))
@@ -625,6 +624,12 @@ class FileWriter(io.RawIOBase):
 
     def __del__(self) -> None:
         """A stream that nobody closed is not a file: without this, it would be closed, and so written."""
+
+
+@lru_cache(maxsize=64)
+def _canonical_roots(*roots: str) -> tuple[str, ...]:
+    """The canonical spellings of roots, the longest first."""
+    return tuple(sorted({canonical_uri(root) for root in roots}, key=len, reverse=True))
 
 
 def canonical_uri(location: str) -> str:

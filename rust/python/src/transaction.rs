@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tokio::sync::Mutex;
 use trinitylake::error::Result as CoreResult;
-use trinitylake::key::KeyRange;
+use trinitylake::key::{KeyRange, ObjectKind};
 use trinitylake::transaction::saved_list::SavedTransaction as CoreSaved;
 use trinitylake::transaction::{
     Clash as CoreClash, Clashes as CoreClashes, CommitLimits, Coordination, Files, Outcome,
@@ -128,9 +128,19 @@ impl Transaction {
         self.base.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads or changes the transaction, without the GIL: another thread that holds the lock may wait for the GIL.
+    /// Reads or changes the transaction in memory. Where another thread holds the lock it is waited for without the GIL,
+    /// for which that one may wait; where none does the GIL is kept: to give it up costs more than most of what is done,
+    /// above all where many threads wait for it.
     fn locked<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut CoreTransaction) -> T + Send) -> T {
+        if let Ok(mut transaction) = self.inner.try_lock() {
+            return act(&mut transaction);
+        }
         py.detach(|| act(&mut self.inner.blocking_lock()))
+    }
+
+    /// Is what [`CoreTransaction::read`] tells of this object in memory, most likely?
+    fn has_read(&self, kind: ObjectKind, namespace: &str, name: &str) -> bool {
+        self.inner.try_lock().is_ok_and(|transaction| transaction.has_read(kind, namespace, name))
     }
 }
 
@@ -214,7 +224,11 @@ impl Transaction {
         name: &str,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let kind = parse_kind(kind)?;
-        let bytes = with!(self, py, run_quick, |transaction| transaction.read(kind, namespace, name))?;
+        let bytes = if self.has_read(kind, namespace, name) {
+            with!(self, py, run_quick, |transaction| transaction.read(kind, namespace, name))
+        } else {
+            with!(self, py, run, |transaction| transaction.read(kind, namespace, name))
+        }?;
         Ok(bytes.map(|bytes| PyBytes::new(py, &bytes)))
     }
 

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tokio::time::Instant;
 
+use super::store_clock::answered;
 use super::{FileInfo, PutOutcome, Storage};
 use trinitylake_base::error::Result;
 
@@ -48,11 +50,18 @@ impl Latency {
 pub struct LatencyStorage {
     inner: Arc<dyn Storage>,
     latency: Latency,
+    /// Since when its clock runs, if it dates its answers.
+    clock: Option<Instant>,
 }
 
 impl LatencyStorage {
     pub fn new(inner: Arc<dyn Storage>, latency: Latency) -> Self {
-        Self { inner, latency }
+        Self { inner, latency, clock: None }
+    }
+
+    /// The same, with answers that are dated in whole seconds, as those of remote stores are.
+    pub fn dated(inner: Arc<dyn Storage>, latency: Latency) -> Self {
+        Self { clock: Some(Instant::now()), ..Self::new(inner, latency) }
     }
 
     /// The time to the store and for what is sent; half of the request's own time.
@@ -63,6 +72,9 @@ impl LatencyStorage {
     /// The way back, which a failure takes as well.
     async fn receive(&self, request: Duration, bytes: usize) {
         tokio::time::sleep(request / 2 + self.latency.transfer(bytes)).await;
+        if let Some(clock) = self.clock {
+            answered(Some(clock.elapsed().as_secs() * 1000));
+        }
     }
 }
 

@@ -93,7 +93,7 @@ class StagedTable:
         self._adopted_lists: set[str] = set()
         self._finished: tuple[TableMetadata, str, bytes] | None = None
         self._put_forward: str | None = None
-        self._next_file_stem = new_file_stem(base_metadata_path)
+        self._next_file_stem: str | None = None  # chosen when it is asked for
         self._lock = threading.RLock()
         location = self._metadata_uri() if base_metadata_path is None else io.uri_of(base_metadata_path)
         self.table = StagedIcebergTable(identifier, metadata, location, io, StagingCatalog(self))
@@ -302,7 +302,7 @@ class StagedTable:
             if self._finished is not None:
                 self._superseded.append(self._finished[1])
             self._finished = None
-            self._next_file_stem = new_file_stem(newer_metadata_path)
+            self._next_file_stem = None
             self._set_metadata(rebase.metadata)
 
     def commit(self, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> None:
@@ -330,7 +330,7 @@ class StagedTable:
                 return
             self._commits.append(StagedCommit(tuple(requirements), tuple(updates), rows_read.get()))
             if metadata is not self.metadata:  # each state has a name for its file
-                self._next_file_stem = new_file_stem(self._base_metadata_path)
+                self._next_file_stem = None
             self._set_metadata(metadata)
 
     def commit_from(
@@ -423,7 +423,10 @@ class StagedTable:
     def _metadata_uri(self) -> str:
         """Where the next metadata file goes."""
         folder = self.metadata.properties.get("write.metadata.path") or f"{self.metadata.location.rstrip('/')}/metadata"
-        return f"{folder.rstrip('/')}/{self._next_file_stem}{file_suffix(self.metadata.properties)}"
+        with self._lock:
+            if self._next_file_stem is None:
+                self._next_file_stem = new_file_stem(self._base_metadata_path)
+            return f"{folder.rstrip('/')}/{self._next_file_stem}{file_suffix(self.metadata.properties)}"
 
 
 class StagingCatalog(KeepsOldMetadata, NoopCatalog):

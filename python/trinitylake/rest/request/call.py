@@ -136,6 +136,7 @@ class Call:
     """Whether the client still waits for the answer, as far as is known."""
     commit: Commit = field(init=False)
     """What this request commits, if it does."""
+    _names: dict[str, str] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.commit = Commit(
@@ -207,8 +208,10 @@ class Call:
         A `+` is a blank, as in forms: Iceberg's Java client escapes names with `URLEncoder`, and its own server reads
         them so (`RESTUtil.decodeString`). Every client writes a plus as `%2B`. The prefix is not escaped by anybody.
         """
-        raw = self.raw_names[parameter]
-        return decoded(raw) if parameter == "prefix" else decoded(raw.replace("+", " "))
+        if (name := self._names.get(parameter)) is None:
+            raw = self.raw_names[parameter]
+            name = self._names[parameter] = decoded(raw if parameter == "prefix" else raw.replace("+", " "))
+        return name
 
     def namespace(self) -> tuple[str, ...]:
         """The namespace in the path."""

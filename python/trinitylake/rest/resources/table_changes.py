@@ -105,39 +105,40 @@ def stage(
             that bring too many manifests, or may make a table too large.
         InvalidLocation, InvalidArgument: for an update that breaks a rule of managed tables.
     """
-    if len({change.table for change in changes}) < len(changes):
+    names = [change.table for change in changes]
+    if len(set(names)) < len(changes):
         raise bad_request("a table may be changed only once in one commit: put all its updates together")
     if sum(len(change.updates) for change in changes) > MAX_UPDATES:
         raise bad_request(f"a commit has at most {MAX_UPDATES} updates, of all its tables")
     named = []
     with brought() as allowance:
-        for change in changes:
-            location = _location(transaction, change)
-            gate.table_change(change, location)
-            present = None if location is None else table_writing.managed_table(transaction, *change.table).metadata
+        for change, name in zip(changes, names, strict=True):
+            present = None if change.is_creation else _present(transaction, *name)
+            gate.table_change(change, None if present is None else present.location)
             if present is not None and not all(isinstance(update, _REMOVING) for update in change.updates):
-                check_growth(f"table {'.'.join(change.table)}", json_size_bytes(present), sent_size_bytes)
+                check_growth(f"table {'.'.join(name)}", json_size_bytes(present), sent_size_bytes)
             named.append(gate.brought(change, present, allowance))
             _leave_own_properties(transaction, change)
     if len(changes) > 1:  # one by itself is staged whole or not at all
         for change in changes:
             _rehearse(transaction, change)
     staged = []
-    for change, paths in zip(changes, named, strict=True):
+    for change, name, paths in zip(changes, names, named, strict=True):
         if change.is_creation and not change.updates and len(changes) > 1:
-            table_writing.require_absent(transaction, *change.table, change.requirements)
+            table_writing.require_absent(transaction, *name, change.requirements)
         else:
-            staged.append(_stage_one(transaction, change, paths))
+            staged.append(_stage_one(transaction, name, change, paths))
     return staged
 
 
-def _location(transaction: Transaction, change: TableChange) -> str | None:
-    """Where the managed table is that a change is about; None if there is none, or none to be there yet."""
-    namespace, name = change.table
-    if change.is_creation or not transaction.state().exists("table", namespace, name):
-        return None
-    table = transaction.table((namespace, name))
-    return table.location if table.type == "managed" else None
+def _present(transaction: Transaction, namespace: str, name: str) -> TableMetadata | None:
+    """The managed table that a change is about, as the transaction sees it; None if there is none."""
+    with transaction.located("table", namespace, name):
+        definition = transaction.state().read("table", namespace, name)
+        if definition is None:
+            return None
+        table = transaction.staged_tables.open(namespace, name, definition)
+    return table.open_staged().metadata if table.type == "managed" else None
 
 
 def _leave_own_properties(transaction: Transaction, change: TableChange) -> None:
@@ -160,17 +161,19 @@ def _leave_own_properties(transaction: Transaction, change: TableChange) -> None
         user_names(changed, "properties")
 
 
-def _stage_one(transaction: Transaction, change: TableChange, brought: Sequence[str]) -> StagedTable:
+def _stage_one(
+    transaction: Transaction, name: tuple[str, str], change: TableChange, brought: Sequence[str]
+) -> StagedTable:
     try:
         updates = change.updates
         if any(isinstance(update, AddSortOrderUpdate) for update in updates) and not change.is_creation:
-            staged = table_writing.managed_table(transaction, *change.table, change.requirements)
+            staged = table_writing.managed_table(transaction, *name, change.requirements)
             updates = with_free_sort_orders(updates, staged.metadata)
-        return table_writing.commit_table(transaction, *change.table, change.requirements, updates, brought=brought)
+        return table_writing.commit_table(transaction, *name, change.requirements, updates, brought=brought)
     except TrinityLakeError:
         raise
     except (ValueError, KeyError) as error:
-        raise bad_request(f"the updates of {'.'.join(change.table)} make no sense: {error}") from error
+        raise bad_request(f"the updates of {'.'.join(name)} make no sense: {error}") from error
 
 
 def with_free_sort_orders(updates: Sequence[TableUpdate], metadata: TableMetadata) -> list[TableUpdate]:

@@ -121,10 +121,10 @@ def commit(call: Call) -> Response:
     identifier = call.identifier("table")
     if change.identifier is not None and change.identifier.identifier() != identifier:
         raise bad_request("the identifier in the body is not the one in the path")
-    change = change.model_copy(update={"identifier": Name(namespace=list(identifier[:-1]), name=identifier[-1])})
+    name = Name(namespace=list(identifier[:-1]), name=identifier[-1])
     with call.catalog() as catalog:
         gate = call.locations(catalog)
-        change = change.model_copy(update={"updates": gate.kept(change.updates)})
+        change = change.model_copy(update={"identifier": name, "updates": gate.kept(change.updates)})
         with translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
             [staged] = catalog.write(
                 lambda transaction: stage(transaction, [change], gate, call.brought, len(call.body))

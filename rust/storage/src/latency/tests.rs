@@ -2,6 +2,7 @@ use futures::future::join_all;
 use tokio::time::Instant;
 
 use super::*;
+use crate::store_clock::dated;
 use crate::tests::memory;
 
 fn storage(latency: Latency) -> LatencyStorage {
@@ -62,4 +63,15 @@ async fn requests_at_once_do_not_wait_for_each_other() {
     });
     let took = took.await;
     assert!((60..70).contains(&took), "{took}");
+}
+
+/// A store without dates made each commit look at the boundary once more, which those on real stores need not.
+#[tokio::test(start_paused = true)]
+async fn answers_are_dated_in_whole_seconds_if_asked_to() {
+    let dated_storage = LatencyStorage::dated(memory(), Latency::S3_STANDARD);
+    let (_, first) = dated(dated_storage.exists("a")).await;
+    tokio::time::sleep(Duration::from_millis(3_000)).await;
+    let (_, second) = dated(dated_storage.exists("a")).await;
+    assert_eq!(second.unwrap().millis_since(first.unwrap()), 3_000);
+    assert!(dated(storage(Latency::S3_STANDARD).exists("a")).await.1.is_none());
 }

@@ -9,6 +9,7 @@ mod changes;
 mod commit;
 mod commit_queue;
 pub mod conflict;
+mod definitions_read;
 pub mod distributed;
 pub mod fate;
 pub(crate) mod fence;
@@ -50,6 +51,7 @@ use changes::{Changes, Write};
 pub(crate) use commit::VERSIONS_AT_ONCE;
 pub use commit::{CommitLimits, Outcome};
 pub use conflict::{Clash, Clashes};
+use definitions_read::DefinitionsRead;
 use distributed::Saved;
 use fence::Fence;
 use footprint::Footprint;
@@ -143,6 +145,7 @@ pub struct Transaction {
     validated: Arc<Version>,
     footprint: Arc<Footprint>,
     changes: Changes,
+    definitions_read: DefinitionsRead,
     /// By key: what the layer above says of its changes of tables, for the log.
     told: BTreeMap<String, Vec<Told>>,
     /// Files that its statements have written behind, for the layer above.
@@ -216,6 +219,7 @@ impl Transaction {
             saved: Saved { has_record: has_chosen_id, ..Saved::default() },
             effort: None,
             rests_on_past: false,
+            definitions_read: DefinitionsRead::default(),
             checks: Vec::new(),
             attachment: Bytes::new(),
         }
@@ -328,7 +332,7 @@ impl Transaction {
         self.peek(&key).await
     }
 
-    /// The definition of an object, own writes included.
+    /// The definition of an object, own writes included. A file is read once, unless it is large.
     pub async fn read(&mut self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Bytes>> {
         let Some(location) = self.locate(kind, namespace, name).await? else { return Ok(None) };
         let key = self.base.config.names.key(kind, namespace, name)?;
@@ -337,7 +341,17 @@ impl Transaction {
         {
             return Ok(Some(bytes.clone()));
         }
-        self.base.read_definition(&location).await.map(Some)
+        if let Some(bytes) = self.definitions_read.get(&location) {
+            return Ok(Some(bytes));
+        }
+        let bytes = self.base.read_definition(&location).await?;
+        self.definitions_read.keep(key, location, &bytes);
+        Ok(Some(bytes))
+    }
+
+    /// Can [`Transaction::read`] tell of this object without a file, most likely?
+    pub fn has_read(&self, kind: ObjectKind, namespace: &str, name: &str) -> bool {
+        self.base.config.names.key(kind, namespace, name).is_ok_and(|key| self.definitions_read.has(&key))
     }
 
     /// Keys and locations of a range, own writes included, in key order.

@@ -1,5 +1,7 @@
 //! One transaction alone: statements see those before them, and nobody else sees any.
 
+use std::sync::Arc;
+
 use crate::definition::{LakehouseDefinition, proto};
 use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
@@ -8,11 +10,12 @@ use crate::fixture::{
 };
 use crate::key::{KeyRange, ObjectKind};
 use crate::lakehouse::Lakehouse;
+use crate::storage::counting::CountingStorage;
 use crate::transaction::{CommitLimits, Files, Isolation, Outcome, Proof, TransactionOptions};
 
 use ObjectKind::{Namespace, Table, View};
 
-async fn lake() -> std::sync::Arc<Lakehouse> {
+async fn lake() -> Arc<Lakehouse> {
     let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
     add_namespace(&lakehouse, "a").await.unwrap();
     add_table(&lakehouse, "a", "t").await.unwrap();
@@ -45,6 +48,32 @@ async fn a_transaction_reads_its_own_writes_and_others_do_not() {
     assert_eq!(names(&latest).await, ["namespace a", "namespace b", "table b.t"]);
     let location = latest.locate(Table, "b", "t").await.unwrap().unwrap();
     assert_eq!(latest.read_definition(&location).await.unwrap(), "second");
+}
+
+/// A statement looks its table up four times, and each look opened the same file again on a local disk.
+#[tokio::test]
+async fn a_definition_is_read_from_its_file_once() {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    add_namespace(&lakehouse, "a").await.unwrap();
+    add_table(&lakehouse, "a", "t").await.unwrap();
+    let counting = Arc::new(CountingStorage::new(files));
+    let lakehouse = open(counting.clone(), &environment).await;
+    let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
+    assert!(!transaction.has_read(Table, "a", "t"));
+    let definition = transaction.read(Table, "a", "t").await.unwrap().unwrap();
+    let before = counting.counters();
+    assert!(transaction.has_read(Table, "a", "t"));
+    assert_eq!(transaction.read(Table, "a", "t").await.unwrap().unwrap(), definition);
+    assert_eq!(counting.counters().since(&before).requests(), 0);
+    // What is written here, or somewhere else by then, is another file.
+    transaction.replace(Table, "a", "t", text("mine")).await.unwrap();
+    assert_eq!(transaction.read(Table, "a", "t").await.unwrap().unwrap(), "mine");
+    commit(&mut transaction).await.unwrap();
+    let mut next = begin(&lakehouse, Isolation::Snapshot).await;
+    assert_eq!(next.read(Table, "a", "t").await.unwrap().unwrap(), "mine");
+    next.drop_object(Table, "a", "t").await.unwrap();
+    assert_eq!(next.read(Table, "a", "t").await.unwrap(), None);
 }
 
 #[tokio::test]
