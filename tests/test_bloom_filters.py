@@ -167,3 +167,24 @@ def test_filters_are_as_large_as_the_table_says(lake: tl.Lakehouse) -> None:
 def test_a_filter_that_cannot_be_read_says_nothing() -> None:
     for odd in (b"", b"\0", b"\x15\0", bytes(64), b"\x15\0\x1c\x1c\0\0\x1c\x1c\0\0\x1c\x1c\0\0\0"):
         assert _core.bloom_filter_may_hold(odd, pa.array([1, 2])) is None
+
+
+@pytest.mark.parametrize("name", ["a.b", "a b", "1st", 'q"x'])
+def test_columns_whose_names_differ_in_files_have_filters(lake: tl.Lakehouse, name: str) -> None:
+    """A file calls `a.b` `a_x2Eb`, as Avro would. The property of the table named a column that no file had, so nobody
+    got the filter that was asked for."""
+    properties = {ENABLED + name: "true", f"write.parquet.bloom-filter-ndv.column.{name}": "10"}
+    table = lake.create_table("a.t", {name: "bigint", "n": "int"}, properties=properties)
+    table.append([{name: n * 7919 % 10_007, "n": n} for n in range(1000)])
+    assert len(filters(table)) == 1
+    assert min(filters(table).values()) < 100
+    assert table.upsert([{name: 7919, "n": -1}, {name: 10_007, "n": 1}], on=[name]) == (1, 1)
+
+
+def test_what_can_have_no_filter_is_written_without_one(lake: tl.Lakehouse) -> None:
+    """A table that names a column of booleans, or less than one value, took no rows: Arrow's error ended appends."""
+    properties = {ENABLED + "is_new": "true", ENABLED + "key": "true"}
+    properties["write.parquet.bloom-filter-ndv.column.key"] = "0.5"
+    table = lake.create_table("a.t", {"key": "bigint", "is_new": "boolean"}, properties=properties)
+    table.append([{"key": 1, "is_new": True}])
+    assert filters(table).keys() == {"key"}

@@ -60,6 +60,11 @@ EXPECTED: dict[str, str | None] = {
     ),
     "io.pyarrow:_get_parquet_writer_kwargs": "table_properties",
     "io.pyarrow:_determine_partitions": "spec schema arrow_table",
+    "io.pyarrow:_ConvertToArrowExpression": "schema",
+    "io.pyarrow:_task_to_record_batches": (
+        "io task bound_row_filter projected_schema table_schema projected_field_ids positional_deletes case_sensitive "
+        "name_mapping partition_spec format_version downcast_ns_timestamp_to_us dictionary_columns"
+    ),
     "io.pyarrow:_read_deletes": "io data_file",
     "io.pyarrow:ArrowScan._record_batches_from_scan_tasks_and_deletes": "self tasks deletes_per_file",
     "io.pyarrow:_get_column_projection_values": (

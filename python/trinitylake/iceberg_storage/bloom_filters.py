@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.table import TableProperties
 from pyiceberg.types import (
     BinaryType,
+    BooleanType,
     DateType,
     FixedType,
     IcebergType,
@@ -70,7 +71,7 @@ def is_written() -> bool:
 
 
 def columns_with_filters(properties: Mapping[str, str]) -> set[str]:
-    """The columns, as paths in a file, that the properties of a table give a filter."""
+    """The columns, as the table calls them, that the properties of a table give a filter."""
     return {
         key.removeprefix(_ENABLED)
         for key, value in properties.items()
@@ -78,26 +79,42 @@ def columns_with_filters(properties: Mapping[str, str]) -> set[str]:
     }
 
 
-def writer_options(properties: Mapping[str, str], paths: Collection[str], rows: int) -> dict[str, Any]:
+def writer_options(
+    properties: Mapping[str, str], schema: Schema, paths: Mapping[str, int], rows: int
+) -> dict[str, Any]:
     """What Arrow's writer is to be told, for row groups of so many rows; nothing if there are to be no filters.
 
-    A number in the properties that cannot be one counts as if it were not there.
+    A number in the properties that cannot be one counts as if it were not there, and so does a column of booleans,
+    for which there is no filter.
+
+    Args:
+        properties: of the table.
+        schema: of the table.
+        paths: the columns as they are called in the file, with their ids. Names that Avro does not take differ there.
+        rows: of a row group.
     """
-    columns = sorted(columns_with_filters(properties).intersection(paths))
-    if not columns or not is_written():
+    named = columns_with_filters(properties)
+    if not named or not is_written():
+        return {}
+    columns = [
+        (name, path)
+        for path, id in paths.items()
+        if (name := schema.find_column_name(id)) in named and not isinstance(schema.find_type(id), BooleanType)
+    ]
+    if not columns:
         return {}
     max_size_bytes = _number(properties, TableProperties.PARQUET_BLOOM_FILTER_MAX_BYTES) or (
         TableProperties.PARQUET_BLOOM_FILTER_MAX_BYTES_DEFAULT
     )
     options = {}
-    for column in columns:
+    for column, path in columns:
         wrong = _number(properties, _WRONG + column) or _WRONG_BY_DEFAULT
         wrong = wrong if wrong < 1 else _WRONG_BY_DEFAULT
         # Eight bits of each value are looked at. Sizes are powers of two, the next larger one.
         bits = -8 / math.log1p(-(wrong ** (1 / 8)))
         most = max(1, int(max_size_bytes * 4 / bits))
-        values = int(_number(properties, _VALUES + column) or max(rows, 1))
-        options[column] = {"ndv": min(values, most), "fpp": wrong}
+        values = max(1, int(_number(properties, _VALUES + column) or rows))
+        options[path] = {"ndv": min(values, most), "fpp": wrong}
     return {"bloom_filter_options": options}
 
 

@@ -15,6 +15,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -34,6 +35,9 @@ _ALIKE = {(pa.string(), pa.large_string()), (pa.large_string(), pa.string()), (p
 
 # Objects with an Arrow stream that have all their rows in memory: as a table they cost no copy.
 _IN_MEMORY = (("polars", "DataFrame"), ("polars", "Series"), ("pandas", "DataFrame"))
+
+#: Of texts.
+_TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 
 #: How many rows of a query are asked for at a time.
 BATCH_ROWS = 100_000
@@ -269,9 +273,20 @@ def _cast(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> pa.ChunkedArra
     if column.type == field.type:
         return column
     try:
+        if field.type == pa.uuid() and column.type in _TEXTS:
+            return _uuids(column)
         return column.cast(field.type)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, ValueError) as error:
         raise InvalidArgument(f"column {field.name}: cannot cast {column.type} to {field.type}: {error}") from error
+
+
+def _uuids(texts: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    """UUIDs of texts, as rows of DuckDB have them. Raises `ValueError` for another text."""
+    kind = pa.uuid()
+    if isinstance(texts, pa.ChunkedArray):
+        return pa.chunked_array([_uuids(chunk) for chunk in texts.chunks], kind)
+    values = [None if text is None else UUID(text).bytes for text in texts.to_pylist()]
+    return pa.ExtensionArray.from_storage(kind, pa.array(values, kind.storage_type))
 
 
 def _column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:

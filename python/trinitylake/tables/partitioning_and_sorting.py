@@ -102,7 +102,10 @@ class ArrowSort(NamedTuple):
         sort_keys: list[tuple[str, str]] = []
         for number, (name, direction, nulls_first) in enumerate(self.keys):
             # A column of its own says where nulls go: how Arrow is told depends on its version.
-            columns |= {f"null{number}": pc.is_null(rows.column(name)), f"key{number}": rows.column(name)}
+            column = rows.column(name)
+            if isinstance(column.type, pa.BaseExtensionType):  # UUIDs, whose order is that of their bytes
+                column = column.cast(column.type.storage_type)
+            columns |= {f"null{number}": pc.is_null(column), f"key{number}": column}
             sort_keys += [(f"null{number}", "descending" if nulls_first else "ascending"), (f"key{number}", direction)]
         return pc.sort_indices(pa.table(columns), sort_keys=sort_keys)
 

@@ -37,6 +37,7 @@ def connect(
     files: Sequence[str] = (),
     spill_folder: str = "",
     without_optimizers: str = "",
+    is_plan: bool = False,
     is_open: bool = False,
     limits: Mapping[str, str | bool | int | float | list[str]] | None = None,
 ) -> Any:
@@ -47,6 +48,7 @@ def connect(
         files: paths that it may read.
         spill_folder: where it puts what does not fit into memory; nowhere if not given.
         without_optimizers: those of DuckDB that are not to run.
+        is_plan: whether it only plans.
         is_open: whether it may reach all files and hosts that this process reaches.
         limits: settings of DuckDB for what it may take.
 
@@ -55,7 +57,7 @@ def connect(
     with needing(needs):
         import duckdb
     settings = {"disabled_optimizers": without_optimizers, **_WITHOUT_VARIABLES, **_ARROW}
-    if without_optimizers:  # it only plans
+    if is_plan:
         settings["threads"] = 1
     settings |= limits or {}
     if is_open:

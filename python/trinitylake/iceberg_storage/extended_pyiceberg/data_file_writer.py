@@ -368,7 +368,7 @@ class _OpenFile:
             store_decimal_as_integer=True,
             use_dictionary=[path for path in self._layout.leaves if _repeats(rows, path)],
             **options,
-            **writer_options(self._metadata.properties, self._layout.leaves, rows.num_rows),
+            **writer_options(self._metadata.properties, self._metadata.schema(), self._layout.leaves, rows.num_rows),
         )
 
     def _row_group_rows(self) -> int | None:

@@ -128,7 +128,7 @@ def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
     if isinstance(column, pa.Array):
         column = pa.chunked_array([column])
-    if isinstance(column.type, pa.ExtensionType):
+    if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     if not pa.types.is_floating(column.type):
         return column

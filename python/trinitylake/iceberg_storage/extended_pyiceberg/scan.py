@@ -16,6 +16,7 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from trinitylake.iceberg_storage.arrow_rows import arrow_schema, typed
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, prepared_manifests
+from trinitylake.iceberg_storage.extended_pyiceberg.uuid_filters import compare_uuids_here
 from trinitylake.iceberg_storage.file_io import WHOLE_FILE_MAX_SIZE_BYTES, LakehouseFileIO
 
 if TYPE_CHECKING:
@@ -42,12 +43,19 @@ class ReadAheadScan(DataScan):
 
     def to_arrow(self, dictionary_columns: tuple[str, ...] = ()) -> pa.Table:
         """All matching rows."""
+        compare_uuids_here()
         rows = DataScan.to_arrow(self.for_reading(), dictionary_columns)
         return typed(rows, arrow_schema(self.projection()), but=dictionary_columns)
 
     def to_arrow_batch_reader(self, dictionary_columns: tuple[str, ...] = ()) -> pa.RecordBatchReader:
         """The matching rows as a stream."""
+        compare_uuids_here()
         return DataScan.to_arrow_batch_reader(self.for_reading(), dictionary_columns)
+
+    def count(self) -> int:
+        """The number of matching rows."""
+        compare_uuids_here()
+        return super().count()
 
     def for_reading(self) -> ReadAheadScan:
         """The same scan for somebody who reads all the files that it plans."""

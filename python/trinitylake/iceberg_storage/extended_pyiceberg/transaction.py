@@ -42,6 +42,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, RowsRead, key_filter, rows_read
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, ReadAheadTable
+from trinitylake.iceberg_storage.extended_pyiceberg.uuid_filters import compare_uuids_here
 from trinitylake.iceberg_storage.extended_pyiceberg.whole_files import DeleteWholeFiles
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.write_rules import check_writable
@@ -144,6 +145,7 @@ class StagedTransaction(Transaction):
                 return
             if self.table_metadata.format_version < ROW_IDS_SINCE:
                 self._scan_of(filter, case_sensitive, branch).read_manifests_ahead()
+                compare_uuids_here()
                 super().delete(filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
                 return
             files, io = self.added_files, self._table.io

@@ -42,7 +42,7 @@ def planning(needs: str, *, is_open: bool = False) -> Iterator[Any]:
     try:
         database = idle.pop()
     except IndexError:
-        database = connect(needs=needs, without_optimizers=_WITHOUT, is_open=is_open)
+        database = connect(needs=needs, without_optimizers=_WITHOUT, is_plan=True, is_open=is_open)
     is_whole = False
     try:
         connection = database.cursor()  # with variables and rows of its own
