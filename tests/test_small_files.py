@@ -266,7 +266,7 @@ def test_any_files_in_any_memory_have_their_rows_in_order(
     asked = pa.schema([schema.field(name) for name in columns])
     found, at = [], 0
     while at < len(paths):
-        batch, count = _core.read_together(paths[at:], asked, limit)
+        batch, count = _core.read_together(paths[at:], asked, limit, 1 << 20)
         assert batch.num_rows == sum(sizes[at : at + count])
         if not count:  # rows that take more than that
             assert limit < 3000
@@ -286,6 +286,20 @@ def test_schemas_with_ids_are_worked_out_once(lake: tl.Lakehouse) -> None:
     schema = lake.create_table("a.t", {"id": "bigint"}).iceberg.metadata.schema()
     assert arrow_schema_with_ids(schema) is arrow_schema_with_ids(schema)
     assert arrow_schema_with_ids(schema).field("id").metadata[b"PARQUET:field_id"] == b"1"
+
+
+def test_a_file_is_read_if_it_is_a_small_file_whatever_is_said_of_it(tmp_path: Path) -> None:
+    """A file of three gigabytes that a manifest called small was read whole; in place of another one lay a pipe, which
+    was waited for, for ever."""
+    small, large, pipe = tmp_path / "small.parquet", tmp_path / "large.parquet", tmp_path / "pipe.parquet"
+    schema = pa.schema([pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})])
+    pq.write_table(pa.table({"id": [1]}, schema=schema), small)
+    pq.write_table(pa.table({"id": range(5000)}, schema=schema), large)
+    os.mkfifo(pipe)
+    size = small.stat().st_size
+    for other in (large, pipe, tmp_path):
+        batch, count = _core.read_together([str(small), str(other), str(small)], schema, 1 << 20, size)
+        assert (batch.num_rows, count) == (1, 1)
 
 
 def test_all_rows_at_once_of_many_small_files_are_those_of_a_stream(

@@ -91,7 +91,7 @@ class LiveRows:
                 yield from self.batches(tasks[number], columns)
                 number += 1
                 continue
-            batch, count = read_together(neighbours, asked, BATCH_SIZE_BYTES)
+            batch, count = read_together(neighbours, asked, BATCH_SIZE_BYTES, SMALL_FILE_SIZE_BYTES)
             if batch.num_rows:
                 yield batch
             if not count:  # it is out of the ordinary, and so may be those behind it

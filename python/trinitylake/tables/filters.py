@@ -11,6 +11,7 @@ from pyparsing import ParseBaseException
 from trinitylake.base.arguments import text
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
+from trinitylake.iceberg_storage.extended_pyiceberg.null_comparisons import as_sql_compares
 
 _TOKEN = re.compile(r"""'[^']*'|"[^"]*"|[+-]?\d[\w.+-]*|[\w.]+|[<>=!]+|\S""")
 _COMPARISONS = ("=", "==", "!=", "<>", "<", "<=", ">", ">=")
@@ -28,12 +29,12 @@ _SHOWN_CHARACTERS = 100
 
 
 def parse_filter(expression: str | BooleanExpression) -> BooleanExpression:
-    """A filter such as `"month = 1 and carrier in ('AA', 'UA')"`.
+    """A filter such as `"month = 1 and carrier in ('AA', 'UA')"`; as in SQL, rows without a value match no comparison.
 
     Raises `InvalidArgument` that shows the place if it cannot be read.
     """
     if isinstance(expression, BooleanExpression):
-        return expression
+        return as_sql_compares(expression)
     from pyiceberg.expressions.parser import parse
 
     words = text(expression, "filter")
@@ -47,7 +48,7 @@ def parse_filter(expression: str | BooleanExpression) -> BooleanExpression:
 
 def _parsed(parse: Any, words: str) -> BooleanExpression:
     try:
-        parsed: BooleanExpression = parse(words)
+        parsed = as_sql_compares(parse(words))
     except RecursionError:
         raise InvalidArgument("filter is nested too deeply") from None
     return parsed

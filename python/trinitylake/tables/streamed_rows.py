@@ -70,8 +70,13 @@ def is_faster(scan: DataScan) -> bool:
     told = snapshot.summary if snapshot is not None else None
     if told is None or scan.row_filter != AlwaysTrue() or scan.limit is not None:
         return False
-    files, size_bytes = told.get("total-data-files"), told.get("total-files-size")
-    if files is None or size_bytes is None or not isinstance(scan.io, LakehouseFileIO) or scan.io.is_remote:
+    files, size_bytes = told.get("total-data-files") or "", told.get("total-files-size") or ""
+    if (
+        not files.isdecimal()
+        or not size_bytes.isdecimal()
+        or not isinstance(scan.io, LakehouseFileIO)
+        or scan.io.is_remote
+    ):
         return False
     return int(files) >= _MANY_FILES and int(size_bytes) <= int(files) * SMALL_FILE_SIZE_BYTES
 

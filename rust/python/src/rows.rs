@@ -1,5 +1,6 @@
 //! The rows of small Parquet files of a local disk, and what Bloom filters say.
 
+use std::io::Read;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,18 +9,30 @@ use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
 
 use crate::arrow;
 
+/// What a file holds; None if it is larger than was said of it, or no file: a pipe would be waited for, for ever.
+fn contents(path: &str, max_size_bytes: u64) -> std::io::Result<Option<Bytes>> {
+    let metadata = std::fs::metadata(path)?;
+    if !metadata.is_file() || metadata.len() > max_size_bytes {
+        return Ok(None);
+    }
+    let mut bytes = Vec::with_capacity(metadata.len() as usize);
+    std::fs::File::open(path)?.take(max_size_bytes).read_to_end(&mut bytes)?;
+    Ok(Some(Bytes::from(bytes)))
+}
+
 /// The rows of the first files, and of how many.
 #[pyfunction]
-#[pyo3(signature = (paths, columns, max_size_bytes))]
+#[pyo3(signature = (paths, columns, max_size_bytes, max_file_size_bytes))]
 fn read_together<'py>(
     py: Python<'py>,
     paths: Vec<String>,
     columns: PySchema,
     max_size_bytes: usize,
+    max_file_size_bytes: u64,
 ) -> PyResult<(Bound<'py, PyAny>, usize)> {
     let columns = columns.into_inner();
     let (batch, count) = py.detach(|| {
-        let files = paths.iter().map(|path| std::fs::read(path).ok().map(Bytes::from));
+        let files = paths.iter().map(|path| contents(path, max_file_size_bytes).ok().flatten());
         trinitylake_rows::read_together(files, &columns, max_size_bytes)
     });
     Ok((PyRecordBatch::new(batch).into_pyarrow(py)?, count))

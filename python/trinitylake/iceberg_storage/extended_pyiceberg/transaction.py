@@ -35,6 +35,7 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import Applied, applied, apply_updates
+from trinitylake.iceberg_storage.extended_pyiceberg.null_comparisons import as_sql_compares
 from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import in_partitions, split_partitions_here
 from trinitylake.iceberg_storage.extended_pyiceberg.qualified_snapshots import QualifiedSnapshots
 from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles, RewriteManifests
@@ -138,7 +139,7 @@ class StagedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
         _isolation_operation: Operation | None = None,
     ) -> None:
-        filter = parse(delete_filter) if isinstance(delete_filter, str) else delete_filter
+        filter = as_sql_compares(parse(delete_filter) if isinstance(delete_filter, str) else delete_filter)
         operation = _isolation_operation or Operation.DELETE
         with self.looking_for("delete", filter, case_sensitive, branch, operation):
             if self.table_metadata.snapshot_by_name(branch) is None:
