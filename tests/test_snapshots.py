@@ -67,7 +67,7 @@ def test_the_latest_version_is_what_is_named_without_a_number(lake: tl.Lakehouse
         lake.snapshot("now")
     with pytest.raises(tl.VersionNotFound):
         lake.snapshot("never", version=99)
-    for name in ("", "a/b", "x" * 101, "ä", "a b"):
+    for name in ("", "a/b", "x" * 101, "ä", "a b", ".", ".."):
         with pytest.raises(tl.InvalidName):
             lake.snapshot(name)
     with pytest.raises(tl.InvalidArgument, match="not several"):

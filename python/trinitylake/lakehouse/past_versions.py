@@ -54,7 +54,8 @@ class PastVersions(LakehousePart):
         """Give a version a name, by a commit: the latest one, or `version`. It stays until the name is dropped.
 
         `lake.at(snapshot=name)` reads it, also after the versions around it have expired. The name has 1 to 100 of the
-        characters `A-Z a-z 0-9 . _ -`. To give the same version the same name again changes nothing.
+        characters `A-Z a-z 0-9 . _ -`, but `.` and `..` are none. To give the same version the same name again changes
+        nothing.
 
         Raises:
             ObjectAlreadyExists: another version has that name.

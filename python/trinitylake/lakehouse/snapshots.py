@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trinitylake.definitions import LakehouseDef
 
 #: What stands in addresses (`@snapshot/<name>`) and paths.
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,9 @@ def checked_name(name: str) -> str:
     """The name of a snapshot. Raises `InvalidName`."""
     if not _NAME.fullmatch(name):
         told = name if len(name) <= 100 else f"{name[:100]}…"
-        raise InvalidName(f"the name of a snapshot has 1 to 100 of the characters A-Z a-z 0-9 . _ -, not {told!r}")
+        raise InvalidName(
+            f"{told!r} is no name of a snapshot: it has 1 to 100 of the characters A-Z a-z 0-9 . _ -, not . or .."
+        )
     return name
 
 
