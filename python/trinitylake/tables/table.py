@@ -204,6 +204,9 @@ class Table(ABC):
     ) -> Scan:
         """Rows that match `filter` (SQL-like text or a PyIceberg expression), at most `limit` of them.
 
+        As in SQL, rows without a value match no comparison with it: `"a != 1"` and `"a not in (1)"` leave them out,
+        here and in `delete` and `overwrite`.
+
         Raises `InvalidArgument` for a filter that cannot be read or a column that is not there.
         """
         iceberg = self._iceberg()

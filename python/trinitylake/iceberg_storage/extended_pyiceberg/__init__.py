@@ -7,9 +7,10 @@ assigns the row ids of format version 3, `table_metadata` and `metadata_updates`
 `data_file_writer` writes rows in bounded memory, `partitioned_rows` sorts them by partition, `variant` adds a type,
 `rows_written` fills in default values, `scanned_files` completes a plan of a scan, `scan` reads ahead, `catalog`
 implements the private methods that PyIceberg calls on catalogs, `functions` gives single functions public names,
-`rows_read` records the predicates of a statement, `uuid_filters` compares UUIDs, `bounded_planning` plans scans in
-bounded work, `own_threads` gives threads to work that waits for others, `readable_numbers` refuses numbers that other
-languages cannot read, and `federated_catalog` asks other catalogs at the address given.
+`rows_read` records the predicates of a statement, `uuid_filters` compares UUIDs, `null_comparisons` says what absent
+values mean in filters, `column_bounds` tells bounds of columns, `bounded_planning` plans scans in bounded work,
+`own_threads` gives threads to work that waits for others, `readable_numbers` refuses numbers that other languages
+cannot read, and `federated_catalog` asks other catalogs at the address given.
 
 To try a new minor version of PyIceberg, compare it with this list. `tests/test_pyiceberg_private_parts.py` checks that
 each name is there with the parameters that are expected, and that nothing else of PyIceberg that is private is used in
