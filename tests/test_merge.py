@@ -19,6 +19,7 @@ import trinitylake as tl
 from position_deletes import delete_positions
 from trinitylake.errors import CommitConflict, InvalidArgument
 from trinitylake.iceberg_storage import parquet_batches
+from trinitylake.iceberg_storage.live_rows import LiveRows
 from trinitylake.tables.merging import file_rewrite, matching
 from trinitylake.tables.merging.dense_keys import DenseKeys
 from trinitylake.tables.merging.differences import differing
@@ -278,6 +279,49 @@ def test_rows_before_the_first_change_stay(
     assert table.upsert(numbers(list(given), list(given.values())), on="id") == (1, 0)
     assert pairs(table) == given
     assert table.upsert(numbers([200]), on="id") == (0, 1)
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 100 * 8, 1 << 20])
+def test_keys_of_a_file_are_read_once(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, kept_bytes: int) -> None:
+    """Of each file that changed the keys were read twice, at first alone and then with all of it. What is kept of keys
+    has a bound, and stands beside the rows that it belongs to, however these come in batches."""
+    monkeypatch.setattr(matching, "KEPT_KEYS_SIZE_BYTES", kept_bytes)
+    monkeypatch.setattr(parquet_batches, "BATCH_SIZE_BYTES", 700)  # some rows with all columns, and others by their ids
+    table = lake.create_table("ns.t", numbers([]).schema)
+    for first in (0, 100):
+        table.append(numbers(list(range(first, first + 100))))
+    deleted, _ = sorted(table.iceberg.scan().plan_files(), key=lambda task: task.file.file_path)
+    delete_positions(table, deleted, [0, 50])
+    expected = pairs(table)
+    read: list[list[str] | None] = []
+    batches = LiveRows.batches
+
+    def counted(self: LiveRows, task: Any, columns: Any = None) -> Any:
+        read.append(columns)
+        return batches(self, task, columns)
+
+    monkeypatch.setattr(LiveRows, "batches", counted)
+    changed = {number: -number for number in sorted(expected)[3::7]} | {500: 500}
+    assert table.upsert(numbers(list(changed), list(changed.values())), on="id") == (len(changed) - 1, 1)
+    assert (
+        sorted(str(columns) for columns in read if columns != ["id"])
+        == {
+            0: ["None", "None"],
+            100 * 8: ["None", "['n']"],
+            1 << 20: ["['n']", "['n']"],
+        }[kept_bytes]
+    )
+    monkeypatch.undo()
+    assert pairs(table) == expected | changed
+
+
+def test_a_table_of_keys_alone_is_merged(lake: tl.Lakehouse) -> None:
+    """There is no other column to read of a file whose keys are known."""
+    table = lake.create_table("ns.t", pa.schema([("id", pa.int64())]))
+    table.append({"id": [1, 2, 3]})
+    assert table.upsert({"id": [3, 4]}, on="id") == (0, 1)
+    assert table.merge({"id": [1, 9]}, on="id").when_matched_delete().execute() == (0, 1, 0)
+    assert sorted(row["id"] for row in content(table)) == [2, 3, 4]
 
 
 def test_rows_in_time_zones_and_nested_values(lake: tl.Lakehouse) -> None:

@@ -179,6 +179,64 @@ def test_a_file_of_some_kilobytes_may_stand_for_a_quarter_of_a_gigabyte(tmp_path
     assert all(rows == 1 or size_bytes <= parquet_batches.BATCH_SIZE_BYTES for rows, size_bytes in sizes)
 
 
+def texts(path: Path, values: Any, **options: Any) -> pa.Table:
+    """A file with a column of texts that has a dictionary, and with some of numbers."""
+    ids = pa.array(range(len(values)), pa.int64())
+    rows = pa.table({"text": values} | {f"id{number}": ids for number in range(12)})
+    pq.write_table(
+        rows, path, use_dictionary=["text"], dictionary_pagesize_limit=64 << 20, store_schema=False, **options
+    )
+    return rows
+
+
+def read_with(path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[pa.RecordBatch], list[str]]:
+    """The batches of a file, and the columns that were read with their dictionary."""
+    referred: list[str] = []
+
+    def opened(*args: Any, **options: Any) -> pq.ParquetFile:
+        referred.extend(options.get("read_dictionary", ()))
+        return open_parquet(*args, **options)
+
+    open_parquet = parquet_batches.open_parquet
+    with monkeypatch.context() as patched, pa.OSFile(str(path)) as stream:
+        patched.setattr(parquet_batches, "open_parquet", opened)
+        file = open_parquet(stream)
+        return list(parquet_batches.batches_of(stream, file, file.schema_arrow.names)), referred
+
+
+@pytest.mark.parametrize("row_group_size", [60_000, 1 << 20])
+def test_texts_that_are_few_bytes_in_all_are_read_plain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row_group_size: int
+) -> None:
+    """The names of a table were there twice, so they stood in a dictionary, and might have stood for gigabytes for all
+    that was known. They were read as they are stored and made plain afterwards, which took as long again. The footer
+    says how many bytes all of them have."""
+    path = tmp_path / "f.parquet"
+    rows = texts(path, [f"name {number % 70_000}" for number in range(140_000)], row_group_size=row_group_size)
+    batches, referred = read_with(path, monkeypatch)
+    assert pa.Table.from_batches(batches).equals(rows)
+    assert referred == []
+
+
+@pytest.mark.parametrize("count", [200, 400])
+def test_long_texts_that_stand_together_make_no_large_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """All texts of a file take little, or not quite so little: but some hundred long ones stand behind each other, and
+    their batch has to hold them all and a value of every other column."""
+    path = tmp_path / "f.parquet"
+    long = [str(number).rjust(50_000, "x") for number in range(40)]
+    values = [""] * 1_000 + [long[number % 40] for number in range(count)] + ["a", "b"] * 400_000
+    rows = texts(path, values)
+    batches, referred = read_with(path, monkeypatch)
+    assert pa.Table.from_batches(batches).equals(rows)
+    is_plain = count == 200
+    assert referred == ([] if is_plain else ["text"])
+    # What is read with its dictionary is made plain in pieces that are bounded by their texts alone.
+    most = parquet_batches.BATCH_SIZE_BYTES * (1 if is_plain else 2)
+    assert max(batch.nbytes for batch in batches) <= most
+
+
 class Parts:
     """Six parts of tables of a kilobyte, and how many have been read of them and not been taken."""
 

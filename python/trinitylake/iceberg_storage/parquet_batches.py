@@ -2,12 +2,13 @@
 
 From what a file says about the bytes of its columns follows how many rows make a batch. It does not for texts that are
 stored once and referred to: a megabyte of a file may stand for gigabytes of them. Columns that have such a dictionary
-are read as they are stored, and made plain piece by piece.
+are read as they are stored, and made plain piece by piece, unless the file says that all their texts are few bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from io import SEEK_END
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import InputStream
+
+from trinitylake._core import text_sizes
 
 #: Of one batch, as Arrow holds it, unless a single row takes more.
 BATCH_SIZE_BYTES = 16 << 20
@@ -30,6 +33,11 @@ _VALUE_SIZE_BYTES = 16
 #: A column takes more where its dictionary was given up, and later texts stand where they belong: how many bytes its
 #: texts have is known then on average, and to put them into a dictionary would take five times as long as to read them.
 _REFERENCE_SIZE_BYTES, _DICTIONARY_SIZE_BYTES = 3, 5 << 19
+#: Texts of a row group that take no more than this part of a batch together are made plain at once: all of them may
+#: stand in one, beside the other columns. To read them with their dictionary takes nearly twice as long.
+_TEXTS_OF_BATCH = 0.75
+#: Behind the footer: its length, and what a file of Parquet ends with.
+_TAIL_SIZE_BYTES = 8
 
 
 def open_parquet(stream: InputStream, metadata: pq.FileMetaData | None = None, **options: object) -> pq.ParquetFile:
@@ -93,6 +101,8 @@ def batches_of(
         yield from file.iter_batches(BATCH_ROWS, columns=None if every else list(columns), use_threads=False)
         return
     leaves = _leaves(file.metadata, columns)
+    if any(leaf.is_referred for leaf in leaves):
+        leaves = _plain_if_few(stream, file.metadata, leaves)
     if referred := sorted({leaf.path for leaf in leaves if leaf.is_referred}):
         file = open_parquet(stream, file.metadata, read_dictionary=referred)
     for groups in _fetched_together(file.metadata, leaves):
@@ -108,20 +118,24 @@ class _Leaf(NamedTuple):
 
     Attributes:
         path: in the file.
+        place: among the columns of the file.
         row_group: its number.
         is_referred: it has texts that stand in a dictionary, all or nearly all, and is not a part of a column: Arrow
             reads those as they are stored.
         stored_size_bytes: in the file.
         read_size_bytes: about what its rows take in memory, without what they refer to.
         most_size_bytes: what they take at most, if they are texts.
+        texts_size_bytes: what its texts take beside, all of which may stand in one batch.
     """
 
     path: str
+    place: int
     row_group: int
     is_referred: bool
     stored_size_bytes: int
     read_size_bytes: int
     most_size_bytes: int
+    texts_size_bytes: int = 0
 
 
 def _leaves(metadata: pq.FileMetaData, columns: Sequence[str]) -> list[_Leaf]:
@@ -145,7 +159,8 @@ def _leaves(metadata: pq.FileMetaData, columns: Sequence[str]) -> list[_Leaf]:
                     width += _dictionary_size_bytes(column)
                 else:
                     is_referred = size_bytes <= values * _REFERENCE_SIZE_BYTES + _DICTIONARY_SIZE_BYTES
-            found.append(_Leaf(path, number, is_referred, stored, max(size_bytes, values * width), values * size_bytes))
+            read = max(size_bytes, values * width)
+            found.append(_Leaf(path, place, number, is_referred, stored, read, values * size_bytes))
     return _plain_if_small(found)
 
 
@@ -160,6 +175,28 @@ def _plain_if_small(leaves: list[_Leaf]) -> list[_Leaf]:
         leaf._replace(is_referred=False, read_size_bytes=leaf.most_size_bytes) if leaf.is_referred else leaf
         for leaf in leaves
     ]
+
+
+def _plain_if_few(stream: InputStream, metadata: pq.FileMetaData, leaves: list[_Leaf]) -> list[_Leaf]:
+    """The columns of a file that says of all texts that are referred to how many bytes they have, and few in each row
+    group."""
+    end = metadata.serialized_size + _TAIL_SIZE_BYTES
+    stream.seek(-end, SEEK_END)
+    sizes = text_sizes(stream.read(end))
+    if sizes is None:
+        return leaves
+    found = []
+    together = [0] * metadata.num_row_groups
+    for leaf in leaves:
+        if leaf.is_referred:
+            size_bytes = sizes[leaf.row_group][leaf.place]
+            if size_bytes is None:
+                return leaves
+            together[leaf.row_group] += size_bytes
+            references = metadata.row_group(leaf.row_group).num_rows * _VALUE_SIZE_BYTES
+            leaf = leaf._replace(is_referred=False, read_size_bytes=references, texts_size_bytes=size_bytes)
+        found.append(leaf)
+    return found if max(together) <= _TEXTS_OF_BATCH * BATCH_SIZE_BYTES else leaves
 
 
 def _dictionary_size_bytes(column: pq.ColumnChunkMetaData) -> int:
@@ -186,8 +223,9 @@ def _fetched_together(metadata: pq.FileMetaData, leaves: Sequence[_Leaf]) -> Ite
 
 
 def _rows_of_batch(rows: int, row_group: int, leaves: Sequence[_Leaf]) -> int:
-    size_bytes = sum(leaf.read_size_bytes for leaf in leaves if leaf.row_group == row_group)
-    return max(1, min(BATCH_ROWS, BATCH_SIZE_BYTES * rows // max(size_bytes, 1)))
+    of_group = [leaf for leaf in leaves if leaf.row_group == row_group]
+    left = BATCH_SIZE_BYTES - sum(leaf.texts_size_bytes for leaf in of_group)
+    return max(1, min(BATCH_ROWS, left * rows // max(sum(leaf.read_size_bytes for leaf in of_group), 1)))
 
 
 def _plain(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-//! The rows of small Parquet files of a local disk, and what Bloom filters say.
+//! The rows of small Parquet files of a local disk, and what Bloom filters and footers say.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -50,7 +50,14 @@ fn bloom_filter_may_hold<'py>(
     found.map(|found| arrow::array(py, Arc::new(found))).transpose()
 }
 
+/// For each row group, and each of its columns, the bytes of its texts; None if the footer does not say.
+#[pyfunction]
+fn text_sizes(tail: Vec<u8>) -> Option<Vec<Vec<Option<u64>>>> {
+    trinitylake_rows::text_sizes::text_sizes(&Bytes::from(tail))
+}
+
 pub fn add_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(bloom_filter_may_hold, module)?)?;
+    module.add_function(wrap_pyfunction!(text_sizes, module)?)?;
     module.add_function(wrap_pyfunction!(read_together, module)?)
 }

@@ -1,5 +1,5 @@
-//! The rows of small Parquet files, many files in one Arrow batch; and what Bloom filters of such files say. No storage:
-//! bytes in, rows out.
+//! The rows of small Parquet files, many files in one Arrow batch; and what Bloom filters and footers of such files say.
+//! No storage: bytes in, rows out.
 //!
 //! To read a small file is mostly to begin: a reader, a context for its codec, arrays of a thousand rows that are put
 //! together afterwards. So files of the same columns are read as if they were row groups of one file, right into the
@@ -10,6 +10,7 @@ pub mod bloom_filter;
 mod columns;
 mod footer;
 mod pages;
+pub mod text_sizes;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::{
     ArrayRef, BooleanArray, Decimal128Array, FixedSizeBinaryArray, Float64Array, Int64Array, RecordBatch,
-    StringArray, TimestampMicrosecondArray,
+    StringArray, StructArray, TimestampMicrosecondArray,
 };
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::properties::{WriterProperties, WriterVersion};
 use proptest::prelude::*;
 
+use crate::text_sizes::text_sizes;
 use crate::{footer, read_together};
 
 const PLENTY: usize = 16 << 20;
@@ -289,6 +290,39 @@ fn a_footer_that_claims_more_than_it_holds_is_not_believed() {
     }
 }
 
+/// Texts are counted as often as they are there, also where the file has them once. Footers of columns with parts, and such
+/// that lie, are left alone.
+#[test]
+fn footers_say_how_many_bytes_their_texts_have() {
+    let each: usize = (0..100).filter(|n| n % 7 != 3).map(|n| format!("name {}", n % 50).len()).sum();
+    for dictionary in [false, true] {
+        let properties = WriterProperties::builder()
+            .set_dictionary_enabled(dictionary)
+            .set_max_row_group_row_count(Some(60))
+            .build();
+        let file = file_of(&rows(0, 100), properties);
+        let (footer, _) = file[file.len() - 8..].split_at(4);
+        let footer = u32::from_le_bytes(footer.try_into().expect("four bytes")) as usize;
+        let sizes = text_sizes(&file.slice(file.len() - 8 - footer..)).expect("it says");
+        assert_eq!(sizes.len(), 2);
+        assert_eq!(sizes.iter().filter_map(|group| group[1]).sum::<u64>(), each as u64);
+        assert!(sizes.iter().all(|group| group.len() == 7 && group[0].is_none()));
+    }
+    let inside = StructArray::from(vec![(
+        Arc::new(Field::new("name", DataType::Utf8, true)),
+        Arc::new(StringArray::from(vec!["a"])) as ArrayRef,
+    )]);
+    let nested = RecordBatch::try_from_iter([("parts", Arc::new(inside) as ArrayRef)]).expect("one column");
+    assert_eq!(text_sizes(&file_of(&nested, zstd())), None);
+    let file = file_of(&rows(0, 10), zstd());
+    for end in [0, 7, file.len() - 1] {
+        assert_eq!(text_sizes(&file.slice(..end)), None);
+    }
+    let mut groups = vec![0x29, 0x1c, 0x48, 1, b'r', 0];
+    groups.extend(footer_with_list(2, i32::MAX as u32));
+    assert_eq!(text_sizes(&ended(groups)), None);
+}
+
 proptest! {
     /// Bytes of a file were changed, or its end is missing. There is no checksum, so values may differ; what is read has
     /// the columns that were asked for and as many rows as it says, and nothing ends the process.
@@ -310,7 +344,9 @@ proptest! {
             bytes[place] = value;
         }
         bytes.truncate(whole - cut.saturating_sub(30));
-        let (found, count) = read(&[Bytes::from(bytes)], &asked_schema());
+        let bytes = Bytes::from(bytes);
+        text_sizes(&bytes);
+        let (found, count) = read(&[bytes], &asked_schema());
         prop_assert!(count <= 1);
         prop_assert_eq!(found.schema(), crate::columns::target(&asked_schema()));
     }

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.live_rows import LiveRows
 from trinitylake.tables.input_rows import fitting
 from trinitylake.tables.merging.chosen_rows import chosen_rows
-from trinitylake.tables.merging.clauses import Clause, Clauses
+from trinitylake.tables.merging.clauses import Clauses
 from trinitylake.tables.merging.differences import differing
 from trinitylake.tables.merging.matching import Hits
 
@@ -42,6 +43,28 @@ class Rewritten:
     added: list[DataFile] = field(default_factory=list)
     updated: int = 0
     deleted: int = 0
+
+
+class _Updated(NamedTuple):
+    """Rows as an update leaves them, and how many of them count."""
+
+    rows: pa.Table
+    changed: int
+
+
+@dataclass
+class _Part:
+    """Some rows of a file.
+
+    Attributes:
+        rows: of the columns and types of the table.
+        hits: at positions among these rows.
+        updated: what becomes of rows, for each clause that updates some, if that was found out.
+    """
+
+    rows: pa.Table
+    hits: Hits
+    updated: list[_Updated] | None = None
 
 
 class FileRewrite:
@@ -111,20 +134,18 @@ class FileRewrite:
         writer = self._writer()
         updated = deleted = 0
         try:
-            for rows, part in parts:
-                stays = np.ones(rows.num_rows, dtype=bool)
-                stays[part.positions] = False
+            for part in parts:
+                stays = np.ones(part.rows.num_rows, dtype=bool)
+                stays[part.hits.positions] = False
                 if stays.any():
                     self._check_row_ids(task)
-                    writer.write(rows if not len(part.positions) else rows.filter(pa.array(stays)))
+                    writer.write(part.rows.filter(pa.array(stays)) if len(part.hits.positions) else part.rows)
                 for number, clause in enumerate(self._clauses.clauses):
-                    of_clause = np.flatnonzero(part.clause == number)
                     if clause.action == "delete":
-                        deleted += len(of_clause)
-                    elif len(of_clause):
-                        before, after = self._updated(rows, part, number, clause, of_clause)
-                        updated += int(differing(before, after).sum()) if self._only_changes else len(of_clause)
-                        writer.write(after)
+                        deleted += int((part.hits.clause == number).sum())
+                for after in part.updated or self._updated(part.rows, part.hits):
+                    updated += after.changed
+                    writer.write(after.rows)
             if task.file.file_size_in_bytes >= KEPT_APART_SIZE_BYTES:
                 writer.close()
         finally:
@@ -132,7 +153,7 @@ class FileRewrite:
                 self._idle.append(writer)
         return updated, deleted
 
-    def _parts_if_changed(self, task: FileScanTask, hits: Hits) -> Iterator[tuple[pa.Table, Hits]] | None:
+    def _parts_if_changed(self, task: FileScanTask, hits: Hits) -> Iterator[_Part] | None:
         """The parts of a file, if any of its rows becomes another one.
 
         What is read until that is known is not read again, unless it is much.
@@ -140,47 +161,50 @@ class FileRewrite:
         parts = self._parts(task, hits)
         if any(self._clauses.clauses[number].action == "delete" for number in np.unique(hits.clause)):
             return parts
-        seen: list[tuple[pa.Table, Hits]] = []
+        seen: list[_Part] = []
         seen_bytes = 0
-        for rows, part in parts:
-            seen_bytes += rows.nbytes
-            seen = [*seen, (rows, part)] if seen_bytes <= KEPT_PARTS_SIZE_BYTES else []
-            if self._changes_anything(rows, part):
+        for part in parts:
+            seen_bytes += part.rows.nbytes
+            seen = [*seen, part] if seen_bytes <= KEPT_PARTS_SIZE_BYTES else []
+            updated = self._updated(part.rows, part.hits)
+            if any(after.changed for after in updated):
+                part.updated = updated
                 return chain(seen, parts) if seen else self._parts(task, hits)
         return None
 
-    def _changes_anything(self, rows: pa.Table, hits: Hits) -> bool:
-        """Whether any of some rows becomes another one, by clauses that update."""
-        for number in np.unique(hits.clause):
-            of_clause = np.flatnonzero(hits.clause == number)
-            clause = self._clauses.clauses[number]
-            before, after = self._updated(rows, hits, int(number), clause, of_clause)
-            if differing(before, after).any():
-                return True
-        return False
-
-    def _parts(self, task: FileScanTask, hits: Hits) -> Iterator[tuple[pa.Table, Hits]]:
+    def _parts(self, task: FileScanTask, hits: Hits) -> Iterator[_Part]:
         """The rows of a file, batch by batch, each with the hits in it at positions in the batch."""
+        target = self._clauses.target
+        known = hits.known if len(hits.known) < len(target) else {}
         begin = 0
-        for batch in self._live.batches(task):
-            rows = pa.Table.from_batches([batch]).cast(self._clauses.target)
-            first, last = np.searchsorted(hits.positions, [begin, begin + rows.num_rows])
-            yield rows, hits.part(int(first), int(last), begin)
-            begin += rows.num_rows
+        for batch in self._live.batches(task, [name for name in target.names if name not in known] if known else None):
+            end = begin + batch.num_rows
+            rows = pa.Table.from_batches([batch])
+            for name, column in known.items():
+                rows = rows.append_column(name, column.slice(begin, batch.num_rows))
+            first, last = np.searchsorted(hits.positions, [begin, end])
+            yield _Part(rows.select(target.names).cast(target), hits.part(int(first), int(last), begin))
+            begin = end
 
-    def _updated(
-        self, rows: pa.Table, hits: Hits, number: int, clause: Clause, chosen: np.ndarray
-    ) -> tuple[pa.Table, pa.Table]:
-        """The rows that a clause updates, before and after."""
-        before = rows.take(pa.array(hits.positions[chosen]))
-        plain = clause.plain(self._clauses.source, self._clauses.target)
-        source = chosen_rows(self._source.select(list(dict.fromkeys(plain.values()))), hits.source[chosen])
-        computed = hits.computed[number] if hits.computed else {}
-        values = {
-            **{name: source.column(column) for name, column in plain.items()},
-            **{name: array.take(pa.array(chosen)) for name, array in computed.items()},
-        }
-        return before, completed(self._clauses.target, values, before)
+    def _updated(self, rows: pa.Table, hits: Hits) -> list[_Updated]:
+        """What becomes of the rows that each clause updates, as far as it updates any."""
+        result = []
+        for number, clause in enumerate(self._clauses.clauses):
+            chosen = np.flatnonzero(hits.clause == number)
+            if clause.action == "delete" or not len(chosen):
+                continue
+            before = rows.take(pa.array(hits.positions[chosen]))
+            plain = clause.plain(self._clauses.source, self._clauses.target)
+            source = chosen_rows(self._source.select(list(dict.fromkeys(plain.values()))), hits.source[chosen])
+            computed = hits.computed[number] if hits.computed else {}
+            values = {
+                **{name: source.column(column) for name, column in plain.items()},
+                **{name: array.take(pa.array(chosen)) for name, array in computed.items()},
+            }
+            after = completed(self._clauses.target, values, before)
+            changed = int(differing(before, after).sum()) if self._only_changes else len(chosen)
+            result.append(_Updated(after, changed))
+        return result
 
     def _check_row_ids(self, task: FileScanTask) -> None:
         if self._metadata.format_version >= ROW_IDS_SINCE:
