@@ -65,6 +65,8 @@ EXPECTED: dict[str, str | None] = {
         "io task bound_row_filter projected_schema table_schema projected_field_ids positional_deletes case_sensitive "
         "name_mapping partition_spec format_version downcast_ns_timestamp_to_us dictionary_columns"
     ),
+    "io.pyarrow:_expression_to_complementary_pyarrow": "expr schema",
+    "expressions.visitors:_StrictMetricsEvaluationVisitor._get_field": "self field_id",
     "io.pyarrow:_read_deletes": "io data_file",
     "io.pyarrow:ArrowScan._record_batches_from_scan_tasks_and_deletes": "self tasks deletes_per_file",
     "io.pyarrow:_get_column_projection_values": (

@@ -35,7 +35,7 @@ class BatchReader(DataSourceReader):
         table = self._options.open_table()
         with translated(table.name):
             scan = table.scan(filter=self._filter).iceberg
-            plan = ScanPlan.of(self._options, scan, self._schema, table.type == "managed", self._filter)
+            plan = ScanPlan.of(self._options, scan, self._schema, table.type == "managed", scan.row_filter)
             # Spark takes an empty list for one task without a partition.
             return list(plan.partitions(scan.plan_files())) or [ScanPartition([], plan)]
 

@@ -71,7 +71,7 @@ class StreamReader(DataSourceStreamReader):
             return []
         table = self._history.table()
         scan = table.scan(filter=self._filter).iceberg
-        plan = ScanPlan.of(self._options, scan, self._schema, table.type == "managed", self._filter)
+        plan = ScanPlan.of(self._options, scan, self._schema, table.type == "managed", scan.row_filter)
         return plan.partitions(tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -27,7 +27,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import defaulte
 from trinitylake.spark.options import Options
 from trinitylake.spark.scan_tasks import storage_io, without_history
 from trinitylake.tables import input_rows as rows
-from trinitylake.tables.filters import parse_filter
+from trinitylake.tables.filters import filter_of
 
 if TYPE_CHECKING:
     from trinitylake.tables.table import Table
@@ -106,7 +106,7 @@ class WritePlan:
 
         schema = self.metadata.schema()
         with translated(self.table_name):
-            matches = expression_to_pyarrow(bind(schema, parse_filter(self.options.filter), True), schema)
+            matches = expression_to_pyarrow(bind(schema, filter_of(self.options.filter, schema), True), schema)
         outside = conformed.num_rows - conformed.filter(matches).num_rows
         if outside:
             raise InvalidArgument(

@@ -6,12 +6,13 @@ import re
 from typing import Any
 
 from pyiceberg.expressions import BooleanExpression
+from pyiceberg.schema import Schema
 from pyparsing import ParseBaseException
 
 from trinitylake.base.arguments import text
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
-from trinitylake.iceberg_storage.extended_pyiceberg.null_comparisons import as_sql_compares
+from trinitylake.iceberg_storage.extended_pyiceberg.sql_comparisons import as_sql_compares
 
 _TOKEN = re.compile(r"""'[^']*'|"[^"]*"|[+-]?\d[\w.+-]*|[\w.]+|[<>=!]+|\S""")
 _COMPARISONS = ("=", "==", "!=", "<>", "<", "<=", ">", ">=")
@@ -28,13 +29,22 @@ _VALUE = (r"""['"].|[+-]?\d|(?i:true|false)$""", "a value: a number, a text in q
 _SHOWN_CHARACTERS = 100
 
 
+def filter_of(expression: str | BooleanExpression, schema: Schema) -> BooleanExpression:
+    """What `parse_filter` reads, as it is evaluated on the columns of a table."""
+    with translated():
+        try:
+            return as_sql_compares(parse_filter(expression), schema)
+        except RecursionError:
+            raise InvalidArgument("filter is nested too deeply") from None
+
+
 def parse_filter(expression: str | BooleanExpression) -> BooleanExpression:
-    """A filter such as `"month = 1 and carrier in ('AA', 'UA')"`; as in SQL, rows without a value match no comparison.
+    """A filter such as `"month = 1 and carrier in ('AA', 'UA')"`.
 
     Raises `InvalidArgument` that shows the place if it cannot be read.
     """
     if isinstance(expression, BooleanExpression):
-        return as_sql_compares(expression)
+        return expression
     from pyiceberg.expressions.parser import parse
 
     words = text(expression, "filter")
@@ -48,7 +58,7 @@ def parse_filter(expression: str | BooleanExpression) -> BooleanExpression:
 
 def _parsed(parse: Any, words: str) -> BooleanExpression:
     try:
-        parsed = as_sql_compares(parse(words))
+        parsed: BooleanExpression = parse(words)
     except RecursionError:
         raise InvalidArgument("filter is nested too deeply") from None
     return parsed

@@ -24,7 +24,7 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.tables import input_rows as rows
-from trinitylake.tables.filters import parse_filter
+from trinitylake.tables.filters import filter_of, parse_filter
 from trinitylake.tables.maintenance import Maintenance
 from trinitylake.tables.merge import Merge, MergeResult
 from trinitylake.tables.merging.clauses import Clause
@@ -204,15 +204,15 @@ class Table(ABC):
     ) -> Scan:
         """Rows that match `filter` (SQL-like text or a PyIceberg expression), at most `limit` of them.
 
-        As in SQL, rows without a value match no comparison with it: `"a != 1"` and `"a not in (1)"` leave them out,
-        here and in `delete` and `overwrite`.
+        As in SQL, rows without a value match no comparison with it: `"a != 1"` and `"a not in (1)"` leave them out; and
+        NaN is larger than all other numbers: `"f > 1"` and `"f != 1"` show it. So it is in `delete` and `overwrite`.
 
         Raises `InvalidArgument` for a filter that cannot be read or a column that is not there.
         """
         iceberg = self._iceberg()
         with translated():
             scan = iceberg.scan(
-                row_filter=AlwaysTrue() if filter is None else parse_filter(filter),
+                row_filter=AlwaysTrue() if filter is None else filter_of(filter, iceberg.schema()),
                 selected_fields=("*",) if columns is None else tuple(columns),
                 snapshot_id=snapshot_id,
                 limit=limit,

@@ -7,9 +7,9 @@ assigns the row ids of format version 3, `table_metadata` and `metadata_updates`
 `data_file_writer` writes rows in bounded memory, `partitioned_rows` sorts them by partition, `variant` adds a type,
 `rows_written` fills in default values, `scanned_files` completes a plan of a scan, `scan` reads ahead, `catalog`
 implements the private methods that PyIceberg calls on catalogs, `functions` gives single functions public names,
-`rows_read` records the predicates of a statement, `uuid_filters` compares UUIDs, `null_comparisons` says what absent
-values mean in filters, `column_bounds` tells bounds of columns, `bounded_planning` plans scans in bounded work,
-`own_threads` gives threads to work that waits for others, `readable_numbers` refuses numbers that other languages
+`rows_read` records the predicates of a statement, `sql_comparisons` says what filters mean, with `column_values`,
+`row_filters` applies them to rows, `column_bounds` tells bounds of columns, `bounded_planning` plans scans in bounded
+work, `own_threads` gives threads to work that waits for others, `readable_numbers` refuses numbers that other languages
 cannot read, and `federated_catalog` asks other catalogs at the address given.
 
 To try a new minor version of PyIceberg, compare it with this list. `tests/test_pyiceberg_private_parts.py` checks that
@@ -40,8 +40,10 @@ the package. "Overridden" means that PyIceberg calls ours.
     data_file_writer, functions  io.pyarrow:_to_requested_schema                             called
     partitioned_rows  io.pyarrow:_determine_partitions                                       replaced
     data_file_writer  io.pyarrow:_get_parquet_writer_kwargs                                  called
-    uuid_filters      io.pyarrow:_ConvertToArrowExpression                                   replaced
-    uuid_filters      io.pyarrow:_task_to_record_batches                                     replaced
+    row_filters       io.pyarrow:_ConvertToArrowExpression                                   replaced
+    row_filters       io.pyarrow:_task_to_record_batches                                     replaced
+    row_filters       io.pyarrow:_expression_to_complementary_pyarrow                        replaced
+    row_filters       expressions.visitors:_StrictMetricsEvaluationVisitor._get_field        replaced
     functions         io.pyarrow:_read_deletes                                               called
     functions         io.pyarrow:ArrowScan._record_batches_from_scan_tasks_and_deletes       called
     functions         io.pyarrow:_get_column_projection_values                               called

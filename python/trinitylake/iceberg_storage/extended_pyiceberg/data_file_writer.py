@@ -28,7 +28,7 @@ from pyiceberg.utils.properties import property_as_int
 from trinitylake.iceberg_storage.bloom_filters import without_bloom_filters, writer_options
 from trinitylake.iceberg_storage.data_file_sizes import TARGET_FILE_SIZE_BYTES
 from trinitylake.iceberg_storage.derived import Derived
-from trinitylake.iceberg_storage.extended_pyiceberg.column_bounds import serialized
+from trinitylake.iceberg_storage.extended_pyiceberg.column_bounds import NanCounts, serialized
 from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import rows_by_partition, spelled
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
 from trinitylake.iceberg_storage.file_io import FileWriter
@@ -274,6 +274,7 @@ class _OpenFile:
         self._output = io.new_output(self._path)
         self._stream: OutputStream | None = None
         self._writer: pq.ParquetWriter | None = None
+        self._nan_counts = NanCounts(layout.statistics, metadata.schema())
 
     @property
     def size_bytes(self) -> int:
@@ -314,6 +315,7 @@ class _OpenFile:
             stats_columns=self._layout.statistics,
             parquet_column_mapping=self._layout.leaves,
         )
+        statistics.nan_value_counts.update(self._nan_counts.counts)
         return DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=self._path,
@@ -349,6 +351,7 @@ class _OpenFile:
             table = pa.Table.from_batches(
                 [_brought(batch, layout.given, layout.schema, self._metadata) for batch in rows.to_batches()]
             )
+        self._nan_counts.count(rows)
         if self._writer is None:
             self._open(table)
         assert self._writer is not None

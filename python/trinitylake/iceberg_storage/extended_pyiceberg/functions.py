@@ -16,8 +16,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
 from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import split_partitions_here
+from trinitylake.iceberg_storage.extended_pyiceberg.row_filters import compare_as_sql_here
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
-from trinitylake.iceberg_storage.extended_pyiceberg.uuid_filters import compare_uuids_here
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +50,7 @@ def record_batches_of(
     """The rows of these files one batch at a time, without the positions in `deletes`, by the path of the data file."""
     from pyiceberg.io.pyarrow import ArrowScan
 
-    compare_uuids_here()
+    compare_as_sql_here()
     scan = ArrowScan(metadata, io, projected, filter, case_sensitive)
     return scan._record_batches_from_scan_tasks_and_deletes(tasks, dict(deletes))
 

@@ -9,14 +9,18 @@ from collections.abc import Iterable
 from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import manifest_evaluator
+from pyiceberg.io import FileIO
 from pyiceberg.table import ALWAYS_TRUE, DataScan, FileScanTask, Table
-from pyiceberg.typedef import EMPTY_DICT, Properties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from trinitylake.iceberg_storage.arrow_rows import arrow_schema, typed
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, prepared_manifests
-from trinitylake.iceberg_storage.extended_pyiceberg.uuid_filters import compare_uuids_here
+from trinitylake.iceberg_storage.extended_pyiceberg.row_filters import compare_as_sql_here
+from trinitylake.iceberg_storage.extended_pyiceberg.sql_comparisons import as_sql_compares
 from trinitylake.iceberg_storage.file_io import WHOLE_FILE_MAX_SIZE_BYTES, LakehouseFileIO
 
 if TYPE_CHECKING:
@@ -27,6 +31,34 @@ class ReadAheadScan(DataScan):
     """A scan that asks for all files at once, as far as memory for them goes."""
 
     _reads_rows = False
+
+    def __init__(
+        self,
+        table_metadata: TableMetadata,
+        io: FileIO,
+        row_filter: str | BooleanExpression = ALWAYS_TRUE,
+        selected_fields: tuple[str, ...] = ("*",),
+        case_sensitive: bool = True,
+        snapshot_id: int | None = None,
+        options: Properties = EMPTY_DICT,
+        limit: int | None = None,
+        catalog: Catalog | None = None,
+        table_identifier: Identifier | None = None,
+    ) -> None:
+        super().__init__(
+            table_metadata=table_metadata,
+            io=io,
+            row_filter=row_filter,
+            selected_fields=selected_fields,
+            case_sensitive=case_sensitive,
+            snapshot_id=snapshot_id,
+            options=options,
+            limit=limit,
+            catalog=catalog,
+            table_identifier=table_identifier,
+        )
+        if self.row_filter != ALWAYS_TRUE:
+            self.row_filter = as_sql_compares(self.row_filter, self.table_metadata.schema(), self.case_sensitive)
 
     def plan_files(self) -> Iterable[FileScanTask]:
         """The files that the scan has to read."""
@@ -43,18 +75,18 @@ class ReadAheadScan(DataScan):
 
     def to_arrow(self, dictionary_columns: tuple[str, ...] = ()) -> pa.Table:
         """All matching rows."""
-        compare_uuids_here()
+        compare_as_sql_here()
         rows = DataScan.to_arrow(self.for_reading(), dictionary_columns)
         return typed(rows, arrow_schema(self.projection()), but=dictionary_columns)
 
     def to_arrow_batch_reader(self, dictionary_columns: tuple[str, ...] = ()) -> pa.RecordBatchReader:
         """The matching rows as a stream."""
-        compare_uuids_here()
+        compare_as_sql_here()
         return DataScan.to_arrow_batch_reader(self.for_reading(), dictionary_columns)
 
     def count(self) -> int:
         """The number of matching rows."""
-        compare_uuids_here()
+        compare_as_sql_here()
         return super().count()
 
     def for_reading(self) -> ReadAheadScan:

@@ -35,15 +35,15 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import Applied, applied, apply_updates
-from trinitylake.iceberg_storage.extended_pyiceberg.null_comparisons import as_sql_compares
 from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import in_partitions, split_partitions_here
 from trinitylake.iceberg_storage.extended_pyiceberg.qualified_snapshots import QualifiedSnapshots
 from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles, RewriteManifests
+from trinitylake.iceberg_storage.extended_pyiceberg.row_filters import compare_as_sql_here
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, RowsRead, key_filter, rows_read
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, ReadAheadTable
-from trinitylake.iceberg_storage.extended_pyiceberg.uuid_filters import compare_uuids_here
+from trinitylake.iceberg_storage.extended_pyiceberg.sql_comparisons import as_sql_compares
 from trinitylake.iceberg_storage.extended_pyiceberg.whole_files import DeleteWholeFiles
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.write_rules import check_writable
@@ -139,14 +139,15 @@ class StagedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
         _isolation_operation: Operation | None = None,
     ) -> None:
-        filter = as_sql_compares(parse(delete_filter) if isinstance(delete_filter, str) else delete_filter)
+        given = parse(delete_filter) if isinstance(delete_filter, str) else delete_filter
+        filter = as_sql_compares(given, self.table_metadata.schema(), case_sensitive, proves=True)
         operation = _isolation_operation or Operation.DELETE
         with self.looking_for("delete", filter, case_sensitive, branch, operation):
             if self.table_metadata.snapshot_by_name(branch) is None:
                 return
             if self.table_metadata.format_version < ROW_IDS_SINCE:
                 self._scan_of(filter, case_sensitive, branch).read_manifests_ahead()
-                compare_uuids_here()
+                compare_as_sql_here()
                 super().delete(filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
                 return
             files, io = self.added_files, self._table.io
@@ -299,8 +300,9 @@ class StagedTransaction(Transaction):
         operation: Operation = Operation.OVERWRITE,
     ) -> Iterator[None]:
         """The changes made inside rest on the rows that match `filter`, whether there are any or not."""
+        looked_for = as_sql_compares(filter, self.table_metadata.schema(), case_sensitive)
         with self._as_statement(statement):
-            self._rows_read.append(RowsRead(self._statement, filter, case_sensitive, branch, operation))
+            self._rows_read.append(RowsRead(self._statement, looked_for, case_sensitive, branch, operation))
             yield
 
     def count_rows(self, counts: RowCounts) -> None:
