@@ -171,7 +171,7 @@ def test_an_unknown_outcome_is_500_and_never_409(
     http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(self: tl.Transaction, **options: object) -> int:
-        self._status = TransactionStatus.UNKNOWN
+        self._open_core.status = TransactionStatus.UNKNOWN
         raise tl.StorageError("the connection broke")
 
     monkeypatch.setattr(tl.Transaction, "commit", fails)

@@ -8,9 +8,9 @@ from contextvars import ContextVar
 
 import pytest
 
-from trinitylake.rest.errors import RestError
+from trinitylake.rest.errors import RestError, response_of
 from trinitylake.rest.http.router import Router
-from trinitylake.rest.http.routes import CATALOG, OTHERS, PAGE, without_prefix
+from trinitylake.rest.http.routes import CATALOG, OTHERS, all_endpoints
 from trinitylake.rest.http.threads import Threads
 
 named: ContextVar[str] = ContextVar("named", default="nobody")
@@ -64,16 +64,49 @@ def test_who_is_cancelled_while_waiting_for_a_thread_never_begins_and_who_has_be
 
 
 def test_the_first_endpoint_that_fits_answers_and_names_keep_their_escapes() -> None:
-    router = Router((*CATALOG, *OTHERS, *map(without_prefix, CATALOG), *PAGE))
+    router = Router(all_endpoints(has_page=True))
     endpoint, names = router.find("GET", "/v1/latest/namespaces/a%1Fb/tables/x%2Fy")
     assert endpoint.path == "/v1/{prefix}/namespaces/{namespace}/tables/{table}"
     assert names == {"prefix": "latest", "namespace": "a%1Fb", "table": "x%2Fy"}
-    # A prefix that is called as the segment after it, and none.
-    assert router.find("GET", "/v1/namespaces/namespaces")[0].path == "/v1/{prefix}/namespaces"
-    assert router.find("DELETE", "/v1/namespaces/namespaces")[1] == {"namespace": "namespaces"}
     # What answers GET answers HEAD, unless something else does.
     assert router.find("HEAD", "/v1/config")[0].path == "/v1/config"
     assert router.find("HEAD", "/v1/latest/namespaces/n/tables/t")[0].method == "HEAD"
+
+
+def test_without_a_prefix_a_namespace_may_be_called_namespaces() -> None:
+    """A client that ignores the prefix could make the namespace `namespaces` and drop it, but not load it or list what
+    is in it: 404, "there is no prefix 'namespaces'"."""
+    router = Router(all_endpoints(has_page=True))
+    for method, path in (
+        ("GET", "/v1/namespaces/namespaces"),
+        ("DELETE", "/v1/namespaces/namespaces"),
+        ("GET", "/v1/namespaces/namespaces/tables"),
+        ("POST", "/v1/namespaces/namespaces/properties"),
+        ("GET", "/v1/namespaces/namespaces/views/namespaces"),
+    ):
+        names = router.find(method, path)[1]
+        assert (names["namespace"], names.get("prefix")) == ("namespaces", None), path
+    # Where there is a prefix it is one, whatever the names after it are.
+    for endpoint in CATALOG:
+        path = endpoint.path.format(prefix="version~1", namespace="namespaces", table="tables", view="views")
+        assert router.find(endpoint.method, path)[0] is endpoint
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/v1/config", "GET, HEAD"),
+        ("OPTIONS", "/v1/latest/namespaces/a/tables/b", "DELETE, GET, HEAD, POST"),
+        ("GET", "/v1/tables/rename", "POST"),
+    ],
+)
+def test_a_method_that_a_path_does_not_have_is_told_with_those_that_it_has(
+    method: str, path: str, allowed: str
+) -> None:
+    """HTTP demands it, and the router before this one did it: 405 came without the header `Allow`."""
+    with pytest.raises(RestError) as refused:
+        Router(all_endpoints(has_page=True)).find(method, path)
+    assert response_of(refused.value, str).headers["allow"] == allowed
 
 
 @pytest.mark.parametrize(

@@ -315,6 +315,8 @@ def checked_as(**others: Rule) -> Callable[[Function], Function]:
 
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
+            if not kwargs and len(args) <= 1 and positional[:1] == ["self"]:  # nothing was given
+                return function(*args)
             checked_args = [value_of(name, value) for name, value in zip(positional, args, strict=False)]
             checked_kwargs = {name: value_of(name, value) for name, value in kwargs.items()}
             return function(*checked_args, *args[len(checked_args) :], **checked_kwargs)

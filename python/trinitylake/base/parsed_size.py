@@ -8,7 +8,7 @@ _VALUE_SIZE_BYTES = 300
 
 def count_values(text: bytes | bytearray) -> int:
     """How many values there are, without making any. Commas in texts count, which errs to the safe side."""
-    return sum(text.count(character) for character in (b",", b"[", b"{", b":"))
+    return text.count(b",") + text.count(b"[") + text.count(b"{") + text.count(b":")
 
 
 def parsed_size_bytes(text: bytes | bytearray) -> int:

@@ -10,6 +10,7 @@ A metadata file lists the snapshots that the table keeps (`kept_snapshots.py`), 
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import threading
@@ -19,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import nullcontext
 
+from pydantic import BaseModel
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.serializers import Compressor
@@ -27,6 +29,7 @@ from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEnt
 from pyiceberg.typedef import IcebergBaseModel
 
 from trinitylake._core import is_named_once
+from trinitylake.base.random_names import random_uuid
 from trinitylake.errors import CorruptFile
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
     IndexedMetadataV3,
@@ -171,7 +174,7 @@ def new_file_stem(previous_uri: str | None) -> str:
     sequence = 0
     if previous_uri is not None and (match := _FILE_NAME.fullmatch(previous_uri.rsplit("/", 1)[-1])):
         sequence = int(match[1]) + 1
-    return f"{sequence:05d}-{uuid.uuid4()}"
+    return f"{sequence:05d}-{random_uuid()}"
 
 
 class _KnownTexts:
@@ -180,14 +183,29 @@ class _KnownTexts:
     def __init__(self) -> None:
         self.items: Sequence[IcebergBaseModel] = ()  # kept, so that no other object has their addresses
         self._texts: dict[int, str] = {}
+        self._joined = ""
 
     def render(self, items: Sequence[IcebergBaseModel]) -> str:
         """The items as JSON, separated by commas."""
+        if items is self.items:
+            return self._joined
         texts: dict[int, str] = {}
         for item in items:
             texts[id(item)] = self._texts.get(id(item)) or item.model_dump_json()
         self.items, self._texts = items, texts
-        return ",".join(texts[id(item)] for item in items)
+        self._joined = ",".join([texts[id(item)] for item in items])
+        return self._joined
+
+
+#: Lists of metadata whose items never change, and their names in a file.
+_LISTS = {
+    "snapshots": "snapshots",
+    "snapshot_log": "snapshot-log",
+    "metadata_log": "metadata-log",
+    "schemas": "schemas",
+    "partition_specs": "partition-specs",
+    "sort_orders": "sort-orders",
+}
 
 
 class _TableText:
@@ -195,13 +213,12 @@ class _TableText:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.snapshots = _KnownTexts()
-        self.snapshot_log = _KnownTexts()
+        self.lists = {name: _KnownTexts() for name in _LISTS}
         self.size_bytes = 0
 
 
 class MetadataEncoder:
-    """Metadata to JSON. Snapshots and the log of snapshots never change, so each is written as text once.
+    """Metadata to JSON. Snapshots, schemas and the like never change, so each is written as text once.
 
     Of the tables that were written last the texts are kept, up to a number of bytes. Safe to share between threads.
     """
@@ -218,24 +235,29 @@ class MetadataEncoder:
         metadata = indexed(metadata)
         if metadata.format_version == 1:
             return metadata.model_dump_json().encode()
-        rest = metadata.model_dump_json(exclude={"snapshots", "snapshot_log"})
+        # Told what to write, and not what to leave out: PyIceberg would look for private attributes each time.
+        rest = BaseModel.model_dump_json(metadata, include=_rest_of(type(metadata)), exclude_none=True, by_alias=True)
         text = self._table(metadata.table_uuid)
         with text.lock:
-            snapshots = text.snapshots.render(metadata.snapshots)
-            snapshot_log = text.snapshot_log.render(metadata.snapshot_log)
-        self._count(metadata.table_uuid, text, len(snapshots) + len(snapshot_log))
-        return f'{{"snapshots":[{snapshots}],"snapshot-log":[{snapshot_log}],{rest[1:]}'.encode()
+            lists = [
+                f'"{_LISTS[name]}":[{known.render(getattr(metadata, name))}],' for name, known in text.lists.items()
+            ]
+        self._count(metadata.table_uuid, text, sum(map(len, lists)))
+        return f"{{{''.join(lists)}{rest[1:]}".encode()
 
     def intern(self, metadata: TableMetadata) -> TableMetadata:
         """The same metadata, made of the snapshots that were encoded before as far as they are equal."""
         text = self._table(metadata.table_uuid)
-        known = {_snapshot_key(one): one for one in text.snapshots.items if isinstance(one, Snapshot)}
-        logged = {_log_key(one): one for one in text.snapshot_log.items if isinstance(one, SnapshotLogEntry)}
+        snapshots, logs = text.lists["snapshots"], text.lists["snapshot_log"]
+        known = {_snapshot_key(one): one for one in snapshots.items if isinstance(one, Snapshot)}
+        logged = {_log_key(one): one for one in logs.items if isinstance(one, SnapshotLogEntry)}
         if not known:
             return metadata
-        snapshots = [known.get(_snapshot_key(one), one) for one in metadata.snapshots]
-        snapshot_log = [logged.get(_log_key(one), one) for one in metadata.snapshot_log]
-        return metadata.model_copy(update={"snapshots": snapshots, "snapshot_log": snapshot_log})
+        update = {
+            "snapshots": [known.get(_snapshot_key(one), one) for one in metadata.snapshots],
+            "snapshot_log": [logged.get(_log_key(one), one) for one in metadata.snapshot_log],
+        }
+        return metadata.model_copy(update=update)
 
     def _table(self, table_uuid: uuid.UUID) -> _TableText:
         with self._lock:
@@ -260,6 +282,12 @@ class MetadataEncoder:
 
 
 encoder = MetadataEncoder()
+
+
+@functools.cache
+def _rest_of(kind: type[TableMetadata]) -> set[str]:
+    """The fields of metadata but for `_LISTS`."""
+    return {name for name in kind.model_fields if name not in _LISTS}
 
 
 def _snapshot_key(snapshot: Snapshot) -> tuple[object, ...]:

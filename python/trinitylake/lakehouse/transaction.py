@@ -48,6 +48,25 @@ class TransactionStatus(Enum):
     UNKNOWN = "ended in an unknown state"
 
 
+class _Core:
+    """The core of a transaction, as long as that is open, and how it ended.
+
+    Its tables have this and not the transaction, which has them: what refers to itself in a circle is freed only when
+    Python looks through all that is in memory, and a server makes thousands of transactions.
+    """
+
+    __slots__ = ("_core", "status")
+
+    def __init__(self, core: _core.Transaction) -> None:
+        self._core = core
+        self.status = TransactionStatus.OPEN
+
+    def __call__(self) -> _core.Transaction:
+        if self.status is not TransactionStatus.OPEN:
+            raise TransactionClosed(f"transaction {self._core.id} {self.status.value}; begin another one")
+        return self._core
+
+
 #: After these nobody can commit the transaction as it stands: one that was saved is given up for everybody.
 _LOST_FOR_EVERYBODY = (CheckFailed, TransactionExpired, ObjectNotFound, ObjectAlreadyExists, NamespaceNotEmpty)
 
@@ -67,7 +86,7 @@ class Transaction(OpenTransaction):
         self._staged: StagedTables | None = None
         self._checks: Checks[Transaction] = Checks(core.checks, allowed_checks)
         self._is_checking = False
-        self._status = TransactionStatus.OPEN
+        self._open_core = _Core(core)
         self._version: int | None = core.committed_version
         told: dict[str, tracing.Value] = {
             "trinitylake.transaction.id": core.id,
@@ -141,17 +160,17 @@ class Transaction(OpenTransaction):
     @property
     def is_open(self) -> bool:
         """Whether the transaction has been neither committed nor rolled back."""
-        return self._status is TransactionStatus.OPEN
+        return self._open_core.status is TransactionStatus.OPEN
 
     @property
     def status(self) -> TransactionStatus:
         """Whether it is open, or how it ended."""
-        return self._status
+        return self._open_core.status
 
     @property
     def is_unknown(self) -> bool:
         """Whether its commit ended without an answer; `lake.outcome(txn.id)` may tell, and `rollback` settles it."""
-        return self._status is TransactionStatus.UNKNOWN
+        return self._open_core.status is TransactionStatus.UNKNOWN
 
     @property
     def files_are_unreachable(self) -> bool:
@@ -253,7 +272,7 @@ class Transaction(OpenTransaction):
                 version = await done
                 span.set("trinitylake.version", version)
         except asyncio.CancelledError:
-            self._status = TransactionStatus.UNKNOWN  # it goes on
+            self._open_core.status = TransactionStatus.UNKNOWN  # it goes on
             raise
         except BaseException as error:
             self._failed(error)
@@ -271,10 +290,10 @@ class Transaction(OpenTransaction):
             CommitStateUnknown: the storage cannot be asked whether it was committed; nothing was deleted.
         """
         self._require_no_check()
-        if self._status not in (TransactionStatus.OPEN, TransactionStatus.UNKNOWN):
+        if self._open_core.status not in (TransactionStatus.OPEN, TransactionStatus.UNKNOWN):
             return
         self._core.rollback()
-        self._status = TransactionStatus.ROLLED_BACK
+        self._open_core.status = TransactionStatus.ROLLED_BACK
         self._end_span()
         self._remove_files()
 
@@ -329,7 +348,11 @@ class Transaction(OpenTransaction):
     @shown
     def _repr_html_(self) -> str:
         """The transaction in a notebook. Nothing is read."""
-        state = self._status.value if self._version is None else f"{self._status.value}, as version {self._version:,}"
+        state = (
+            self._open_core.status.value
+            if self._version is None
+            else f"{self._open_core.status.value}, as version {self._version:,}"
+        )
         facts = [
             ("state", state),
             ("isolation", self.isolation),
@@ -343,7 +366,7 @@ class Transaction(OpenTransaction):
         refuse_transaction(self.id)
 
     def __repr__(self) -> str:
-        state = f"version={self._version}" if self._version is not None else self._status.value
+        state = f"version={self._version}" if self._version is not None else self._open_core.status.value
         did = f", {self.summary!r}" if self._version is not None and self.summary else ""
         return (
             f"Transaction(id={self.id!r}, isolation={self.isolation!r}, base_version={self.base_version}, {state}{did})"
@@ -354,8 +377,7 @@ class Transaction(OpenTransaction):
         return self._core.storage
 
     def state(self) -> _core.Transaction:
-        if not self.is_open:
-            raise TransactionClosed(f"transaction {self.id} {self._status.value}; begin another one")
+        self._open_core()
         return self._core
 
     def _table(self, namespace: str, name: str, definition: bytes, state: object) -> Table:
@@ -390,7 +412,7 @@ class Transaction(OpenTransaction):
         if self._staged is None:
             from trinitylake.tables.staged_tables import StagedTables
 
-            self._staged = StagedTables(self._lakehouse, self.storage, self.state)
+            self._staged = StagedTables(self._lakehouse, self.storage, self._open_core)
         return self._staged
 
     def _prepared(self) -> AbstractContextManager[None]:
@@ -444,7 +466,7 @@ class Transaction(OpenTransaction):
 
     def _committed(self, version: int) -> int:
         self._version = version
-        self._status = TransactionStatus.COMMITTED
+        self._open_core.status = TransactionStatus.COMMITTED
         self._span.set("trinitylake.version", version)
         self._end_span()
         if self._staged is not None:
@@ -454,20 +476,20 @@ class Transaction(OpenTransaction):
     def _failed(self, error: BaseException) -> None:
         """After a commit that failed: give up what nobody can commit, and remove what no version can refer to."""
         if self._core.is_unknown:
-            self._status = TransactionStatus.UNKNOWN
+            self._open_core.status = TransactionStatus.UNKNOWN
             self._end_span(error)
             return
-        self._status = TransactionStatus.FAILED
+        self._open_core.status = TransactionStatus.FAILED
         self._end_span(error)
         is_lost = isinstance(error, _LOST_FOR_EVERYBODY) or (isinstance(error, CommitConflict) and bool(error.winners))
         if is_lost or not self._core.sequence:
             with suppress(TrinityLakeError):  # somebody else went on with it, or its state stays to be resumed
                 self._core.rollback()
-                self._status = TransactionStatus.ROLLED_BACK
+                self._open_core.status = TransactionStatus.ROLLED_BACK
         self._remove_files()
 
     def _end_span(self, error: BaseException | None = None) -> None:
-        self._span.set("trinitylake.transaction.status", self._status.name.lower())
+        self._span.set("trinitylake.transaction.status", self._open_core.status.name.lower())
         self._span.end(error)
 
     def _remove_files(self) -> None:

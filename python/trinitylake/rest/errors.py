@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from pydantic import ValidationError as InvalidModel
@@ -35,12 +35,13 @@ logger = logging.getLogger("trinitylake.rest")
 
 
 class RestError(Exception):
-    """An error that a handler answers on purpose."""
+    """An error that a handler answers on purpose, perhaps with headers that belong to its code."""
 
-    def __init__(self, code: int, type: str, message: str) -> None:
+    def __init__(self, code: int, type: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.type = type
+        self.headers = headers
 
 
 def bad_request(message: str) -> RestError:
@@ -84,7 +85,7 @@ _ANSWERS: tuple[tuple[type[BaseException], _Answer], ...] = (
 )
 
 
-def error_response(code: int, type: str, message: str, headers: dict[str, str] | None = None) -> Response:
+def error_response(code: int, type: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
     """The body that the specification gives to every error. The message loses its secrets."""
     body = json.dumps({"error": {"message": without_secrets(message), "type": type, "code": code}})
     return Response(body, code, media_type="application/json", headers=headers)
@@ -96,7 +97,7 @@ def response_of(error: Exception, told: Callable[[Exception], str]) -> Response:
     `told` is what an exception may tell whoever asked (`security/told.py`).
     """
     if isinstance(error, RestError):
-        return error_response(error.code, error.type, told(error))
+        return error_response(error.code, error.type, told(error), error.headers)
     if isinstance(error, InvalidModel):
         return error_response(400, "BadRequestException", _model_message(error))
     for kind, answer in _ANSWERS:

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -58,34 +58,28 @@ class ProcessTurns:
     @contextmanager
     def taken(self, table_ids: Iterable[str]) -> Iterator[None]:
         """Wait for the turn of these tables, or until that takes too long. No two threads may take the same one."""
-        deadline = time.monotonic() + PROCESS_TURN_TIMEOUT_SECONDS
-        with ExitStack() as stack:
-            for id in table_ids:
-                stack.enter_context(self._byte(id, deadline))
-            yield
-
-    @contextmanager
-    def _byte(self, table_id: str, deadline: float) -> Iterator[None]:
-        file = self._open()
+        file, deadline = self._open(), time.monotonic() + PROCESS_TURN_TIMEOUT_SECONDS
         if file is None:
             yield
             return
-        start = int.from_bytes(hashlib.blake2b(table_id.encode(), digest_size=7).digest(), "big")
-        pause = _FIRST_PAUSE_SECONDS
-        is_ours = _try_lock(file, start)
-        while not is_ours and time.monotonic() < deadline:
-            time.sleep(pause * (0.5 + random.random()))
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-            is_ours = _try_lock(file, start)
+        ours: list[int] = []
         try:
+            for id in table_ids:
+                start = int.from_bytes(hashlib.blake2b(id.encode(), digest_size=7).digest(), "big")
+                pause = _FIRST_PAUSE_SECONDS
+                while not _try_lock(file, start, ours) and time.monotonic() < deadline:
+                    time.sleep(pause * (0.5 + random.random()))
+                    pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             yield
         finally:
-            if is_ours:
+            for start in ours:
                 with contextlib.suppress(OSError):
                     fcntl.lockf(file, fcntl.LOCK_UN, 1, start)
 
     def _open(self) -> int | None:
         """The file, open for the life of the process: to close it would give back all locks. None if there is none."""
+        if self._is_opened:
+            return self._file
         with self._guard:
             if not self._is_opened and fcntl is not None:
                 path = Path(tempfile.gettempdir()) / f"trinitylake-turns-{os.getuid()}"
@@ -96,12 +90,14 @@ class ProcessTurns:
             return self._file
 
 
-def _try_lock(file: int, start: int) -> bool:
+def _try_lock(file: int, start: int, ours: list[int]) -> bool:
+    """Whether there is nothing to wait for; `ours` gets what is taken."""
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, start)
     except OSError as error:
         # Else the file system has no locks, and there is nothing to wait for.
         return error.errno not in (errno.EACCES, errno.EAGAIN)
+    ours.append(start)
     return True
 
 
@@ -126,14 +122,19 @@ class Turns:
                 "a check must not write to a table that its own transaction changes: the commit would wait for itself; "
                 "a check only reads"
             )
-        with self.in_use(ids), ExitStack() as stack:
+        held: list[threading.Lock] = []
+        with self.in_use(ids):
             with self._guard:
                 turns = [self._turns.setdefault(id, Turn()) for id in ids]
-            for turn in turns:
-                if turn.lock.acquire(timeout=THREAD_TURN_TIMEOUT_SECONDS):
-                    stack.callback(turn.lock.release)
-            stack.enter_context(self._processes.taken(ids))
-            yield
+            try:
+                for turn in turns:
+                    if turn.lock.acquire(timeout=THREAD_TURN_TIMEOUT_SECONDS):
+                        held.append(turn.lock)
+                with self._processes.taken(ids):
+                    yield
+            finally:
+                for lock in held:
+                    lock.release()
 
     @contextmanager
     def in_use(self, table_ids: Iterable[str]) -> Iterator[None]:

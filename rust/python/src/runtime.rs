@@ -84,7 +84,9 @@ pub fn finish_background_tasks(py: Python<'_>, timeout_seconds: f64) {
     });
 }
 
-/// Like [`run`], for look-ups that the cache mostly answers: those do not pay for releasing the GIL.
+/// Like [`run`], for look-ups that memory mostly answers, that of a node cache or the system's of files: those do not pay
+/// for releasing the GIL. Where many threads wait for it, the one that releases it has to wait for others, and until the
+/// next has woken up nobody has it.
 pub fn run_quick<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T>> + Send) -> PyResult<T> {
     let runtime = runtime()?;
     let mut future = Box::pin(future);

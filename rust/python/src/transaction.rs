@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tokio::sync::Mutex;
 use trinitylake::error::Result as CoreResult;
-use trinitylake::key::{KeyRange, ObjectKind};
+use trinitylake::key::KeyRange;
 use trinitylake::transaction::saved_list::SavedTransaction as CoreSaved;
 use trinitylake::transaction::{
     Clash as CoreClash, Clashes as CoreClashes, CommitLimits, Coordination, Files, Outcome,
@@ -137,11 +137,6 @@ impl Transaction {
         }
         py.detach(|| act(&mut self.inner.blocking_lock()))
     }
-
-    /// Is what [`CoreTransaction::read`] tells of this object in memory, most likely?
-    fn has_read(&self, kind: ObjectKind, namespace: &str, name: &str) -> bool {
-        self.inner.try_lock().is_ok_and(|transaction| transaction.has_read(kind, namespace, name))
-    }
 }
 
 macro_rules! with {
@@ -224,11 +219,7 @@ impl Transaction {
         name: &str,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let kind = parse_kind(kind)?;
-        let bytes = if self.has_read(kind, namespace, name) {
-            with!(self, py, run_quick, |transaction| transaction.read(kind, namespace, name))
-        } else {
-            with!(self, py, run, |transaction| transaction.read(kind, namespace, name))
-        }?;
+        let bytes = with!(self, py, run_quick, |transaction| transaction.read(kind, namespace, name))?;
         Ok(bytes.map(|bytes| PyBytes::new(py, &bytes)))
     }
 

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
+from weakref import ref
 
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationError, ValidationException
@@ -28,7 +29,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, AssertCreate, TableRequire
 from pyiceberg.typedef import Identifier
 
 from trinitylake.definitions.schema import SchemaLike, to_iceberg_schema
-from trinitylake.errors import InvalidArgument, InvalidLocation
+from trinitylake.errors import InvalidArgument, InvalidLocation, TransactionClosed
 from trinitylake.iceberg_storage.brought_files import named_by, snapshots_of, statistics_in
 from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
@@ -430,19 +431,30 @@ class StagedTable:
 
 
 class StagingCatalog(KeepsOldMetadata, NoopCatalog):
-    """The catalog behind a staged table: it knows this one table, and a commit to it stays in memory."""
+    """The catalog behind a staged table: it knows this one table, and a commit to it stays in memory.
+
+    The table has this catalog, so this one does not keep the table: it would be freed only when Python looks for what
+    refers to itself in circles.
+    """
 
     def __init__(self, staged: StagedTable) -> None:
         super().__init__("trinitylake-staging")
-        self._staged = staged
+        self._identifier = staged.identifier
+        self._weak_staged = ref(staged)
+
+    @property
+    def _staged(self) -> StagedTable:
+        if (staged := self._weak_staged()) is None:
+            raise TransactionClosed(f"the transaction that had table {'.'.join(self._identifier)} is gone")
+        return staged
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        if self.identifier_to_tuple(identifier) != self._staged.identifier:
-            raise NoSuchTableError(f"{identifier} is not the staged table {self._staged.identifier}")
+        if self.identifier_to_tuple(identifier) != self._identifier:
+            raise NoSuchTableError(f"{identifier} is not the staged table {self._identifier}")
         return self._staged.table
 
     def table_exists(self, identifier: str | Identifier) -> bool:
-        return self.identifier_to_tuple(identifier) == self._staged.identifier
+        return self.identifier_to_tuple(identifier) == self._identifier
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]

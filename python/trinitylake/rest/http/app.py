@@ -32,7 +32,7 @@ from trinitylake.rest.files.delegation import Delegation
 from trinitylake.rest.http.assets import asset_responders
 from trinitylake.rest.http.observation import REQUEST_ID, ROUTE, Observer
 from trinitylake.rest.http.router import Router
-from trinitylake.rest.http.routes import CATALOG, OTHERS, PAGE, SIGN, Endpoint, without_prefix
+from trinitylake.rest.http.routes import CATALOG, SIGN, Endpoint, all_endpoints
 from trinitylake.rest.http.threads import Threads
 from trinitylake.rest.http.turns import MAX_THREADS, Turns
 from trinitylake.rest.options import ServerOptions
@@ -117,7 +117,7 @@ class App:
         self._heavy = HeavyBodies()
         self._turns = Turns()
         self._threads = Threads(MAX_THREADS)
-        self.router = Router((*CATALOG, *OTHERS, *map(without_prefix, CATALOG), *(PAGE if options.has_page else ())))
+        self.router = Router(all_endpoints(options.has_page))
         self._life = StarletteRouter(lifespan=self._lifespan)
         probes = {"/healthz": self._healthy, "/readyz": self._is_ready}
         assets = asset_responders() if options.has_page else {}

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import time
 from datetime import UTC, datetime
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from trinitylake.base.random_names import random_hex
 from trinitylake.rest.redaction import Redaction, without_secrets
 from trinitylake.rest.security.guard import PRINCIPAL
 from trinitylake.rest.state.meters import Meters
@@ -54,7 +54,7 @@ class Observer:
             return
         given = [value for name, value in scope["headers"] if name == b"x-request-id"]
         known = len(given) == 1 and _REQUEST_ID.fullmatch(given[0])
-        request_id = given[0].decode() if known else os.urandom(16).hex()
+        request_id = given[0].decode() if known else random_hex()
         scope[REQUEST_ID] = request_id
         began = time.perf_counter()
         code = 500

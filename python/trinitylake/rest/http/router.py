@@ -22,25 +22,30 @@ class Router:
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self.routes = [(one, _methods(one)) for one in endpoints]
-        self._paths: dict[int, list[re.Pattern[str]]] = {}
+        self._paths: dict[int, list[tuple[re.Pattern[str], tuple[str, ...]]]] = {}
         self._candidates: dict[tuple[str, int], list[tuple[re.Pattern[str], Endpoint]]] = {}
         for endpoint, methods in self.routes:
             pattern, n_segments = _pattern(endpoint.path), endpoint.path.count("/")
-            self._paths.setdefault(n_segments, []).append(pattern)
+            self._paths.setdefault(n_segments, []).append((pattern, methods))
             for method in methods:
                 self._candidates.setdefault((method, n_segments), []).append((pattern, endpoint))
 
     def find(self, method: str, path: str) -> tuple[Endpoint, dict[str, str]]:
         """The endpoint, and the names in the path, with their escapes.
 
-        Raises `RestError` 404 for a path that nothing answers, 405 for one that answers other methods only.
+        Raises `RestError` 404 for a path that nothing answers, 405 for one that answers other methods only, which are
+        told (RFC 9110 §15.5.6).
         """
         n_segments = path.count("/")
         for pattern, endpoint in self._candidates.get((method, n_segments), ()):
             if found := pattern.fullmatch(path):
                 return endpoint, found.groupdict()
-        if any(pattern.fullmatch(path) for pattern in self._paths.get(n_segments, ())):
-            raise RestError(405, "UnsupportedOperationException", "this path has no such method")
+        fitting = [methods for pattern, methods in self._paths.get(n_segments, ()) if pattern.fullmatch(path)]
+        if fitting:
+            allowed = ", ".join(sorted({method for methods in fitting for method in methods}))
+            raise RestError(
+                405, "UnsupportedOperationException", "this path has no such method", headers={"Allow": allowed}
+            )
         raise RestError(404, "NotFoundException", "there is no such path")
 
 

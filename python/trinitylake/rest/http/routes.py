@@ -43,6 +43,14 @@ class Endpoint:
         return self.writes or self.is_audited
 
 
+def all_endpoints(has_page: bool) -> tuple[Endpoint, ...]:
+    """What a server answers, of which the first that fits does.
+
+    Paths without a prefix come first: a namespace may be called `namespaces`, as no prefix is.
+    """
+    return (*OTHERS, *map(without_prefix, CATALOG), *CATALOG, *(PAGE if has_page else ()))
+
+
 def without_prefix(endpoint: Endpoint) -> Endpoint:
     """The same at the latest version, for clients that ignore the prefix."""
     return replace(endpoint, path=endpoint.path.replace("/{prefix}", ""))

@@ -12,6 +12,8 @@ def audit(
     who: str, what: str, names: Iterable[str], code: int, version: int | None, transaction: str | None, request_id: str
 ) -> None:
     """Log a request that changes something, done or not. The commit itself keeps `who` and `request_id`, too."""
+    if not audit_log.isEnabledFor(logging.INFO):
+        return
     fields = {
         "who": who,
         "names": list(names),

@@ -15,7 +15,6 @@ pub(super) struct DefinitionsRead(VecDeque<Read>);
 
 #[derive(Clone, Debug)]
 struct Read {
-    key: String,
     location: String,
     bytes: Bytes,
 }
@@ -26,17 +25,12 @@ impl DefinitionsRead {
         self.0.iter().find(|read| read.location == location).map(|read| read.bytes.clone())
     }
 
-    /// Was the definition of this object read lately, as it is or was?
-    pub fn has(&self, key: &str) -> bool {
-        self.0.iter().any(|read| read.key == key)
-    }
-
-    pub fn keep(&mut self, key: String, location: String, bytes: &Bytes) {
+    pub fn keep(&mut self, location: String, bytes: &Bytes) {
         if bytes.len() > KEPT_SIZE_BYTES {
             return;
         }
         self.0.truncate(KEPT - 1);
-        self.0.push_front(Read { key, location, bytes: bytes.clone() });
+        self.0.push_front(Read { location, bytes: bytes.clone() });
     }
 }
 
@@ -48,11 +42,10 @@ mod tests {
     fn those_that_were_read_last_are_kept_and_large_ones_are_not() {
         let mut read = DefinitionsRead::default();
         for number in 0..=KEPT {
-            read.keep(format!("key {number}"), format!("file {number}"), &Bytes::from(number.to_string()));
+            read.keep(format!("file {number}"), &Bytes::from(number.to_string()));
         }
-        read.keep("large".into(), "large file".into(), &Bytes::from(vec![0; KEPT_SIZE_BYTES + 1]));
+        read.keep("large file".into(), &Bytes::from(vec![0; KEPT_SIZE_BYTES + 1]));
         assert_eq!((read.get("file 0"), read.get("large file")), (None, None));
         assert_eq!(read.get("file 1"), Some(Bytes::from("1")));
-        assert!(read.has("key 16") && !read.has("key 0") && !read.has("file 16"));
     }
 }

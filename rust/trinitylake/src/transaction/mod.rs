@@ -345,13 +345,8 @@ impl Transaction {
             return Ok(Some(bytes));
         }
         let bytes = self.base.read_definition(&location).await?;
-        self.definitions_read.keep(key, location, &bytes);
+        self.definitions_read.keep(location, &bytes);
         Ok(Some(bytes))
-    }
-
-    /// Can [`Transaction::read`] tell of this object without a file, most likely?
-    pub fn has_read(&self, kind: ObjectKind, namespace: &str, name: &str) -> bool {
-        self.base.config.names.key(kind, namespace, name).is_ok_and(|key| self.definitions_read.has(&key))
     }
 
     /// Keys and locations of a range, own writes included, in key order.
