@@ -105,6 +105,13 @@ class SeedVersion:
     def definition(self) -> dict[str, Any]:
         return lakehouse_definition(self.lakehouse.files[self.definition_path])
 
+    @cached_property
+    def inline_definitions(self) -> dict[str, bytes]:
+        """Definitions that the root holds, since their files may not be there (§4)."""
+        row = read_system_rows(self.lakehouse.files[self.path]).get("definitions_inline", "")
+        lines = (line.split("\t") for line in row.splitlines())
+        return {path: bytes.fromhex(text) for path, text in lines}
+
     @property
     def order(self) -> int:
         order: int = self.definition["order"]
@@ -187,7 +194,9 @@ class SeedVersion:
         return {names.decode_key(key, self.sizes): location for key, location in self.locations.items()}
 
     def definition_of(self, name: ObjectName) -> dict[str, Any]:
-        return object_definition(name.kind, self.lakehouse.files[self.objects[name]])
+        location = self.objects[name]
+        data = self.lakehouse.files.get(location)
+        return object_definition(name.kind, self.inline_definitions[location] if data is None else data)
 
     # Rules
 
@@ -230,7 +239,8 @@ class SeedVersion:
             is_kept = self.lakehouse.boundary == 0 or not (is_state or self.number < self.lakehouse.latest())
             require(location in self.lakehouse.files or not is_kept, f"the record of {name.name} is there")
             return
-        require(location in self.lakehouse.files, f"the definition of {name} is there")
+        is_there = location in self.lakehouse.files or location in self.inline_definitions
+        require(is_there, f"the definition of {name} is there")
         require(FILES["definition"].fullmatch(location), f"{location!r} is the path of a definition")
         names.check_spread(location, names.original_definition_path(name, location))
         definition = self.definition_of(name)

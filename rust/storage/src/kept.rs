@@ -215,6 +215,12 @@ impl Storage for KeepingStorage {
         Ok(())
     }
 
+    fn hold(&self, path: &str, bytes: &Bytes) {
+        if self.kept(path).is_none() {
+            self.keep(path, bytes.clone());
+        }
+    }
+
     async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {
         self.inner.sync(paths, next).await
     }

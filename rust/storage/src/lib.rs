@@ -150,6 +150,9 @@ pub trait Storage: Send + Sync + Debug {
     async fn begin_ahead(&self, _path: &str) -> Result<Option<Box<dyn FileInParts>>> {
         Ok(None)
     }
+    /// Tells what a file holds that never changes, and whose name is given once: another file says so. It may not be there
+    /// yet.
+    fn hold(&self, _path: &str, _bytes: &Bytes) {}
     /// Makes files last that were written ahead, all together: what an acknowledged creation survives, they survive from
     /// now on. `next` is what [`Storage::put_if_absent`] will create after that, so that as much of that as possible is
     /// done at the same time. Whatever fails, nothing was created under the name of `next`.

@@ -38,7 +38,7 @@ async fn run(
     coordination: Coordination,
     seconds: f64,
 ) -> Row {
-    let memory = Arc::new(ObjectStorage::memory(&RootUri::parse(&format!("memory://{name}")).unwrap()));
+    let memory = Arc::new(ObjectStorage::memory(&RootUri::parse(&format!("s3://{name}/lake")).unwrap()));
     let storage = Arc::new(CountingStorage::new(Arc::new(LatencyStorage::new(memory, latency))));
     let environment = SystemEnvironment::shared();
     let definition = LakehouseDefinition::encode(proto::LakehouseDef::default());

@@ -30,7 +30,7 @@ const WRITE_ROUND: Duration = Duration::from_secs(1000);
 const ROUNDS: Latency = Latency { write: WRITE_ROUND, read: READ_ROUND, bytes_per_second: u64::MAX };
 
 fn memory() -> Arc<dyn Storage> {
-    Arc::new(ObjectStorage::memory(&RootUri::parse("memory://remote").unwrap()))
+    Arc::new(ObjectStorage::memory(&RootUri::parse("s3://remote/lake").unwrap()))
 }
 
 fn behind(latency: Latency) -> Arc<CountingStorage> {

@@ -41,6 +41,7 @@ impl Lakehouse {
         let mut metadata = self.publisher().next_metadata(&latest, vec![transaction]);
         metadata.rollback_from_root = Some(latest.root_path.clone());
         metadata.last_rollback = LastRollback::Version(metadata.version);
+        metadata.inline_definitions.extend(target.unwritten_definitions());
         self.publisher().publish_alone(&latest, metadata, draft, "the rollback").await
     }
 

@@ -1,5 +1,6 @@
 //! Versions of a lakehouse that are those of another one: what an export publishes, after all files are there.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::StringArray;
@@ -81,8 +82,10 @@ pub async fn publish(
         properties: properties.into_iter().collect(),
         summary,
     };
+    let mut inline_definitions = BTreeMap::new();
     let draft = match tree {
         CopiedTree::Of(version) => {
+            inline_definitions = version.unwritten_definitions();
             let height = version.nodes().height_of(&version.root).await?;
             Draft::of(&version.root, height)
         }
@@ -126,6 +129,7 @@ pub async fn publish(
             created_at_millis: environment.now_millis(),
             lakehouse_definition: path,
             inline_definition: Some(definition.bytes().to_vec()),
+            inline_definitions,
             last_rollback: LastRollback::Never,
             committed: vec![committed],
             ..RootMetadata::default()
@@ -137,6 +141,7 @@ pub async fn publish(
     let mut metadata = lakehouse.publisher().next_metadata(&latest, vec![committed]);
     metadata.lakehouse_definition = path;
     metadata.inline_definition = Some(definition.bytes().to_vec());
+    metadata.inline_definitions.extend(inline_definitions);
     let version = lakehouse.publisher().publish_alone(&latest, metadata, draft, "the export").await?;
     Ok(version.number)
 }

@@ -164,6 +164,7 @@ impl Publisher {
                 .max(previous.metadata.created_at_millis + 1),
             lakehouse_definition: previous.metadata.lakehouse_definition.clone(),
             inline_definition: Some(previous.definition.bytes().to_vec()),
+            inline_definitions: previous.unwritten_definitions(),
             previous_root: Some(previous.root_path.clone()),
             rollback_from_root: None,
             last_rollback: previous.metadata.last_rollback_for_next(),

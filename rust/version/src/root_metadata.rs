@@ -2,16 +2,20 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::node::{CREATED_AT_MILLIS, MessageRef, Node};
+use trinitylake_format::path::{definition_id, names_content};
 
 use crate::summary::Summary;
 
 const LAKEHOUSE_DEF: &str = "lakehouse_def";
 /// Ours: the definition itself, hexadecimal, so that opening a lakehouse does not wait for one more file.
 pub const LAKEHOUSE_DEF_INLINE: &str = "lakehouse_def_inline";
+/// Ours: definitions that may not lie in their files yet.
+pub const INLINE_DEFINITIONS: &str = "definitions_inline";
 const PREVIOUS_ROOT: &str = "previous_root";
 const ROLLBACK_FROM_ROOT: &str = "rollback_from_root";
 /// Ours: so that whether a version was undone can be told without reading all that follow.
@@ -24,6 +28,11 @@ const GC_BEFORE_MILLIS: &str = "gc_before_millis";
 
 /// A larger definition is not written into roots: it would cost every commit more than a reader saves.
 const INLINE_DEFINITION_MAX_SIZE_BYTES: usize = 2048;
+
+/// A definition of an object that is larger is not written into roots, nor are more than about these bytes of them in all:
+/// who reads a root reads them too.
+pub const INLINE_OBJECT_MAX_SIZE_BYTES: usize = 2048;
+pub const INLINE_OBJECTS_MAX_SIZE_BYTES: usize = 64 << 10;
 
 /// Transaction property that says how a version was made where it was not made by messages.
 pub const OPERATION_PROPERTY: &str = "trinitylake.operation";
@@ -95,6 +104,9 @@ pub struct RootMetadata {
     /// Path of the lakehouse definition file.
     pub lakehouse_definition: String,
     pub inline_definition: Option<Vec<u8>>,
+    /// Definitions of objects, by path, whose files may not be there: all of those that this version names (format §4).
+    /// Each is what its name was given for.
+    pub inline_definitions: BTreeMap<String, Bytes>,
     pub previous_root: Option<String>,
     pub rollback_from_root: Option<String>,
     pub last_rollback: LastRollback,
@@ -129,6 +141,9 @@ impl RootMetadata {
                 CREATED_AT_MILLIS => metadata.created_at_millis = number(CREATED_AT_MILLIS, value)?,
                 LAKEHOUSE_DEF => metadata.lakehouse_definition = value.to_string(),
                 LAKEHOUSE_DEF_INLINE => metadata.inline_definition = from_hexadecimal(value),
+                // The page for browsers must stay small, and reads their files a moment later.
+                #[cfg(not(target_arch = "wasm32"))]
+                INLINE_DEFINITIONS => metadata.inline_definitions = from_row(value),
                 PREVIOUS_ROOT => metadata.previous_root = Some(value.to_string()),
                 ROLLBACK_FROM_ROOT => metadata.rollback_from_root = Some(value.to_string()),
                 LAST_ROLLBACK if value == NEVER => metadata.last_rollback = LastRollback::Never,
@@ -170,7 +185,8 @@ impl RootMetadata {
             (ROLLBACK_FROM_ROOT, self.rollback_from_root.clone()),
             (LAST_ROLLBACK, self.last_rollback.row()),
             (GC_BEFORE_MILLIS, self.gc_before_millis.map(|millis| millis.to_string())),
-            (LAKEHOUSE_DEF_INLINE, self.inline_definition.as_deref().and_then(to_hexadecimal)),
+            (LAKEHOUSE_DEF_INLINE, self.inline_definition.as_deref().and_then(lakehouse_row)),
+            (INLINE_DEFINITIONS, to_row(&self.inline_definitions)),
         ];
         rows.extend(optional.into_iter().filter_map(|(key, value)| Some((key, value?))));
         Ok(rows)
@@ -229,13 +245,42 @@ impl LastRollback {
     }
 }
 
-fn to_hexadecimal(bytes: &[u8]) -> Option<String> {
-    use std::fmt::Write;
-    (bytes.len() <= INLINE_DEFINITION_MAX_SIZE_BYTES).then(|| {
-        bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+fn lakehouse_row(bytes: &[u8]) -> Option<String> {
+    (bytes.len() <= INLINE_DEFINITION_MAX_SIZE_BYTES).then(|| to_hexadecimal(bytes))
+}
+
+/// A line for each: its path, a tab, its bytes in hexadecimal.
+fn to_row(definitions: &BTreeMap<String, Bytes>) -> Option<String> {
+    let lines = definitions.iter().map(|(path, bytes)| format!("{path}\t{}\n", to_hexadecimal(bytes)));
+    (!definitions.is_empty()).then(|| lines.collect())
+}
+
+/// What is no definition, or not the one that its name was given for, is left out.
+fn from_row(text: &str) -> BTreeMap<String, Bytes> {
+    let definitions = text.split_terminator('\n').filter_map(|line| {
+        let (path, text) = line.split_once('\t')?;
+        let bytes = from_hexadecimal(text)?;
+        is_definition(path, &bytes).then(|| (path.to_string(), Bytes::from(bytes)))
+    });
+    definitions.collect()
+}
+
+/// Is it the content of a definition file, as far as the name of that tells?
+pub fn is_definition(path: &str, bytes: &[u8]) -> bool {
+    definition_id(path).is_some_and(|(_, id)| names_content(id, bytes) == Some(true))
+}
+
+/// How many lines of a root's row hold no definition, or not that of their names.
+pub fn damaged_inline_definitions(row: &str) -> usize {
+    row.split_terminator('\n').count() - from_row(row).len()
+}
+
+fn to_hexadecimal(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+        text
     })
 }
 
@@ -249,13 +294,36 @@ fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trinitylake_format::key::ObjectKind;
+    use trinitylake_format::path::{content_id, definition_path};
 
     #[test]
     fn hexadecimal_round_trips_and_refuses_damage() {
         let bytes: Vec<u8> = (0..=255).collect();
-        assert_eq!(from_hexadecimal(&to_hexadecimal(&bytes).unwrap()), Some(bytes));
+        assert_eq!(from_hexadecimal(&to_hexadecimal(&bytes)), Some(bytes));
         assert_eq!(from_hexadecimal("abc"), None);
         assert_eq!(from_hexadecimal("zz"), None);
-        assert_eq!(to_hexadecimal(&vec![0; INLINE_DEFINITION_MAX_SIZE_BYTES + 1]), None);
+        assert_eq!(lakehouse_row(&vec![0; INLINE_DEFINITION_MAX_SIZE_BYTES + 1]), None);
+    }
+
+    /// What stands in a root in the place of a file is believed only if it is what the name of the file was given for.
+    #[test]
+    fn definitions_in_a_root_are_those_of_their_names() {
+        let definition = |bytes: &'static [u8]| {
+            let id = content_id(uuid::Uuid::from_u128(7), bytes);
+            (definition_path(ObjectKind::Table, "n", "t", id, 200), Bytes::from_static(bytes))
+        };
+        let (path, bytes) = definition(b"a table");
+        let (other, _) = definition(b"another");
+        let held = BTreeMap::from([(path.clone(), bytes.clone())]);
+        let row = to_row(&held).unwrap();
+        assert_eq!((from_row(&row), damaged_inline_definitions(&row)), (held, 0));
+        assert_eq!(to_row(&BTreeMap::new()), None);
+        let exchanged = to_row(&BTreeMap::from([(other, bytes.clone()), (path.clone(), bytes)])).unwrap();
+        assert_eq!(from_row(&exchanged).into_keys().collect::<Vec<_>>(), [path]);
+        assert_eq!(damaged_inline_definitions(&exchanged), 1);
+        for damaged in ["a", "_lakehouse_def_x.binpb\t00\n", "a\tzz", "\n"] {
+            assert_eq!((from_row(damaged).len(), damaged_inline_definitions(damaged)), (0, 1), "{damaged}");
+        }
     }
 }

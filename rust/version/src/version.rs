@@ -1,5 +1,7 @@
 //! One version, as a handle has it: its root, what that says, and its tree.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -29,6 +31,8 @@ pub struct Version {
     pub config: TreeConfig,
     nodes: Arc<NodeStore>,
     changes: OnceLock<Arc<[KeyChange]>>,
+    /// Are the files of all definitions there that its root holds?
+    are_definitions_written: AtomicBool,
 }
 
 /// A key that a version wrote, and by which of its transactions (an index into `committed`).
@@ -56,7 +60,35 @@ impl Version {
             );
             return Err(Error::corrupt(root_path, message));
         }
-        Ok(Version { number, root_path, root, metadata, definition, config, nodes, changes: OnceLock::new() })
+        for (path, bytes) in &metadata.inline_definitions {
+            nodes.storage().hold(path, bytes);
+        }
+        let (changes, are_definitions_written) = (OnceLock::new(), AtomicBool::new(false));
+        Ok(Version {
+            number,
+            root_path,
+            root,
+            metadata,
+            definition,
+            config,
+            nodes,
+            changes,
+            are_definitions_written,
+        })
+    }
+
+    /// The definitions that its root holds, and whose files may not be there. A version that follows it holds them as
+    /// well, or comes after their files.
+    pub fn unwritten_definitions(&self) -> BTreeMap<String, Bytes> {
+        match self.are_definitions_written.load(Ordering::Relaxed) {
+            true => BTreeMap::new(),
+            false => self.metadata.inline_definitions.clone(),
+        }
+    }
+
+    /// The files of all definitions that its root holds are there, and last.
+    pub fn definitions_are_written(&self) {
+        self.are_definitions_written.store(true, Ordering::Relaxed);
     }
 
     pub fn nodes(&self) -> &Arc<NodeStore> {
@@ -85,8 +117,11 @@ impl Version {
         }
     }
 
-    /// The bytes of a definition file.
+    /// The bytes of a definition file, which the root may hold.
     pub async fn read_definition(&self, location: &str) -> Result<Bytes> {
+        if let Some(bytes) = self.metadata.inline_definitions.get(location) {
+            return Ok(bytes.clone());
+        }
         self.unless_expired(read_definition(&self.nodes, location).await).await
     }
 

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -205,7 +205,7 @@ impl Marks {
         roots: Vec<Root>,
         on_progress: &OnProgress,
     ) -> Result<()> {
-        let storage = lakehouse.storage().as_ref();
+        let (storage, inline) = (lakehouse.storage().as_ref(), InlineDefinitions::default());
         // Depth first, so that little waits. The next root is begun when all of the others is under way.
         let mut roots = roots.into_iter();
         let mut waiting: Vec<Item> = Vec::new();
@@ -219,7 +219,7 @@ impl Marks {
                     break;
                 };
                 self.roots += u64::from(matches!(item, Item::Root(_)));
-                running.push(open(storage, contents, item));
+                running.push(open(storage, contents, &inline, item));
             }
             let Some(found) = running.next().await else { return Ok(()) };
             read += 1;
@@ -289,16 +289,36 @@ fn is_below(folders: &Paths, path: &str) -> bool {
         || folders.contains(&hash(path))
 }
 
+/// Definitions that roots hold, and whose files may still be on their way.
+#[derive(Debug, Default)]
+pub(super) struct InlineDefinitions(Mutex<HashMap<String, Bytes>>);
+
+impl InlineDefinitions {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Bytes>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Reads a file and says what it names.
-pub(super) async fn open(storage: &dyn Storage, contents: &dyn Contents, item: Item) -> Result<Vec<Found>> {
+pub(super) async fn open(
+    storage: &dyn Storage,
+    contents: &dyn Contents,
+    inline: &InlineDefinitions,
+    item: Item,
+) -> Result<Vec<Found>> {
     match item {
-        Item::Root(number) => root(storage, number).await,
+        Item::Root(number) => root(storage, inline, number).await,
         Item::Node(path) => {
             let node = decode(read(storage, &path).await?, &path, None)?;
             Ok(named_by(&node))
         }
         Item::Table { location, key } => {
-            let links = contents.of_table(read(storage, &location).await?, &location)?;
+            let held = inline.all().get(&location).cloned();
+            let bytes = match held {
+                Some(bytes) => bytes,
+                None => read(storage, &location).await?,
+            };
+            let links = contents.of_table(bytes, &location)?;
             let folder = links.iter().find_map(|link| match link {
                 Link::File { path, .. } => table_folder(path).map(str::to_string),
                 _ => None,
@@ -321,7 +341,7 @@ async fn read(storage: &dyn Storage, path: &str) -> Result<Bytes> {
     }
 }
 
-async fn root(storage: &dyn Storage, number: u64) -> Result<Vec<Found>> {
+async fn root(storage: &dyn Storage, inline: &InlineDefinitions, number: u64) -> Result<Vec<Found>> {
     let mut path = root_path(number);
     let bytes = match storage.get(&path).await {
         Err(Error::FileNotFound { .. }) => {
@@ -338,6 +358,7 @@ async fn root(storage: &dyn Storage, number: u64) -> Result<Vec<Found>> {
     let mut found = named_by(&node);
     found.push(Found::Path(path));
     found.push(Found::Path(metadata.lakehouse_definition));
+    inline.all().extend(metadata.inline_definitions);
     Ok(found)
 }
 

@@ -34,6 +34,7 @@ use crate::lakehouse::Lakehouse;
 use crate::node::draft::Draft;
 use crate::transaction::Note;
 use crate::transaction::fence::STORE_CLOCK_STEP_MILLIS;
+use crate::transaction::inline_definitions::write_definitions_of;
 use crate::transaction::records::forget_before;
 use crate::transaction::saved_files::give_up_abandoned;
 use crate::version::root_metadata::{COLLECTION_PROPERTY, CommittedTransaction};
@@ -240,6 +241,11 @@ async fn prepare(lakehouse: &Arc<Lakehouse>, options: &Options) -> Result<Prepar
     lakehouse.check_intact()?;
     lakehouse.placement().check_writable()?;
     let storage = lakehouse.storage().clone();
+    // Whoever looks at a part of the files finds all that is named in place.
+    let written = write_definitions_of(storage.as_ref(), &lakehouse.known()).await;
+    if !options.dry_run {
+        written?;
+    }
     let time = StoreTime::ask(storage.as_ref(), lakehouse.environment().as_ref()).await?;
     let asked_elapsed_millis = lakehouse.environment().elapsed_millis();
     let oldest = boundary::boundary(storage.as_ref()).await?;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::contents::{Contents, FileForm, Form};
-use super::mark::{Found, Item, Marks, Paths, hash, open};
+use super::mark::{Found, InlineDefinitions, Item, Marks, Paths, hash, open};
 use super::sweep::Sweep;
 use super::under_way::UnderWay;
 use super::{Options, Prepared, prepare, roots};
@@ -121,9 +121,10 @@ pub type Named = (Sort, String);
 
 /// What these reach by themselves; a root is named by its version. `CorruptFile` if one cannot be read.
 pub async fn links(storage: &dyn Storage, contents: &dyn Contents, files: Vec<Named>) -> Result<Vec<Named>> {
+    let inline = &InlineDefinitions::default();
     let read = |(sort, name): Named| async move {
         let Some(item) = sort.item(name)? else { return Ok(Vec::new()) };
-        let found = open(storage, contents, item).await?;
+        let found = open(storage, contents, inline, item).await?;
         found.into_iter().filter_map(named).map(|link| in_order(sort, link)).collect::<Result<Vec<Named>>>()
     };
     let found: Vec<Vec<Named>> =

@@ -32,15 +32,22 @@ impl Fsck {
             }
         }
         let storage = self.storage.clone();
-        let mut read = stream::iter(wanted)
+        let files: Vec<_> = wanted
+            .into_iter()
             .map(|(key, location, name)| {
                 let storage = storage.clone();
+                let inline = self.inline_definitions.get(&location).cloned();
                 async move {
-                    let bytes = storage.get(&location).await;
+                    let bytes = match (storage.get(&location).await, inline) {
+                        // The root holds it until somebody writes its file.
+                        (Err(Error::FileNotFound { .. }), Some(bytes)) => Ok(bytes),
+                        (read, _) => read,
+                    };
                     (key, location, name, bytes)
                 }
             })
-            .buffered(PARALLEL_REQUESTS);
+            .collect();
+        let mut read = stream::iter(files).buffered(PARALLEL_REQUESTS);
         let mut tables = Vec::new();
         while let Some((key, location, (kind, namespace, name), bytes)) = read.next().await {
             let finding = match bytes {

@@ -15,7 +15,7 @@ pub mod repair;
 mod roots;
 mod unreferenced;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -158,6 +158,8 @@ pub struct Fsck {
     seen: HashMap<u64, Seen>,
     locations: HashSet<u64>,
     lakehouse_definitions: HashSet<String>,
+    /// Of the version that is checked.
+    inline_definitions: BTreeMap<String, Bytes>,
     bad_nodes: Vec<BadNode>,
     suspects: Vec<Suspect>,
     findings: Vec<Finding>,
@@ -199,6 +201,7 @@ impl Fsck {
             seen: HashMap::new(),
             locations: HashSet::new(),
             lakehouse_definitions: HashSet::new(),
+            inline_definitions: BTreeMap::new(),
             bad_nodes: Vec::new(),
             suspects: Vec::new(),
             folders,

@@ -15,7 +15,9 @@ use crate::path::{
 };
 use crate::storage::Storage;
 use crate::tree::node_store::NodeStore;
-use crate::version::root_metadata::{LAKEHOUSE_DEF_INLINE, LastRollback, RootMetadata};
+use crate::version::root_metadata::{
+    INLINE_DEFINITIONS, LAKEHOUSE_DEF_INLINE, LastRollback, RootMetadata, damaged_inline_definitions,
+};
 use crate::version::{Version, boundary, discovery, newest_intact};
 
 /// Missing versions that are told one by one.
@@ -191,6 +193,7 @@ impl Fsck {
             self.order = root.order();
         }
         self.check_lakehouse_definition(&root, &metadata, number).await?;
+        self.inline_definitions = metadata.inline_definitions.clone();
         self.previous = Some(PreviousRoot { number, metadata });
         Ok(Some(root))
     }
@@ -283,6 +286,11 @@ fn contradictions(root: &Node, metadata: &RootMetadata, previous: Option<&Previo
     }
     if root.system(LAKEHOUSE_DEF_INLINE).is_some() && metadata.inline_definition.is_none() {
         problems.push(format!("its {LAKEHOUSE_DEF_INLINE} is not hexadecimal"));
+    }
+    if let Some(row) = root.system(INLINE_DEFINITIONS)
+        && damaged_inline_definitions(row) > 0
+    {
+        problems.push(format!("its {INLINE_DEFINITIONS} holds what is not what its name was given for"));
     }
     let mut ids: Vec<&str> = metadata.committed.iter().map(|transaction| transaction.id.as_str()).collect();
     ids.sort_unstable();

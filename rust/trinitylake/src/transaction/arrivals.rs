@@ -1,5 +1,6 @@
 //! Transactions that are about to join the commit queue: they have announced themselves and still write
-//! their files. Decides whether the leader of a group waits for them.
+//! their files, or have just been answered and mostly come back with their next one. Decides whether the leader of a
+//! group waits for them.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,6 +23,27 @@ struct State {
     write_millis: u64,
     /// The leader, who waits for all up to this one.
     leader: Option<(u64, oneshot::Sender<()>)>,
+    /// Those who were in the last root.
+    crowd: Option<Crowd>,
+    /// How many of a hundred came back at once after the root before.
+    returning_percent: u64,
+    /// The leader, who waits until so many have come back.
+    leader_of_crowd: Option<(u64, oneshot::Sender<()>)>,
+}
+
+/// Transactions that were in one root, and how many came since it was created.
+struct Crowd {
+    size: u64,
+    came: u64,
+    since_millis: u64,
+    /// Whoever comes within this time comes back at once: an eighth of what the root took.
+    window_millis: u64,
+}
+
+impl Crowd {
+    fn percent(&self) -> u64 {
+        (self.came * 100).checked_div(self.size).unwrap_or(0).min(100)
+    }
 }
 
 impl State {
@@ -36,6 +58,16 @@ impl State {
         let (_, (last, millis)) =
             (1..).zip(expected).filter(|&(arriving, (_, millis))| is_worth(arriving, millis)).last()?;
         Some((last, (millis + self.write_millis / 4 + 1).min(round_millis)))
+    }
+
+    /// How many of the last root are worth waiting for, and how long, if `here` transactions could go now: those who come a
+    /// moment later would wait for all of this root and then for their own.
+    fn returning(&self, here: u64, round_millis: u64, now_millis: u64) -> Option<(u64, u64)> {
+        let crowd = self.crowd.as_ref()?;
+        let expected = crowd.size * self.returning_percent / 100;
+        let missing = expected.saturating_sub(crowd.came);
+        let left = (crowd.since_millis + crowd.window_millis).saturating_sub(now_millis);
+        (left > 0 && missing * round_millis.saturating_sub(left) > here * left).then_some((expected, left))
     }
 }
 
@@ -54,6 +86,45 @@ impl Arrivals {
 
     pub(super) fn are_expected(&self) -> bool {
         !self.state().since_millis.is_empty()
+    }
+
+    /// A root with so many transactions was created, which took `round_millis`.
+    pub(super) fn answered(&self, size: u64, round_millis: u64, now_millis: u64) {
+        let mut state = self.state();
+        if let Some(before) = &state.crowd {
+            state.returning_percent = before.percent();
+        }
+        let window_millis = round_millis / 8;
+        state.crowd = Some(Crowd { size, came: 0, since_millis: now_millis, window_millis });
+    }
+
+    /// Somebody has joined the queue.
+    pub(super) fn came(&self, now_millis: u64) {
+        let mut state = self.state();
+        let Some(crowd) = &mut state.crowd else { return };
+        if now_millis.saturating_sub(crowd.since_millis) <= crowd.window_millis {
+            crowd.came += 1;
+        }
+        let came = crowd.came;
+        if let Some((_, leader)) = state.leader_of_crowd.take_if(|(expected, _)| *expected <= came) {
+            // The leader may have stopped waiting.
+            let _ = leader.send(());
+        }
+    }
+
+    /// For the leader of `here` transactions: waits for those of the last root who come back at once.
+    pub(super) async fn wait_for_crowd(&self, here: u64, round_millis: u64, environment: &dyn Environment) {
+        let (all_back, millis) = {
+            let mut state = self.state();
+            let Some((expected, millis)) = state.returning(here, round_millis, environment.elapsed_millis())
+            else {
+                return;
+            };
+            let (sender, all_back) = oneshot::channel();
+            state.leader_of_crowd = Some((expected, sender));
+            (all_back, millis)
+        };
+        select(all_back, environment.sleep(Duration::from_millis(millis))).await;
     }
 
     /// For the leader of `here` transactions: waits as long as less waiting comes of it in sum.
@@ -122,6 +193,43 @@ mod tests {
         assert_eq!(worth(&[50, 52, 99], 60, 2, 60), Some((2, 28)));
         // Nothing is known yet of how long anything takes.
         assert_eq!(worth(&[100], 0, 1, 0), None);
+    }
+
+    /// Sixty-four threads that wait for their commits come back within some milliseconds of the root that held them. The
+    /// first of them must not go alone, and have the others wait for two roots.
+    #[test]
+    fn a_leader_waits_for_those_who_come_back_at_once() {
+        let arrivals = Arrivals::default();
+        let returning = |here, now| arrivals.state().returning(here, 60, now);
+        assert_eq!(returning(1, 0), None, "nothing is known yet");
+        arrivals.answered(64, 60, 100);
+        assert_eq!(returning(1, 100), None, "nor whether they come back");
+        for _ in 0..64 {
+            arrivals.came(103);
+        }
+        arrivals.came(150);
+        arrivals.answered(64, 60, 200);
+        arrivals.came(201);
+        assert_eq!(returning(1, 201), Some((64, 6)));
+        assert_eq!(returning(1, 207), None, "who is not here by now does other things");
+        assert_eq!(returning(600, 201), None, "more are here than would come");
+        for _ in 1..64 {
+            arrivals.came(202);
+        }
+        assert_eq!(returning(64, 202), None, "all are back");
+        // One who commits alone never waits, nor does anybody where roots are quick.
+        arrivals.answered(1, 60, 300);
+        arrivals.came(301);
+        assert_eq!(returning(1, 301), None);
+        arrivals.answered(1, 4, 400);
+        assert_eq!(returning(1, 400), None);
+        // Half of them came back the last time.
+        arrivals.answered(64, 60, 500);
+        for _ in 0..32 {
+            arrivals.came(501);
+        }
+        arrivals.answered(64, 60, 600);
+        assert_eq!(returning(1, 600), Some((32, 7)));
     }
 
     #[test]

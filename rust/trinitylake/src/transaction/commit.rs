@@ -9,6 +9,7 @@ use super::changes::Write;
 use super::fence::Collected;
 use super::footprint::Requirement;
 use super::group_commit::Verdict;
+use super::inline_definitions::{fit_in_root, size_bytes};
 use super::life::{Failure, Files, Proof};
 use super::next_root::remove_files;
 use super::shared_root::Submission;
@@ -196,7 +197,7 @@ impl Transaction {
         lakehouse.learn(self.base.clone());
         let arrival = lakehouse.commits().announce(lakehouse.environment().elapsed_millis());
         let mut missing = None;
-        if arrival.is_some() || self.writes_first {
+        if self.writes_first || (arrival.is_some() && !self.fits_in_root(&self.changes.unwritten_files())) {
             // Written while one waits anyway.
             missing = self.write_files().await.err();
             match &missing {
@@ -324,17 +325,22 @@ impl Transaction {
             last_version = Some(self.validated.number + QUEUED_VERSIONS);
         }
         self.life.sending(last_version);
-        Ok(Submission { coordination, attempt, last_version, ..self.submission() })
+        let submission = self.submission();
+        let fits_in_root = submission.fits_in_root && last_version.is_none();
+        Ok(Submission { coordination, attempt, last_version, fits_in_root, ..submission })
     }
 
     pub(super) fn submission(&self) -> Submission {
+        let files = self.changes.unwritten_files();
+        let fits_in_root = self.fits_in_root(&files);
         Submission {
             info: CommittedTransaction { summary: self.summary(), ..self.info.clone() },
             isolation: self.isolation,
             footprint: self.footprint.clone(),
             messages: self.changes.messages(&self.info.id),
             definition: self.changes.definition.clone(),
-            files: self.changes.unwritten_files(),
+            files,
+            fits_in_root,
             pending: Some(self.pending.clone()),
             validated: self.validated.number,
             rests_on_past: self.rests_on_past,
@@ -343,6 +349,14 @@ impl Transaction {
             last_version: None,
             gives_up: None,
         }
+    }
+
+    /// May a root hold what is to be written, and is there nothing else to wait for?
+    fn fits_in_root(&self, files: &[(String, Bytes)]) -> bool {
+        self.changes.definition.is_none()
+            && fit_in_root(self.lakehouse.storage().as_ref(), files)
+            && self.lakehouse.commits().has_room_for_all(size_bytes(files), &self.base.config)
+            && self.pending.is_settled()
     }
 
     pub(super) async fn write_files(&mut self) -> Result<()> {

@@ -312,6 +312,7 @@ fn to_submission(intended: IntendedTransaction) -> Option<Submission> {
         attempt: 0,
         definition: None,
         files: Vec::new(),
+        fits_in_root: false,
         pending: None,
         validated: saved.validated_version,
         rests_on_past: false,

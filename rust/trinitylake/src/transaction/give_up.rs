@@ -175,6 +175,7 @@ impl Transaction {
             messages: vec![message],
             definition: None,
             files: Vec::new(),
+            fits_in_root: false,
             pending: None,
             validated: latest.number,
             coordination: Coordination::None,

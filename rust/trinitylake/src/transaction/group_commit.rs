@@ -7,8 +7,8 @@
 //! for them if that makes the sum of all waiting times smaller (`arrivals`).
 //!
 //! Invariants:
-//! - Whoever waits has all of its files in place. Only those of the leader may still be under way, so no member waits for
-//!   the files of another, or fails with them.
+//! - Whoever waits has all of its files in place, or the root holds them (`inline_definitions`). Only those of the leader
+//!   may still be under way, so no member waits for the files of another, or fails with them.
 //! - A group holds only transactions whose footprints are disjoint from everything that was written since
 //!   they were validated, by other versions and by earlier members of the group. One that is not is sent
 //!   back to validate itself again ([`Verdict::Again`]): no conflict is decided here.
@@ -30,9 +30,11 @@ use futures::future::{Either, join, select};
 
 use super::arrivals::{Arrival, Arrivals};
 use super::commit_queue::{self, Turn};
+use super::inline_definitions::max_size_bytes as inline_max_size_bytes;
 use super::life::Failure;
 use super::next_root::{Claimed, claim_for};
 use super::shared_root::{Submission, admit};
+use crate::config::TreeConfig;
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::version::Version;
@@ -58,7 +60,8 @@ enum Reply {
 enum Seat<'a> {
     Lead(Box<Submission>),
     Wait(Place<'a>),
-    /// Somebody leads, and nobody waits there whose files are not complete: all would wait for them, or fail with them.
+    /// Somebody leads, and nobody waits there whose files are not complete and find no room in the root: all would wait for
+    /// them, or fail with them.
     Incomplete,
 }
 
@@ -74,6 +77,10 @@ struct State {
     waiting: VecDeque<Member>,
     /// Members that have waited so far.
     members: u64,
+    /// Of definitions of those who came since the last group was gathered, and that a root is to hold.
+    inline_size_bytes: usize,
+    /// How many were in the last root.
+    last_size: usize,
     /// Were there several when the last root was created?
     is_crowded: bool,
     /// Was a race lost against another process, and no sign since that they are gone?
@@ -121,6 +128,12 @@ impl CommitQueue {
         is_busy.then(|| self.arrivals().announce(now_millis))
     }
 
+    /// Would the definitions of all find room in a root, if each had so many bytes? Those of a larger crowd are written
+    /// before: a part of it must not wait for roots of its own.
+    pub(super) fn has_room_for_all(&self, size_bytes: usize, config: &TreeConfig) -> bool {
+        self.state().last_size.max(1) * size_bytes <= inline_max_size_bytes(config)
+    }
+
     /// Do other processes commit at this time?
     pub(super) fn is_contended(&self) -> bool {
         self.state().is_contended
@@ -144,7 +157,10 @@ impl CommitQueue {
         deadline_millis: u64,
     ) -> Result<Verdict, Failure> {
         let environment = lakehouse.environment();
-        let seat = self.enter(submission);
+        let seat = self.enter(submission, inline_max_size_bytes(&lakehouse.known().config));
+        if !matches!(seat, Seat::Incomplete) {
+            self.arrivals().came(environment.elapsed_millis());
+        }
         if let Some(arrival) = arrival {
             arrival.arrived(environment.elapsed_millis());
         }
@@ -184,10 +200,16 @@ impl CommitQueue {
         }
     }
 
-    fn enter(&self, submission: Submission) -> Seat<'_> {
+    fn enter(&self, submission: Submission, inline_max_size_bytes: usize) -> Seat<'_> {
         let mut state = self.state();
-        if state.is_led && !submission.is_complete() {
-            return Seat::Incomplete;
+        let inline_size_bytes = submission.inline_size_bytes();
+        if state.is_led {
+            let has_room = inline_size_bytes == 0
+                || state.inline_size_bytes + inline_size_bytes <= inline_max_size_bytes;
+            if !(submission.may_join() && has_room) {
+                return Seat::Incomplete;
+            }
+            state.inline_size_bytes += inline_size_bytes;
         }
         if std::mem::replace(&mut state.is_led, true) {
             let (reply, answer) = oneshot::channel();
@@ -207,10 +229,13 @@ impl CommitQueue {
         deadline_millis: u64,
     ) -> Result<Verdict, Failure> {
         let leadership = Leadership(self);
-        let (here, round_millis) = {
+        let here_and_round = || {
             let state = self.state();
             (state.waiting.len() as u64 + 1, state.round_millis)
         };
+        let (here, round_millis) = here_and_round();
+        self.arrivals().wait_for_crowd(here, round_millis, lakehouse.environment().as_ref()).await;
+        let (here, round_millis) = here_and_round();
         self.arrivals().wait(here, round_millis, lakehouse.environment().as_ref()).await;
         let started = lakehouse.environment().elapsed_millis();
         let max_size_bytes = self.tip(lakehouse).config.node_max_size_bytes / 2;
@@ -244,13 +269,16 @@ impl CommitQueue {
         let (claimed, others_wait) = join(claim, commit_queue::are_others_waiting(lakehouse, &group)).await;
         let verdict = match claimed {
             Ok(Claimed::Root(created)) => {
+                let now = lakehouse.environment().elapsed_millis();
+                self.arrivals().answered(group.len() as u64, now - started, now);
                 {
                     let mut state = self.state();
                     state.tip = Some(created.version.clone());
                     state.is_contended = others_wait || has_guests;
                     state.is_crowded =
                         members > 1 || !state.waiting.is_empty() || self.arrivals().are_expected();
-                    state.round_millis = lakehouse.environment().elapsed_millis() - started;
+                    state.round_millis = now - started;
+                    state.last_size = group.len();
                 }
                 drop(leadership);
                 let committed = created.version.metadata.clone();
@@ -262,11 +290,14 @@ impl CommitQueue {
                 }
                 confirmed
             }
-            Ok(Claimed::Nothing { files_are_written }) => {
-                // Written they are only if the root was tried for, and then another process was faster.
-                self.state().is_contended |= files_are_written;
+            Ok(Claimed::Overtaken { files_are_written }) => {
+                self.state().is_contended = true;
                 queue.leave(lakehouse, previous.number, |_| false).await;
                 Ok(Verdict::Again { files_are_written })
+            }
+            Ok(Claimed::Nothing) => {
+                queue.leave(lakehouse, previous.number, |_| false).await;
+                Ok(Verdict::Again { files_are_written: false })
             }
             Err(failure) => Err(failure),
         };
@@ -301,6 +332,7 @@ impl CommitQueue {
         let mut size_bytes = own.size_bytes();
         let (mut group, mut replies) = (vec![own], Vec::new());
         let mut state = self.state();
+        state.inline_size_bytes = 0;
         while let Some(member) = state.waiting.pop_front() {
             size_bytes += member.submission.size_bytes();
             if size_bytes > max_size_bytes {

@@ -16,6 +16,7 @@ pub(crate) mod fence;
 pub mod footprint;
 mod give_up;
 pub(crate) mod group_commit;
+pub(crate) mod inline_definitions;
 pub mod lakehouse;
 pub(crate) mod life;
 mod next_root;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures::future::join;
 use futures::{StreamExt, stream};
 
+use super::inline_definitions::{Inline, write_beside};
 use super::life::Failure;
 use super::pause_after_lost_race::pause_after_lost_race;
 use super::shared_root::Submission;
@@ -24,8 +25,10 @@ use crate::version::versions::NextSlot;
 pub(super) enum Claimed {
     /// The root was created, with all of the group.
     Root(Created),
-    /// The group is empty, or another writer was faster.
-    Nothing { files_are_written: bool },
+    /// The group is empty, or nothing could be tried.
+    Nothing,
+    /// Another writer was faster.
+    Overtaken { files_are_written: bool },
 }
 
 /// Creates the root after `previous` for the group, all of which can be in it.
@@ -37,7 +40,7 @@ pub(super) async fn claim_for(
     deadline_millis: u64,
 ) -> Result<Claimed, Failure> {
     if group.is_empty() {
-        return Ok(Claimed::Nothing { files_are_written: false });
+        return Ok(Claimed::Nothing);
     }
     let started = lakehouse.environment().elapsed_millis();
     // An expired version is followed by a slot that is free and void: no root is sent there.
@@ -46,12 +49,12 @@ pub(super) async fn claim_for(
         lakehouse.next_slot(previous.number),
     )
     .await;
-    let (root, nodes) = match written {
+    let Written { root, nodes, inline } = match written {
         // Garbage collection took a file that nobody refers to. It made a version before, so this slot is taken, and
         // whoever is too old learns it there.
         Err(Error::FileNotFound { path }) => {
             if lakehouse.latest().await?.number > previous.number {
-                return Ok(Claimed::Nothing { files_are_written: false });
+                return Ok(Claimed::Nothing);
             }
             // Writing took longer than the collection waits.
             return Err(Error::TransactionExpired(format!(
@@ -63,7 +66,7 @@ pub(super) async fn claim_for(
             // The version expired meanwhile, and a node of it is gone: it is not the newest one.
             Err(Error::VersionExpired(_)) => {
                 lakehouse.rediscover().await?;
-                return Ok(Claimed::Nothing { files_are_written: false });
+                return Ok(Claimed::Nothing);
             }
             written => written?,
         },
@@ -80,10 +83,17 @@ pub(super) async fn claim_for(
             _ => lakehouse.latest().await?,
         };
         pause_after_lost_race(lakehouse, previous, &latest, group, started).await;
-        return Ok(Claimed::Nothing { files_are_written: true });
+        return Ok(Claimed::Overtaken { files_are_written: inline.is_all_ahead() });
     }
-    match lakehouse.publisher().claim(root, deadline_millis).await {
-        Ok(Slot::Won(created)) => Ok(Claimed::Root(created)),
+    let claim = lakehouse.publisher().claim(root, deadline_millis);
+    let (claimed, are_written) = write_beside(lakehouse, &inline, claim).await;
+    match claimed {
+        Ok(Slot::Won(created)) => {
+            if are_written {
+                created.version.definitions_are_written();
+            }
+            Ok(Claimed::Root(created))
+        }
         Err(refused @ Unpublished::Refused(_)) => {
             remove_files(lakehouse.storage().as_ref(), nodes).await;
             Err(refused.into())
@@ -91,20 +101,28 @@ pub(super) async fn claim_for(
         Err(unpublished) => Err(unpublished.into()),
         Ok(Slot::Lost(latest)) => {
             pause_after_lost_race(lakehouse, previous, &latest, group, started).await;
-            Ok(Claimed::Nothing { files_are_written: true })
+            Ok(Claimed::Overtaken { files_are_written: are_written })
         }
     }
 }
 
-/// Writes what the next root refers to, all at once, and waits for what its transactions have written behind: then all
-/// of it lasts. Returns the root, and the nodes below it. Of nodes that the store refuses to take none are left; what
-/// becomes of other files is for the transactions to say.
+/// What is ready for the next root.
+struct Written {
+    root: Prepared,
+    /// Paths of the nodes below it that were written for it.
+    nodes: Vec<String>,
+    inline: Inline,
+}
+
+/// Writes what the next root refers to and does not hold itself, all at once, and waits for what its transactions have
+/// written behind: then all of it lasts. Of nodes that the store refuses to take none are left; what becomes of other
+/// files is for the transactions to say.
 async fn write_below_root(
     lakehouse: &Lakehouse,
     previous: &Version,
     group: &[Submission],
     usual_size_bytes: usize,
-) -> Result<(Prepared, Vec<String>)> {
+) -> Result<Written> {
     let (config, environment) = (&previous.config, lakehouse.environment().as_ref());
     let messages = group.iter().flat_map(|member| member.messages.iter().cloned()).collect();
     let root = match lakehouse.publisher().take_apart(&previous.root) {
@@ -115,8 +133,8 @@ async fn write_below_root(
         advance_draft(lakehouse.nodes(), environment, config, root, messages, usual_size_bytes).await?;
     let nodes = lakehouse.publisher().encode_nodes(config, advance.nodes)?;
     let paths: Vec<String> = nodes.iter().map(|(path, _)| path.to_string()).collect();
-    let root = prepare_root(lakehouse, previous, group, advance.root)?;
-    let files = group.iter().flat_map(|member| member.files.iter().cloned()).collect();
+    let (inline, files) = Inline::of(lakehouse.storage().as_ref(), previous, group);
+    let root = prepare_root(lakehouse, previous, group, advance.root, &inline)?;
     let pending: Vec<&PendingWrites> = group.iter().filter_map(|member| member.pending.as_deref()).collect();
     let write_nodes = async {
         lakehouse.nodes().write_ahead(nodes).await?;
@@ -124,7 +142,7 @@ async fn write_below_root(
     };
     let storage = lakehouse.storage().as_ref();
     match make_durable(storage, files, &pending, write_nodes, Some(root.file())).await {
-        Ok(()) => Ok((root, paths)),
+        Ok(()) => Ok(Written { root, nodes: paths, inline }),
         Err(error) => {
             if error.is_refusal() {
                 remove_files(storage, paths).await;
@@ -139,9 +157,11 @@ fn prepare_root(
     previous: &Version,
     group: &[Submission],
     root: Draft,
+    inline: &Inline,
 ) -> Result<Prepared> {
     let committed = group.iter().map(|member| member.info.clone()).collect();
     let mut metadata = lakehouse.publisher().next_metadata(previous, committed);
+    metadata.inline_definitions = inline.definitions();
     let mut definition = previous.definition.clone();
     if let Some((path, changed)) = group.iter().find_map(|member| member.definition.as_ref()) {
         metadata.lakehouse_definition = path.clone();

@@ -7,6 +7,7 @@
 
 use super::Transaction;
 use super::changes::NewValue;
+use super::inline_definitions::write_definitions_of;
 use crate::error::{Error, Result};
 use crate::key::ObjectKind;
 use crate::version::Version;
@@ -19,6 +20,7 @@ impl Transaction {
         self.check_open()?;
         let oldest = boundary(self.lakehouse.storage().as_ref()).await?;
         check_kept_by(&self.base.definition, oldest, source.number)?;
+        write_definitions_of(self.lakehouse.storage().as_ref(), source).await?;
         self.rests_on_past = true;
         Ok(())
     }

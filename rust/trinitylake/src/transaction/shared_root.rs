@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::footprint::Footprint;
+use super::inline_definitions;
 use super::{Coordination, Isolation};
 use crate::definition::LakehouseDefinition;
 use crate::error::{Error, Result};
@@ -27,6 +28,8 @@ pub(super) struct Submission {
     pub definition: Option<(String, Arc<LakehouseDefinition>)>,
     /// Definition files that are not written yet.
     pub files: Vec<(String, Bytes)>,
+    /// They need not be there before the root, which holds them (`inline_definitions`).
+    pub fits_in_root: bool,
     /// What its statements have written behind, if it is of this process.
     pub pending: Option<Arc<PendingWrites>>,
     /// The version up to which conflicts were looked for.
@@ -73,13 +76,23 @@ impl Submission {
             || written.given_up.contains(&self.info.id)
     }
 
-    /// Does all last that it refers to? Only then may it be in the root of another, or in an intent.
+    /// Does all last that it refers to? Only then may it be in an intent.
     pub(super) fn is_complete(&self) -> bool {
         self.files.is_empty() && self.pending.as_ref().is_none_or(|pending| pending.is_settled())
     }
 
+    /// May it be in the root of another, who waits for nothing of it?
+    pub(super) fn may_join(&self) -> bool {
+        self.fits_in_root || self.is_complete()
+    }
+
     pub(super) fn size_bytes(&self) -> usize {
         self.messages.iter().map(Message::size_bytes).sum()
+    }
+
+    /// Of definitions that the root holds.
+    pub(super) fn inline_size_bytes(&self) -> usize {
+        if self.fits_in_root { inline_definitions::size_bytes(&self.files) } else { 0 }
     }
 }
 

@@ -5,6 +5,7 @@ mod distributed;
 mod expired_slots;
 mod giving_up;
 mod groups;
+mod inline_definitions;
 mod isolation;
 mod limits;
 mod queue;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use trinitylake::collection::{Options, silently, vacuum};
 use trinitylake::definition::LakehouseDefinition;
 use trinitylake::expiry::expire;
@@ -36,6 +37,21 @@ fn reached(
     found
 }
 
+/// Definitions that a root holds itself.
+fn inline_definitions(archive: &World, version: u64) -> BTreeMap<String, Bytes> {
+    let path = root_path(version);
+    let Some(bytes) = archive.content(&path) else { return BTreeMap::new() };
+    let node = decode(bytes, &path, None).unwrap();
+    RootMetadata::of(&node, version, &path).unwrap().inline_definitions
+}
+
+/// A definition whose file may never have been written.
+fn definition(archive: &World, location: &str) -> Bytes {
+    let held =
+        || archive.roots().into_iter().find_map(|root| inline_definitions(archive, root).remove(location));
+    archive.content(location).or_else(held).unwrap_or_else(|| panic!("{location} is nowhere"))
+}
+
 fn below(archive: &World, path: &str, known: &mut BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
     if let Some(found) = known.get(path) {
         return found.clone();
@@ -52,7 +68,7 @@ fn below(archive: &World, path: &str, known: &mut BTreeMap<String, BTreeSet<Stri
     for (key, location) in newest {
         let Some(location) = location else { continue };
         if key.starts_with("C===") {
-            found.extend(lines(&archive.content(&location).unwrap()).iter().map(|id| data_path(id)));
+            found.extend(lines(&definition(archive, &location)).iter().map(|id| data_path(id)));
         }
         if !key.starts_with("E===") {
             found.insert(location);
@@ -92,6 +108,13 @@ pub fn nothing_was_lost(world: &World, archive: &World, latest: &Version) {
     let all: Vec<BTreeSet<String>> =
         (0..=latest.number).map(|version| reached(archive, version, &mut known)).collect();
     let names: Vec<BTreeSet<u64>> = (0..=latest.number).map(|version| pinned(archive, version)).collect();
+    for (version, reached) in all.iter().enumerate() {
+        let (root, held) = (root_path(version as u64), inline_definitions(archive, version as u64));
+        let is_missing =
+            |path: &&String| **path != root && !world.was_before(path, &root) && !held.contains_key(*path);
+        let missing: Vec<&String> = reached.iter().filter(is_missing).collect();
+        assert!(missing.is_empty(), "version {version} came before {missing:?}, and does not hold them");
+    }
     for deletion in world.deletions() {
         // A root above all others is one that came too late.
         let newest = deletion.latest.min(latest.number);
@@ -111,7 +134,9 @@ pub fn nothing_was_lost(world: &World, archive: &World, latest: &Version) {
     let named = latest.definition.exported_snapshots().values().filter_map(|root| root_version(root));
     let named = named.filter(|version| is_kept_by_name(world, &names, *version, latest.number));
     for version in (world.boundary()..=latest.number).chain(named) {
-        let missing: Vec<&String> = all[version as usize].difference(&there).collect();
+        let held = inline_definitions(archive, version);
+        let missing = all[version as usize].difference(&there).filter(|path| !held.contains_key(*path));
+        let missing: Vec<&String> = missing.collect();
         assert!(missing.is_empty(), "version {version} is kept, and lacks {missing:?}");
     }
 }

@@ -43,6 +43,7 @@ struct Totals {
     carried_versions: u64,
     write_skews: u64,
     written_behind: u64,
+    came_first: u64,
     forgetting_versions: u64,
     abandoning_versions: u64,
     collecting_versions: u64,
@@ -127,6 +128,7 @@ fn run(seed: u64, totals: &Mutex<Totals>) {
         totals.carried_versions += findings.carried_versions;
         totals.write_skews += findings.write_skews;
         totals.written_behind += findings.written_behind;
+        totals.came_first += findings.came_first;
         totals.forgetting_versions += findings.forgetting_versions;
         totals.abandoning_versions += findings.abandoning_versions;
         totals.collecting_versions += findings.collecting_versions;
@@ -201,6 +203,7 @@ fn no_history_loses_or_invents_anything() {
         let happened = [
             totals.conflicts,
             totals.written_behind,
+            totals.came_first,
             totals.shared_versions,
             totals.carried_versions,
             totals.forgetting_versions,

@@ -1,0 +1,247 @@
+//! Definitions that a root holds because their files may not be there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{join_all, ready};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::definition::{LakehouseDefinition, proto};
+use crate::environment::testing::TestEnvironment;
+use crate::environment::{Environment, SystemEnvironment, Task};
+use crate::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, contents, create, open, text};
+use crate::fsck::{Finding, Fsck, Kind, Scope};
+use crate::key::ObjectKind::{Namespace, Table};
+use crate::lakehouse::Lakehouse;
+use crate::path::definition_id;
+use crate::storage::CountingStorage;
+use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
+use crate::storage::latency::{Latency, LatencyStorage};
+use crate::transaction::{Isolation, TransactionOptions};
+use crate::version::Version;
+
+/// A remote store, which denies each creation of a file with this in its path.
+async fn lake_without(denied: &str) -> (Arc<MemoryFiles>, Arc<TestEnvironment>, Arc<Lakehouse>) {
+    let environment = TestEnvironment::seeded(1);
+    let files = MemoryFiles::remote(environment.clone());
+    create(files.clone(), &environment).await;
+    let never = |nth| Fault::new(Trigger::on(Verb::PutIfAbsent, nth).path(denied), Action::Deny);
+    let faulty = Arc::new(FaultyStorage::new(files.clone(), (0..8).map(never)));
+    (files, environment.clone(), open(faulty, &environment).await)
+}
+
+async fn findings(files: &Arc<MemoryFiles>) -> Vec<Finding> {
+    let mut fsck = Fsck::begin(files.clone(), Scope::All, false).await.unwrap();
+    let mut findings = Vec::new();
+    while let Some(step) = fsck.next().await.unwrap() {
+        findings.extend(step.findings);
+    }
+    // What stands for definitions here is none.
+    findings.retain(|finding| matches!(finding.kind, Kind::Missing | Kind::Broken));
+    findings
+}
+
+fn has_definition_of(files: &MemoryFiles, name: &str) -> bool {
+    files.paths().iter().any(|path| definition_id(path).is_some() && path.contains(&format!("-{name}-")))
+}
+
+/// Everything that a version names can be read, with nothing but its root in hand.
+async fn assert_readable(version: &Version) {
+    for (key, location) in contents(version).await {
+        let name = version.config.names.decode(&key).unwrap();
+        let last = if name.name.is_empty() { &name.namespace } else { &name.name };
+        assert_eq!(version.read_definition(&location).await.unwrap(), text(last), "{name}");
+    }
+}
+
+/// A commit that wrote one small definition waited for the store twice: for the definition, and then for the root.
+#[tokio::test(start_paused = true)]
+async fn a_small_definition_is_written_beside_its_root() {
+    let memory = MemoryFiles::remote(TestEnvironment::seeded(1));
+    create(memory.clone(), &TestEnvironment::seeded(1)).await;
+    let slow = Arc::new(LatencyStorage::new(memory.clone(), Latency::S3_STANDARD));
+    let counting = Arc::new(CountingStorage::new(slow));
+    let lakehouse = Lakehouse::open(counting.clone(), SystemEnvironment::shared(), None).await.unwrap();
+    let large = text(&"x".repeat(3000));
+    for (name, definition, most_rounds) in [("a", text("a"), 1.1), ("b", large, 2.1)] {
+        let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
+        let (before, start) = (counting.counters(), Instant::now());
+        transaction.create(Namespace, name, "", definition).await.unwrap();
+        commit(&mut transaction).await.unwrap();
+        let rounds = start.elapsed().as_secs_f64() / Latency::S3_STANDARD.write.as_secs_f64();
+        // The look at the boundary, which a store that does not date its answers takes, is a third of a round.
+        assert!(rounds < most_rounds + 0.4, "{name}: {rounds} rounds");
+        assert_eq!(counting.counters().since(&before).put_if_absent, 2, "{name}");
+        let held = &lakehouse.known().metadata.inline_definitions;
+        assert_eq!(held.len(), usize::from(name == "a"), "a large definition is no part of a root");
+        assert!(has_definition_of(&memory, name));
+    }
+}
+
+/// A machine whose clocks are tokio's, which a test stops.
+#[derive(Debug)]
+struct Stopped {
+    rest: Arc<TestEnvironment>,
+    start: Instant,
+}
+
+impl Environment for Stopped {
+    fn now_millis(&self) -> u64 {
+        self.rest.now_millis() + self.elapsed_millis()
+    }
+
+    fn elapsed_millis(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64
+    }
+
+    fn uuid(&self) -> Uuid {
+        self.rest.uuid()
+    }
+
+    fn random_below(&self, bound: u64) -> u64 {
+        self.rest.random_below(bound)
+    }
+
+    fn sleep(&self, duration: Duration) -> Task {
+        Box::pin(tokio::time::sleep(duration))
+    }
+
+    fn background(&self, work: Task) -> Task {
+        drop(tokio::spawn(work));
+        Box::pin(ready(()))
+    }
+}
+
+/// How many creations one after the other a commit took, where so many commit at once, each five times.
+async fn rounds_each(committers: usize) -> f64 {
+    const COMMITS: usize = 5;
+    let environment = Arc::new(Stopped { rest: TestEnvironment::seeded(1), start: Instant::now() });
+    let definition = LakehouseDefinition::encode(proto::LakehouseDef::default());
+    let memory = MemoryFiles::remote(environment.clone());
+    Lakehouse::create(memory.clone(), environment.clone(), definition, None).await.unwrap();
+    let slow = Arc::new(LatencyStorage::new(memory, Latency::S3_STANDARD));
+    let lakehouse = Lakehouse::open(slow, environment, None).await.unwrap();
+    let start = Instant::now();
+    join_all((0..committers).map(|committer| {
+        let lakehouse = lakehouse.clone();
+        async move {
+            for number in 0..COMMITS {
+                let mut transaction =
+                    lakehouse.begin(lakehouse.known(), TransactionOptions::default()).unwrap();
+                let (name, definition) = (format!("n{committer}-{number}"), text(&"x".repeat(600)));
+                transaction.create(Namespace, &name, "", definition).await.unwrap();
+                commit(&mut transaction).await.unwrap();
+            }
+        }
+    }))
+    .await;
+    start.elapsed().as_secs_f64() / Latency::S3_STANDARD.write.as_secs_f64() / COMMITS as f64
+}
+
+/// Those who wait for their commits come back at the same time. The first of them went alone, and the others waited for
+/// two roots; and of a crowd whose definitions do not all fit into a root a part went ahead, so that all waited for three.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_waits_once_and_a_large_one_twice() {
+    let (small, large) = (rounds_each(60).await, rounds_each(300).await);
+    assert!(small < 1.8, "{small} rounds each, for five commits of 60");
+    assert!(large < 2.6, "{large} rounds each, for five commits of 300");
+}
+
+/// Elsewhere than on a remote store nothing is won, and the file is there before the root.
+#[tokio::test]
+async fn a_root_on_a_disk_holds_no_definitions() {
+    let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
+    add_namespace(&lakehouse, "a").await.unwrap();
+    assert!(lakehouse.known().metadata.inline_definitions.is_empty());
+}
+
+/// The process died between its root and the definition beside it, or the store took one of the two: the version is there,
+/// for everybody, and whoever commits next writes the file.
+#[tokio::test]
+async fn a_version_is_whole_whatever_became_of_the_files_beside_its_root() {
+    let (files, environment, lakehouse) = lake_without("-b-").await;
+    add_namespace(&lakehouse, "a").await.unwrap();
+    add_namespace(&lakehouse, "b").await.unwrap();
+    assert!(!has_definition_of(&files, "b"));
+    let other = open(files.clone(), &environment).await;
+    assert_readable(&other.latest().await.unwrap()).await;
+    assert_eq!(findings(&files).await, []);
+    // The one that could not write it goes on, and its roots hold it until it is there.
+    add_namespace(&lakehouse, "c").await.unwrap();
+    assert!(!has_definition_of(&files, "b"));
+    let third = open(files.clone(), &environment).await.latest().await.unwrap();
+    assert_eq!(third.metadata.inline_definitions.len(), 2, "that of b, and its own");
+    assert_readable(&third).await;
+    assert_eq!(findings(&files).await, []);
+    // Somebody else writes it beside his root; after that it is a file like all others.
+    add_namespace(&other, "d").await.unwrap();
+    assert!(has_definition_of(&files, "b"));
+    add_namespace(&other, "e").await.unwrap();
+    assert_eq!(other.known().metadata.inline_definitions.len(), 1, "that of e");
+    for number in 0..=other.known().number {
+        assert_readable(&other.version(number).await.unwrap()).await;
+    }
+}
+
+/// A version with a table, whose definition the store did not take, and later ones that know nothing of it.
+async fn with_a_past() -> (Arc<MemoryFiles>, Arc<TestEnvironment>, Arc<Lakehouse>, u64) {
+    let (files, environment, lakehouse) = lake_without("-t-").await;
+    add_namespace(&lakehouse, "a").await.unwrap();
+    let with_table = add_table(&lakehouse, "a", "t").await.unwrap();
+    let mut drop = begin(&lakehouse, Isolation::Snapshot).await;
+    drop.drop_object(Table, "a", "t").await.unwrap();
+    commit(&mut drop).await.unwrap();
+    // As if its files were there: then the next root has no reason to hold it.
+    lakehouse.known().definitions_are_written();
+    add_namespace(&lakehouse, "x").await.unwrap();
+    assert!(!has_definition_of(&files, "t"));
+    assert_eq!(lakehouse.known().metadata.inline_definitions.len(), 1, "that of x");
+    (files, environment, lakehouse, with_table)
+}
+
+/// A rollback names what its target named, which the latest version knows nothing of.
+#[tokio::test]
+async fn a_rollback_holds_what_its_target_held() {
+    let (files, environment, lakehouse, with_table) = with_a_past().await;
+    let back = lakehouse.rollback(with_table, "", "").await.unwrap();
+    assert!(!has_definition_of(&files, "t"));
+    let reader = open(files.clone(), &environment).await;
+    assert_readable(&reader.version(back.number).await.unwrap()).await;
+    assert_eq!(findings(&files).await, []);
+}
+
+/// So does a transaction that brings an object back.
+#[tokio::test]
+async fn what_is_brought_back_gets_its_files() {
+    let (files, environment, _, with_table) = with_a_past().await;
+    let lakehouse = open(files.clone(), &environment).await;
+    let past = lakehouse.version(with_table).await.unwrap();
+    let location = past.locate(Table, "a", "t").await.unwrap().unwrap();
+    let mut restoration = begin(&lakehouse, Isolation::Snapshot).await;
+    restoration.rest_on(&past).await.unwrap();
+    assert!(restoration.put_back(Table, "a", "t", &location).await.unwrap());
+    commit(&mut restoration).await.unwrap();
+    let reader = open(files.clone(), &environment).await;
+    assert_readable(&reader.latest().await.unwrap()).await;
+    assert_eq!(findings(&files).await, []);
+}
+
+/// Another root was faster, so the definition is a file by then: the next root need not hold it.
+#[tokio::test]
+async fn what_a_lost_race_has_written_is_not_held() {
+    let environment = TestEnvironment::seeded(1);
+    let files = MemoryFiles::remote(environment.clone());
+    create(files.clone(), &environment).await;
+    let slow = crate::fixture::Intruder::new(&files);
+    let lakehouse = open(slow.clone(), &environment).await;
+    let other = open(files.clone(), &environment).await;
+    slow.add(move || async move { assert_eq!(add_namespace(&other, "x").await.unwrap(), 1) });
+    add_namespace(&lakehouse, "a").await.unwrap();
+    let known = lakehouse.known();
+    let own = known.locate(Namespace, "a", "").await.unwrap().unwrap();
+    assert_eq!(known.number, 2);
+    assert!(!known.metadata.inline_definitions.contains_key(&own));
+    assert!(files.has(&own));
+    assert_readable(&known).await;
+}
