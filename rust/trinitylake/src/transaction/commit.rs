@@ -197,7 +197,10 @@ impl Transaction {
         lakehouse.learn(self.base.clone());
         let arrival = lakehouse.commits().announce(lakehouse.environment().elapsed_millis());
         let mut missing = None;
-        if self.writes_first || (arrival.is_some() && !self.fits_in_root(&self.changes.unwritten_files())) {
+        // An intent names what is there.
+        let may_wait = arrival.is_some() && self.waits_in_queue(limits.coordination);
+        let fits_in_root = || self.fits_in_root(&self.changes.unwritten_files());
+        if self.writes_first || may_wait || (arrival.is_some() && !fits_in_root()) {
             // Written while one waits anyway.
             missing = self.write_files().await.err();
             match &missing {
@@ -312,11 +315,8 @@ impl Transaction {
 
     /// All that a root needs to know of it, which is about to be sent.
     pub(super) fn submit(&mut self, coordination: Option<Coordination>, attempt: u32) -> Result<Submission> {
+        let waits_in_queue = self.waits_in_queue(coordination);
         let coordination = coordination.unwrap_or(self.base.config.coordination);
-        let waits_in_queue = coordination == Coordination::Queue
-            && self.changes.definition.is_none()
-            && !self.rests_on_past
-            && self.lakehouse.commits().is_contended();
         let mut last_version = None;
         if waits_in_queue {
             // Whoever gives it up writes the record, and so stops whoever would carry it.
@@ -349,6 +349,14 @@ impl Transaction {
             last_version: None,
             gives_up: None,
         }
+    }
+
+    /// Would it wait for others to put it into their roots?
+    fn waits_in_queue(&self, coordination: Option<Coordination>) -> bool {
+        coordination.unwrap_or(self.base.config.coordination) == Coordination::Queue
+            && self.changes.definition.is_none()
+            && !self.rests_on_past
+            && self.lakehouse.commits().is_contended()
     }
 
     /// May a root hold what is to be written, and is there nothing else to wait for?

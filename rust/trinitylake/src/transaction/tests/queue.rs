@@ -76,23 +76,26 @@ async fn two() -> (Arc<MemoryFiles>, Arc<Lakehouse>, Arc<Lakehouse>) {
 
 #[tokio::test(start_paused = true)]
 async fn many_processes_at_once_share_a_few_roots() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    create(files.clone(), &environment).await;
-    let slow = Arc::new(LatencyStorage::new(files.clone(), Latency::S3_STANDARD));
-    let commits = (0..40).map(|process| {
-        let (slow, environment) = (slow.clone(), environment.clone());
-        async move {
-            let lakehouse = open(slow, &environment).await;
-            add_in_queue(&lakehouse, &format!("p{process:02}")).await.unwrap()
-        }
-    });
-    let versions = join_all(commits).await;
-    let latest = open(files.clone(), &environment).await.latest().await.unwrap();
-    assert_eq!(names(&latest).await.len(), 40);
-    assert!(latest.number <= 10, "{versions:?}");
-    assert!(versions.iter().all(|version| (1..=latest.number).contains(version)), "{versions:?}");
-    assert_eq!(intents(&files), [] as [&str; 0]);
-    assert_whole(&latest).await;
+    for is_remote in [false, true] {
+        let environment = TestEnvironment::seeded(1);
+        let files = if is_remote { MemoryFiles::remote(environment.clone()) } else { MemoryFiles::shared() };
+        create(files.clone(), &environment).await;
+        let slow = Arc::new(LatencyStorage::new(files.clone(), Latency::S3_STANDARD));
+        let commits = (0..40).map(|process| {
+            let (slow, environment) = (slow.clone(), environment.clone());
+            async move {
+                let lakehouse = open(slow, &environment).await;
+                add_in_queue(&lakehouse, &format!("p{process:02}")).await.unwrap()
+            }
+        });
+        let versions = join_all(commits).await;
+        let latest = open(files.clone(), &environment).await.latest().await.unwrap();
+        assert_eq!(names(&latest).await.len(), 40);
+        assert!(latest.number <= 10, "{versions:?}");
+        assert!(versions.iter().all(|version| (1..=latest.number).contains(version)), "{versions:?}");
+        assert_eq!(intents(&files), [] as [&str; 0]);
+        assert_whole(&latest).await;
+    }
 }
 
 #[tokio::test]
