@@ -32,6 +32,8 @@ enum Worst {
     Collecting,
     /// Before a saved state of a transaction, or a record, is read.
     Record,
+    /// Before a root is read, and after all that was asked at the same time is answered.
+    ReadingRoot,
 }
 
 /// Storage that lets another writer act at the worst moment: right before a request through it, one waiting job runs to
@@ -63,6 +65,10 @@ impl Intruder {
 
     pub fn at_record(files: &Arc<MemoryFiles>) -> Arc<Intruder> {
         Intruder::at(files, Worst::Record)
+    }
+
+    pub fn at_reading_root(files: &Arc<MemoryFiles>) -> Arc<Intruder> {
+        Intruder::at(files, Worst::ReadingRoot)
     }
 
     fn at(files: &Arc<MemoryFiles>, worst: Worst) -> Arc<Intruder> {
@@ -101,6 +107,10 @@ impl Storage for Intruder {
         }
         if path.starts_with(TRANSACTION_PREFIX) {
             self.intrude(Worst::Record).await;
+        }
+        if root_version(path).is_some() && self.waiting() > 0 && self.worst == Worst::ReadingRoot {
+            tokio::task::yield_now().await;
+            self.intrude(Worst::ReadingRoot).await;
         }
         self.files.get(path).await
     }

@@ -204,14 +204,17 @@ impl Versions {
             join3(dated(self.nodes.load(&next_file, None)), dated(storage.exists(&file_after)), look).await;
         self.sightings().heard(other_answered.or(answered));
         let (hint, is_another) = (hint?, is_another?);
-        // Which answer says that nothing comes after it.
-        let answered = if root.is_ok() { other_answered } else { answered };
         // Nothing that is known has expired; or else it slept through all there was. What is not there may be gone, and
-        // what is there may have come too late.
-        let trust = self.trust_in(known.number, answered).await?;
+        // what is there may have come too late: a machine may have stood still between two answers, so each counts.
+        let mut trust = self.trust_in(known.number, answered).await?;
+        if root.is_ok() {
+            trust = trust.min(self.trust_in(known.number, other_answered).await?);
+        }
         if trust == Trust::None {
             return self.rediscover().await;
         }
+        // Which answer says that nothing comes after it.
+        let answered = if root.is_ok() { other_answered } else { answered };
         let sighting = Sighting { asked, answered: answered.filter(|_| trust == Trust::Certain) };
         let latest = match root {
             Ok(root) => {

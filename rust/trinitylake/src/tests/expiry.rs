@@ -221,6 +221,36 @@ async fn mode_4_stalled_writer_that_creates_an_expired_root_is_void() {
     assert_eq!(add_namespace(&asleep, "late").await.unwrap(), 11);
 }
 
+/// A virtual machine asked for the next root and whether there is one after it. It heard that there is none after it, and
+/// stood still with its clocks for a minute. Others committed and made all of that expire, and a writer that had slept as
+/// well filled the slot of the next root anew. That root came to the machine as its second answer. It went by the date of
+/// the first one, and a transaction began on a version that never counted.
+#[tokio::test]
+async fn a_root_that_is_read_after_a_standstill_is_no_next_version() {
+    let store_clock = TestEnvironment::seeded(1);
+    let files = MemoryFiles::remote(store_clock.clone());
+    let awake = create(files.clone(), &store_clock).await;
+    let intruder = Intruder::at_reading_root(&files);
+    let asleep = open(intruder.clone(), &TestEnvironment::seeded(2)).await;
+    assert_eq!(asleep.latest().await.unwrap().number, 0);
+    let writer = awake.clone();
+    intruder.add({
+        let (files, store_clock) = (files.clone(), store_clock.clone());
+        let meanwhile = async move {
+            grow(&writer, 1).await;
+            let late = files.get(&root_path(1)).await.unwrap();
+            store_clock.advance(Duration::from_secs(60));
+            grow(&writer, 4).await;
+            expire(&writer, Some(5), false).await.unwrap();
+            files.overwrite(&root_path(1), late);
+        };
+        // What others hear is not what this machine hears.
+        move || async move { tokio::spawn(meanwhile).await.unwrap() }
+    });
+    assert_eq!(asleep.latest().await.unwrap().number, awake.known().number);
+    assert_eq!(intruder.waiting(), 0);
+}
+
 /// The same for a rollback, which also depends on all that was committed meanwhile.
 #[tokio::test]
 async fn mode_4_rollback_by_a_stalled_handle_is_void() {

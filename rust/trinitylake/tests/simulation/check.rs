@@ -81,7 +81,10 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
             let file = message.value.unwrap_or("");
             let is_there = file.is_empty() || world.was_before(file, &version.root_path);
             findings.came_first += u64::from(!is_there);
-            let is_held = version.metadata.inline_definitions.contains_key(file);
+        }
+        for file in locations(&version).await {
+            let is_there = world.was_before(&file, &version.root_path);
+            let is_held = version.metadata.inline_definitions.contains_key(&file);
             assert!(is_there || is_held, "version {number} came before {file}, and does not hold it");
         }
         let mut model = states.last().cloned().unwrap_or_default();
@@ -241,6 +244,16 @@ fn apply(statement: &Statement, id: &str, model: &mut Objects) {
             assert!(model.insert(key(Table, to), object).is_none(), "{statement:?} of {id}: taken");
         }
     }
+}
+
+/// What a version names.
+async fn locations(version: &Version) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut scan = version.scan(KeyRange::all(), None, true);
+    while let Some(batch) = scan.next_batch().await.unwrap() {
+        found.extend(batch.locations.unwrap().iter().flatten().map(str::to_string));
+    }
+    found
 }
 
 async fn objects(version: &Version) -> Objects {
