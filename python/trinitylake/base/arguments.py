@@ -38,6 +38,8 @@ def text(value: Any, what: str) -> str:
     """A string that UTF-8 can hold. Raises `InvalidArgument`."""
     if not isinstance(value, str):
         raise InvalidArgument(f"{what} must be text, got {_shown(value)}")
+    if value.isascii():
+        return value
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -302,24 +304,30 @@ def checked_as(**others: Rule) -> Callable[[Function], Function]:
 
     def decorate(function: Function) -> Function:
         parameters = inspect.signature(function).parameters.values()
-        rules = {one.name: others.get(one.name) or _RULES.get(one.name) for one in parameters}
+        rules = {one.name: rule for one in parameters if (rule := others.get(one.name) or _RULES.get(one.name))}
         defaults = {one.name: one.default for one in parameters}
         optional = {one.name for one in parameters if "None" in str(one.annotation)}
         positional = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+        ruled = [(position, name) for position, name in enumerate(positional) if name in rules]
 
         def value_of(name: str, value: Any) -> Any:
-            rule = rules.get(name)
-            if rule is None or value is defaults[name] or (value is None and name in optional):
+            if value is defaults[name] or (value is None and name in optional):
                 return value
-            return rule(value, name)
+            return rules[name](value, name)
 
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
-            if not kwargs and len(args) <= 1 and positional[:1] == ["self"]:  # nothing was given
-                return function(*args)
-            checked_args = [value_of(name, value) for name, value in zip(positional, args, strict=False)]
-            checked_kwargs = {name: value_of(name, value) for name, value in kwargs.items()}
-            return function(*checked_args, *args[len(checked_args) :], **checked_kwargs)
+            if ruled and len(args) > ruled[0][0]:
+                given = [*args]
+                for position, name in ruled:
+                    if position >= len(given):
+                        break
+                    given[position] = value_of(name, given[position])
+                args = tuple(given)
+            for name, value in kwargs.items():
+                if name in rules:
+                    kwargs[name] = value_of(name, value)
+            return function(*args, **kwargs)
 
         return cast(Function, run)
 

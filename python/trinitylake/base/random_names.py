@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-import uuid
 
 _SIZE_BYTES = 16
 _NAMES = 256
@@ -43,6 +42,10 @@ def random_hex() -> str:
     return _bytes.take().hex()
 
 
-def random_uuid() -> uuid.UUID:
-    """A UUID of version 4, of which nobody makes the same again."""
-    return uuid.UUID(bytes=_bytes.take(), version=4)
+def random_uuid_text() -> str:
+    """A UUID of version 4 as text, of which nobody makes the same again."""
+    taken = bytearray(_bytes.take())
+    taken[6] = taken[6] & 0x0F | 0x40  # RFC 9562, version and variant
+    taken[8] = taken[8] & 0x3F | 0x80
+    digits = taken.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

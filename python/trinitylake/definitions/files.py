@@ -6,6 +6,7 @@ back: fields that this library does not know then survive. Never build a new mes
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, TypeAlias, TypeVar
@@ -170,11 +171,16 @@ Identified = TypeVar("Identified", proto.NamespaceDef, proto.TableDef, proto.Vie
 
 def _with_id(definition: Identified, path: str) -> Identified:
     try:
-        uuid.UUID(definition.id)
+        _check_id(definition.id)
     except ValueError as error:
         name = definition.DESCRIPTOR.name
         raise CorruptFile(f"{_where(path, name)}: its id {definition.id!r} is not a UUID", path=path) from error
     return definition
+
+
+@functools.lru_cache(4096)  # the same objects are read again and again
+def _check_id(id: str) -> None:
+    uuid.UUID(id)
 
 
 def _text_properties(properties: Mapping[str, str] | None) -> dict[str, str]:

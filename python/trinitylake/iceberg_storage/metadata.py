@@ -29,7 +29,7 @@ from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEnt
 from pyiceberg.typedef import IcebergBaseModel
 
 from trinitylake._core import is_named_once
-from trinitylake.base.random_names import random_uuid
+from trinitylake.base.random_names import random_uuid_text
 from trinitylake.errors import CorruptFile
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
     IndexedMetadataV3,
@@ -174,7 +174,7 @@ def new_file_stem(previous_uri: str | None) -> str:
     sequence = 0
     if previous_uri is not None and (match := _FILE_NAME.fullmatch(previous_uri.rsplit("/", 1)[-1])):
         sequence = int(match[1]) + 1
-    return f"{sequence:05d}-{random_uuid()}"
+    return f"{sequence:05d}-{random_uuid_text()}"
 
 
 class _KnownTexts:
@@ -189,11 +189,10 @@ class _KnownTexts:
         """The items as JSON, separated by commas."""
         if items is self.items:
             return self._joined
-        texts: dict[int, str] = {}
-        for item in items:
-            texts[id(item)] = self._texts.get(id(item)) or item.model_dump_json()
-        self.items, self._texts = items, texts
-        self._joined = ",".join([texts[id(item)] for item in items])
+        known = self._texts
+        texts = [known.get(id(item)) or item.model_dump_json() for item in items]
+        self.items, self._texts = items, dict(zip(map(id, items), texts, strict=True))
+        self._joined = ",".join(texts)
         return self._joined
 
 

@@ -26,6 +26,7 @@ from trinitylake.definitions import (
     to_iceberg_schema,
 )
 from trinitylake.errors import CommitConflict, CorruptFile, InvalidArgument, TrinityLakeError, Winner
+from trinitylake.iceberg_storage.extended_pyiceberg.transaction import set_and_remove
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
 from trinitylake.tables.partitioning_and_sorting import partition_spec, sort_order
@@ -145,9 +146,8 @@ class StagedTables:
             )
         if table.type == "managed":
             change_properties({}, properties, removed)
-            if properties:
-                table.set_properties(dict(properties))
-            table.remove_properties(*removed)
+            with table.writing() as iceberg:
+                set_and_remove(iceberg, properties, removed)
             return
         definition = table.definition
         change_properties(definition.properties, properties, removed)

@@ -7,7 +7,7 @@ from the lakehouse each is a transaction of its own; from `at(...)` they are ref
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
@@ -417,23 +417,16 @@ class Table(ABC):
     def set_properties(self, properties: dict[str, str], *, message: str = "", author: str = "") -> None:
         """Set table properties, leaving the others as they are."""
 
-        def operation(iceberg: IcebergTable) -> None:
-            with iceberg.transaction() as change:
-                change.set_properties(dict(properties))
-
-        self._write(operation, note=LogNote(message, author))
+        self._change_properties(properties, (), LogNote(message, author))
 
     def remove_properties(self, *names: str, message: str = "", author: str = "") -> None:
         """Remove table properties; one that is not set is not an error."""
+        self._change_properties({}, user_names(names, "names of properties"), LogNote(message, author))
 
-        given = user_names(names, "names of properties")
+    def _change_properties(self, properties: Mapping[str, str], removed: Iterable[str], note: LogNote) -> None:
+        from trinitylake.iceberg_storage.extended_pyiceberg.transaction import set_and_remove
 
-        def operation(iceberg: IcebergTable) -> None:
-            if present := [name for name in given if name in iceberg.properties]:
-                with iceberg.transaction() as change:
-                    change.remove_properties(*present)
-
-        self._write(operation, note=LogNote(message, author))
+        self._write(lambda iceberg: set_and_remove(iceberg, properties, removed), note=note)
 
     @shown
     def _repr_html_(self) -> str:

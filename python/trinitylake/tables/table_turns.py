@@ -58,23 +58,32 @@ class ProcessTurns:
     @contextmanager
     def taken(self, table_ids: Iterable[str]) -> Iterator[None]:
         """Wait for the turn of these tables, or until that takes too long. No two threads may take the same one."""
-        file, deadline = self._open(), time.monotonic() + PROCESS_TURN_TIMEOUT_SECONDS
-        if file is None:
-            yield
-            return
         ours: list[int] = []
         try:
-            for id in table_ids:
-                start = int.from_bytes(hashlib.blake2b(id.encode(), digest_size=7).digest(), "big")
-                pause = _FIRST_PAUSE_SECONDS
-                while not _try_lock(file, start, ours) and time.monotonic() < deadline:
-                    time.sleep(pause * (0.5 + random.random()))
-                    pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            self.take(table_ids, ours)
             yield
         finally:
-            for start in ours:
-                with contextlib.suppress(OSError):
-                    fcntl.lockf(file, fcntl.LOCK_UN, 1, start)
+            self.give_back(ours)
+
+    def take(self, table_ids: Iterable[str], ours: list[int]) -> None:
+        """As `taken`. `ours` gets what is taken, for `give_back`, also if the waiting is interrupted."""
+        file, deadline = self._open(), time.monotonic() + PROCESS_TURN_TIMEOUT_SECONDS
+        if file is None:
+            return
+        for id in table_ids:
+            start = int.from_bytes(hashlib.blake2b(id.encode(), digest_size=7).digest(), "big")
+            pause = _FIRST_PAUSE_SECONDS
+            while not _try_lock(file, start, ours) and time.monotonic() < deadline:
+                time.sleep(pause * (0.5 + random.random()))
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def give_back(self, ours: list[int]) -> None:
+        """End the turns that `take` took."""
+        if (file := self._file) is None:
+            return
+        for start in ours:
+            with contextlib.suppress(OSError):
+                fcntl.lockf(file, fcntl.LOCK_UN, 1, start)
 
     def _open(self) -> int | None:
         """The file, open for the life of the process: to close it would give back all locks. None if there is none."""
@@ -123,6 +132,7 @@ class Turns:
                 "a check only reads"
             )
         held: list[threading.Lock] = []
+        ours: list[int] = []
         with self.in_use(ids):
             with self._guard:
                 turns = [self._turns.setdefault(id, Turn()) for id in ids]
@@ -130,9 +140,10 @@ class Turns:
                 for turn in turns:
                     if turn.lock.acquire(timeout=THREAD_TURN_TIMEOUT_SECONDS):
                         held.append(turn.lock)
-                with self._processes.taken(ids):
-                    yield
+                self._processes.take(ids, ours)
+                yield
             finally:
+                self._processes.give_back(ours)
                 for lock in held:
                     lock.release()
 

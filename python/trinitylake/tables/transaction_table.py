@@ -67,21 +67,28 @@ class TransactionTable(Table):
         return self._open_core().base.number
 
     def _iceberg(self) -> IcebergTable:
-        self._open_core()
-        self.uses += 1
-        if self._dropped_by:
-            raise ObjectNotFound(f"table {self.name} was dropped by {self._dropped_by} transaction")
+        self._use()
         if self.type != "managed":
             if self._elsewhere is None:
                 from trinitylake.tables.frozen_table import open_elsewhere
 
                 self._elsewhere = open_elsewhere(self._definition)
             return self._elsewhere
+        return self._load().table
+
+    def _use(self) -> None:
+        """Count a use of the table. Raises `ObjectNotFound` for one that is dropped."""
+        self._open_core()
+        self.uses += 1
+        if self._dropped_by:
+            raise ObjectNotFound(f"table {self.name} was dropped by {self._dropped_by} transaction")
+
+    def _load(self) -> StagedTable:
         if self.staged is None:
             identifier = (*self._namespace.split("."), self._name)
             self.staged = StagedTable.load(identifier, metadata_path(self._definition, self.name), io=self._io)
             self._described = _shape(self.staged.metadata)
-        return self.staged.table
+        return self.staged
 
     @property
     def schema(self) -> Schema:
@@ -106,9 +113,9 @@ class TransactionTable(Table):
 
     def open_staged(self) -> StagedTable:
         """What is staged of a managed table, which is looked at now if it has not been."""
-        self._iceberg()
-        assert self.staged is not None
-        return self.staged
+        self._use()
+        assert self.type == "managed"
+        return self._load()
 
     @property
     def own_name(self) -> str:

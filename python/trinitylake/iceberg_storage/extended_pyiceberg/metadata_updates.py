@@ -6,9 +6,9 @@ PyIceberg would keep it as a property that nothing reads.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextvars import ContextVar
-from datetime import datetime
 from typing import NamedTuple
 
 from pyiceberg.table import TableProperties
@@ -28,7 +28,6 @@ from pyiceberg.table.update import (
     _apply_table_update,
     _TableMetadataUpdateContext,
 )
-from pyiceberg.utils.datetime import datetime_to_millis
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg import readable_numbers
@@ -156,4 +155,4 @@ def _check_counted(snapshot: Snapshot, metadata: TableMetadata) -> None:
 
 def later_than(metadata: TableMetadata) -> int:
     """The present in milliseconds since the epoch, but never before the last update of `metadata`."""
-    return max(datetime_to_millis(datetime.now().astimezone()), metadata.last_updated_ms)
+    return max(time.time_ns() // 1_000_000, metadata.last_updated_ms)

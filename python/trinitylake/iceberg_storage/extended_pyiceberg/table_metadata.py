@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import is_
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 from pyiceberg.partitioning import PartitionSpec
@@ -28,6 +28,7 @@ __all__ = [
     "new_table",
     "parsed_size_bytes",
     "sized",
+    "sized_as",
     "upgraded",
     "variant",
 ]
@@ -60,6 +61,22 @@ class _SnapshotIndex:
             by_id.update((snapshot.snapshot_id, snapshot) for snapshot in snapshots[len(known) if grown else 0 :])
             self.__dict__["_index"] = index = (snapshots, by_id)
         return index[1].get(snapshot_id)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As Pydantic's, in a fifth of its time: metadata has neither extra fields nor private ones."""
+        if deep:
+            return super().model_copy(update=update, deep=True)  # type: ignore[misc, no-any-return]
+        cls = type(self)
+        other = cls.__new__(cls)
+        fields, told = {**self.__dict__}, {*self.__pydantic_fields_set__}  # type: ignore[attr-defined]
+        if update:
+            fields.update(update)
+            told.update(update)
+        object.__setattr__(other, "__dict__", fields)
+        object.__setattr__(other, "__pydantic_fields_set__", told)
+        object.__setattr__(other, "__pydantic_extra__", None)
+        object.__setattr__(other, "__pydantic_private__", None)
+        return other
 
 
 class IndexedMetadata(_SnapshotIndex, TableMetadataV2):
@@ -101,6 +118,12 @@ def sized(metadata: TableMetadata, text: bytes) -> TableMetadata:
     """The same metadata, which knows how long it is in JSON and how much memory it takes, given that text."""
     metadata.__dict__[_SIZE] = len(text)
     metadata.__dict__[_PARSED_SIZE] = len(text) + _VALUE_SIZE_BYTES * count_values(text)
+    return metadata
+
+
+def sized_as(metadata: TableMetadata, other: TableMetadata) -> TableMetadata:
+    """The same metadata, of which no more is known than that it is as long as the other."""
+    metadata.__dict__[_SIZE], metadata.__dict__[_PARSED_SIZE] = other.__dict__[_SIZE], other.__dict__[_PARSED_SIZE]
     return metadata
 
 

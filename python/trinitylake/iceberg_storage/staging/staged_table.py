@@ -40,6 +40,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
     new_table,
     parsed_size_bytes,
     sized,
+    sized_as,
 )
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIcebergTable
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
@@ -73,7 +74,6 @@ class StagedTable:
         identifier: namespace parts and name, as PyIceberg shows them.
         io: the file access of this table alone; it knows what was written.
         metadata: what the transaction sees. Shared with caches: never to be changed.
-        table: the PyIceberg table to work with.
     """
 
     def __init__(
@@ -96,8 +96,7 @@ class StagedTable:
         self._put_forward: str | None = None
         self._next_file_stem: str | None = None  # chosen when it is asked for
         self._lock = threading.RLock()
-        location = self._metadata_uri() if base_metadata_path is None else io.uri_of(base_metadata_path)
-        self.table = StagedIcebergTable(identifier, metadata, location, io, StagingCatalog(self))
+        self._table: StagedIcebergTable | None = None
 
     def __reduce__(self) -> NoReturn:
         refuse_staged_table(".".join(self.identifier))
@@ -199,6 +198,16 @@ class StagedTable:
         return table
 
     @property
+    def table(self) -> StagedIcebergTable:
+        """The PyIceberg table to work with, always the same one. Engines behind the REST server need none."""
+        with self._lock:
+            if self._table is None:
+                self._table = StagedIcebergTable(
+                    self.identifier, self.metadata, self._metadata_location(), self.io, StagingCatalog(self)
+                )
+            return self._table
+
+    @property
     def created(self) -> bool:
         """Whether the table is new in this transaction."""
         return self._base_metadata_path is None
@@ -263,8 +272,8 @@ class StagedTable:
                 path = self.io.path_of(uri)
                 data = encoder.encode(metadata)
                 self._finished = (self.metadata, path, file_bytes(data, path))
-                sized(self.metadata, data)
                 cache.put(uri, sized(metadata, data))
+                sized_as(self.metadata, metadata)
             return self._finished[1], self._finished[2]
 
     def put_forward(self) -> str:
@@ -404,12 +413,14 @@ class StagedTable:
 
     def _set_metadata(self, metadata: TableMetadata) -> None:
         self.metadata = metadata
-        self.table.metadata = metadata
-        self.table.metadata_location = self._metadata_uri() if self.created else self.io.uri_of(self._base_path())
+        if self._table is not None:
+            self._table.metadata = metadata
+            self._table.metadata_location = self._metadata_location()
 
-    def _base_path(self) -> str:
-        assert self._base_metadata_path is not None
-        return self._base_metadata_path
+    def _metadata_location(self) -> str:
+        """Where the file lies that the changes are staged on, or where that of a new table goes."""
+        path = self._base_metadata_path
+        return self._metadata_uri() if path is None else self.io.uri_of(path)
 
     def response(self) -> CommitTableResponse:
         """The answer to who commits to the table, as long as its transaction is open.
@@ -417,7 +428,7 @@ class StagedTable:
         The location is where the metadata file will be unless more is changed. It is another one after each change,
         which is how polars sees that its own has happened; no file is there yet.
         """
-        location = self._metadata_uri() if self.changed else self.table.metadata_location
+        location = self._metadata_uri() if self.changed else self._metadata_location()
         # Built without validation: that would copy the metadata.
         return CommitTableResponse.model_construct(metadata=self.metadata, metadata_location=location)
 
