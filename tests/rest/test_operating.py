@@ -64,6 +64,15 @@ def test_probes_need_no_token_and_tell_nothing_else(server: RestServer, shop: tl
     assert get(server, "/metrics")[0] == 401
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_what_is_open_to_everybody_is_only_read(server: RestServer, method: str, path: str) -> None:
+    """`POST /healthz` and `DELETE /healthz` answered 200 and "ok", as if they had done something."""
+    text = raw(server, f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()).decode()
+    assert text.startswith("HTTP/1.1 405 "), text
+    assert "allow: get, head\r\n" in text.lower(), text
+
+
 def test_a_server_whose_storage_fails_is_alive_and_not_ready(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

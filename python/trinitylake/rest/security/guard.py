@@ -66,7 +66,8 @@ class Guard:
         elif scope["type"] != "http":
             return  # a web socket that is never accepted
         elif (probe := self._probes.get(scope["path"])) is not None:
-            await (await probe())(scope, receive, send)
+            is_read = scope["method"] in ("GET", "HEAD")
+            await (await probe() if is_read else _other_method())(scope, receive, send)
         else:
             found = await self._principal(scope)
             if isinstance(found, Principal):
@@ -120,6 +121,11 @@ def _is_no_other_page(headers: list[tuple[bytes, bytes]], host: str) -> bool:
 def _unauthorized() -> ASGIApp:
     message = "a bearer token is needed"
     return error_response(401, "NotAuthorizedException", message, {"WWW-Authenticate": "Bearer"})
+
+
+def _other_method() -> ASGIApp:
+    message = "this path is only read"
+    return error_response(405, "UnsupportedOperationException", message, {"Allow": "GET, HEAD"})
 
 
 def is_loopback(host: str) -> bool:
