@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,15 @@ print(txn.commit())
     assert lake.transactions() == []
     assert lake.outcome("job") == ("committed", 2)
     assert lake.log(1)[0].message == "load"
+
+
+def test_the_metadata_that_a_saved_transaction_names_is_there(lake: tl.Lakehouse) -> None:
+    """Metadata files are handed over with the commit, in one call of the core. A save makes no commit: its definitions
+    named files that nobody had written, until somebody resumed it and gave the tables new ones."""
+    saved_job(lake)
+    paths = json.loads(lake.resume("job").saved_state)["metadata-paths"]
+    assert len(paths) == 2
+    assert all(lake.storage.exists(path) for path in paths)
 
 
 def test_appends_are_redone_after_a_resume(lake: tl.Lakehouse) -> None:

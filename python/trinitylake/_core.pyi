@@ -208,9 +208,13 @@ class Transaction:
     # here on this transaction may write. False if all that is recorded already.
     def relocate(self, former: Sequence[str] = ...) -> bool: ...
     # The committed version, or clashes to resolve: `reapply` each of the tables, then `watch_anew` and read again if
-    # anything watched was changed, then commit again.
+    # anything watched was changed, then commit again. `files` are handed over first, as by `storage.put_many`.
     def commit(
-        self, max_attempts: int | None = None, timeout_seconds: float | None = None, coordination: str | None = None
+        self,
+        max_attempts: int | None = None,
+        timeout_seconds: float | None = None,
+        coordination: str | None = None,
+        files: Sequence[tuple[str, bytes]] = ...,
     ) -> int | Clashes: ...
     # The same without waiting: `callback(outcome, error)` is called, from another thread, with one of them None.
     def commit_in_background(

@@ -212,7 +212,9 @@ class Transaction(OpenTransaction):
         redone = 0
         with self._span.part("commit") as span, self._prepared():
             try:
-                while not isinstance(outcome := core.commit(max_attempts, timeout_seconds, coordination), int):
+                while not isinstance(
+                    outcome := core.commit(max_attempts, timeout_seconds, coordination, self._take_metadata()), int
+                ):
                     redone += len(outcome.tables)
                     is_new = bool(outcome.tables) and self.staged_tables.reapply(outcome.tables)
                     if is_new or outcome.watched:
@@ -310,6 +312,7 @@ class Transaction(OpenTransaction):
         attachment = b""
         if self._staged is not None:
             self._staged.write()
+            self.storage.put_many(self._staged.take_metadata())
             attachment = self._staged.saved()
         core.save(attachment, self._checks.names())
 
@@ -431,6 +434,10 @@ class Transaction(OpenTransaction):
                 self._failed(error)
                 raise
             yield
+
+    def _take_metadata(self) -> list[tuple[str, bytes]]:
+        """Metadata files that the commit is to write, which nobody has taken yet."""
+        return [] if self._staged is None else self._staged.take_metadata()
 
     def _check(self) -> None:
         """Run the checks, on the newest version that the transaction is known to fit. What they read is watched.

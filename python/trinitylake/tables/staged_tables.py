@@ -59,6 +59,7 @@ class StagedTables:
         self._tables: dict[tuple[str, str], TransactionTable] = {}
         self._dropped: list[TransactionTable] = []
         self._metadata_paths: list[str] = []
+        self._metadata_files: list[tuple[str, bytes]] = []  # that nobody has taken yet
         self._absent: dict[tuple[str, str], None] = {}  # names that must stay free
         self._unused: list[str] = []  # files of tables whose changes came to nothing
 
@@ -268,15 +269,20 @@ class StagedTables:
                 raise InvalidArgument(f"a check has changed table {table.name}; a check only reads")
 
     def write(self) -> None:
-        """Hand over the metadata of every changed table, and put its definition into the transaction."""
+        """Have the metadata of every changed table ready to be taken, and put its definition into the transaction."""
         changed = self._changed()
         adopted = [path for table in changed if table.staged is not None for path in table.staged.take_adopted()]
         if adopted:
             self._open_core().adopt(adopted)
-        self._write_metadata(changed)
+        self._finish_metadata(changed)
         for table in changed:
             self._open_core().replace("table", table.namespace, table.own_name, table.definition_to_commit())
             self._tell(table)
+
+    def take_metadata(self) -> list[tuple[str, bytes]]:
+        """Path and bytes of metadata files that are to be written with the commit, or before a save; each once."""
+        files, self._metadata_files = self._metadata_files, []
+        return files
 
     def saved(self) -> bytes:
         """The staged changes of all tables, for `resume`. To be called after `write`."""
@@ -331,7 +337,7 @@ class StagedTables:
                     raise self._conflict(clash, conflict.requirement) from conflict
             table.rebase(winner)
             redone.append((clash, table))
-        self._write_metadata([table for _, table in redone])
+        self._finish_metadata([table for _, table in redone])
         for clash, table in redone:
             self._open_core().reapply(clash, table.definition_to_commit())
             self._tell(table)
@@ -368,11 +374,11 @@ class StagedTables:
         if table.staged is not None:
             self._open_core().tell(table.namespace, table.own_name, table.staged.told())
 
-    def _write_metadata(self, tables: list[TransactionTable]) -> None:
+    def _finish_metadata(self, tables: list[TransactionTable]) -> None:
         finished = [table.staged.finish() for table in tables if table.staged is not None]
         files = [(path, data) for path, data in finished if path not in self._metadata_paths]  # not those of a save
         self._metadata_paths += [path for path, _ in files]
-        self._storage.put_many(files)
+        self._metadata_files += files
 
     def _delete(self, paths: Iterable[str]) -> None:
         for path in paths:

@@ -91,6 +91,15 @@ impl Storage {
         self.pending.as_ref()?.read(path)
     }
 
+    pub async fn create_all(&self, files: impl Iterator<Item = (String, Bytes)>) -> Result<()> {
+        use futures::{StreamExt, TryStreamExt, stream};
+        stream::iter(files)
+            .map(|(path, bytes)| async move { self.create(&path, bytes).await })
+            .buffer_unordered(PARALLEL_REQUESTS)
+            .try_collect()
+            .await
+    }
+
     async fn create(&self, path: &str, bytes: Bytes) -> Result<()> {
         match &self.pending {
             Some(pending) if pending.has(path) => Err(exists(path)),
@@ -269,14 +278,7 @@ impl Storage {
     }
 
     fn put_many(&self, py: Python<'_>, files: Vec<(String, Vec<u8>)>) -> PyResult<()> {
-        use futures::{StreamExt, TryStreamExt, stream};
-        run(
-            py,
-            stream::iter(files)
-                .map(|(path, data)| async move { self.create(&path, Bytes::from(data)).await })
-                .buffer_unordered(PARALLEL_REQUESTS)
-                .try_collect::<()>(),
-        )
+        run(py, self.create_all(files.into_iter().map(|(path, data)| (path, Bytes::from(data)))))
     }
 
     fn list(&self, py: Python<'_>, prefix: &str) -> PyResult<Vec<(String, u64, u64)>> {

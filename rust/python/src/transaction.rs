@@ -7,6 +7,7 @@ use arrow_array::StringArray;
 use bytes::Bytes;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use tokio::sync::Mutex;
 use trinitylake::error::Result as CoreResult;
@@ -383,18 +384,25 @@ impl Transaction {
         self.locked(py, |transaction| transaction.relocate(&former)).map_err(to_python)
     }
 
-    /// The committed version, or the clashes to resolve. Not interrupted by signals: a commit that stops
+    /// The committed version, or the clashes to resolve. `files` are handed over first, as by `storage.put_many`: with a
+    /// call of their own Python's lock would be given up once more. Not interrupted by signals: a commit that stops
     /// half-way would leave its caller not knowing what it did.
-    #[pyo3(signature = (max_attempts=None, timeout_seconds=None, coordination=None))]
+    #[pyo3(signature = (max_attempts=None, timeout_seconds=None, coordination=None, files=Vec::new()))]
     fn commit(
         &self,
         py: Python<'_>,
         max_attempts: Option<u32>,
         timeout_seconds: Option<f64>,
         coordination: Option<&str>,
+        files: Vec<(String, PyBackedBytes)>,
     ) -> PyResult<Py<PyAny>> {
         let limits = limits(max_attempts, timeout_seconds, coordination)?;
-        let outcome = with!(self, py, run_to_end, |transaction| transaction.commit(limits))?;
+        let storage = self.storage.get();
+        let files = files.into_iter().map(|(path, bytes)| (path, Bytes::from_owner(bytes)));
+        let outcome = with!(self, py, run_to_end, |transaction| async {
+            storage.create_all(files).await?;
+            transaction.commit(limits).await
+        })?;
         outcome_to_python(py, outcome)
     }
 
