@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ import trinitylake as tl
 from position_deletes import delete_positions
 from trinitylake.errors import CommitConflict, InvalidArgument
 from trinitylake.iceberg_storage import parquet_batches
+from trinitylake.iceberg_storage.extended_pyiceberg import data_file_writer
 from trinitylake.iceberg_storage.live_rows import LiveRows
 from trinitylake.tables.merging import file_rewrite, matching
 from trinitylake.tables.merging.dense_keys import DenseKeys
@@ -313,6 +315,63 @@ def test_keys_of_a_file_are_read_once(lake: tl.Lakehouse, monkeypatch: pytest.Mo
     )
     monkeypatch.undo()
     assert pairs(table) == expected | changed
+
+
+def encoded_ahead(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """So few rows are a batch, and are encoded while the next ones are read."""
+    monkeypatch.setattr(parquet_batches, "BATCH_ROWS", rows)
+    monkeypatch.setattr(data_file_writer, "_ENCODED_AHEAD_ROWS", rows)
+    monkeypatch.setattr(data_file_writer, "_ENCODED_AHEAD_SIZE_BYTES", 1)
+
+
+def test_rows_are_encoded_while_others_are_read(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file was read to its end before the first of its rows was encoded, by one thread, while all others waited. Now
+    row groups are encoded one by one beside the reading, and stand in the file in the order in which rows came."""
+    encoded_ahead(monkeypatch, 10)
+    threads = set()
+    encode = data_file_writer._OpenFile._encode
+
+    def watched(self: Any, given: Any) -> None:
+        threads.add(threading.current_thread().name.rpartition("_")[0])
+        encode(self, given)
+
+    monkeypatch.setattr(data_file_writer._OpenFile, "_encode", watched)
+    table = lake.create_table("ns.t", numbers([]).schema)
+    table.append(numbers(list(range(100))))
+    changed = {number: -number for number in range(1, 100, 2)}
+    assert table.upsert(numbers(list(changed), list(changed.values())), on="id") == (50, 0)
+    [path] = files(table)
+    written = pq.ParquetFile(path.removeprefix("file://"))
+    assert [written.metadata.row_group(number).num_rows for number in range(written.num_row_groups)] == [10] * 10
+    assert [value // 10 for value in written.read()["id"].to_pylist()] == sorted(list(range(10)) * 10)
+    assert pairs(table) == {number: changed.get(number, number) for number in range(100)}
+    assert "trinitylake-encode" in threads
+
+
+@pytest.mark.parametrize("failing", [0, 3, 9])
+def test_an_error_while_rows_are_encoded_is_that_of_the_statement(
+    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: int
+) -> None:
+    """What goes wrong in another thread must neither be lost, or a file would lack rows, nor leave a file behind that
+    this thread goes on to write."""
+    encoded_ahead(monkeypatch, 10)
+    table = lake.create_table("ns.t", numbers([]).schema)
+    table.append(numbers(list(range(100))))
+    before, on_disk = content(table), set(tmp_path.rglob("*.parquet"))
+    groups = iter(range(1000))
+    write = pq.ParquetWriter.write
+
+    def fail(self: Any, rows: pa.Table, row_group_size: int | None = None) -> None:
+        if next(groups) == failing:
+            raise OSError("no space left")
+        write(self, rows, row_group_size)
+
+    monkeypatch.setattr(pq.ParquetWriter, "write", fail)
+    with pytest.raises(OSError, match="no space left"):
+        table.upsert(numbers(list(range(100)), [-1] * 100), on="id")
+    monkeypatch.undo()
+    assert content(lake.table("ns.t")) == before
+    assert set(tmp_path.rglob("*.parquet")) == on_disk
 
 
 def test_a_table_of_keys_alone_is_merged(lake: tl.Lakehouse) -> None:

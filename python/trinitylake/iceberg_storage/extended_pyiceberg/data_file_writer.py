@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 #: A row group is written when so many bytes of rows have come together, as Arrow holds them.
 ROW_GROUP_SIZE_BYTES = 32 << 20
+#: With threads to encode in, one is also written of so many rows and bytes: so they are encoded while others are read.
+_ENCODED_AHEAD_ROWS = 100_000
+_ENCODED_AHEAD_SIZE_BYTES = 2 << 20
 #: What all open files of one writer may hold in memory. The largest one is finished beyond that.
 OPEN_FILES_SIZE_BYTES = 160 << 20
 #: Files of different partitions that are open at the same time; the one that waits longest is finished before another.
@@ -73,6 +77,7 @@ class DataFileWriter:
         io: the file access of the table.
         target_file_size_bytes: of each file; by default what the table says, or `TARGET_FILE_SIZE_BYTES`.
         row_group_size_bytes: of rows, as Arrow holds them, that make a row group.
+        encoders: threads that encode row groups while the caller gets more rows; by default the caller's does.
     """
 
     def __init__(
@@ -81,9 +86,11 @@ class DataFileWriter:
         io: FileIO,
         target_file_size_bytes: int | None = None,
         row_group_size_bytes: int | None = None,
+        encoders: Executor | None = None,
     ) -> None:
         self._metadata = metadata
         self._io = io
+        self._encoders = encoders
         told = property_as_int(metadata.properties, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES)
         self._target_size_bytes = target_file_size_bytes or told or TARGET_FILE_SIZE_BYTES
         self._row_group_size_bytes = row_group_size_bytes or ROW_GROUP_SIZE_BYTES
@@ -148,7 +155,7 @@ class DataFileWriter:
             if len(self._open) >= MAX_OPEN_FILES:
                 self._finish(next(iter(self._open)))
             file = self._open[key] = _OpenFile(
-                self._metadata, self._layout_of_files(), self._io, partition, self._names
+                self._metadata, self._layout_of_files(), self._io, partition, self._names, self._encoders
             )
         self._open.move_to_end(key)
         file.write(rows, self._row_group_size_bytes)
@@ -257,13 +264,23 @@ class _OpenFile:
     """One data file that is being written."""
 
     def __init__(
-        self, metadata: TableMetadata, layout: _Layout, io: FileIO, partition: PartitionKey | None, names: _Names
+        self,
+        metadata: TableMetadata,
+        layout: _Layout,
+        io: FileIO,
+        partition: PartitionKey | None,
+        names: _Names,
+        encoders: Executor | None,
     ) -> None:
         self._metadata = metadata
         self._layout = layout
         self._partition = partition
         self._rows: list[pa.Table] = []
-        self._waiting_bytes = 0
+        self._waiting_rows = self._waiting_bytes = 0
+        self._encoders = encoders
+        self._encoding: Future[None] | None = None  # of one row group at a time
+        self._encoding_bytes = 0
+        self._written_bytes = self._unsent_bytes = 0  # as the last row group left them: another thread may be at work
         properties = metadata.properties
         self._format = _format_of(metadata)
         model = FileFormatFactory.get(self._format)
@@ -279,23 +296,23 @@ class _OpenFile:
     @property
     def size_bytes(self) -> int:
         """About how large the file is on storage."""
-        return self._written_bytes + self._waiting_bytes // 4
+        return self._written_bytes + (self._encoding_bytes + self._waiting_bytes) // 4
 
     @property
     def held_bytes(self) -> int:
         """What it has in memory: rows that wait, and what is written when the file is finished."""
-        stream = self._stream
-        written = stream.held_bytes if isinstance(stream, FileWriter) else self._written_bytes
-        return written + self._waiting_bytes
-
-    @property
-    def _written_bytes(self) -> int:
-        return self._stream.tell() if self._stream is not None else 0
+        return self._unsent_bytes + self._encoding_bytes + self._waiting_bytes
 
     def write(self, rows: pa.Table, row_group_size_bytes: int) -> None:
         self._rows.append(rows)
+        self._waiting_rows += rows.num_rows
         self._waiting_bytes += rows.nbytes
-        if self._waiting_bytes >= row_group_size_bytes:
+        is_worth_a_thread = (
+            self._encoders is not None
+            and self._waiting_rows >= _ENCODED_AHEAD_ROWS
+            and self._waiting_bytes >= _ENCODED_AHEAD_SIZE_BYTES
+        )
+        if is_worth_a_thread or self._waiting_bytes >= row_group_size_bytes:
             self._flush()
 
     def finish(self) -> DataFile:
@@ -303,6 +320,7 @@ class _OpenFile:
 
         try:
             self._flush()
+            self._wait()
             assert self._writer is not None
             assert self._stream is not None
             self._writer.close()
@@ -331,17 +349,36 @@ class _OpenFile:
 
     def discard(self) -> None:
         """Write nothing: a stream that is left by an exception discards its file."""
+        with suppress(Exception):
+            self._wait()
         if self._stream is not None:
             error = RuntimeError("given up")
             with suppress(RuntimeError):
                 self._stream.__exit__(type(error), error, None)
 
     def _flush(self) -> None:
-        import pyarrow as pa
-
         if not self._rows:
             return
-        rows = pa.concat_tables(self._rows)
+        self._wait()
+        given, self._rows = self._rows, []
+        self._encoding_bytes, self._waiting_rows, self._waiting_bytes = self._waiting_bytes, 0, 0
+        if self._encoders is not None:
+            self._encoding = self._encoders.submit(self._encode, given)
+        else:
+            self._encode(given)
+            self._encoding_bytes = 0
+
+    def _wait(self) -> None:
+        """For the row group that is being encoded. Raises what that raised."""
+        encoding, self._encoding = self._encoding, None
+        if encoding is not None:
+            encoding.result()
+            self._encoding_bytes = 0
+
+    def _encode(self, given: list[pa.Table]) -> None:
+        import pyarrow as pa
+
+        rows = pa.concat_tables(given)
         if rows.num_columns and rows.num_rows < rows.column(0).num_chunks * _CHUNK_ROWS:
             rows = rows.combine_chunks()
         layout = self._layout
@@ -355,8 +392,11 @@ class _OpenFile:
         if self._writer is None:
             self._open(table)
         assert self._writer is not None
+        assert self._stream is not None
         self._writer.write(table, row_group_size=self._row_group_rows())
-        self._rows, self._waiting_bytes = [], 0
+        self._written_bytes = self._stream.tell()
+        stream = self._stream
+        self._unsent_bytes = stream.held_bytes if isinstance(stream, FileWriter) else self._written_bytes
 
     def _open(self, rows: pa.Table) -> None:
         import pyarrow.parquet as pq

@@ -95,14 +95,19 @@ class FileRewrite:
         self._only_changes = only_changes
         self._lock = threading.Lock()
         self._idle: list[DataFileWriter] = []
+        self._encoders: ThreadPoolExecutor | None = None
 
     def run(self, tasks: Sequence[FileScanTask], hits: dict[int, Hits], inserted: Iterable[pa.Table]) -> Rewritten:
         """Rewrite the files that have hits, and write `inserted` rows beside them."""
         result = Rewritten()
-        with ThreadPoolExecutor(WORKERS, "trinitylake-merge") as pool:
+        with (
+            ThreadPoolExecutor(WORKERS, "trinitylake-encode") as encoders,
+            ThreadPoolExecutor(WORKERS, "trinitylake-merge") as pool,
+        ):
+            self._encoders = encoders
             try:
                 # New rows in files of their own: among old ones they would make the bounds of the files wide.
-                fresh = DataFileWriter(self._metadata, self._io)
+                fresh = self._new_writer()
                 self._idle.append(fresh)
                 writing = pool.submit(_write_all, fresh, inserted)
                 rewritten = pool.map(lambda number: self._file(tasks[number], hits[number]), hits)
@@ -123,7 +128,10 @@ class FileRewrite:
 
     def _writer(self) -> DataFileWriter:
         with self._lock:
-            return self._idle.pop() if len(self._idle) > 1 else DataFileWriter(self._metadata, self._io)
+            return self._idle.pop() if len(self._idle) > 1 else self._new_writer()
+
+    def _new_writer(self) -> DataFileWriter:
+        return DataFileWriter(self._metadata, self._io, encoders=self._encoders)
 
     def _file(self, task: FileScanTask, hits: Hits) -> tuple[int, int] | None:
         """How many rows of a file were updated and deleted; None if it stays as it is."""
