@@ -414,3 +414,42 @@ def test_ids_that_are_uuids_are_appended_as_a_stream(lake: tl.Lakehouse) -> None
     lake.create_table("a.ids", pa.schema([("id", pa.uuid())]))
     lake.table("a.ids").append(pa.table({"id": ids}).to_reader())
     assert lake.table("a.ids").scan().count() == 3
+
+
+class GivenUp(Exception):
+    """Of a user."""
+
+
+@pytest.mark.parametrize("write", ["append", "overwrite", "upsert", "in a transaction"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), GivenUp("no more"), ValueError("odd")])
+@pytest.mark.parametrize("kind", ["reader", "stream"])
+def test_what_the_user_s_own_code_raises_arrives(
+    lake: tl.Lakehouse, kind: str, error: BaseException, write: str
+) -> None:
+    """Ctrl-C inside a generator behind a RecordBatchReader was told as `InvalidArgument`, as if the rows were wrong,
+    and so was any exception of the generator: a program that caught the one went on after Ctrl-C."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from ROWS.to_batches(max_chunksize=1)
+        raise error
+
+    reader = pa.RecordBatchReader.from_batches(ROWS.schema, batches())
+    data: Any = reader
+    if kind == "stream":
+        data = Once(ROWS)
+        data.reader = reader
+    is_itself = kind == "reader" or isinstance(error, KeyboardInterrupt)
+    expected = type(error) if is_itself else tl.errors.InvalidArgument
+
+    def written() -> None:
+        if write == "in a transaction":
+            with lake.transaction() as txn:
+                txn.table("a.t").append(data)
+            return
+        options: dict[str, Any] = {"on": "id"} if write == "upsert" else {}
+        getattr(lake.table("a.t"), write)(data, **options)
+
+    with pytest.raises(expected) as told:
+        written()
+    assert is_itself or type(error).__name__ in str(told.value)
+    assert rows(lake) == [], "nothing of it was committed"

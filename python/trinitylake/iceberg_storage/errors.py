@@ -27,5 +27,13 @@ def translated(subject: str | Callable[[], str] = "") -> Iterator[None]:
             raise
         raise CorruptFile(f"{subject()}: {error}", path=getattr(error, "path", "")) from error
     except (ValueError, TypeError, ValidationError, ValidationException) as error:
+        raise_interrupt(error)
         told = subject() if callable(subject) else subject
         raise InvalidArgument(f"{told}: {error}" if told else str(error)) from error
+
+
+def raise_interrupt(error: Exception) -> None:
+    """Raise `KeyboardInterrupt` for an error of Arrow that was one, in Python code behind a C stream: of that, such a
+    stream carries the text alone."""
+    if str(error).endswith("\nKeyboardInterrupt\n"):
+        raise KeyboardInterrupt from error

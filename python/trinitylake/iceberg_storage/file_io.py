@@ -23,9 +23,9 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStrea
 
 from trinitylake import _core
 from trinitylake.errors import (
-    InvalidArgument,
     InvalidLocation,
     ObjectAlreadyExists,
+    TransactionClosed,
     TransactionExpired,
     TrinityLakeError,
     VersionExpired,
@@ -397,7 +397,9 @@ class LakehouseFileIO(FileIO):
         with self._lock:
             own = path in self._written
         if self.is_unneeded:
-            raise InvalidArgument(f"{self.uri_of(path)} is not written: its transaction was rolled back")
+            raise TransactionClosed(
+                f"{self.uri_of(path)} is not written: its transaction was rolled back; begin another one"
+            )
         if own and overwrite:
             self.storage.delete(path)
 
@@ -565,6 +567,7 @@ class FileWriter(io.RawIOBase):
         self._parts: FileInParts | None = None
         self._parts_size_bytes = 0
         self._takes_parts = True
+        self._is_given_up = False
 
     @property
     def held_bytes(self) -> int:
@@ -581,6 +584,8 @@ class FileWriter(io.RawIOBase):
 
     def write(self, data: Buffer) -> int:
         """Add to the end. Raises `FileExistsError` and the errors of the storage."""
+        if self._is_given_up:  # who writes may not have heard of it yet
+            return memoryview(data).nbytes
         size = self._waiting.write(data)
         if self._takes_parts and self.held_bytes >= PART_SIZE_BYTES:
             self._write_part()
@@ -610,6 +615,7 @@ class FileWriter(io.RawIOBase):
 
     def discard(self) -> None:
         """Write nothing; what was written of it is removed."""
+        self._is_given_up = True
         super().close()
         if self._parts is not None:
             self._parts.discard()

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.iceberg_storage.arrow_rows import arrow_schema
+from trinitylake.iceberg_storage.errors import raise_interrupt
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import check_columns, defaulted
 from trinitylake.tables.spool import Spool
 
@@ -103,6 +104,8 @@ def without_views(rows: pa.Table) -> pa.Table:
 def _taken(data: Any) -> pa.Table | pa.RecordBatchReader:
     if isinstance(data, pa.Table):
         return data
+    if isinstance(data, pa.RecordBatchReader):
+        return data  # not as a C stream, which has only the text of an exception of the caller's
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     if isinstance(data, Mapping):
@@ -187,6 +190,7 @@ def _refusals(data: Any) -> Iterator[None]:
     except TrinityLakeError:
         raise
     except (pa.ArrowException, TypeError, OverflowError, UnicodeEncodeError) as error:
+        raise_interrupt(error)
         raise InvalidArgument(f"cannot read {type(data).__name__} as Arrow: {error}") from error
 
 

@@ -280,6 +280,7 @@ class _OpenFile:
         self._encoders = encoders
         self._encoding: Future[None] | None = None  # of one row group at a time
         self._encoding_bytes = 0
+        self._is_given_up = False
         self._written_bytes = self._unsent_bytes = 0  # as the last row group left them: another thread may be at work
         properties = metadata.properties
         self._format = _format_of(metadata)
@@ -348,9 +349,20 @@ class _OpenFile:
         )
 
     def discard(self) -> None:
-        """Write nothing: a stream that is left by an exception discards its file."""
-        with suppress(Exception):
-            self._wait()
+        """Write nothing.
+
+        A thread that encodes for this file is waited for. If a signal ends the waiting, the file is removed all the
+        same, and once more by that thread, which may be about to make it.
+        """
+        self._is_given_up = True
+        try:
+            with suppress(Exception):
+                self._wait()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """A stream that is left by an exception discards its file."""
         if self._stream is not None:
             error = RuntimeError("given up")
             with suppress(RuntimeError):
@@ -363,7 +375,7 @@ class _OpenFile:
         given, self._rows = self._rows, []
         self._encoding_bytes, self._waiting_rows, self._waiting_bytes = self._waiting_bytes, 0, 0
         if self._encoders is not None:
-            self._encoding = self._encoders.submit(self._encode, given)
+            self._encoding = self._encoders.submit(self._encode_there, given)
         else:
             self._encode(given)
             self._encoding_bytes = 0
@@ -374,6 +386,13 @@ class _OpenFile:
         if encoding is not None:
             encoding.result()
             self._encoding_bytes = 0
+
+    def _encode_there(self, given: list[pa.Table]) -> None:
+        try:
+            self._encode(given)
+        finally:
+            if self._is_given_up:
+                self._leave()
 
     def _encode(self, given: list[pa.Table]) -> None:
         import pyarrow as pa
