@@ -218,6 +218,6 @@ def test_nothing_is_written_for_a_transaction_that_was_rolled_back(lake: tl.Lake
     table = txn.table("a.t").iceberg
     before = files(lake)
     txn.rollback()
-    with pytest.raises(tl.InvalidArgument, match="rolled back"):
+    with pytest.raises(tl.TransactionClosed, match="rolled back"):
         table.append(pa.table(ROWS))
     assert settled(lake) == before

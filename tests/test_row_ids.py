@@ -235,8 +235,9 @@ def test_a_table_of_format_version_1_is_upgraded(store: Store) -> None:
     for _ in range(2):
         change(lake, lambda table: table.transaction().upgrade_table_version(3).commit_transaction())
     assert lake.begin().metadata.format_version == 3
+    staged = lake.begin()
     with pytest.raises(ValueError, match="Cannot downgrade"):
-        lake.begin().table.transaction().upgrade_table_version(2)
+        staged.table.transaction().upgrade_table_version(2)
     change(lake, lambda table: table.append(rows(3)))
     metadata_module.cache.clear()
     assert lake.ids() == [1, 2, 3]
@@ -442,8 +443,9 @@ def test_files_with_deleted_rows_are_left_to_engines(lake: Lake) -> None:
     staged = lake.begin()
     delete_first_row(staged, "a")
     lake.commit(staged)
+    staged = lake.begin()
     with pytest.raises(InvalidArgument, match="has deleted rows"):
-        lake.begin().table.delete("city = 'a'")
+        staged.table.delete("city = 'a'")
     change(lake, lambda table: table.append(rows(4, city="b")))
     assert lake.ids() == [2, 3, 4]
     head = lake.begin().table.current_snapshot()

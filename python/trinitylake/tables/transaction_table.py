@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NoReturn
+from weakref import ref
 
 from trinitylake.base.log_note import NO_NOTE, LogNote
 from trinitylake.definitions import (
@@ -54,7 +56,7 @@ class TransactionTable(Table):
         self._io = io
         self._elsewhere: IcebergTable | None = None
         self._dropped_by: Literal["this", "another"] | None = None
-        self.staged = staged
+        self.staged = self._asked(staged) if staged is not None else None
         self.uses = 0
         self.scans = 0
         self.committed_version: int | None = None
@@ -77,18 +79,28 @@ class TransactionTable(Table):
         return self._load().table
 
     def _use(self) -> None:
-        """Count a use of the table. Raises `ObjectNotFound` for one that is dropped."""
+        """Count a use of the table. Raises as `check_use` does."""
         self._open_core()
         self.uses += 1
+        self.check_use()
+
+    def check_use(self) -> None:
+        """Raises `TransactionClosed` if the transaction has ended, and `ObjectNotFound` if the table is dropped."""
+        self._open_core()
         if self._dropped_by:
             raise ObjectNotFound(f"table {self.name} was dropped by {self._dropped_by} transaction")
 
     def _load(self) -> StagedTable:
         if self.staged is None:
             identifier = (*self._namespace.split("."), self._name)
-            self.staged = StagedTable.load(identifier, metadata_path(self._definition, self.name), io=self._io)
+            path = metadata_path(self._definition, self.name)
+            self.staged = self._asked(StagedTable.load(identifier, path, io=self._io))
             self._described = _shape(self.staged.metadata)
         return self.staged
+
+    def _asked(self, staged: StagedTable) -> StagedTable:
+        staged.ask_before_use(partial(_check_use, ref(self)))
+        return staged
 
     @property
     def schema(self) -> Schema:
@@ -167,6 +179,12 @@ class TransactionTable(Table):
         if self._described != shape:
             describe(self._definition, metadata)
             self._described = shape
+
+
+def _check_use(table: ref[TransactionTable]) -> None:
+    """Not a method of the table: what is staged of it would refer to it, and both to each other."""
+    if (known := table()) is not None:
+        known.check_use()
 
 
 def _shape(metadata: TableMetadata) -> tuple[int, int]:

@@ -6,7 +6,7 @@ so two threads that write at once meet in `commit_table`, where the later one is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -388,12 +388,21 @@ class StagedIcebergTable(ReadAheadTable):
     """
 
     def __init__(
-        self, identifier: Identifier, metadata: TableMetadata, metadata_location: str, io: FileIO, catalog: Catalog
+        self,
+        identifier: Identifier,
+        metadata: TableMetadata,
+        metadata_location: str,
+        io: FileIO,
+        catalog: Catalog,
+        check_use: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(identifier, metadata, metadata_location, io, catalog, {})
         self.added_files: dict[int, list[DataFile]] = {}
+        self._check_use = check_use  # before files are written for a commit that would go nowhere
 
     def transaction(self) -> StagedTransaction:
+        if self._check_use is not None:
+            self._check_use()
         return StagedTransaction(self._frozen(self.metadata), self.added_files)
 
     def transaction_on(self, metadata: TableMetadata) -> StagedTransaction:
@@ -426,6 +435,8 @@ class StagedIcebergTable(ReadAheadTable):
 
     def autocommit_transaction(self) -> StagedTransaction:
         """A transaction that commits after each change."""
+        if self._check_use is not None:
+            self._check_use()
         return StagedTransaction(self._frozen(self.metadata), self.added_files, autocommit=True)
 
     @staticmethod

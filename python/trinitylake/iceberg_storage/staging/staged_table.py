@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import ref
@@ -97,6 +97,17 @@ class StagedTable:
         self._next_file_stem: str | None = None  # chosen when it is asked for
         self._lock = threading.RLock()
         self._table: StagedIcebergTable | None = None
+        self._check_use: Callable[[], None] | None = None
+
+    def ask_before_use(self, check: Callable[[], None]) -> None:
+        """Have `check` raise where a commit by a handle would go nowhere: its transaction has ended, or has no such
+        table any more. It is not to refer to this object."""
+        self._check_use = check
+
+    def check_use(self) -> None:
+        """Raises `TransactionClosed` and `ObjectNotFound` where a commit by a handle would go nowhere."""
+        if self._check_use is not None:
+            self._check_use()
 
     def __reduce__(self) -> NoReturn:
         refuse_staged_table(".".join(self.identifier))
@@ -202,8 +213,9 @@ class StagedTable:
         """The PyIceberg table to work with, always the same one. Engines behind the REST server need none."""
         with self._lock:
             if self._table is None:
+                catalog = StagingCatalog(self)
                 self._table = StagedIcebergTable(
-                    self.identifier, self.metadata, self._metadata_location(), self.io, StagingCatalog(self)
+                    self.identifier, self.metadata, self._metadata_location(), self.io, catalog, catalog.check_use
                 )
             return self._table
 
@@ -456,7 +468,9 @@ class StagingCatalog(KeepsOldMetadata, NoopCatalog):
     @property
     def _staged(self) -> StagedTable:
         if (staged := self._weak_staged()) is None:
-            raise TransactionClosed(f"the transaction that had table {'.'.join(self._identifier)} is gone")
+            raise TransactionClosed(
+                f"the transaction that had table {'.'.join(self._identifier)} has ended; begin another one"
+            )
         return staged
 
     def load_table(self, identifier: str | Identifier) -> Table:
@@ -470,8 +484,13 @@ class StagingCatalog(KeepsOldMetadata, NoopCatalog):
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
+        self.check_use()
         self._staged.commit(requirements, updates)
         return self._staged.response()
+
+    def check_use(self) -> None:
+        """Raises `TransactionClosed` and `ObjectNotFound` where a commit would go nowhere."""
+        self._staged.check_use()
 
     def supports_server_side_planning(self) -> bool:
         return False
