@@ -22,6 +22,7 @@ import pyarrow as pa
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+import stepped_store  # noqa: E402
 import trinitylake as tl  # noqa: E402
 from golden import archive  # noqa: E402
 from trinitylake import _core, core  # noqa: E402
@@ -137,6 +138,33 @@ def write_lakehouse(name: str) -> dict[str, bytes]:
     storage = _core.Storage(root)
     files = {path: storage.get(path) for path, _, _ in storage.list("")}
     print(f"{name}: {lake.version + 1} versions, {len(files)} files")
+    return packed(name, files, description)
+
+
+def write_held_definitions() -> dict[str, bytes]:
+    """Write one lakehouse on a remote store, whose last writer died between a root and the definitions beside it."""
+    name = archive.HELD_DEFINITIONS
+    prefix = "golden/"
+    with stepped_store.running() as store:
+        lake = tl.create(f"s3://bucket/{prefix}", name=name, storage_options=store.storage_options)
+        lake.create_namespace("before", properties={"owner": "ops"})
+        lake.create_table("before.cities", ROWS.schema)
+        with lake.transaction(message="held by its root alone") as txn:
+            txn.create_namespace("held", {"Größe": "東京"})
+            txn.create_view("before.big", {"spark": "SELECT * FROM cities", "trino": "SELECT id FROM cities"})
+            txn.alter_namespace("before", {"owner": "research"})
+        description = {"root": lake.uri, **archive.describe(lake)}
+        stored = {path: data for (_, path), data in store.objects.items() if path.startswith(prefix)}
+        files = {path.removeprefix(prefix): data for path, data in stored.items()}
+        held = archive.held_definitions(root_of(lake, lake.version))
+    if len(held) != 3:
+        raise SystemExit(f"{name}: its last root holds {sorted(held)}")
+    print(f"{name}: {description['latest'] + 1} versions, {len(files)} files without {len(held)} definitions")
+    return packed(name, {path: data for path, data in files.items() if path not in held}, description)
+
+
+def packed(name: str, files: dict[str, bytes], description: dict[str, Any]) -> dict[str, bytes]:
+    """The two files of a golden lakehouse."""
     return {
         f"{name}.tar.gz": archive.pack(files),
         f"{name}.json.gz": gzip.compress(json.dumps(description, ensure_ascii=False).encode(), mtime=0),
@@ -151,6 +179,7 @@ def main() -> int:
         print(f"{folder} exists: a generation is written once", file=sys.stderr)
         return 1
     files = {file: data for name in LAKEHOUSES for file, data in write_lakehouse(name).items()}
+    files |= write_held_definitions()
     folder.mkdir()
     for file, data in files.items():
         (folder / file).write_bytes(data)
