@@ -518,6 +518,16 @@ def publish_tree(
 def publish_version(storage: Storage, source: Version, definition: bytes) -> None: ...
 def publish_boundary(storage: Storage, version: int) -> None: ...
 
+# Commits several transactions by one call: for each what `Transaction.commit` would return, or the exception that it
+# would raise. Each comes with files to hand over. As far as they fit beside each other they are one version, and their
+# files are made to last together.
+def commit_together(
+    company: Sequence[tuple[Transaction, Sequence[tuple[str, bytes]]]],
+    max_attempts: int | None = None,
+    timeout_seconds: float | None = None,
+    coordination: str | None = None,
+) -> list[int | Clashes | BaseException]: ...
+
 # Waits for hints that are still being written, for the end of a process.
 def finish_background_tasks(timeout_seconds: float) -> None: ...
 

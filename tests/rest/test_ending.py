@@ -24,12 +24,14 @@ from rest.shop import with_tables
 SLOW = """
 import sys, time
 from trinitylake.cli.app import app
+from trinitylake.lakehouse.commit_steps import MAY_WAIT
 from trinitylake.rest.http import server
 from trinitylake.rest.http.app import App
 server.GRACE_SECONDS = 1
 answer = App._answer
 def late(self, endpoint, call):
-    response = answer(self, endpoint, call)
+    response = yield from answer(self, endpoint, call)
+    yield MAY_WAIT
     time.sleep(5)
     return response
 App._answer = late

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
@@ -24,6 +24,7 @@ from trinitylake.errors import (
     TrinityLakeError,
 )
 from trinitylake.lakehouse.checks import Check, Checks
+from trinitylake.lakehouse.commit_steps import MAY_WAIT, CommitPause, Steps, run_alone
 from trinitylake.lakehouse.pictures import heading, listed
 from trinitylake.lakehouse.statements import OpenTransaction
 from trinitylake.reopening import refuse_transaction
@@ -206,15 +207,20 @@ class Transaction(OpenTransaction):
             TransactionExpired: the transaction was open for too long.
             InvalidArgument: it was saved with checks that `Lakehouse.resume` did not allow; it stays open.
         """
+        return run_alone(self.commit_steps(), max_attempts, timeout_seconds, coordination)
+
+    def commit_steps(self) -> Steps[int]:
+        """`commit` in steps, for who commits several transactions at once. Raises as that does."""
         core = self._state_to_change()
         if self._version is None:
             self._checks.require_allowed(self.id)
         redone = 0
-        with self._span.part("commit") as span, self._prepared():
+        with self._span.part("commit") as span, ExitStack() as turn:
+            if self._staged is not None or self._checks:
+                yield from self._prepare(turn)
             try:
-                while not isinstance(
-                    outcome := core.commit(max_attempts, timeout_seconds, coordination, self._take_metadata()), int
-                ):
+                while not isinstance(outcome := (yield CommitPause(core, self._take_metadata())), int):
+                    yield MAY_WAIT  # for files of those who were faster, and for checks
                     redone += len(outcome.tables)
                     is_new = bool(outcome.tables) and self.staged_tables.reapply(outcome.tables)
                     if is_new or outcome.watched:
@@ -418,22 +424,20 @@ class Transaction(OpenTransaction):
             self._staged = StagedTables(self._lakehouse, self.storage, self._open_core)
         return self._staged
 
-    def _prepared(self) -> AbstractContextManager[None]:
-        """Checked and written as far as can be before the core commits, with the turn of the tables that changed."""
-        return nullcontext() if self._staged is None and not self._checks else self._prepared_tables()
-
-    @contextmanager
-    def _prepared_tables(self) -> Iterator[None]:
-        with ExitStack() as turn:
-            try:
+    def _prepare(self, turn: ExitStack) -> Steps[None]:
+        """Check and write as far as can be before the core commits, with the turn of the tables that changed."""
+        try:
+            if self._has_conditions:
+                yield MAY_WAIT
                 self._check()
-                if self._staged is not None:
-                    turn.enter_context(self._staged.turn())
-                    self._staged.write()
-            except BaseException as error:
-                self._failed(error)
-                raise
-            yield
+            if self._staged is not None:
+                if not turn.enter_context(self._staged.turn(waits=False)):
+                    yield MAY_WAIT
+                    turn.enter_context(self._staged.turn(waits=True))
+                self._staged.write()
+        except BaseException as error:
+            self._failed(error)
+            raise
 
     def _take_metadata(self) -> list[tuple[str, bytes]]:
         """Metadata files that the commit is to write, which nobody has taken yet."""

@@ -251,9 +251,9 @@ class StagedTables:
             raise self._requirement_broken(table.name, conflict.requirement) from conflict
         table.rebase(winner)
 
-    def turn(self) -> AbstractContextManager[None]:
-        """The turn to commit the tables that changed."""
-        return turns.taken(table.id for table in self._changed())
+    def turn(self, *, waits: bool) -> AbstractContextManager[bool]:
+        """The turn to commit the tables that changed; whether it was there, for who does not wait for it."""
+        return turns.taken((table.id for table in self._changed()), waits=waits)
 
     @contextmanager
     def being_checked(self) -> Iterator[None]:

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -65,17 +66,25 @@ class ProcessTurns:
         finally:
             self.give_back(ours)
 
-    def take(self, table_ids: Iterable[str], ours: list[int]) -> None:
-        """As `taken`. `ours` gets what is taken, for `give_back`, also if the waiting is interrupted."""
-        file, deadline = self._open(), time.monotonic() + PROCESS_TURN_TIMEOUT_SECONDS
-        if file is None:
-            return
+    def take(self, table_ids: Iterable[str], ours: list[int], *, waits: bool = True) -> bool:
+        """As `taken`. `ours` gets what is taken, for `give_back`, also if the waiting is interrupted.
+
+        Who does not wait is told whether all of it was free.
+        """
+        if (file := self._open()) is None:
+            return True
+        deadline = time.monotonic() + PROCESS_TURN_TIMEOUT_SECONDS if waits else 0.0
         for id in table_ids:
             start = int.from_bytes(hashlib.blake2b(id.encode(), digest_size=7).digest(), "big")
             pause = _FIRST_PAUSE_SECONDS
-            while not _try_lock(file, start, ours) and time.monotonic() < deadline:
+            while not _try_lock(file, start, ours):
+                if not waits:
+                    return False
+                if time.monotonic() >= deadline:
+                    break
                 time.sleep(pause * (0.5 + random.random()))
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        return True
 
     def give_back(self, ours: list[int]) -> None:
         """End the turns that `take` took."""
@@ -117,54 +126,61 @@ class Turns:
         self._guard = threading.Lock()
         self._turns: WeakValueDictionary[str, Turn] = WeakValueDictionary()
         self._processes = ProcessTurns()
-        self._in_use = threading.local()
+        self._in_use: ContextVar[frozenset[str]] = ContextVar("tables in use", default=frozenset())
 
     @contextmanager
-    def taken(self, table_ids: Iterable[str]) -> Iterator[None]:
+    def taken(self, table_ids: Iterable[str], *, waits: bool = True) -> Iterator[bool]:
         """Wait for the turn of all these tables; in one order everywhere, so nobody waits in a circle.
+
+        Who does not wait is told whether it was free; if not, nothing is taken.
 
         Raises `InvalidArgument` for a table that this thread has `in_use`.
         """
         ids = sorted(set(table_ids))
-        if not self._used_here().isdisjoint(ids):
+        if not self._in_use.get().isdisjoint(ids):
             raise InvalidArgument(
                 "a check must not write to a table that its own transaction changes: the commit would wait for itself; "
                 "a check only reads"
             )
         held: list[threading.Lock] = []
         ours: list[int] = []
-        with self.in_use(ids):
-            with self._guard:
-                turns = [self._turns.setdefault(id, Turn()) for id in ids]
-            try:
-                for turn in turns:
-                    if turn.lock.acquire(timeout=THREAD_TURN_TIMEOUT_SECONDS):
-                        held.append(turn.lock)
-                self._processes.take(ids, ours)
-                yield
-            finally:
-                self._processes.give_back(ours)
-                for lock in held:
-                    lock.release()
+        with self._guard:
+            turns = [self._turns.setdefault(id, Turn()) for id in ids]
+        try:
+            is_taken = self._take_locks(turns, held, waits) and self._processes.take(ids, ours, waits=waits)
+            if is_taken:
+                with self.in_use(ids):
+                    yield True
+        finally:
+            self._processes.give_back(ours)
+            for lock in held:
+                lock.release()
+        if not is_taken:
+            yield False
+
+    def _take_locks(self, turns: Iterable[Turn], held: list[threading.Lock], waits: bool) -> bool:
+        """Whether all are ours, or we have waited long enough. `held` gets those that are."""
+        for turn in turns:
+            if turn.lock.acquire(timeout=THREAD_TURN_TIMEOUT_SECONDS if waits else 0):
+                held.append(turn.lock)
+            elif not waits:
+                return False
+        return True
 
     @contextmanager
     def in_use(self, table_ids: Iterable[str]) -> Iterator[None]:
-        """Refuse `taken` of these tables to this thread.
+        """Refuse `taken` of these tables in the context of the caller.
 
         Who asks for it inside is a check of the transaction that changes the tables: it would wait for itself, and the
-        checks would have to run again after each of its writes.
+        checks would have to run again after each of its writes. A context, not a thread: a server commits several
+        transactions by one thread, each in a context of its own.
         """
-        held = self._used_here()
-        added = set(table_ids) - held
-        held |= added
+        before = self._in_use.get()
+        self._in_use.set(before.union(table_ids))
         try:
             yield
         finally:
-            held -= added
-
-    def _used_here(self) -> set[str]:
-        table_ids: set[str] = self._in_use.__dict__.setdefault("table_ids", set())
-        return table_ids
+            self._in_use.set(before)
 
     def forget(self) -> None:
         """In a forked child: locks that threads of the parent held have nobody to release them."""

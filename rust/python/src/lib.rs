@@ -3,6 +3,7 @@
 mod arrow;
 mod bulk;
 mod collection;
+mod company;
 mod errors;
 mod fsck;
 mod lakehouse;
@@ -38,6 +39,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     tree_copy::add_functions(module)?;
     names::add_functions(module)?;
     rows::add_functions(module)?;
+    company::add_functions(module)?;
     bulk::add_functions(module)?;
     node_file::add_functions(module)
 }

@@ -104,13 +104,13 @@ impl From<CoreSaved> for SavedTransaction {
 
 #[pyclass(frozen, module = "trinitylake._core")]
 pub struct Transaction {
-    inner: Arc<Mutex<CoreTransaction>>,
+    pub(crate) inner: Arc<Mutex<CoreTransaction>>,
     id: String,
     isolation: &'static str,
     /// Beside the transaction, so that it can be asked for while a commit is under way.
     base: RwLock<Arc<trinitylake::version::Version>>,
     /// The files of the lakehouse; what is written through this waits for the commit, or for a save.
-    storage: Py<Storage>,
+    pub(crate) storage: Py<Storage>,
 }
 
 impl Transaction {
@@ -150,7 +150,7 @@ macro_rules! with {
     };
 }
 
-fn limits(
+pub(crate) fn limits(
     max_attempts: Option<u32>,
     timeout_seconds: Option<f64>,
     coordination: Option<&str>,
@@ -164,7 +164,7 @@ fn limits(
     })
 }
 
-fn outcome_to_python(py: Python<'_>, outcome: Outcome) -> PyResult<Py<PyAny>> {
+pub(crate) fn outcome_to_python(py: Python<'_>, outcome: Outcome) -> PyResult<Py<PyAny>> {
     match outcome {
         Outcome::Committed(version) => version.into_py_any(py),
         Outcome::Clashes(clashes) => Clashes::new(py, clashes)?.into_py_any(py),

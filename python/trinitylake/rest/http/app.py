@@ -25,11 +25,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trinitylake.errors import TrinityLakeError
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.lakehouse.commit_steps import Steps, in_steps, run_alone
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.rest.bounded_files import ManifestsAtWork
 from trinitylake.rest.errors import RestError, cut_off, response_of
 from trinitylake.rest.files.delegation import Delegation
 from trinitylake.rest.http.assets import asset_responders
+from trinitylake.rest.http.company import Company
 from trinitylake.rest.http.observation import REQUEST_ID, ROUTE, Observer
 from trinitylake.rest.http.router import Router
 from trinitylake.rest.http.routes import CATALOG, SIGN, Endpoint, all_endpoints
@@ -45,6 +47,7 @@ from trinitylake.rest.security.audit import audit
 from trinitylake.rest.security.guard import PRINCIPAL, Bearers, Guard
 from trinitylake.rest.security.principals import Principal
 from trinitylake.rest.security.told import told_to
+from trinitylake.rest.state.addresses import LATEST
 from trinitylake.rest.state.meters import Meters
 from trinitylake.rest.state.metrics_reports import MetricsReports
 from trinitylake.rest.state.oldest_kept import OldestKept
@@ -65,6 +68,9 @@ _STORAGE_SECONDS = 10.0
 _WATCH_SECONDS = 0.25
 #: How often transactions that nobody uses are looked for, at the least.
 _HAND_OVER_SECONDS = 30.0
+
+#: Larger bodies, which take longer to parse, have a thread of their own.
+COMPANY_BODY_SIZE_BYTES = 16 << 10
 
 _NO_QUERY = QueryParams()
 
@@ -117,6 +123,8 @@ class App:
         self._heavy = HeavyBodies()
         self._turns = Turns()
         self._threads = Threads(MAX_THREADS)
+        # What a remote store is asked for takes long; there each request has a thread.
+        self._company = None if io.is_remote else Company(self._threads)
         self.router = Router(all_endpoints(options.has_page))
         self._life = StarletteRouter(lifespan=self._lifespan)
         probes = {"/healthz": self._healthy, "/readyz": self._is_ready}
@@ -158,7 +166,10 @@ class App:
                 async with self._turns.taken(principal.name):
                     has_begun = True
                     # Not abandoned when the client goes away: a commit that has begun is finished.
-                    return await self._threads.run(self._answer, endpoint, call)
+                    steps = self._answer(endpoint, call)
+                    if self._company is not None and endpoint.in_company and _is_quick(call):
+                        return await self._company.run(steps)
+                    return await self._threads.run(run_alone, steps)
         except ClientDisconnect:
             return Response(status_code=400)
         except asyncio.CancelledError:  # the server ends, and has no more time
@@ -167,13 +178,14 @@ class App:
         except Exception as error:
             return response_of(error, told_to(principal))
 
-    def _answer(self, endpoint: Endpoint, call: Call) -> Response:
+    def _answer(self, endpoint: Endpoint, call: Call) -> Steps[Response]:
+        """The answer to a request, in steps."""
         try:
             call.authorize(endpoint.role)
             if endpoint.replay is None:
-                response = endpoint.handler(call)
+                response = yield from in_steps(endpoint.handler(call))
             else:
-                response = answered_once(call, endpoint.handler, endpoint.replay)
+                response = yield from answered_once(call, endpoint.handler, endpoint.replay)
         except Exception as error:
             response = response_of(error, told_to(call.principal, self._exists))
         if endpoint.changes:
@@ -258,6 +270,8 @@ class App:
             await run_sync(self.service.readers.close)
             await run_sync(self.service.transactions.close)
             await run_sync(self._upkeep.end)
+            if self._company is not None:
+                self._company.end()
             self._threads.end()
 
     async def _hand_over_idle(self) -> None:
@@ -283,6 +297,11 @@ async def _watched(request: Request) -> AsyncIterator[Callable[[], bool]]:
         yield lambda: not is_gone.is_set()
     finally:
         watching.cancel()
+
+
+def _is_quick(call: Call) -> bool:
+    """Whether its steps hold up nobody: they are about the latest version, and say little."""
+    return call.prefix == LATEST and len(call.body) <= COMPANY_BODY_SIZE_BYTES
 
 
 def _shows_rows(options: ServerOptions, asks_for_tokens: bool) -> bool:

@@ -48,6 +48,10 @@ class Threads:
         self._pool.submit(copy_context().run, work)
         return await outcome
 
+    def start(self, work: Callable[[], None]) -> None:
+        """Run what tells its outcome itself."""
+        self._pool.submit(work)
+
     def end(self) -> None:
         """Begin nothing more; threads end when they have nothing left to do."""
         self._pool.shutdown(wait=False)

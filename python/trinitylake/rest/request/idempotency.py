@@ -20,6 +20,7 @@ from collections.abc import Callable
 from starlette.responses import Response
 
 from trinitylake.errors import CommitStateUnknown, TrinityLakeError
+from trinitylake.lakehouse.commit_steps import Steps, in_steps
 from trinitylake.lakehouse.history import CommittedTransaction
 from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.rest.errors import RestError, bad_request
@@ -33,12 +34,12 @@ _KEY = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 #: The digit of a UUID that tells its version, where the time is in front.
 _TIMED = "7"
 
-Handler = Callable[[Call], Response]
+Handler = Callable[[Call], Response | Steps[Response]]
 Replay = Callable[[Call, ViewAt], Response]
 
 
-def answered_once(call: Call, handler: Handler, replay: Replay) -> Response:
-    """The answer of the handler; if the key was used before, the answer to the request that used it.
+def answered_once(call: Call, handler: Handler, replay: Replay) -> Steps[Response]:
+    """In steps, the answer of the handler; if the key was used before, the answer to the request that used it.
 
     Args:
         call: a request that writes.
@@ -51,7 +52,7 @@ def answered_once(call: Call, handler: Handler, replay: Replay) -> Response:
     """
     key = call.headers.get(HEADER)
     if key is None or call.prefix != LATEST:
-        return handler(call)
+        return (yield from in_steps(handler(call)))
     if not _KEY.fullmatch(key):
         raise bad_request(f"{HEADER} is a UUID, not {key[:100]!r}")
     id = f"{REQUEST_ID_PREFIX}{_digest(call.principal.name, key.lower())[:40]}"
@@ -61,7 +62,7 @@ def answered_once(call: Call, handler: Handler, replay: Replay) -> Response:
         call.commit.id = id
         call.commit.properties = {**call.commit.properties, FINGERPRINT_PROPERTY: fingerprint}
         try:
-            response = handler(call)
+            response = yield from in_steps(handler(call))
         except Exception:
             # Perhaps because the same request, sent twice at once, was faster.
             if (version := _committed(call, id)) is None:

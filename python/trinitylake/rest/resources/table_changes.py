@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.update import (
+    AddSnapshotUpdate,
     AddSortOrderUpdate,
     AssertCreate,
     RemovePartitionSpecsUpdate,
@@ -80,6 +81,11 @@ class TableChange(BaseModel):
         if self.identifier is None:
             raise bad_request("a change needs the identifier of its table")
         return self.identifier.identifier()
+
+    @property
+    def brings_files(self) -> bool:
+        """Whether files have to be read to know what it brings."""
+        return any(isinstance(update, AddSnapshotUpdate) for update in self.updates)
 
     @property
     def is_creation(self) -> bool:

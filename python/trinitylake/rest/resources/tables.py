@@ -23,6 +23,7 @@ from trinitylake.iceberg_storage.catalog_errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import TooHeavy
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
+from trinitylake.lakehouse.commit_steps import MAY_WAIT, Steps
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.bounded_files import BoundedFileIO, too_much_brought
 from trinitylake.rest.errors import RestError, bad_request
@@ -115,9 +116,11 @@ def exists(call: Call) -> Response:
     return no_content()
 
 
-def commit(call: Call) -> Response:
-    """Updates to one table, or its creation."""
+def commit(call: Call) -> Steps[Response]:
+    """Updates to one table, or its creation, in steps."""
     change = call.parsed(TableChange)
+    if change.brings_files:
+        yield MAY_WAIT  # for manifests, which are read
     identifier = call.identifier("table")
     if change.identifier is not None and change.identifier.identifier() != identifier:
         raise bad_request("the identifier in the body is not the one in the path")
@@ -126,7 +129,7 @@ def commit(call: Call) -> Response:
         gate = call.locations(catalog)
         change = change.model_copy(update={"identifier": name, "updates": gate.kept(change.updates)})
         with translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
-            [staged] = catalog.write(
+            [staged] = yield from catalog.write_steps(
                 lambda transaction: stage(transaction, [change], gate, call.brought, len(call.body))
             )
         return _staged_response(call, staged)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ from pyiceberg.table import Table
 from trinitylake.definitions import TableDef
 from trinitylake.errors import CommitConflict, CommitStateUnknown
 from trinitylake.iceberg.catalog import TrinityLakeCatalog
+from trinitylake.lakehouse.commit_steps import MAY_WAIT, Steps, run_alone
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.retries import STATEMENT_MAX_ATTEMPTS
 from trinitylake.lakehouse.transaction import Transaction
@@ -80,6 +82,10 @@ class ServedCatalog(TrinityLakeCatalog):
         Raises:
             CommitStateUnknown: for whatever a commit can raise that leaves its outcome open.
         """
+        return run_alone(self.write_steps(statement))
+
+    def write_steps(self, statement: Callable[[Transaction], Result]) -> Steps[Result]:
+        """`write` in steps. Raises as that does."""
         source = self._writable()
         told = self._commit
         if isinstance(source, Transaction):
@@ -93,10 +99,12 @@ class ServedCatalog(TrinityLakeCatalog):
                 transaction.rollback()
                 raise
             try:
-                told.version = commit(transaction)
+                with _open_outcomes(transaction):
+                    told.version = yield from transaction.commit_steps()
             except CommitConflict:
                 if attempt == STATEMENT_MAX_ATTEMPTS:
                     raise
+                yield MAY_WAIT
             else:
                 told.transaction_id = transaction.id
                 return result
@@ -105,8 +113,14 @@ class ServedCatalog(TrinityLakeCatalog):
 
 def commit(transaction: Transaction) -> int:
     """Commit; returns the version. Raises as `Transaction.commit`, but `CommitStateUnknown` for every open outcome."""
-    try:
+    with _open_outcomes(transaction):
         return transaction.commit()
+
+
+@contextmanager
+def _open_outcomes(transaction: Transaction) -> Iterator[None]:
+    try:
+        yield
     except CommitStateUnknown:
         raise
     except Exception as error:

@@ -62,12 +62,24 @@ enum CaughtUp {
     Committed(u64),
 }
 
+/// What a look at what others committed came to.
+pub(super) enum Looked {
+    Ended(Outcome),
+    /// It fits on the newest version.
+    Fit(Fit),
+}
+
+pub(super) struct Fit {
+    /// That version may turn out to be void: the one up to which it was looked for sure.
+    unconfirmed: Option<Arc<Version>>,
+}
+
 /// What a commit has tried so far, and how long it may go on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Effort {
-    deadline_millis: u64,
+    pub(super) deadline_millis: u64,
     /// Roots that it tried to be in.
-    attempts: u32,
+    pub(super) attempts: u32,
     /// How often clashes were handed up to be resolved.
     redone: u32,
 }
@@ -114,7 +126,13 @@ impl Transaction {
         if let Some(version) = self.life.begin_commit()? {
             return Ok(Outcome::Committed(version));
         }
-        match self.go_for_version(limits).await {
+        let ended = self.go_for_version(limits).await;
+        self.end_commit(ended).await
+    }
+
+    /// What a commit comes to, for its caller.
+    pub(super) async fn end_commit(&mut self, ended: Result<Outcome, Failure>) -> Result<Outcome> {
+        match ended {
             Ok(Outcome::Committed(version)) => {
                 self.life.committed(version);
                 if self.saved.record == Some(transaction_path(&self.info.id, self.saved.sequence)) {
@@ -156,33 +174,50 @@ impl Transaction {
     }
 
     /// The loop of a commit: look, try, and begin again as long as the limits allow.
-    async fn go_for_version(&mut self, limits: CommitLimits) -> Result<Outcome, Failure> {
+    pub(super) async fn go_for_version(&mut self, limits: CommitLimits) -> Result<Outcome, Failure> {
         if !self.has_writes() && !self.saved.has_record {
             return Ok(Outcome::Committed(self.base.number));
         }
-        let begin = || Effort::begin(limits, self.lakehouse.environment().as_ref());
-        let effort = self.effort.unwrap_or_else(begin);
+        let effort = self.effort_so_far(limits);
         within(effort.deadline_millis, self.go_on_trying(limits, effort)).await
+    }
+
+    pub(super) fn effort_so_far(&self, limits: CommitLimits) -> Effort {
+        self.effort.unwrap_or_else(|| Effort::begin(limits, self.lakehouse.environment().as_ref()))
     }
 
     async fn go_on_trying(&mut self, limits: CommitLimits, mut effort: Effort) -> Result<Outcome, Failure> {
         if let Some(version) = self.record_chosen_id().await? {
             return Ok(Outcome::Committed(version));
         }
-        let environment = self.lakehouse.environment().clone();
         loop {
-            match self.look_and_try(limits, &mut effort).await {
-                Ok(Some(outcome)) => return Ok(outcome),
-                Ok(None) if effort.is_spent(limits, environment.as_ref()) => {
-                    return Err(Failure::Certain(Proof::SlotsTaken, effort.gave_up(Vec::new())));
-                }
-                // Whose the slot is, and whether this transaction is in it, shows at the next look.
-                Err(Failure::InDoubt { version, .. }) if !effort.is_spent(limits, environment.as_ref()) => {
-                    self.life.in_doubt(version);
-                }
-                Ok(None) => {}
-                Err(failure) => return Err(failure),
+            let tried = self.look_and_try(limits, &mut effort).await;
+            if let Some(ended) = self.weigh(tried, limits, effort) {
+                return ended;
             }
+        }
+    }
+
+    /// Does the commit end with what its last try came to? `None` if it goes on.
+    pub(super) fn weigh(
+        &mut self,
+        tried: Result<Option<Outcome>, Failure>,
+        limits: CommitLimits,
+        effort: Effort,
+    ) -> Option<Result<Outcome, Failure>> {
+        let is_spent = effort.is_spent(limits, self.lakehouse.environment().as_ref());
+        match tried {
+            Ok(Some(outcome)) => Some(Ok(outcome)),
+            Ok(None) if is_spent => {
+                Some(Err(Failure::Certain(Proof::SlotsTaken, effort.gave_up(Vec::new()))))
+            }
+            // Whose the slot is, and whether this transaction is in it, shows at the next look.
+            Err(Failure::InDoubt { version, .. }) if !is_spent => {
+                self.life.in_doubt(version);
+                None
+            }
+            Ok(None) => None,
+            Err(failure) => Some(Err(failure)),
         }
     }
 
@@ -210,6 +245,27 @@ impl Transaction {
                 None => {}
             }
         }
+        let fit = match self.look(limits, effort).await? {
+            Looked::Ended(outcome) => return Ok(Some(outcome)),
+            Looked::Fit(fit) => missing.map_or(Ok(fit), Err)?,
+        };
+        effort.attempts += 1;
+        let submission = self.submit(limits.coordination, effort.attempts)?;
+        let verdict =
+            lakehouse.commits().commit(&lakehouse, submission, arrival, effort.deadline_millis).await?;
+        if matches!(verdict, Verdict::WriteFirst) {
+            effort.attempts -= 1;
+        }
+        Ok(self.hear(verdict, fit))
+    }
+
+    /// Looks at what others have committed: is this transaction among it, or does something stand in its way?
+    pub(super) async fn look(
+        &mut self,
+        limits: CommitLimits,
+        effort: &mut Effort,
+    ) -> Result<Looked, Failure> {
+        let lakehouse = self.lakehouse.clone();
         // What was created here a moment ago may turn out to be void: good enough to go on from, and no
         // reason to give up.
         let confirmed = self.validated.clone();
@@ -225,32 +281,31 @@ impl Transaction {
             }
         };
         match caught_up {
-            CaughtUp::Committed(version) => return Ok(Some(Outcome::Committed(version))),
+            CaughtUp::Committed(version) => Ok(Looked::Ended(Outcome::Committed(version))),
             CaughtUp::Clashes(clashes) => {
                 effort.redone += 1;
                 self.effort = Some(*effort);
                 if effort.is_spent(limits, lakehouse.environment().as_ref()) && effort.redone > 1 {
                     return Err(Failure::Certain(Proof::Overtaken, effort.gave_up(clashes.names())));
                 }
-                return Ok(Some(Outcome::Clashes(clashes)));
+                Ok(Looked::Ended(Outcome::Clashes(clashes)))
             }
-            CaughtUp::Unharmed => missing.map_or(Ok(()), Err)?,
+            CaughtUp::Unharmed => Ok(Looked::Fit(Fit { unconfirmed: (!is_confirmed).then_some(confirmed) })),
         }
-        effort.attempts += 1;
-        let submission = self.submit(limits.coordination, effort.attempts)?;
-        match lakehouse.commits().commit(&lakehouse, submission, arrival, effort.deadline_millis).await? {
-            Verdict::Committed(version) => return Ok(Some(Outcome::Committed(version.number))),
+    }
+
+    /// What became of a root that it was to be in; `None` if it has to try again.
+    pub(super) fn hear(&mut self, verdict: Verdict, fit: Fit) -> Option<Outcome> {
+        match verdict {
+            Verdict::Committed(version) => return Some(Outcome::Committed(version.number)),
             Verdict::Again { files_are_written: true } => self.changes.mark_written(),
             Verdict::Again { files_are_written: false } => {}
-            Verdict::WriteFirst => {
-                effort.attempts -= 1;
-                self.writes_first = true;
-            }
+            Verdict::WriteFirst => self.writes_first = true,
         }
-        if !is_confirmed {
+        if let Some(confirmed) = fit.unconfirmed {
             self.validated = confirmed;
         }
-        Ok(None)
+        None
     }
 
     /// Looks at everything up to `tip`: is this transaction in there, and does it still hold?
@@ -352,7 +407,7 @@ impl Transaction {
     }
 
     /// Would it wait for others to put it into their roots?
-    fn waits_in_queue(&self, coordination: Option<Coordination>) -> bool {
+    pub(super) fn waits_in_queue(&self, coordination: Option<Coordination>) -> bool {
         coordination.unwrap_or(self.base.config.coordination) == Coordination::Queue
             && self.changes.definition.is_none()
             && !self.rests_on_past

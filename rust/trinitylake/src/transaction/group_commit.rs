@@ -6,9 +6,12 @@
 //! and a crowd pays for one root. Transactions that still write their files are announced: the leader waits
 //! for them if that makes the sum of all waiting times smaller (`arrivals`).
 //!
+//! Who commits several transactions at once (`company`) leads all of them, if nobody leads at that moment.
+//!
 //! Invariants:
 //! - Whoever waits has all of its files in place, or the root holds them (`inline_definitions`). Only those of the leader
-//!   may still be under way, so no member waits for the files of another, or fails with them.
+//!   and of his company may still be under way, so no member waits for the files of another, or fails with them. Where a
+//!   company fails, each of it tries again by itself, so that nobody fails with the files of a companion either.
 //! - A group holds only transactions whose footprints are disjoint from everything that was written since
 //!   they were validated, by other versions and by earlier members of the group. One that is not is sent
 //!   back to validate itself again ([`Verdict::Again`]): no conflict is decided here.
@@ -49,6 +52,18 @@ pub(super) enum Verdict {
     },
     /// Others commit at this time: it may wait for them when all of its files are there.
     WriteFirst,
+}
+
+/// Nothing was sent, or it came too late.
+const TRY_AGAIN: Verdict = Verdict::Again { files_are_written: false };
+
+/// Those who are to be in one root.
+struct Gathered {
+    group: Vec<Submission>,
+    /// So many of them are the leader's own, at the front.
+    n_own: usize,
+    /// For the others.
+    replies: Vec<oneshot::Sender<Reply>>,
 }
 
 enum Reply {
@@ -173,7 +188,7 @@ impl CommitQueue {
                 let answer = match select(&mut place.answer, environment.alarm(left)).await {
                     Either::Left((answer, _)) => answer,
                     Either::Right(_) => match place.leave() {
-                        Left::Untouched => return Ok(Verdict::Again { files_are_written: false }),
+                        Left::Untouched => return Ok(TRY_AGAIN),
                         Left::Answered(reply) => Ok(reply),
                         Left::TakenAlong => Err(oneshot::Canceled),
                     },
@@ -186,7 +201,29 @@ impl CommitQueue {
                 }
             }
         };
-        self.lead(lakehouse, *submission, deadline_millis).await
+        let told = self.lead(lakehouse, vec![*submission], deadline_millis).await;
+        told.into_iter().next().unwrap_or(Ok(TRY_AGAIN))
+    }
+
+    /// Commits a company together with whoever else waits, if nobody leads: what each of it is told. `None` if somebody
+    /// does: then each comes by itself, when its files are there.
+    pub(super) async fn commit_company(
+        &self,
+        lakehouse: &Lakehouse,
+        company: Vec<Submission>,
+        deadline_millis: u64,
+    ) -> Option<Vec<Result<Verdict, Failure>>> {
+        if std::mem::replace(&mut self.state().is_led, true) {
+            return None;
+        }
+        let now_millis = lakehouse.environment().elapsed_millis();
+        company.iter().for_each(|_| self.arrivals().came(now_millis));
+        Some(self.lead(lakehouse, company, deadline_millis).await)
+    }
+
+    /// Is a root being made at this moment?
+    pub(super) fn is_led(&self) -> bool {
+        self.state().is_led
     }
 
     /// The root that a leader may have sent follows the newest one that is known here.
@@ -222,16 +259,18 @@ impl CommitQueue {
         }
     }
 
+    /// Makes a root for `own`, who come first in it, and for those who wait. Returns what each of `own` is told.
     async fn lead(
         &self,
         lakehouse: &Lakehouse,
-        own: Submission,
+        own: Vec<Submission>,
         deadline_millis: u64,
-    ) -> Result<Verdict, Failure> {
+    ) -> Vec<Result<Verdict, Failure>> {
         let leadership = Leadership(self);
+        let company = own.len();
         let here_and_round = || {
             let state = self.state();
-            (state.waiting.len() as u64 + 1, state.round_millis)
+            ((state.waiting.len() + company) as u64, state.round_millis)
         };
         let (here, round_millis) = here_and_round();
         self.arrivals().wait_for_crowd(here, round_millis, lakehouse.environment().as_ref()).await;
@@ -239,13 +278,13 @@ impl CommitQueue {
         self.arrivals().wait(here, round_millis, lakehouse.environment().as_ref()).await;
         let started = lakehouse.environment().elapsed_millis();
         let max_size_bytes = self.tip(lakehouse).config.node_max_size_bytes / 2;
-        let (mut group, replies) = self.gather(own, max_size_bytes);
+        let Gathered { mut group, n_own, replies } = self.gather(own, max_size_bytes);
         let members = group.len();
         let queue = match commit_queue::line_up(lakehouse, &group, deadline_millis).await {
             Turn::Lead(queue) => queue,
             Turn::Passed => {
                 drop(leadership);
-                return tell(replies, Ok(Verdict::Again { files_are_written: false }));
+                return vec![tell(replies, Ok(TRY_AGAIN)); company];
             }
         };
         let previous = self.tip(lakehouse);
@@ -255,15 +294,18 @@ impl CommitQueue {
             Ok(admitted) => admitted,
             Err(error) => {
                 let ran_out = lakehouse.environment().elapsed_millis() >= deadline_millis;
-                return tell_failure(replies, Failure::before_sending(error), ran_out);
+                return vec![tell_failure(replies, Failure::before_sending(error), ran_out); company];
             }
         };
-        let leads_for_itself = admitted[0];
-        let replies = turn_away(replies, &admitted[1..members]);
-        let mut is_in = admitted.into_iter();
-        group.retain(|_| is_in.next() == Some(true));
+        let replies = turn_away(replies, &admitted[n_own..members]);
+        let is_in = |number: usize| number < n_own && admitted[number];
+        let own_files: Vec<_> = (0..n_own)
+            .filter(|&number| is_in(number))
+            .filter_map(|number| group[number].pending.clone())
+            .collect();
+        let mut stays = admitted.iter();
+        group.retain(|_| stays.next() == Some(&true));
 
-        let own_files = if leads_for_itself { group[0].pending.clone() } else { None };
         let usual_size_bytes = self.usual_size_bytes(&group);
         let claim = claim_for(lakehouse, &previous, &group, usual_size_bytes, deadline_millis);
         let (claimed, others_wait) = join(claim, commit_queue::are_others_waiting(lakehouse, &group)).await;
@@ -276,7 +318,7 @@ impl CommitQueue {
                     state.tip = Some(created.version.clone());
                     state.is_contended = others_wait || has_guests;
                     state.is_crowded =
-                        members > 1 || !state.waiting.is_empty() || self.arrivals().are_expected();
+                        members > n_own || !state.waiting.is_empty() || self.arrivals().are_expected();
                     state.round_millis = now - started;
                     state.last_size = group.len();
                 }
@@ -297,15 +339,19 @@ impl CommitQueue {
             }
             Ok(Claimed::Nothing) => {
                 queue.leave(lakehouse, previous.number, |_| false).await;
-                Ok(Verdict::Again { files_are_written: false })
+                Ok(TRY_AGAIN)
             }
             Err(failure) => Err(failure),
+        };
+        let has_own_cause = |failure: &Failure| {
+            own_files.iter().any(|files| files.has_failed())
+                || (company > 1 && matches!(failure, Failure::Certain(..)))
         };
         let verdict = match verdict {
             Ok(verdict) => tell(replies, Ok(verdict)),
             // What the others wrote is there: they try without it.
-            Err(failure) if own_files.is_some_and(|files| files.has_failed()) => {
-                let _ = tell(replies, Ok(Verdict::Again { files_are_written: false }));
+            Err(failure) if has_own_cause(&failure) => {
+                let _ = tell(replies, Ok(TRY_AGAIN));
                 Err(failure)
             }
             Err(failure) => {
@@ -313,7 +359,7 @@ impl CommitQueue {
                 tell_failure(replies, failure, ran_out)
             }
         };
-        if leads_for_itself { verdict } else { Ok(Verdict::Again { files_are_written: false }) }
+        (0..company).map(|number| if is_in(number) { verdict.clone() } else { Ok(TRY_AGAIN) }).collect()
     }
 
     /// The size of this group, or of those before it, which is forgotten by and by.
@@ -323,26 +369,27 @@ impl CommitQueue {
         state.usual_size_bytes
     }
 
-    /// The leader and those who wait, as many as one root can well hold.
-    fn gather(
-        &self,
-        own: Submission,
-        max_size_bytes: usize,
-    ) -> (Vec<Submission>, Vec<oneshot::Sender<Reply>>) {
-        let mut size_bytes = own.size_bytes();
-        let (mut group, mut replies) = (vec![own], Vec::new());
+    /// The leader with his company and those who wait, as many as one root can well hold.
+    fn gather(&self, own: Vec<Submission>, max_size_bytes: usize) -> Gathered {
+        let mut size_bytes = 0;
+        let mut has_room = |submission: &Submission| {
+            let is_first = size_bytes == 0;
+            size_bytes += submission.size_bytes();
+            is_first || size_bytes <= max_size_bytes
+        };
+        let mut group: Vec<_> = own.into_iter().take_while(&mut has_room).collect();
+        let (n_own, mut replies) = (group.len(), Vec::new());
         let mut state = self.state();
         state.inline_size_bytes = 0;
         while let Some(member) = state.waiting.pop_front() {
-            size_bytes += member.submission.size_bytes();
-            if size_bytes > max_size_bytes {
+            if !has_room(&member.submission) {
                 state.waiting.push_front(member);
                 break;
             }
             group.push(member.submission);
             replies.push(member.reply);
         }
-        (group, replies)
+        Gathered { group, n_own, replies }
     }
 }
 
@@ -359,7 +406,7 @@ fn turn_away(replies: Vec<oneshot::Sender<Reply>>, admitted: &[bool]) -> Vec<one
             staying.push(reply);
         } else {
             // Who no longer listens has given up on an answer.
-            let _ = reply.send(Reply::Verdict(Ok(Verdict::Again { files_are_written: false })));
+            let _ = reply.send(Reply::Verdict(Ok(TRY_AGAIN)));
         }
     }
     staying
@@ -385,7 +432,7 @@ fn tell_failure(
         return tell(replies, Err(failure));
     }
     // What it returns is for the leader, who is told why it failed.
-    let _ = tell(replies, Ok(Verdict::Again { files_are_written: false }));
+    let _ = tell(replies, Ok(TRY_AGAIN));
     Err(failure)
 }
 
