@@ -424,6 +424,9 @@ impl Transaction {
 
     pub(super) async fn write_files(&mut self) -> Result<()> {
         let (storage, files) = (self.lakehouse.storage().as_ref(), self.changes.unwritten_files());
+        if files.is_empty() && self.pending.is_settled() {
+            return Ok(());
+        }
         make_files_durable(storage, files, &[&self.pending]).await?;
         self.changes.mark_written();
         Ok(())

@@ -1,6 +1,7 @@
 //! Transactions side by side: what may commit, what must not, and how it ends.
 
 mod certainty;
+mod company;
 mod distributed;
 mod expired_slots;
 mod giving_up;

@@ -19,7 +19,7 @@ use trinitylake::expiry::expire;
 use trinitylake::key::ObjectKind::{self, Namespace, Table};
 use trinitylake::lakehouse::Lakehouse;
 use trinitylake::transaction::{
-    Clash, CommitLimits, Coordination, Isolation, Outcome, Transaction, TransactionOptions,
+    Clash, CommitLimits, Coordination, Isolation, Outcome, Transaction, TransactionOptions, commit_together,
 };
 
 use crate::mortal::{Life, MortalLine};
@@ -165,55 +165,82 @@ async fn write(
 ) {
     for _ in 0..10 + world.below(20) {
         tokio::time::sleep(Duration::from_millis(world.below(60))).await;
-        let Ok(base) = handle.latest().await else { continue };
-        let isolation = if world.chance(50) { Isolation::Snapshot } else { Isolation::Serializable };
-        let options = TransactionOptions { isolation, ..TransactionOptions::default() };
-        let mut transaction = handle.begin(base.clone(), options).unwrap();
-        let mut record = Record {
-            id: transaction.id().to_string(),
-            process: handles.iter().position(|other| Arc::ptr_eq(other, &handle)).unwrap(),
-            isolation,
-            is_watching: isolation == Isolation::Snapshot && world.chance(40),
-            looked_again: 0,
-            base: base.number,
-            statements: Vec::new(),
-            reads: Vec::new(),
-            files: Vec::new(),
-            answer: Result::Failed,
-            was_resumed: false,
-            was_rolled_back: false,
-            not_registered: 0,
-        };
-        if record.is_watching {
-            transaction.watch_anew().unwrap();
-        }
-        // Its data is written first, as long as it pleases.
-        let data = handle.storage().put_unique(&data_path(&record.id), Bytes::from(record.id.clone())).await;
-        if world.chance(10) {
-            tokio::time::sleep(Duration::from_millis(world.below(4000))).await;
-        }
-        if data.is_ok()
-            && fill(world, &mut transaction, &mut record).await.is_ok()
-            && !record.statements.is_empty()
-        {
-            transaction.end_watch();
-            if world.chance(10) && transaction.save().await.is_ok() {
-                record.was_resumed = true;
-                (record.answer, record.was_rolled_back) = resume(world, &record.id, handles).await;
-            } else {
-                record.answer = commit(world, &handle, &mut transaction, &mut record).await;
-                // Whoever does not know can settle it, unless it was committed.
-                if record.answer == Result::Unknown
-                    && world.chance(60)
-                    && transaction.rollback().await.is_ok()
-                {
-                    record.answer = Result::Failed;
-                    record.was_rolled_back = true;
-                }
+        // Some commit several at once, which may be in each other's way.
+        let several = if world.chance(20) { 2 + world.below(3) } else { 1 };
+        let mut company = Vec::new();
+        for _ in 0..several {
+            match prepare(world, &handle, handles).await {
+                Prepared::Nothing => {}
+                Prepared::Over(record) => records.lock().unwrap().push(*record),
+                Prepared::ToCommit(transaction, record) => company.push((*transaction, *record)),
             }
         }
-        records.lock().unwrap().push(record);
+        let limits = limits(world);
+        let mut transactions: Vec<&mut Transaction> = company.iter_mut().map(|(one, _)| one).collect();
+        let outcomes = match &mut transactions[..] {
+            [alone] => vec![alone.commit(limits).await],
+            company => commit_together(company, limits).await,
+        };
+        for ((mut transaction, mut record), outcome) in company.into_iter().zip(outcomes) {
+            record.answer = conclude(world, &handle, &mut transaction, &mut record, limits, outcome).await;
+            // Whoever does not know can settle it, unless it was committed.
+            if record.answer == Result::Unknown && world.chance(60) && transaction.rollback().await.is_ok() {
+                record.answer = Result::Failed;
+                record.was_rolled_back = true;
+            }
+            records.lock().unwrap().push(record);
+        }
     }
+}
+
+enum Prepared {
+    /// It could not begin.
+    Nothing,
+    /// It failed, or somebody else went on with it.
+    Over(Box<Record>),
+    ToCommit(Box<Transaction>, Box<Record>),
+}
+
+/// A transaction with random statements.
+async fn prepare(world: &Arc<World>, handle: &Arc<Lakehouse>, handles: &[Arc<Lakehouse>]) -> Prepared {
+    let Ok(base) = handle.latest().await else { return Prepared::Nothing };
+    let isolation = if world.chance(50) { Isolation::Snapshot } else { Isolation::Serializable };
+    let options = TransactionOptions { isolation, ..TransactionOptions::default() };
+    let mut transaction = handle.begin(base.clone(), options).unwrap();
+    let mut record = Box::new(Record {
+        id: transaction.id().to_string(),
+        process: handles.iter().position(|other| Arc::ptr_eq(other, handle)).unwrap(),
+        isolation,
+        is_watching: isolation == Isolation::Snapshot && world.chance(40),
+        looked_again: 0,
+        base: base.number,
+        statements: Vec::new(),
+        reads: Vec::new(),
+        files: Vec::new(),
+        answer: Result::Failed,
+        was_resumed: false,
+        was_rolled_back: false,
+        not_registered: 0,
+    });
+    if record.is_watching {
+        transaction.watch_anew().unwrap();
+    }
+    // Its data is written first, as long as it pleases.
+    let data = handle.storage().put_unique(&data_path(&record.id), Bytes::from(record.id.clone())).await;
+    if world.chance(10) {
+        tokio::time::sleep(Duration::from_millis(world.below(4000))).await;
+    }
+    let is_filled = data.is_ok() && fill(world, &mut transaction, &mut record).await.is_ok();
+    if !is_filled || record.statements.is_empty() {
+        return Prepared::Over(record);
+    }
+    transaction.end_watch();
+    if world.chance(10) && transaction.save().await.is_ok() {
+        record.was_resumed = true;
+        (record.answer, record.was_rolled_back) = resume(world, &record.id, handles).await;
+        return Prepared::Over(record);
+    }
+    Prepared::ToCommit(Box::new(transaction), record)
 }
 
 /// Random statements. A store that fails ends the transaction; a statement that is refused does not.
@@ -298,20 +325,37 @@ fn written_by_another(world: &World, id: &str) -> Option<String> {
     others.into_iter().nth(chosen)
 }
 
+fn limits(world: &World) -> CommitLimits {
+    let coordination = if world.queues { Coordination::Queue } else { Coordination::None };
+    CommitLimits {
+        max_attempts: 50,
+        timeout_millis: 1000 + world.below(60_000),
+        coordination: Some(coordination),
+    }
+}
+
 async fn commit(
     world: &Arc<World>,
     handle: &Arc<Lakehouse>,
     transaction: &mut Transaction,
     record: &mut Record,
 ) -> Result {
-    let coordination = if world.queues { Coordination::Queue } else { Coordination::None };
-    let limits = CommitLimits {
-        max_attempts: 50,
-        timeout_millis: 1000 + world.below(60_000),
-        coordination: Some(coordination),
-    };
+    let limits = limits(world);
+    let outcome = transaction.commit(limits).await;
+    conclude(world, handle, transaction, record, limits, outcome).await
+}
+
+/// Goes on from the first answer to a commit.
+async fn conclude(
+    world: &Arc<World>,
+    handle: &Arc<Lakehouse>,
+    transaction: &mut Transaction,
+    record: &mut Record,
+    limits: CommitLimits,
+    mut outcome: CoreResult<Outcome>,
+) -> Result {
     loop {
-        match transaction.commit(limits).await {
+        match outcome {
             Ok(Outcome::Committed(version)) => return Result::Committed(version),
             Ok(Outcome::Clashes(clashes)) => {
                 let mut is_resolved = true;
@@ -340,6 +384,7 @@ async fn commit(
             ) => return Result::Failed,
             Err(error) => panic!("transaction {} of {:?} ended in {error:?}", record.id, record.statements),
         }
+        outcome = transaction.commit(limits).await;
     }
 }
 
