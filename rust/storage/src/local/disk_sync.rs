@@ -49,14 +49,6 @@ pub(super) enum Unsynced {
     Folder(PathBuf),
 }
 
-impl Unsynced {
-    fn path(&self) -> &Path {
-        match self {
-            Unsynced::File(path, _) | Unsynced::Folder(path) => path,
-        }
-    }
-}
-
 /// Waits for the disk; tests make it fail, and write down what was asked for.
 #[derive(Clone)]
 pub(super) struct DiskSync {
@@ -75,13 +67,17 @@ impl std::fmt::Debug for DiskSync {
 }
 
 pub(super) fn sync_to_disk(what: SyncOf<'_>) -> io::Result<()> {
-    match what {
-        SyncOf::File(path, file) => file.sync_all().map_err(|error| naming(path, &error)),
-        SyncOf::Folder(folder) => File::open(folder)?.sync_all(),
-        SyncOf::BytesBegun(_, file) => begin_bytes(file),
-        SyncOf::Bytes(_, file) => bytes_to_disk(file),
-        SyncOf::FileSystem(_, folder) => file_system_to_disk(folder),
-    }
+    let (path, synced) = match what {
+        SyncOf::File(path, file) => (path, file.sync_all()),
+        SyncOf::Folder(path) => (path, File::open(path).and_then(|folder| folder.sync_all())),
+        SyncOf::BytesBegun(path, file) => (path, begin_bytes(file)),
+        SyncOf::Bytes(path, file) => (path, bytes_to_disk(file)),
+        SyncOf::FileSystem(path, folder) => (path, file_system_to_disk(folder)),
+    };
+    synced.map_err(|error| match is_refusal(&error) {
+        true => error,
+        false => io::Error::new(error.kind(), format!("{}: {error}", path.display())),
+    })
 }
 
 /// What became of an attempt to sync everything together.
@@ -156,10 +152,7 @@ impl DiskSync {
                 self.is_each_alone.store(true, Ordering::Relaxed);
                 return Together::No;
             }
-            let answers = answers.into_iter().zip(unsynced);
-            return Together::Lost(
-                answers.map(|(answer, thing)| answer.map_err(|error| naming(thing.path(), &error))).collect(),
-            );
+            return Together::Lost(answers);
         }
         let told = self.one(SyncOf::FileSystem(path, &folder));
         let Err(error) = told else { return Together::Told(Ok(())) };
@@ -218,10 +211,6 @@ impl DiskSync {
         }
         answers
     }
-}
-
-fn naming(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 fn of_all(error: &io::Error) -> io::Error {
