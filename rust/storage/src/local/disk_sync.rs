@@ -21,8 +21,9 @@ use super::machine::{Machine, ThisMachine, begin_bytes, bytes_to_disk, file_syst
 /// So many are waited for at the same time.
 const THREADS: usize = 24;
 
-/// From here on one sync of the file system is quicker than one of each.
-const MIN_TOGETHER: usize = 2;
+/// From here on one sync of the file system is quicker than one of each. With fewer, what is gained on a disk that has
+/// nothing else to do is little beside what is lost on one that has: it is waited for more often, one thing after another.
+const MIN_TOGETHER: usize = 8;
 /// Bytes that others have written and that are not on disk. All of them would be waited for.
 const MAX_FOREIGN_BYTES: u64 = 1 << 20;
 /// Bytes of our own: with more of them their way to the disk is what takes the time.

@@ -69,6 +69,9 @@ impl Disk {
         };
         self.asked.push((word, path.to_path_buf()));
         if let Some(error) = error {
+            if is_refusal(&error) {
+                return Err(error);
+            }
             match word {
                 // It does not say which of them.
                 "file system" => self.lost.extend(all.iter().step_by(2).cloned()),
@@ -100,7 +103,7 @@ impl Disk {
     }
 }
 
-/// Three files and their folders on a disk, of whose requests some fail.
+/// Five files and their folders on a disk, of whose requests some fail.
 struct Bench {
     folder: TempDir,
     paths: Vec<PathBuf>,
@@ -116,8 +119,8 @@ impl Bench {
         errors: impl Fn(usize, &SyncOf<'_>) -> Option<io::Error> + Send + std::marker::Sync + 'static,
     ) -> Bench {
         let folder = tempfile::tempdir().unwrap();
-        let paths: Vec<PathBuf> =
-            ["a", "a/one", "b", "b/two", "b/three"].iter().map(|path| folder.path().join(path)).collect();
+        let names = ["a", "a/one", "b", "b/two", "b/three", "b/four", "c", "c/five"];
+        let paths: Vec<PathBuf> = names.iter().map(|name| folder.path().join(name)).collect();
         for path in &paths {
             match path.parent() == Some(folder.path()) {
                 true => fs::create_dir(path).unwrap(),
@@ -162,8 +165,10 @@ impl Bench {
 }
 
 const NO_ERRORS: Errors = |_, _| None;
-const TOGETHER: [&str; 7] = ["begun", "begun", "begun", "bytes", "bytes", "bytes", "file system"];
-const EACH: [&str; 5] = ["folder", "file", "folder", "file", "file"];
+/// As few as are synced together.
+const EACH: [&str; MIN_TOGETHER] = ["folder", "file", "folder", "file", "file", "file", "folder", "file"];
+const TOGETHER: [&str; 11] =
+    ["begun", "begun", "begun", "begun", "begun", "bytes", "bytes", "bytes", "bytes", "bytes", "file system"];
 
 #[test]
 fn one_sync_makes_all_last_when_the_bytes_are_on_their_way() {
@@ -177,19 +182,25 @@ fn one_sync_makes_all_last_when_the_bytes_are_on_their_way() {
 fn each_is_synced_where_nobody_knows_that_one_sync_is_right() {
     let unsuitable = Fake { may_sync_together: false, dirty_bytes: Some(0) };
     let unknown = Fake { may_sync_together: true, dirty_bytes: None };
-    let busy = Fake { may_sync_together: true, dirty_bytes: Some(MAX_FOREIGN_BYTES + 16) };
+    let busy = Fake { may_sync_together: true, dirty_bytes: Some(MAX_FOREIGN_BYTES + 26) };
     for machine in [unsuitable, unknown, busy] {
         let bench = Bench::new(machine, NO_ERRORS);
         assert!(bench.sync().iter().all(Result::is_ok));
         assert_eq!(bench.asked(), EACH);
     }
-    let own_bytes = Fake { may_sync_together: true, dirty_bytes: Some(MAX_FOREIGN_BYTES + 15) };
+    let own_bytes = Fake { may_sync_together: true, dirty_bytes: Some(MAX_FOREIGN_BYTES + 25) };
     let bench = Bench::new(own_bytes, NO_ERRORS);
     bench.sync();
-    assert_eq!(bench.asked(), TOGETHER, "three times five bytes are our own");
+    assert_eq!(bench.asked(), TOGETHER, "five times five bytes are our own");
     File::options().write(true).open(&bench.paths[1]).unwrap().set_len(MAX_OWN_BYTES + 1).unwrap();
     bench.sync();
     assert_eq!(bench.asked(), EACH, "a large file");
+    let small = File::options().write(true).open(&bench.paths[1]).unwrap();
+    small.set_len(5).unwrap();
+    let mut few = bench.unsynced();
+    few.pop();
+    assert!(bench.sync.all(few).iter().all(Result::is_ok));
+    assert_eq!(bench.asked(), EACH[..MIN_TOGETHER - 1], "few things");
 }
 
 /// A disk that is mounted below the root is another file system.
@@ -218,12 +229,19 @@ fn whatever_fails_nothing_that_is_lost_is_said_to_last() {
         assert!(answers.iter().any(Result::is_err), "request {failing}");
         let asked = bench.asked();
         let bytes_of_one = failing + 1 < TOGETHER.len();
-        assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), if bytes_of_one { 4 } else { 0 });
+        assert_eq!(
+            answers.iter().filter(|answer| answer.is_ok()).count(),
+            if bytes_of_one { EACH.len() - 1 } else { 0 }
+        );
         if bytes_of_one {
             let failed = bench.paths.iter().zip(&answers).find(|(_, answer)| answer.is_err()).unwrap().0;
             assert!(bench.disk.lock().unwrap().lost.contains(failed));
             assert!(!asked.contains(&"file system"), "{asked:?}");
-            assert_eq!(asked.iter().filter(|word| EACH.contains(word)).count(), 4, "the others: {asked:?}");
+            assert_eq!(
+                asked.iter().filter(|word| EACH.contains(word)).count(),
+                EACH.len() - 1,
+                "the others: {asked:?}"
+            );
         } else {
             assert_eq!(asked, TOGETHER, "none of them is asked alone, and called clean");
             assert!(answers[0].as_ref().unwrap_err().to_string().contains("whole file system"));
@@ -248,23 +266,11 @@ fn where_a_call_is_refused_each_is_synced() {
         let refusals: [fn(&SyncOf<'_>) -> bool; 2] =
             [|what| matches!(what, SyncOf::BytesBegun(..)), |what| matches!(what, SyncOf::FileSystem(..))];
         for is_refused in refusals {
-            let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("file");
-            fs::write(&path, "bytes").unwrap();
-            let alone: Arc<AtomicUsize> = Arc::default();
-            let counted = alone.clone();
-            let sync = DiskSync::together_always(move |what| {
-                if matches!(what, SyncOf::File(..) | SyncOf::Folder(_)) {
-                    counted.fetch_add(1, Ordering::SeqCst);
-                }
-                if is_refused(&what) { Err(errno.into()) } else { Ok(()) }
-            });
-            for round in 1..3 {
-                let file = Unsynced::File(path.clone(), File::open(&path).unwrap());
-                let answers = sync.all(vec![file, Unsynced::Folder(folder.path().to_path_buf())]);
-                assert!(answers.iter().all(Result::is_ok));
-                assert_eq!(alone.load(Ordering::SeqCst), 2 * round);
-            }
+            let bench = Bench::new(SUITABLE, move |_, what| is_refused(what).then(|| errno.into()));
+            assert!(bench.sync().iter().all(Result::is_ok));
+            assert!(bench.asked().ends_with(&EACH));
+            assert!(bench.sync().iter().all(Result::is_ok));
+            assert_eq!(bench.asked(), EACH, "it is not tried again");
         }
     }
 }
