@@ -99,8 +99,8 @@ mod linux {
     }
 
     /// One sync of the file system, and one of the folder. The latter is for what the former leaves out: without a journal
-    /// it empties the cache of the disk before it writes inodes and folders, and where the file system was stopped, or
-    /// became read-only after an error, it says "done" (Linux before 6.12).
+    /// it has the disk empty its cache before it has waited for the inodes and folders that it wrote, and where the file
+    /// system was stopped, or became read-only after an error, it says "done" (Linux before 6.12).
     pub(in super::super) fn file_system_to_disk(folder: &File) -> io::Result<()> {
         rustix::fs::syncfs(folder)?;
         folder.sync_all()
