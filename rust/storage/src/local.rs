@@ -20,6 +20,7 @@ mod durable;
 mod folder;
 mod in_parts;
 mod listing;
+mod machine;
 mod write_ahead;
 
 use std::ops::Range;
@@ -31,7 +32,7 @@ use bytes::Bytes;
 use tokio::runtime::RuntimeFlavor;
 
 use containment::Containment;
-use disk_sync::{DiskSync, sync_to_disk};
+use disk_sync::DiskSync;
 use folder::{Folder, is_absent};
 use in_parts::FileAhead;
 
@@ -53,7 +54,7 @@ pub struct LocalStorage(Arc<Folder>);
 impl LocalStorage {
     /// A handle on the folder, which need not exist: the first file that is written creates it.
     pub fn new(root: &RootUri, durability: Durability) -> Self {
-        Self::with_sync(root, durability, DiskSync(Arc::new(sync_to_disk)))
+        Self::with_sync(root, durability, DiskSync::of_this_machine())
     }
 
     fn with_sync(root: &RootUri, durability: Durability, sync: DiskSync) -> Self {

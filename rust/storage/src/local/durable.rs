@@ -21,7 +21,7 @@ impl Folder {
     /// Makes the entry of a file last, and those of the folders above it that are not known to be on disk.
     pub(super) fn sync_entries(&self, path: &str, file: &Path, unsynced: &[PathBuf]) -> io::Result<()> {
         if let Some(folder) = file.parent() {
-            (self.sync.0)(SyncOf::Folder(folder))?;
+            self.sync.one(SyncOf::Folder(folder))?;
         }
         self.sync_folders(parent(path), unsynced)
     }
@@ -80,7 +80,7 @@ impl Folder {
         if unsynced.is_empty() {
             return Ok(());
         }
-        unsynced.iter().try_for_each(|parent| (self.sync.0)(SyncOf::Folder(parent)))?;
+        unsynced.iter().try_for_each(|parent| self.sync.one(SyncOf::Folder(parent)))?;
         self.mark_durable(folder);
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tempfile::TempDir;
 
-use super::disk_sync::SyncOf;
+use super::disk_sync::{SyncOf, sync_to_disk};
 use super::*;
 use crate::claim::{Claim, claim};
 use crate::staging::{Staged, refuses_hard_links};
@@ -339,7 +339,7 @@ fn with_failing_syncs(folder: &Path, failures: usize) -> (LocalStorage, Arc<Atom
         }
     };
     let root = RootUri::parse(folder.to_str().unwrap()).unwrap();
-    (LocalStorage::with_sync(&root, Durability::Fsync, DiskSync(Arc::new(sync))), left)
+    (LocalStorage::with_sync(&root, Durability::Fsync, DiskSync::each_alone(sync)), left)
 }
 
 async fn claim_slot(storage: &LocalStorage) -> Claim {
@@ -440,6 +440,7 @@ fn with_log(folder: &Path, root_file: &'static str) -> (LocalStorage, SyncLog) {
     let sync = move |what: SyncOf<'_>| {
         let path = match what {
             SyncOf::File(path, _) | SyncOf::Folder(path) => path,
+            other => panic!("{other:?}"),
         };
         let relative = path.strip_prefix(&base).unwrap_or(path).to_path_buf();
         let is_seen = !root_file.is_empty() && base.join(root_file).exists();
@@ -447,7 +448,7 @@ fn with_log(folder: &Path, root_file: &'static str) -> (LocalStorage, SyncLog) {
         sync_to_disk(what)
     };
     let root = RootUri::parse(folder.to_str().unwrap()).unwrap();
-    (LocalStorage::with_sync(&root, Durability::Fsync, DiskSync(Arc::new(sync))), log)
+    (LocalStorage::with_sync(&root, Durability::Fsync, DiskSync::each_alone(sync)), log)
 }
 
 /// Each file of a transaction was synced with its folder when it was written, one after the other. A root was visible
@@ -493,7 +494,7 @@ async fn whichever_file_cannot_be_synced_is_told() {
             what => sync_to_disk(what),
         };
         let root = RootUri::parse(folder.path().to_str().unwrap()).unwrap();
-        let storage = LocalStorage::with_sync(&root, Durability::Fsync, DiskSync(Arc::new(sync)));
+        let storage = LocalStorage::with_sync(&root, Durability::Fsync, DiskSync::each_alone(sync));
         for file in files {
             storage.write_ahead(file, Bytes::from(file)).await.unwrap();
         }
@@ -519,7 +520,7 @@ async fn files_and_folders_are_waited_for_at_the_same_time() {
         if alone.timed_out() { Err(io::Error::from(io::ErrorKind::TimedOut)) } else { Ok(()) }
     };
     let root = RootUri::parse(folder.path().to_str().unwrap()).unwrap();
-    let storage = LocalStorage::with_sync(&root, Durability::Fsync, DiskSync(Arc::new(sync)));
+    let storage = LocalStorage::with_sync(&root, Durability::Fsync, DiskSync::each_alone(sync));
     for file in files {
         storage.write_ahead(file, Bytes::from(file)).await.unwrap();
     }
@@ -609,4 +610,38 @@ async fn a_file_that_is_written_ahead_twice_is_the_same() {
     storage.put_if_absent("_root", Bytes::from_static(b"another")).await.unwrap();
     assert_eq!(storage.get("_root").await.unwrap(), "another");
     assert_eq!(paths(&*storage).await, ["_root", "file"]);
+}
+
+/// All files of a transaction are synced by one sync of the file system. If it fails, nobody knows which of them is lost.
+#[tokio::test]
+async fn what_was_synced_with_the_whole_file_system_in_vain_is_never_said_to_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let (failures, asked) = (AtomicUsize::new(1), SyncLog::default());
+    let log = asked.clone();
+    let sync = move |what: SyncOf<'_>| {
+        let path = match what {
+            SyncOf::FileSystem(path, _) => path,
+            SyncOf::Bytes(..) | SyncOf::BytesBegun(..) => return Ok(()),
+            SyncOf::File(..) | SyncOf::Folder(_) => return sync_to_disk(what),
+        };
+        log.0.lock().unwrap().push((path.to_path_buf(), false));
+        let left = failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if left.is_ok() { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
+    };
+    let root = RootUri::parse(folder.path().to_str().unwrap()).unwrap();
+    let storage = LocalStorage::with_sync(&root, Durability::Fsync, DiskSync::together_always(sync));
+    for file in ["a/one", "b/two", "c/three"] {
+        storage.write_ahead(file, Bytes::from(file)).await.unwrap();
+    }
+    let files = ["a/one", "b/two", "c/three"].map(str::to_owned);
+    let staged = Bytes::from_static(b"root");
+    for paths in [&files[..], &files[..1], &files[1..]] {
+        let told = storage.sync(paths, Some(("_root", &staged))).await;
+        assert!(matches!(told, Err(Error::Storage { retryable: false, .. })), "{told:?}");
+        assert!(!storage.0.has_folder("a/other"), "its folder may be lost as well");
+    }
+    assert_eq!(asked.take().len(), 1, "it is asked once");
+    storage.write_ahead("a/four", Bytes::from_static(b"x")).await.unwrap();
+    storage.sync(&["a/four".into()], None).await.unwrap();
+    assert!(asked.take().is_empty(), "each is asked alone since");
 }

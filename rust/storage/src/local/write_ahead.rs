@@ -1,5 +1,6 @@
 //! Files that are written under their own names first and made to last together, right before the file that names them is
-//! created: each file and each folder is synced once, all at the same time. Nothing refers to a file before all of that is
+//! created: each file and each folder is synced once, all at the same time, or all of them by one sync of their file system
+//! (`disk_sync`). Nothing refers to a file before all of that is
 //! done, so it does not matter whether its bytes or its entry last first.
 //!
 //! Invariants:

@@ -35,11 +35,11 @@ async fn parts_are_on_the_disk_before_the_file_is_whole_and_last_with_the_others
     let synced: Arc<Mutex<Vec<PathBuf>>> = Arc::default();
     let log = synced.clone();
     let sync = move |what: SyncOf<'_>| {
-        let (SyncOf::File(path, _) | SyncOf::Folder(path)) = &what;
+        let (SyncOf::File(path, _) | SyncOf::Folder(path)) = &what else { panic!("{what:?}") };
         log.lock().unwrap().push(path.to_path_buf());
         sync_to_disk(what)
     };
-    let storage = LocalStorage::with_sync(&root(&folder), Durability::Fsync, DiskSync(Arc::new(sync)));
+    let storage = LocalStorage::with_sync(&root(&folder), Durability::Fsync, DiskSync::each_alone(sync));
     let counting = Arc::new(CountingStorage::new(Arc::new(storage)));
     let pending = pending(counting.clone());
     let mut file = pending.begin("data/large").await.unwrap().unwrap();
@@ -98,7 +98,7 @@ async fn a_forked_child_neither_adds_to_a_file_nor_takes_it_away() {
     let begun = Arc::new(Folder::new(
         super::super::Containment::new(&root(&folder)),
         Durability::None,
-        DiskSync(Arc::new(sync_to_disk)),
+        DiskSync::of_this_machine(),
     ));
     let mut file = FileAhead::begin(&begun, "data/a").unwrap().unwrap();
     file.write(b"ours").unwrap();
