@@ -1,0 +1,287 @@
+"""Requests that commit in company: several by one call of the core, and none of them the concern of another."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trinitylake as tl
+from rest.client import Client, running
+from rest.shop import with_tables
+from trinitylake import _core
+from trinitylake.lakehouse.commit_steps import MAY_WAIT, CommitPause, Steps, run_alone
+from trinitylake.rest.http import company
+from trinitylake.rest.http.company import Company
+from trinitylake.rest.http.threads import Threads
+from trinitylake.tables.table_turns import turns
+
+NAMES = [f"shop.t{number}" for number in range(8)]
+named: ContextVar[str] = ContextVar("named", default="nobody")
+
+
+def set_property(client: Client, table: str, value: str, **more: Any) -> Any:
+    updates = [{"action": "set-properties", "updates": {"value": value}}]
+    namespace, name = table.split(".")
+    return client("POST", f"/v1/namespaces/{namespace}/tables/{name}", {"updates": updates, **more})
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> tl.Lakehouse:
+    """Eight tables, on a disk that is waited for."""
+    return with_tables(tl.create(str(tmp_path / "shop"), durability="fsync"), *NAMES)
+
+
+class Gate:
+    """Holds the core up until it is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[int] = []
+        self.has_begun, self.opened = threading.Event(), threading.Event()
+        together = _core.commit_together
+
+        def commit_together(company: Any) -> Any:
+            self.calls.append(len(company))
+            self.has_begun.set()
+            assert self.opened.wait(30)
+            return together(company)
+
+        monkeypatch.setattr(_core, "commit_together", commit_together)
+
+
+def test_those_who_come_while_one_waits_for_the_disk_are_one_version(
+    shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixteen clients made thirteen versions of sixteen commits, each on a thread that woke up 35 times."""
+    monkeypatch.setattr(company, "_THREADS", 1)
+    gate, before = Gate(monkeypatch), shop.version
+    with running(shop) as server, ThreadPoolExecutor(8) as threads:
+        client = Client(server)
+        first = threads.submit(set_property, client, NAMES[0], "first")
+        assert gate.has_begun.wait(30)
+        others = [threads.submit(set_property, client, name, "other") for name in NAMES[1:]]
+        wait_for(lambda: len(server._app._company._waiting) == 7)  # type: ignore[union-attr]
+        gate.opened.set()
+        assert [one.result().code for one in [first, *others]] == [200] * 8
+    assert gate.calls == [1, 7]
+    assert shop.version == before + 2
+    assert {shop.table(name).properties["value"] for name in NAMES[1:]} == {"other"}
+    assert len(shop.log(limit=1)[0].transactions) == 7
+
+
+def test_what_fails_in_a_company_is_told_to_its_client_alone(
+    shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit whose requirement failed, and one without a table, came between two that were fine."""
+    monkeypatch.setattr(company, "_THREADS", 1)
+    gate = Gate(monkeypatch)
+    wrong = {"requirements": [{"type": "assert-table-uuid", "uuid": "00000000-0000-0000-0000-000000000000"}]}
+    with running(shop) as server, ThreadPoolExecutor(8) as threads:
+        client = Client(server)
+        first = threads.submit(set_property, client, NAMES[0], "first")
+        assert gate.has_begun.wait(30)
+        asked = [
+            threads.submit(set_property, client, NAMES[1], "fine"),
+            threads.submit(set_property, client, NAMES[2], "wrong", **wrong),
+            threads.submit(set_property, client, "shop.missing", "wrong"),
+            threads.submit(set_property, client, NAMES[3], "fine"),
+        ]
+        wait_for(lambda: len(server._app._company._waiting) == 4)  # type: ignore[union-attr]
+        gate.opened.set()
+        assert [one.result().code for one in [first, *asked]] == [200, 200, 409, 404, 200]
+    assert gate.calls == [1, 2]
+    assert "value" not in shop.table(NAMES[2]).properties
+
+
+def test_a_core_that_raises_is_told_to_all_and_the_next_are_answered(
+    shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that nobody had thought of ended the thread, and each later commit waited for ever."""
+
+    def fails(company: Any) -> Any:
+        raise tl.StorageError("out of order")
+
+    with running(shop) as server:
+        client = Client(server)
+        with monkeypatch.context() as patch:
+            patch.setattr(_core, "commit_together", fails)
+            assert set_property(client, NAMES[0], "lost").code in (500, 503)
+        assert set_property(client, NAMES[0], "there").code == 200
+    assert shop.table(NAMES[0]).properties["value"] == "there"
+
+
+def test_who_has_to_wait_for_the_turn_of_a_table_holds_nobody_up(shop: tl.Lakehouse) -> None:
+    """Another program had the turn of a table, and commits to all others waited for it, thirty seconds."""
+    with running(shop) as server, ThreadPoolExecutor(2) as threads:
+        client = Client(server)
+        with turns.taken([shop.table(NAMES[0]).id]):
+            slow = threads.submit(set_property, client, NAMES[0], "slow")
+            wait_for(lambda: server._app._threads._pool._work_queue.qsize() == 0 and not slow.done())
+            began = time.monotonic()
+            assert [set_property(client, name, "quick").code for name in NAMES[1:]] == [200] * 7
+            assert not slow.done()
+        assert slow.result().code == 200
+        assert time.monotonic() - began < 25
+        assert set_property(client, NAMES[0], "again").code == 200  # its turn was given back
+
+
+def test_many_commits_to_one_table_all_land(shop: tl.Lakehouse) -> None:
+    def set_own(number: int) -> int:
+        updates = [{"action": "set-properties", "updates": {f"value.{number}": "there"}}]
+        return client("POST", "/v1/namespaces/shop/tables/t0", {"updates": updates}).code
+
+    with running(shop) as server, ThreadPoolExecutor(16) as threads:
+        client = Client(server)
+        codes = list(threads.map(set_own, range(48)))
+    assert codes == [200] * 48
+    properties = shop.table(NAMES[0]).properties
+    assert [properties.get(f"value.{number}") for number in range(48)] == ["there"] * 48
+
+
+def in_a_company(run: Callable[[Company], Any]) -> Any:
+    """The outcome of a coroutine that is given a company of its own."""
+
+    async def all_of_it() -> Any:
+        threads = Threads(4)
+        company = Company(threads)
+        try:
+            return await run(company)
+        finally:
+            company.end()
+            threads.end()
+
+    return asyncio.run(all_of_it())
+
+
+def test_each_request_keeps_its_context_wherever_it_goes_on() -> None:
+    """Spans of one request were those of another that was run by the same thread."""
+
+    def steps(name: str) -> Steps[list[str]]:
+        found = [named.get()]
+        named.set(name)
+        yield MAY_WAIT
+        found.append(named.get())
+        yield MAY_WAIT
+        return [*found, named.get()]
+
+    async def run(company: Company) -> list[list[str]]:
+        named.set("the loop")
+        return await asyncio.gather(*(company.run(steps(f"request {number}")) for number in range(8)))
+
+    assert in_a_company(run) == [["the loop", f"request {n}", f"request {n}"] for n in range(8)]
+
+
+def test_who_is_cancelled_before_the_first_step_never_begins() -> None:
+    """A request that was answered with "send it again" since the server ends was committed a moment later."""
+    goes_on, has_begun, done = threading.Event(), threading.Event(), []
+
+    def first() -> Steps[None]:
+        has_begun.set()
+        goes_on.wait(10)
+        yield MAY_WAIT
+        done.append("first")
+
+    def later(name: str) -> Steps[None]:
+        done.append(name)
+        yield MAY_WAIT
+
+    async def run(company: Company) -> None:
+        tasks = [asyncio.create_task(company.run(first())), asyncio.create_task(company.run(later("second")))]
+        while not has_begun.is_set():
+            await asyncio.sleep(0.001)
+        for task in tasks:
+            task.cancel()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(one, asyncio.CancelledError) for one in answers)
+        goes_on.set()
+        await company.run(later("third"))
+
+    in_a_company(run)
+    assert done == ["first", "third"]
+
+
+def test_errors_of_steps_arrive_as_they_are() -> None:
+    def fails_after(n_pauses: int, error: str) -> Steps[None]:
+        for _ in range(n_pauses):
+            yield MAY_WAIT
+        raise KeyError(error)
+
+    async def run(company: Company) -> list[object]:
+        failing = company.run(fails_after(0, "at once")), company.run(fails_after(1, "later"))
+        return await asyncio.gather(*failing, return_exceptions=True)
+
+    assert list(map(repr, in_a_company(run))) == ["KeyError('at once')", "KeyError('later')"]
+
+
+def test_steps_that_end_after_the_server_are_run_to_their_end(shop: tl.Lakehouse) -> None:
+    """A commit that went on elsewhere while its server ended kept the turn of its table for ever."""
+    goes_on, done = threading.Event(), threading.Event()
+
+    def steps() -> Steps[int]:
+        try:
+            yield MAY_WAIT
+            goes_on.wait(10)
+            transaction = shop.begin()
+            transaction.create_namespace("late")
+            return (yield from transaction.commit_steps())
+        finally:
+            done.set()
+
+    async def run(company: Company) -> None:
+        task = asyncio.create_task(company.run(steps()))
+        await asyncio.sleep(0.05)
+        task.cancel()
+
+    in_a_company(run)
+    goes_on.set()
+    assert done.wait(10)
+    wait_for(lambda: shop.exists("late"))
+
+
+def test_steps_that_are_run_alone_commit_with_the_limits_that_are_given() -> None:
+    asked: list[Any] = []
+
+    class Core:
+        def commit(self, *given: Any) -> int:
+            asked.append(given)
+            if len(asked) == 1:
+                raise tl.CommitConflict("too late")
+            return 7
+
+    def steps() -> Steps[int]:
+        yield MAY_WAIT
+        try:
+            yield CommitPause(Core(), [("a", b"b")])  # type: ignore[arg-type]
+        except tl.CommitConflict:
+            version = yield CommitPause(Core(), [])  # type: ignore[arg-type]
+        result: int = version
+        return result
+
+    assert run_alone(steps(), 3, 1.5, "queue") == 7
+    assert asked == [(3, 1.5, "queue", [("a", b"b")]), (3, 1.5, "queue", [])]
+
+
+def test_a_transaction_is_committed_once_by_one_call(shop: tl.Lakehouse) -> None:
+    """The core waited for itself."""
+    transaction = shop.begin()
+    transaction.create_namespace("twice")
+    core = transaction.state()
+    with pytest.raises(tl.InvalidArgument, match="only once"):
+        _core.commit_together([(core, []), (core, [])])
+    assert _core.commit_together([]) == []
+    [version] = _core.commit_together([(core, [])])
+    assert version == shop.version
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
