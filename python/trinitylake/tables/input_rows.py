@@ -212,7 +212,7 @@ def conform(
             batches = rows.batches() if isinstance(rows, Spool) else rows
             return pa.RecordBatchReader.from_batches(fields, _conformed(batches, target, fields, given))
         rows = rows.read_all()
-    for field in target:
+    for field in target if needed else ():
         if field.name in needed and field.name not in rows.column_names and field.nullable and field.name not in given:
             rows = rows.append_column(field.name, pa.nulls(rows.num_rows, field.type))
     return _conform_table(rows, target, given)
@@ -226,7 +226,7 @@ def _conformed(
 
 
 def _conform_table(rows: pa.Table, target: pa.Schema, given: Container[str]) -> pa.Table:
-    fields = _known_columns(rows.schema, target, given)
+    fields = target if rows.column_names == target.names else _known_columns(rows.schema, target, given)
     columns = [_column(rows.column(field.name), field) for field in fields]
     schema = pa.schema([field.with_type(column.type) for field, column in zip(fields, columns, strict=True)])
     return pa.Table.from_arrays(columns, schema=schema)
@@ -294,6 +294,6 @@ def _uuids(texts: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
 
 
 def _column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    if (column.type, field.type) in _ALIKE:
+    if column.type != field.type and (column.type, field.type) in _ALIKE:
         field = field.with_type(column.type)
     return fitting(column, field)

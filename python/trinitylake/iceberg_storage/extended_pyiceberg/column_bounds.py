@@ -68,7 +68,7 @@ class NanCounts:
         import pyarrow.compute as pc
 
         for id, position in self._columns:
-            self.counts[id] += pc.sum(pc.is_nan(rows.column(position))).as_py() or 0
+            self.counts[id] += sum(pc.is_nan(chunk).true_count for chunk in rows.column(position).chunks)
 
 
 def _bounds(column: StatsAggregator) -> tuple[bytes | None, bytes | None]:

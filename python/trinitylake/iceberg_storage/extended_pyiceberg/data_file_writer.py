@@ -54,6 +54,9 @@ _SAMPLE_ROWS = 4096
 _MOST_REPEATED_ROWS = 20_000
 #: Of fewer rows a dictionary takes as much as it saves.
 _FEW_ROWS = 64
+#: Of fewer bytes compression saves hardly any, and takes as long as all else that a file of them takes. The schema of
+#: Arrow, which tells no more than the types of Parquet but for the width of offsets (`arrow_rows.py`), is longer.
+_FEW_BYTES = 4096
 #: Parts of a row group that are smaller on average are copied into one.
 _CHUNK_ROWS = 10_000
 #: Of a page; only wide rows make one larger before the writer has a look.
@@ -180,6 +183,7 @@ class _Layout:
         leaves: the columns in a file, by their paths, with their ids.
         statistics: what is told of each column.
         options: of the writer of Parquet.
+        of_few_bytes: which of them are others for a file of few bytes.
     """
 
     columns: pa.Schema
@@ -189,6 +193,7 @@ class _Layout:
     leaves: dict[str, int]
     statistics: dict[int, StatisticsCollector]
     options: dict[str, Any]
+    of_few_bytes: dict[str, Any]
 
 
 #: By schema, properties and format version: to work a layout out takes longer than to write a few rows.
@@ -222,6 +227,11 @@ def _new_layout(metadata: TableMetadata) -> _Layout:
     for name, option in _TUNING.items():
         if name not in metadata.properties:
             options.pop(option, None)
+    of_few_bytes: dict[str, Any] = {}
+    if TableProperties.PARQUET_COMPRESSION not in metadata.properties:
+        of_few_bytes |= {"compression": "none", "compression_level": None}
+    if is_flat:
+        of_few_bytes["store_schema"] = False
     return _Layout(
         columns=columns,
         given=given,
@@ -230,6 +240,7 @@ def _new_layout(metadata: TableMetadata) -> _Layout:
         leaves=parquet_path_to_id_mapping(schema),
         statistics=compute_statistics_plan(schema, metadata.properties),
         options=options,
+        of_few_bytes=of_few_bytes,
     )
 
 
@@ -420,9 +431,12 @@ class _OpenFile:
     def _open(self, rows: pa.Table) -> None:
         import pyarrow.parquet as pq
 
+        size_bytes = self._encoding_bytes
         options = dict(self._layout.options)
+        if size_bytes < _FEW_BYTES:
+            options |= self._layout.of_few_bytes
         if TableProperties.PARQUET_PAGE_ROW_LIMIT not in self._metadata.properties:
-            options["write_batch_size"] = _rows_of_page(rows)
+            options["write_batch_size"] = _rows_of_page(rows.num_rows, size_bytes)
         stream = self._stream = self._output.create(overwrite=True)
         self._writer = pq.ParquetWriter(
             stream,
@@ -446,9 +460,9 @@ def _as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return column if column.type == kind else column.cast(kind)
 
 
-def _rows_of_page(rows: pa.Table) -> int:
+def _rows_of_page(rows: int, size_bytes: int) -> int:
     """After how many rows the writer looks whether a page is full: who reads a page has all of it in memory."""
-    return int(max(1, min(_PAGE_ROWS, rows.num_rows * _PAGE_SIZE_BYTES // max(rows.nbytes, 1))))
+    return max(1, min(_PAGE_ROWS, rows * _PAGE_SIZE_BYTES // max(size_bytes, 1)))
 
 
 def _repeats(rows: pa.Table, path: str) -> bool:

@@ -25,7 +25,7 @@ from pyiceberg.avro.codecs import AVRO_CODEC_KEY, CODEC_MAPPING_ICEBERG_TO_AVRO
 from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.avro.file import _SCHEMA_KEY, MAGIC, META_SCHEMA, SYNC_SIZE, AvroFile, AvroFileHeader, AvroOutputFile
 from pyiceberg.avro.reader import Reader, StructReader
-from pyiceberg.avro.resolver import construct_reader, construct_writer, resolve_reader, resolve_writer
+from pyiceberg.avro.resolver import construct_reader, resolve_reader, resolve_writer
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
@@ -139,9 +139,11 @@ class PreparedOutput(AvroOutputFile[Row]):
         codec = self.metadata.get(AVRO_CODEC_KEY, TableProperties.WRITE_AVRO_COMPRESSION_DEFAULT)
         codec = CODEC_MAPPING_ICEBERG_TO_AVRO.get(codec, codec)
         metadata = {**self.metadata, SCHEMA_KEY: self._avro_schema, AVRO_CODEC_KEY: codec}
-        parts: list[bytes] = []
-        _encode_header(parts.append, AvroFileHeader(MAGIC, metadata, self.sync_bytes))
-        self.output_stream.write(b"".join(parts))
+        parts = [MAGIC, number(len(metadata))]
+        for name, text in metadata.items():
+            key, value = name.encode(), text.encode()
+            parts += (number(len(key)), key, number(len(value)), value)
+        self.output_stream.write(b"".join((*parts, number(0), self.sync_bytes)))
 
 
 class EntryWriter(ManifestWriterV2):
@@ -484,5 +486,4 @@ def _copied_entry_reader(avro_schema: str) -> Reader:
     return copied_entry_reader(whole)
 
 
-_encode_header = encoder_of(construct_writer(META_SCHEMA))
 _HEADER_READER = construct_reader(META_SCHEMA, {-1: AvroFileHeader})
