@@ -25,8 +25,6 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
-from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import snapshot_ids
-
 #: Snapshots of the main branch, and earlier metadata files in the log, that metadata names if no property says more.
 SNAPSHOTS_KEPT = 20
 
@@ -46,8 +44,8 @@ _MIN_SNAPSHOTS, _MAX_AGE = TableProperties.MIN_SNAPSHOTS_TO_KEEP, TablePropertie
 
 def lean(metadata: TableMetadata, base: TableMetadata) -> TableMetadata:
     """The same metadata without the snapshots that it need not keep, for a commit that replaces `base`."""
-    before_too = snapshot_ids(metadata) & snapshot_ids(base)
-    return without(metadata, {*before_too} - kept(metadata))
+    before = {one.snapshot_id for one in base.snapshots}
+    return without(metadata, {id for one in metadata.snapshots if (id := one.snapshot_id) in before} - kept(metadata))
 
 
 def kept(metadata: TableMetadata, unset: Retention = UNSET, now_millis: int | None = None) -> set[int]:

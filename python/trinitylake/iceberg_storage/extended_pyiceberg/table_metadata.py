@@ -97,11 +97,11 @@ class _SnapshotIndex:
         return other
 
 
-class IndexedMetadata(_SnapshotIndex, TableMetadataV2):
+class IndexedMetadata(_SnapshotIndex, TableMetadataV2):  # type: ignore[misc]  # pydantic has a `schema`, too
     """Metadata of format version 2."""
 
 
-class IndexedMetadataV3(_SnapshotIndex, TableMetadataV3):
+class IndexedMetadataV3(_SnapshotIndex, TableMetadataV3):  # type: ignore[misc]
     """Metadata of format version 3, which PyIceberg reads and does not write."""
 
     def model_dump_json(  # type: ignore[override]
