@@ -44,8 +44,8 @@ _MIN_SNAPSHOTS, _MAX_AGE = TableProperties.MIN_SNAPSHOTS_TO_KEEP, TablePropertie
 
 def lean(metadata: TableMetadata, base: TableMetadata) -> TableMetadata:
     """The same metadata without the snapshots that it need not keep, for a commit that replaces `base`."""
-    before = {one.snapshot_id for one in base.snapshots}
-    return without(metadata, {id for one in metadata.snapshots if (id := one.snapshot_id) in before} - kept(metadata))
+    present, before = ({one.snapshot_id for one in known.snapshots} for known in (metadata, base))
+    return without(metadata, (present & before) - kept(metadata))
 
 
 def kept(metadata: TableMetadata, unset: Retention = UNSET, now_millis: int | None = None) -> set[int]:

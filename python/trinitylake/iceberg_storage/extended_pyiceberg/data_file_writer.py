@@ -317,6 +317,7 @@ class _OpenFile:
         )
         self._output = io.new_output(self._path)
         self._stream: OutputStream | None = None
+        self._in_memory: pa.BufferOutputStream | None = None  # of a file of few bytes: Arrow writes it by itself
         self._writer: pq.ParquetWriter | None = None
         self._nan_counts = NanCounts(layout.nan_columns)
 
@@ -349,6 +350,8 @@ class _OpenFile:
             assert self._writer is not None
             assert self._stream is not None
             self._writer.close()
+            if self._in_memory is not None:
+                self._stream.write(self._in_memory.getvalue())
         except BaseException:
             self.discard()
             raise
@@ -435,22 +438,27 @@ class _OpenFile:
         assert self._writer is not None
         assert self._stream is not None
         self._writer.write(table, row_group_size=self._row_group_rows())
+        if self._in_memory is not None:
+            self._written_bytes = self._unsent_bytes = self._in_memory.tell()
+            return
         self._written_bytes = self._stream.tell()
         stream = self._stream
         self._unsent_bytes = stream.held_bytes if isinstance(stream, FileWriter) else self._written_bytes
 
     def _open(self, rows: pa.Table) -> None:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         size_bytes = self._encoding_bytes
         options = dict(self._layout.options)
         if size_bytes < _FEW_BYTES:
             options |= self._layout.of_few_bytes
+            self._in_memory = pa.BufferOutputStream()
         if TableProperties.PARQUET_PAGE_ROW_LIMIT not in self._metadata.properties:
             options["write_batch_size"] = _rows_of_page(rows.num_rows, size_bytes)
         stream = self._stream = self._output.create(overwrite=True)
         self._writer = pq.ParquetWriter(
-            stream,
+            stream if self._in_memory is None else self._in_memory,
             schema=rows.schema,
             store_decimal_as_integer=True,
             use_dictionary=[path for path in self._layout.leaves if _repeats(rows, path)],

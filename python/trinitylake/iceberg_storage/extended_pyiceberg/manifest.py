@@ -154,6 +154,29 @@ class EntryWriter(ManifestWriterV2):
         layout, texts = _described[version].of(self._schema, self._spec, make=partial(self._description, version))
         return PreparedOutput(self._output_file, layout, {**texts, AVRO_CODEC_KEY: self._compression})
 
+    def to_manifest_file(self) -> ManifestFile:
+        """As PyIceberg's, which works out the types of the partitions each time, where there are none, too."""
+        if self._spec.fields:
+            return super().to_manifest_file()
+        self.closed = True
+        return ManifestFile.from_args(
+            manifest_path=self._output_file.location,
+            manifest_length=len(self._output_file),
+            partition_spec_id=self._spec.spec_id,
+            content=self.content(),
+            sequence_number=UNASSIGNED_SEQ,
+            min_sequence_number=UNASSIGNED_SEQ if self._min_sequence_number is None else self._min_sequence_number,
+            added_snapshot_id=self._snapshot_id,
+            added_files_count=self._added_files,
+            existing_files_count=self._existing_files,
+            deleted_files_count=self._deleted_files,
+            added_rows_count=self._added_rows,
+            existing_rows_count=self._existing_rows,
+            deleted_rows_count=self._deleted_rows,
+            partitions=[],
+            key_metadata=None,
+        )
+
     def _description(self, version: TableVersion) -> tuple[AvroLayout, dict[str, str]]:
         return _entry_layout(self._spec.partition_type(self._schema), version), self._meta
 
@@ -227,7 +250,8 @@ def write_list(
     if format_version == 3:
         meta["first-row-id"] = str(first_row_id)
     layout = _list_layout(3 if format_version == 3 else 2)
-    with PreparedOutput[ManifestFile](output_file, layout, meta) as output:
+    output: PreparedOutput[ManifestFile] = PreparedOutput(output_file, layout, meta)
+    with output:
         output.write_encoded([_encoded(manifest, layout) for manifest in numbered])
     return WrittenList(numbered, row_ids)
 
