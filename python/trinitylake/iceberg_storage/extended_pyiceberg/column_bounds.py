@@ -135,11 +135,12 @@ def _told_of_flat(metadata: pq.FileMetaData, columns: Sequence[FlatColumn]) -> d
             low, high = found.min, found.max
             least[id] = low if id not in least else min(low, least[id])
             most[id] = high if id not in most else max(high, most[id])
-    bounds = {
-        id: _bounds(kind, length, least[id], most[id]) or _cut(kind, length, least[id], most[id])
-        for id, kind, _, _, length in columns
-        if id in least
-    }
+    bounds = {}
+    for position, (id, kind, _, _, length) in enumerate(columns):
+        if id in least:
+            whole = _bounds(kind, length, least[id], most[id])
+            stored = "" if whole else metadata.schema.column(position).physical_type
+            bounds[id] = whole or _cut(kind, stored, length, least[id], most[id])
     return {
         "record_count": metadata.num_rows,
         "column_sizes": sizes,
@@ -231,10 +232,12 @@ def _bounds(kind: PrimitiveType, length: int | None, least: Any, most: Any) -> t
     )
 
 
-def _cut(kind: PrimitiveType, length: int | None, least: Any, most: Any) -> tuple[bytes | None, bytes | None]:
-    from pyiceberg.io.pyarrow import StatsAggregator, _primitive_to_physical
+def _cut(
+    kind: PrimitiveType, stored: str, length: int | None, least: Any, most: Any
+) -> tuple[bytes | None, bytes | None]:
+    from pyiceberg.io.pyarrow import StatsAggregator
 
-    column = StatsAggregator(kind, _primitive_to_physical(kind), length)
+    column = StatsAggregator(kind, stored, length)
     column.update_min(least)
     column.update_max(most)
     return column.min_as_bytes(), column.max_as_bytes()
