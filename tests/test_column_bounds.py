@@ -7,11 +7,20 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.io.fileformat import DataFileStatistics
-from pyiceberg.io.pyarrow import StatsAggregator
+from pyiceberg.io.pyarrow import (
+    StatsAggregator,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -21,7 +30,9 @@ from pyiceberg.types import (
     FixedType,
     FloatType,
     IntegerType,
+    ListType,
     LongType,
+    NestedField,
     PrimitiveType,
     StringType,
     TimestampType,
@@ -30,7 +41,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from trinitylake.iceberg_storage.extended_pyiceberg.column_bounds import serialized
+from trinitylake.iceberg_storage.extended_pyiceberg.column_bounds import flat_columns, serialized, told
 
 _NUMBERS = st.integers(-(2**31), 2**31 - 1)
 #: A type, how it is stored in Parquet, and its values.
@@ -88,8 +99,8 @@ def test_an_upper_bound_that_is_cut_is_not_below_its_values() -> None:
     text = StatsAggregator(StringType(), "BYTE_ARRAY", 4)
     text.update_min("abcdefgh")
     text.update_max("abcdefgh")
-    told = serialized(_statistics({1: text}))
-    assert (told["lower_bounds"], told["upper_bounds"]) == ({1: b"abcd"}, {1: b"abce"})
+    found = serialized(_statistics({1: text}))
+    assert (found["lower_bounds"], found["upper_bounds"]) == ({1: b"abcd"}, {1: b"abce"})
 
 
 def test_what_pyiceberg_refuses_is_refused() -> None:
@@ -113,3 +124,69 @@ def test_values_of_python_are_bytes_like_those_of_parquet() -> None:
         column.update_max(value)
         statistics = _statistics({1: column})
         assert serialized(statistics) == statistics.to_serialized_dict()
+
+
+_FIELDS = [
+    (BooleanType(), st.booleans()),
+    (IntegerType(), _NUMBERS),
+    (LongType(), _NUMBERS),
+    (FloatType(), st.floats(width=32)),
+    (DoubleType(), st.floats()),
+    (DateType(), st.dates(date(1900, 1, 1))),
+    (TimeType(), st.times()),
+    (TimestampType(), st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1))),
+    (TimestamptzType(), st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))),
+    (StringType(), st.text(max_size=24) | st.just("\U0010ffff" * 20)),
+    (BinaryType(), st.binary(max_size=24) | st.just(b"\xff" * 20)),
+]
+_MODES = ["none", "counts", "full", "truncate(1)", "truncate(16)"]
+
+
+@st.composite
+def _files(draw: st.DrawFn) -> tuple[Schema, dict[str, str], pq.FileMetaData]:
+    columns = draw(st.lists(st.sampled_from(_FIELDS), min_size=1, max_size=4))
+    schema = Schema(*(NestedField(7 + number, f"c{number}", kind) for number, (kind, _) in enumerate(columns)))
+    rows = draw(st.integers(1, 6))
+    fields = schema_to_pyarrow(schema, include_field_ids=False)
+    arrays = [
+        pa.array(draw(st.lists(st.none() | values, min_size=rows, max_size=rows)), field.type)
+        for field, (_, values) in zip(fields, columns, strict=True)
+    ]
+    sink = pa.BufferOutputStream()
+    dictionary = draw(st.booleans())
+    group = draw(st.integers(1, 6))
+    pq.write_table(pa.Table.from_arrays(arrays, schema=fields), sink, use_dictionary=dictionary, row_group_size=group)
+    modes = {
+        f"write.metadata.metrics.column.c{number}": draw(st.sampled_from(_MODES)) for number in range(len(columns))
+    }
+    return schema, modes, pq.read_metadata(pa.BufferReader(sink.getvalue()))
+
+
+@given(_files())
+def test_what_is_told_of_a_file_the_short_way_is_what_pyiceberg_tells(
+    file: tuple[Schema, dict[str, str], pq.FileMetaData],
+) -> None:
+    """Of one row group or of many, with and without a dictionary, and in all that a table may want to be told."""
+    schema, properties, metadata = file
+    plan, leaves = compute_statistics_plan(schema, properties), parquet_path_to_id_mapping(schema)
+    columns = flat_columns(schema, plan)
+    assert columns is not None
+    expected = data_file_statistics_from_parquet_metadata(metadata, plan, leaves).to_serialized_dict()
+    assert told(metadata, columns, plan, leaves) == expected
+
+
+def test_the_short_way_leaves_to_pyiceberg_what_it_cannot_tell() -> None:
+    decimal = Schema(NestedField(1, "d", DecimalType(9, 2)))
+    parts = Schema(NestedField(1, "l", ListType(2, LongType())))
+    number = Schema(NestedField(1, "n", LongType()))
+    assert flat_columns(decimal, compute_statistics_plan(decimal, {})) is None
+    assert flat_columns(parts, compute_statistics_plan(parts, {})) is None
+    plan = compute_statistics_plan(number, {})
+    columns = flat_columns(number, plan)
+    assert columns == [(1, LongType(), True, True, None)]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"n": [1, 2]}), sink, write_statistics=False)
+    metadata = pq.read_metadata(pa.BufferReader(sink.getvalue()))
+    expected = data_file_statistics_from_parquet_metadata(metadata, plan, {"n": 1}).to_serialized_dict()
+    assert told(metadata, columns, plan, {"n": 1}) == expected
+    assert expected["lower_bounds"] == {}

@@ -17,7 +17,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, SetStatisticsUpdate
 
 import trinitylake as tl
 from trinitylake.errors import CommitConflict, InvalidArgument
-from trinitylake.iceberg_storage.kept_snapshots import SNAPSHOTS_KEPT
+from trinitylake.iceberg_storage.kept_snapshots import SNAPSHOTS_KEPT, without
 
 FEW = {"history.expire.min-snapshots-to-keep": "3"}
 
@@ -122,6 +122,23 @@ def test_what_is_kept_is_whole(lake: tl.Lakehouse) -> None:
     assert [one["snapshot-id"] for one in text["statistics"]] == [ids[1]]
     oldest = StaticTable.from_metadata(table.metadata_location).scan(snapshot_id=ids[1]).to_arrow()
     assert oldest.num_rows == 2
+
+
+def test_the_log_of_snapshots_has_no_gap(lake: tl.Lakehouse) -> None:
+    """Whoever looks for a moment in a gap would find the snapshot before it."""
+    table = table_of(lake)
+    first, second, third, last = append(table, 4)
+    metadata = table.iceberg.metadata
+    for removed, stay in (
+        (set(), [first, second, third, last]),
+        ({first}, [second, third, last]),
+        ({second}, [third, last]),
+        ({first, third}, [last]),
+        ({last}, []),
+    ):
+        left = without(metadata, removed)
+        assert [entry.snapshot_id for entry in left.snapshot_log] == stay
+        assert {one.snapshot_id for one in left.snapshots} == {first, second, third, last} - removed
 
 
 def test_branches_and_tags_keep_what_they_need(lake: tl.Lakehouse) -> None:

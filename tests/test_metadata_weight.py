@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from trinitylake.base.parsed_size import count_values
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed, parsed_size_bytes, sized
 from trinitylake.iceberg_storage.metadata import parsed
 
@@ -144,3 +145,10 @@ def test_metadata_counts_for_at_least_what_it_takes(shape: str) -> None:
         tracemalloc.stop()
     assert taken > 3 * len(text), "it was parsed"
     assert taken <= parsed_size_bytes(found), (taken, parsed_size_bytes(found))
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_the_values_of_a_long_text_are_counted_to_its_end(kind: type[bytes | bytearray]) -> None:
+    text = kind(b'{"a":[1,2]},' * 200_000)
+    assert count_values(text) == 5 * 200_000
+    assert count_values(kind()) == 0

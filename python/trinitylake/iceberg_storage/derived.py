@@ -26,14 +26,17 @@ class Derived(Generic[Result]):
     def of(self, *objects: object, make: Callable[[], Result]) -> Result:
         """The result for these objects, made if it is not known."""
         key = tuple(map(id, objects))
-        found = self._known.get(key)
-        # Another object may have the address of one that is gone.
-        if found is None or any(get() is not one for get, one in zip(found[0], objects, strict=True)):
-            result = make()
-            if len(self._known) >= _MAX_KNOWN:
-                self._known.clear()
-            found = self._known[key] = (tuple(self._held(one, key) for one in objects), result)
-        return found[1]
+        if (found := self._known.get(key)) is not None:
+            for get, one in zip(found[0], objects, strict=True):
+                if get() is not one:  # which may have the address of one that is gone
+                    break
+            else:
+                return found[1]
+        result = make()
+        if len(self._known) >= _MAX_KNOWN:
+            self._known.clear()
+        self._known[key] = (tuple(self._held(one, key) for one in objects), result)
+        return result
 
     def _held(self, one: object, key: tuple[int, ...]) -> Callable[[], object]:
         try:

@@ -215,7 +215,7 @@ class LakehouseFileIO(FileIO):
             path = self._path_behind_links(canonical) if root is None else canonical[len(root) :]
         if path is None:
             raise InvalidLocation(f"{location!r} is outside of the lakehouse {self.root!r}")
-        for segment in path.split("/"):
+        for segment in path.split("/") if _may_be_unqualified(path) else ():
             if segment in ("", ".", "..") or "\0" in segment:
                 raise InvalidLocation(f"{location!r} is not a qualified location: it has the segment {segment!r}")
         return path
@@ -630,6 +630,11 @@ class FileWriter(io.RawIOBase):
 
     def __del__(self) -> None:
         """A stream that nobody closed is not a file: without this, it would be closed, and so written."""
+
+
+def _may_be_unqualified(path: str) -> bool:
+    """Whether it is worth a look at each segment of a path. Every file of an append is asked about four times."""
+    return "//" in path or "/." in path or "\0" in path or path.startswith((".", "/")) or path[-1:] in ("", "/")
 
 
 @lru_cache(maxsize=64)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
-from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
+from pyiceberg.table.snapshots import Snapshot
 
 #: Snapshots of the main branch, and earlier metadata files in the log, that metadata names if no property says more.
 SNAPSHOTS_KEPT = 20
@@ -44,8 +44,8 @@ _MIN_SNAPSHOTS, _MAX_AGE = TableProperties.MIN_SNAPSHOTS_TO_KEEP, TablePropertie
 
 def lean(metadata: TableMetadata, base: TableMetadata) -> TableMetadata:
     """The same metadata without the snapshots that it need not keep, for a commit that replaces `base`."""
-    added = {one.snapshot_id for one in metadata.snapshots} - {one.snapshot_id for one in base.snapshots}
-    return without(metadata, {one.snapshot_id for one in metadata.snapshots} - kept(metadata) - added)
+    present, before = ({one.snapshot_id for one in known.snapshots} for known in (metadata, base))
+    return without(metadata, (present & before) - kept(metadata))
 
 
 def kept(metadata: TableMetadata, unset: Retention = UNSET, now_millis: int | None = None) -> set[int]:
@@ -71,7 +71,7 @@ def kept(metadata: TableMetadata, unset: Retention = UNSET, now_millis: int | No
     orphans_age = _number(metadata.properties, _MAX_AGE)
     if orphans_age is None:
         orphans_age = TableProperties.MAX_SNAPSHOT_AGE_MS_DEFAULT
-    for snapshot in metadata.snapshots:
+    for snapshot in metadata.snapshots if len(reachable) < len(metadata.snapshots) else ():
         if snapshot.snapshot_id not in reachable and now - snapshot.timestamp_ms <= orphans_age:
             ids.add(snapshot.snapshot_id)
     return ids
@@ -95,13 +95,12 @@ def without(metadata: TableMetadata, removed: set[int]) -> TableMetadata:
     """
     if not removed:
         return metadata
-    log: list[SnapshotLogEntry] = []
-    for entry in metadata.snapshot_log:
-        log = [] if entry.snapshot_id in removed else [*log, entry]
+    log = metadata.snapshot_log
+    gaps = [position for position, entry in enumerate(log, 1) if entry.snapshot_id in removed]
     return metadata.model_copy(
         update={
             "snapshots": [one for one in metadata.snapshots if one.snapshot_id not in removed],
-            "snapshot_log": log,
+            "snapshot_log": log[gaps[-1] if gaps else 0 :],
             "statistics": [one for one in metadata.statistics if one.snapshot_id not in removed],
             "partition_statistics": [one for one in metadata.partition_statistics if one.snapshot_id not in removed],
         }

@@ -195,14 +195,15 @@ def _refusals(data: Any) -> Iterator[None]:
 
 
 def conform(
-    rows: Rows, schema: Schema, *, stream: bool = False, needed: Container[str] = ()
+    rows: Rows, schema: Schema, *, stream: bool = False, needed: Container[str] = (), exactly: bool = False
 ) -> pa.Table | pa.RecordBatchReader:
     """`rows` with the columns of an Iceberg schema, in its order.
 
     With `stream` what is not in memory becomes a reader; else it is read into memory. Columns that are `needed` and
-    missing become null, if they may be. Raises `InvalidArgument` that
-    names the column: for a column the table does not have, a required one that is missing or holds a null, and a value
-    that does not fit the type.
+    missing become null, if they may be. The offsets of texts keep their width, which costs a copy otherwise, unless a
+    table in memory is to have those of the schema `exactly`. Raises `InvalidArgument` that names the column: for a
+    column the table does not have, a required one that is missing or holds a null, and a value that does not fit the
+    type.
     """
     check_columns(schema)
     target, given = arrow_schema(schema), defaulted(schema)
@@ -212,10 +213,10 @@ def conform(
             batches = rows.batches() if isinstance(rows, Spool) else rows
             return pa.RecordBatchReader.from_batches(fields, _conformed(batches, target, fields, given))
         rows = rows.read_all()
-    for field in target:
+    for field in target if needed else ():
         if field.name in needed and field.name not in rows.column_names and field.nullable and field.name not in given:
             rows = rows.append_column(field.name, pa.nulls(rows.num_rows, field.type))
-    return _conform_table(rows, target, given)
+    return _conform_table(rows, target, given, exactly)
 
 
 def _conformed(
@@ -225,8 +226,10 @@ def _conformed(
         yield from _conform_table(pa.Table.from_batches([batch]), target, given).cast(fields).to_batches()
 
 
-def _conform_table(rows: pa.Table, target: pa.Schema, given: Container[str]) -> pa.Table:
-    fields = _known_columns(rows.schema, target, given)
+def _conform_table(rows: pa.Table, target: pa.Schema, given: Container[str], exactly: bool = False) -> pa.Table:
+    fields = target if rows.column_names == target.names else _known_columns(rows.schema, target, given)
+    if exactly:
+        return pa.Table.from_arrays([fitting(rows.column(field.name), field) for field in fields], schema=fields)
     columns = [_column(rows.column(field.name), field) for field in fields]
     schema = pa.schema([field.with_type(column.type) for field, column in zip(fields, columns, strict=True)])
     return pa.Table.from_arrays(columns, schema=schema)
@@ -294,6 +297,6 @@ def _uuids(texts: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
 
 
 def _column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    if (column.type, field.type) in _ALIKE:
+    if column.type != field.type and (column.type, field.type) in _ALIKE:
         field = field.with_type(column.type)
     return fitting(column, field)

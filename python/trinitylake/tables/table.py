@@ -245,10 +245,11 @@ class Table(ABC):
                     if evolve_schema:
                         with change.update_schema() as update:
                             follow(update, iceberg.schema(), given.schema)
-                    conformed = self._conformed(given, change)
+                    is_few = isinstance(given, pa.Table) and given.nbytes <= FEW_ROWS_SIZE_BYTES
+                    conformed = self._conformed(given, change, exactly=is_few)
                     if isinstance(conformed, Stream):
                         conformed.transaction.append_stream(conformed.rows)
-                    elif isinstance(change, StagedTransaction) and conformed.nbytes <= FEW_ROWS_SIZE_BYTES:
+                    elif isinstance(change, StagedTransaction) and is_few:
                         change.append_rows(conformed)
                     else:
                         change.append(conformed)
@@ -277,13 +278,15 @@ class Table(ABC):
 
             self._write(operation, note=LogNote(message, author))
 
-    def _conformed(self, given: rows.Rows, change: IcebergTransaction) -> pa.Table | pa.RecordBatchReader | Stream:
+    def _conformed(
+        self, given: rows.Rows, change: IcebergTransaction, *, exactly: bool = False
+    ) -> pa.Table | pa.RecordBatchReader | Stream:
         """Rows as the table has them at this point of a change; what is not in memory as a stream, if it can be one."""
         schema, spec = change.table_metadata.schema(), change.table_metadata.spec()
         # PyIceberg streams into no partitions, and looks for the columns that they are by.
         parts = {name for field in spec.fields if (name := schema.find_column_name(field.source_id))}
         if isinstance(change, StagedTransaction):
-            conformed = rows.conform(given, schema, stream=True, needed=parts)
+            conformed = rows.conform(given, schema, stream=True, needed=parts, exactly=exactly)
             return conformed if isinstance(conformed, pa.Table) else Stream(change, conformed)
         return rows.conform(given, schema, stream=spec.is_unpartitioned(), needed=parts)
 

@@ -29,7 +29,13 @@ from pyiceberg.utils.properties import property_as_int
 from trinitylake.iceberg_storage.bloom_filters import without_bloom_filters, writer_options
 from trinitylake.iceberg_storage.data_file_sizes import TARGET_FILE_SIZE_BYTES
 from trinitylake.iceberg_storage.derived import Derived
-from trinitylake.iceberg_storage.extended_pyiceberg.column_bounds import NanCounts, serialized
+from trinitylake.iceberg_storage.extended_pyiceberg.column_bounds import (
+    FlatColumn,
+    NanCounts,
+    flat_columns,
+    nan_columns,
+    told,
+)
 from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import rows_by_partition, spelled
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
 from trinitylake.iceberg_storage.file_io import FileWriter
@@ -54,6 +60,9 @@ _SAMPLE_ROWS = 4096
 _MOST_REPEATED_ROWS = 20_000
 #: Of fewer rows a dictionary takes as much as it saves.
 _FEW_ROWS = 64
+#: Of fewer bytes compression saves hardly any, and takes as long as all else that a file of them takes. The schema of
+#: Arrow, which tells no more than the types of Parquet but for the width of offsets (`arrow_rows.py`), is longer.
+_FEW_BYTES = 4096
 #: Parts of a row group that are smaller on average are copied into one.
 _CHUNK_ROWS = 10_000
 #: Of a page; only wide rows make one larger before the writer has a look.
@@ -173,22 +182,30 @@ class _Layout:
     """How the files of a table are written, as far as its schema and properties say.
 
     Attributes:
+        format: of the files.
         columns: of the rows that the writer is given.
         given: the same for PyIceberg.
         schema: of the files.
         in_file: of the files for Arrow, if rows are written as they are; None if PyIceberg has to bring them there.
         leaves: the columns in a file, by their paths, with their ids.
         statistics: what is told of each column.
+        flat_columns: the same, where the short way to it can be taken (`column_bounds.py`).
+        nan_columns: whose values that are NaN are counted.
         options: of the writer of Parquet.
+        of_few_bytes: which of them are others for a file of few bytes.
     """
 
+    format: FileFormat
     columns: pa.Schema
     given: Schema
     schema: Schema
     in_file: pa.Schema | None
     leaves: dict[str, int]
     statistics: dict[int, StatisticsCollector]
+    flat_columns: list[FlatColumn] | None
+    nan_columns: list[tuple[int, int]]
     options: dict[str, Any]
+    of_few_bytes: dict[str, Any]
 
 
 #: By schema, properties and format version: to work a layout out takes longer than to write a few rows.
@@ -222,14 +239,24 @@ def _new_layout(metadata: TableMetadata) -> _Layout:
     for name, option in _TUNING.items():
         if name not in metadata.properties:
             options.pop(option, None)
+    of_few_bytes: dict[str, Any] = {}
+    if TableProperties.PARQUET_COMPRESSION not in metadata.properties:
+        of_few_bytes |= {"compression": "none", "compression_level": None}
+    if is_flat:
+        of_few_bytes["store_schema"] = False
+    statistics = compute_statistics_plan(schema, metadata.properties)
     return _Layout(
+        format=_format_of(metadata),
         columns=columns,
         given=given,
         schema=schema,
         in_file=in_file if is_flat else None,
         leaves=parquet_path_to_id_mapping(schema),
-        statistics=compute_statistics_plan(schema, metadata.properties),
+        statistics=statistics,
+        flat_columns=flat_columns(schema, statistics) if is_flat else None,
+        nan_columns=nan_columns(metadata.schema(), statistics),
         options=options,
+        of_few_bytes=of_few_bytes,
     )
 
 
@@ -283,16 +310,16 @@ class _OpenFile:
         self._is_given_up = False
         self._written_bytes = self._unsent_bytes = 0  # as the last row group left them: another thread may be at work
         properties = metadata.properties
-        self._format = _format_of(metadata)
-        model = FileFormatFactory.get(self._format)
+        model = FileFormatFactory.get(layout.format)
         task = WriteTask(names.id, next(names.numbers), metadata.schema(), [], partition_key=partition)
         self._path = load_location_provider(metadata.location, properties).new_data_location(
             task.generate_data_file_filename(model.file_extension()), partition
         )
         self._output = io.new_output(self._path)
         self._stream: OutputStream | None = None
+        self._in_memory: pa.BufferOutputStream | None = None  # of a file of few bytes: Arrow writes it by itself
         self._writer: pq.ParquetWriter | None = None
-        self._nan_counts = NanCounts(layout.statistics, metadata.schema())
+        self._nan_counts = NanCounts(layout.nan_columns)
 
     @property
     def size_bytes(self) -> int:
@@ -317,35 +344,32 @@ class _OpenFile:
             self._flush()
 
     def finish(self) -> DataFile:
-        from pyiceberg.io.pyarrow import data_file_statistics_from_parquet_metadata
-
         try:
             self._flush()
             self._wait()
             assert self._writer is not None
             assert self._stream is not None
             self._writer.close()
+            if self._in_memory is not None:
+                self._stream.write(self._in_memory.getvalue())
         except BaseException:
             self.discard()
             raise
         self._stream.close()
-        statistics = data_file_statistics_from_parquet_metadata(
-            parquet_metadata=self._writer.writer.metadata,
-            stats_columns=self._layout.statistics,
-            parquet_column_mapping=self._layout.leaves,
-        )
-        statistics.nan_value_counts.update(self._nan_counts.counts)
+        layout, metadata = self._layout, self._writer.writer.metadata
+        statistics = told(metadata, layout.flat_columns, layout.statistics, layout.leaves)
+        statistics["nan_value_counts"].update(self._nan_counts.counts)
         return DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=self._path,
-            file_format=self._format,
+            file_format=layout.format,
             partition=self._partition.partition if self._partition is not None else Record(),
             file_size_in_bytes=len(self._output),
             sort_order_id=None,
             spec_id=self._metadata.default_spec_id,
             equality_ids=None,
             key_metadata=None,
-            **serialized(statistics),
+            **statistics,
         )
 
     def discard(self) -> None:
@@ -397,8 +421,9 @@ class _OpenFile:
     def _encode(self, given: list[pa.Table]) -> None:
         import pyarrow as pa
 
-        rows = pa.concat_tables(given)
-        if rows.num_columns and rows.num_rows < rows.column(0).num_chunks * _CHUNK_ROWS:
+        rows = pa.concat_tables(given) if len(given) > 1 else given[0]
+        chunks = rows.column(0).num_chunks if rows.num_columns else 0
+        if chunks > 1 and rows.num_rows < chunks * _CHUNK_ROWS:
             rows = rows.combine_chunks()
         layout = self._layout
         if layout.in_file is not None:
@@ -413,19 +438,27 @@ class _OpenFile:
         assert self._writer is not None
         assert self._stream is not None
         self._writer.write(table, row_group_size=self._row_group_rows())
+        if self._in_memory is not None:
+            self._written_bytes = self._unsent_bytes = self._in_memory.tell()
+            return
         self._written_bytes = self._stream.tell()
         stream = self._stream
         self._unsent_bytes = stream.held_bytes if isinstance(stream, FileWriter) else self._written_bytes
 
     def _open(self, rows: pa.Table) -> None:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
+        size_bytes = self._encoding_bytes
         options = dict(self._layout.options)
+        if size_bytes < _FEW_BYTES:
+            options |= self._layout.of_few_bytes
+            self._in_memory = pa.BufferOutputStream()
         if TableProperties.PARQUET_PAGE_ROW_LIMIT not in self._metadata.properties:
-            options["write_batch_size"] = _rows_of_page(rows)
+            options["write_batch_size"] = _rows_of_page(rows.num_rows, size_bytes)
         stream = self._stream = self._output.create(overwrite=True)
         self._writer = pq.ParquetWriter(
-            stream,
+            stream if self._in_memory is None else self._in_memory,
             schema=rows.schema,
             store_decimal_as_integer=True,
             use_dictionary=[path for path in self._layout.leaves if _repeats(rows, path)],
@@ -446,9 +479,9 @@ def _as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return column if column.type == kind else column.cast(kind)
 
 
-def _rows_of_page(rows: pa.Table) -> int:
+def _rows_of_page(rows: int, size_bytes: int) -> int:
     """After how many rows the writer looks whether a page is full: who reads a page has all of it in memory."""
-    return int(max(1, min(_PAGE_ROWS, rows.num_rows * _PAGE_SIZE_BYTES // max(rows.nbytes, 1))))
+    return max(1, min(_PAGE_ROWS, rows * _PAGE_SIZE_BYTES // max(size_bytes, 1)))
 
 
 def _repeats(rows: pa.Table, path: str) -> bool:

@@ -25,7 +25,7 @@ from pyiceberg.avro.codecs import AVRO_CODEC_KEY, CODEC_MAPPING_ICEBERG_TO_AVRO
 from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.avro.file import _SCHEMA_KEY, MAGIC, META_SCHEMA, SYNC_SIZE, AvroFile, AvroFileHeader, AvroOutputFile
 from pyiceberg.avro.reader import Reader, StructReader
-from pyiceberg.avro.resolver import construct_reader, construct_writer, resolve_reader, resolve_writer
+from pyiceberg.avro.resolver import construct_reader, resolve_reader, resolve_writer
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
@@ -139,9 +139,11 @@ class PreparedOutput(AvroOutputFile[Row]):
         codec = self.metadata.get(AVRO_CODEC_KEY, TableProperties.WRITE_AVRO_COMPRESSION_DEFAULT)
         codec = CODEC_MAPPING_ICEBERG_TO_AVRO.get(codec, codec)
         metadata = {**self.metadata, SCHEMA_KEY: self._avro_schema, AVRO_CODEC_KEY: codec}
-        parts: list[bytes] = []
-        _encode_header(parts.append, AvroFileHeader(MAGIC, metadata, self.sync_bytes))
-        self.output_stream.write(b"".join(parts))
+        parts = [MAGIC, number(len(metadata))]
+        for name, text in metadata.items():
+            key, value = name.encode(), text.encode()
+            parts += (number(len(key)), key, number(len(value)), value)
+        self.output_stream.write(b"".join((*parts, number(0), self.sync_bytes)))
 
 
 class EntryWriter(ManifestWriterV2):
@@ -151,6 +153,29 @@ class EntryWriter(ManifestWriterV2):
         version = self.version
         layout, texts = _described[version].of(self._schema, self._spec, make=partial(self._description, version))
         return PreparedOutput(self._output_file, layout, {**texts, AVRO_CODEC_KEY: self._compression})
+
+    def to_manifest_file(self) -> ManifestFile:
+        """As PyIceberg's, which works out the types of the partitions each time, where there are none, too."""
+        if self._spec.fields:
+            return super().to_manifest_file()
+        self.closed = True
+        return ManifestFile.from_args(
+            manifest_path=self._output_file.location,
+            manifest_length=len(self._output_file),
+            partition_spec_id=self._spec.spec_id,
+            content=self.content(),
+            sequence_number=UNASSIGNED_SEQ,
+            min_sequence_number=UNASSIGNED_SEQ if self._min_sequence_number is None else self._min_sequence_number,
+            added_snapshot_id=self._snapshot_id,
+            added_files_count=self._added_files,
+            existing_files_count=self._existing_files,
+            deleted_files_count=self._deleted_files,
+            added_rows_count=self._added_rows,
+            existing_rows_count=self._existing_rows,
+            deleted_rows_count=self._deleted_rows,
+            partitions=[],
+            key_metadata=None,
+        )
 
     def _description(self, version: TableVersion) -> tuple[AvroLayout, dict[str, str]]:
         return _entry_layout(self._spec.partition_type(self._schema), version), self._meta
@@ -225,7 +250,8 @@ def write_list(
     if format_version == 3:
         meta["first-row-id"] = str(first_row_id)
     layout = _list_layout(3 if format_version == 3 else 2)
-    with PreparedOutput[ManifestFile](output_file, layout, meta) as output:
+    output: PreparedOutput[ManifestFile] = PreparedOutput(output_file, layout, meta)
+    with output:
         output.write_encoded([_encoded(manifest, layout) for manifest in numbered])
     return WrittenList(numbered, row_ids)
 
@@ -484,5 +510,4 @@ def _copied_entry_reader(avro_schema: str) -> Reader:
     return copied_entry_reader(whole)
 
 
-_encode_header = encoder_of(construct_writer(META_SCHEMA))
 _HEADER_READER = construct_reader(META_SCHEMA, {-1: AvroFileHeader})

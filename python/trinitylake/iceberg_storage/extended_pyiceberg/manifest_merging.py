@@ -10,7 +10,7 @@ table override the defaults.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
@@ -18,13 +18,15 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 FAN_IN = 10
 
 
-def mergeable(manifests: Iterable[ManifestFile], fan_in: int, target_size_bytes: int) -> list[list[ManifestFile]]:
+def mergeable(manifests: Sequence[ManifestFile], fan_in: int, target_size_bytes: int) -> list[list[ManifestFile]]:
     """Which manifests to merge now: groups of at least `fan_in` of one partition spec and one order of magnitude.
 
     A manifest of level k holds at least `fan_in ** k` live files. A merge may complete the next level, which is
     then merged in the same go, so no level is ever left with `fan_in` manifests. Manifests near the target size and
     manifests of delete files are left alone.
     """
+    if len(manifests) < fan_in:
+        return []
     by_spec: dict[int, dict[int, list[ManifestFile]]] = defaultdict(lambda: defaultdict(list))
     for manifest in manifests:
         if manifest.content == ManifestContent.DATA and manifest.manifest_length < target_size_bytes // 2:

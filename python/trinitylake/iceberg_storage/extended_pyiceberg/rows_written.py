@@ -6,12 +6,13 @@ too. Writers have to use the `write-default`, which may be another, so the colum
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyiceberg.schema import Schema
-from pyiceberg.types import StructType
+from pyiceberg.types import NestedField, StructType
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.derived import Derived
 from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
 
 if TYPE_CHECKING:
@@ -27,14 +28,12 @@ def filled(rows: pa.Table | pa.RecordBatchReader, schema: Schema) -> pa.Table | 
     import pyarrow as pa
 
     check_columns(schema)
-
-    missing = [
-        field for field in schema.fields if field.write_default is not None and field.name not in rows.schema.names
-    ]
-    for field in schema.fields:
-        if isinstance(field.field_type, StructType) and field.name in rows.schema.names:
+    known = _known(schema)
+    for field in known.structs:
+        if field.name in rows.schema.names:
+            assert isinstance(field.field_type, StructType)
             _check_struct(field.name, field.field_type, rows.schema.field(field.name).type)
-    if not missing:
+    if not known.defaulted or not (missing := [one for one in known.defaulted if one.name not in rows.schema.names]):
         return rows
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
@@ -55,7 +54,7 @@ def filled(rows: pa.Table | pa.RecordBatchReader, schema: Schema) -> pa.Table | 
 
 def check_columns(schema: Schema) -> None:
     """Refuse to write rows of a table with columns that only engines write. Raises `InvalidArgument`."""
-    if names := variants_in(schema):
+    if names := _known(schema).variants:
         raise InvalidArgument(
             f"column {names[0]} is a variant, which is not written here: let an engine that knows the type write the "
             "rows, for instance Spark"
@@ -64,7 +63,30 @@ def check_columns(schema: Schema) -> None:
 
 def defaulted(schema: Schema) -> set[str]:
     """The columns that rows may lack because writers have a value for them."""
-    return {field.name for field in schema.fields if field.write_default is not None}
+    return {field.name for field in _known(schema).defaulted}
+
+
+class _Known(NamedTuple):
+    """What a schema says of the rows that are written by it: the names of columns with variants, the columns with a
+    default value for writers, and those that have parts with names."""
+
+    variants: list[str]
+    defaulted: list[NestedField]
+    structs: list[NestedField]
+
+
+_schemas: Derived[_Known] = Derived()
+
+
+def _known(schema: Schema) -> _Known:
+    return _schemas.of(
+        schema,
+        make=lambda: _Known(
+            variants_in(schema),
+            [field for field in schema.fields if field.write_default is not None],
+            [field for field in schema.fields if isinstance(field.field_type, StructType)],
+        ),
+    )
 
 
 def _check_struct(name: str, type: StructType, given: pa.DataType) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from operator import is_
 from typing import Any, Self
 from uuid import UUID
@@ -29,6 +29,7 @@ __all__ = [
     "parsed_size_bytes",
     "sized",
     "sized_as",
+    "snapshot_ids",
     "upgraded",
     "variant",
 ]
@@ -48,9 +49,26 @@ class _SnapshotIndex:
     """
 
     snapshots: list[Snapshot]
+    schemas: list[Schema]
+    current_schema_id: int
+
+    def schema(self) -> Schema:
+        """The current schema. PyIceberg's own makes a generator, and an append asks fifteen times."""
+        current = self.current_schema_id
+        for schema in self.schemas:
+            if schema.schema_id == current:
+                return schema
+        return super().schema()  # type: ignore[misc, no-any-return]
 
     def snapshot_by_id(self, snapshot_id: int) -> Snapshot | None:
         """The snapshot with that id, or None."""
+        return self._by_id().get(snapshot_id)
+
+    def snapshot_ids(self) -> Set[int]:
+        """The ids of all snapshots."""
+        return self._by_id().keys()
+
+    def _by_id(self) -> dict[int, Snapshot]:
         snapshots = self.snapshots
         index: tuple[list[Snapshot], dict[int, Snapshot]] = self.__dict__.get("_index") or ([], {})
         if index[0] is not snapshots:
@@ -60,7 +78,7 @@ class _SnapshotIndex:
             by_id = dict(by_id) if grown else {}
             by_id.update((snapshot.snapshot_id, snapshot) for snapshot in snapshots[len(known) if grown else 0 :])
             self.__dict__["_index"] = index = (snapshots, by_id)
-        return index[1].get(snapshot_id)
+        return index[1]
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """As Pydantic's, in a fifth of its time: metadata has neither extra fields nor private ones."""
@@ -79,11 +97,11 @@ class _SnapshotIndex:
         return other
 
 
-class IndexedMetadata(_SnapshotIndex, TableMetadataV2):
+class IndexedMetadata(_SnapshotIndex, TableMetadataV2):  # type: ignore[misc]  # pydantic has a `schema`, too
     """Metadata of format version 2."""
 
 
-class IndexedMetadataV3(_SnapshotIndex, TableMetadataV3):
+class IndexedMetadataV3(_SnapshotIndex, TableMetadataV3):  # type: ignore[misc]
     """Metadata of format version 3, which PyIceberg reads and does not write."""
 
     def model_dump_json(  # type: ignore[override]
@@ -102,6 +120,13 @@ def indexed(metadata: TableMetadata) -> TableMetadata:
         if metadata.next_row_id is None and not metadata.snapshots:  # PyIceberg leaves it out of a new table
             metadata = metadata.model_copy(update={"next_row_id": INITIAL_ROW_ID})
     return metadata
+
+
+def snapshot_ids(metadata: TableMetadata) -> Set[int]:
+    """The ids of all snapshots of a table."""
+    if isinstance(metadata, _SnapshotIndex):
+        return metadata.snapshot_ids()
+    return {one.snapshot_id for one in metadata.snapshots}
 
 
 def json_size_bytes(metadata: TableMetadata) -> int:

@@ -6,13 +6,14 @@ transaction that was saved and resumed tells all that it did.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, NamedTuple
+
+from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import snapshot_ids
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.snapshots import Snapshot
 
     from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
 
@@ -48,7 +49,7 @@ def changes_told(
     What others did is told as Iceberg counts it. A client may bring a new table (`is_new`) with its first rows: `base`
     then has their snapshots already.
     """
-    told = _of_snapshots([] if is_new else base.snapshots, base, metadata, statements)
+    told = _of_snapshots(set() if is_new else snapshot_ids(base), base, metadata, statements)
     before, after = base.schema(), metadata.schema()
     if before is not after and before.fields != after.fields:
         told.append(Told("schema", tail=_of_schema(before, after)))
@@ -71,9 +72,8 @@ def _without(properties: Mapping[str, str], names: frozenset[str]) -> dict[str, 
 
 
 def _of_snapshots(
-    earlier: Iterable[Snapshot], base: TableMetadata, metadata: TableMetadata, statements: Mapping[int, RowsRead]
+    known: Set[int], base: TableMetadata, metadata: TableMetadata, statements: Mapping[int, RowsRead]
 ) -> list[Told]:
-    known = {snapshot.snapshot_id for snapshot in earlier}
     new = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in known]
     told: list[Told] = []
     summaries = [(_counts(snapshot.summary), statements.get(snapshot.snapshot_id)) for snapshot in new]
@@ -88,8 +88,7 @@ def _of_snapshots(
         before = sum(_number(counts, "deleted-data-files") for counts in rewritten)
         after = sum(_number(counts, "added-data-files") for counts in rewritten)
         told.append(Told("compact", tail=f"{before:,} to {after:,} files"))
-    kept = {snapshot.snapshot_id for snapshot in metadata.snapshots}
-    if expired := len(known - kept):
+    if expired := len(known - snapshot_ids(metadata)):
         told.append(Told("expire snapshots", tail=f"{expired:,}"))
     if not new and base.current_snapshot_id != metadata.current_snapshot_id:
         told.append(Told("set current snapshot"))
