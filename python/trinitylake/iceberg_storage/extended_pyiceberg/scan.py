@@ -5,7 +5,7 @@ It is planned by manifests as `manifest.py` reads them, lists of them from memor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 
@@ -76,8 +76,7 @@ class ReadAheadScan(DataScan):
     def to_arrow(self, dictionary_columns: tuple[str, ...] = ()) -> pa.Table:
         """All matching rows."""
         compare_as_sql_here()
-        rows = DataScan.to_arrow(self.for_reading(), dictionary_columns)
-        return typed(rows, arrow_schema(self.projection()), but=dictionary_columns)
+        return all_rows(self.for_reading(), dictionary_columns)
 
     def to_arrow_batch_reader(self, dictionary_columns: tuple[str, ...] = ()) -> pa.RecordBatchReader:
         """The matching rows as a stream."""
@@ -147,6 +146,32 @@ class ReadAheadTable(Table):
             catalog=self.catalog,
             table_identifier=self.name(),
         )
+
+
+def all_rows(scan: DataScan, dictionary_columns: Sequence[str] = ()) -> pa.Table:
+    """All rows of a scan, with the types of its table but for columns that are asked for as dictionaries.
+
+    PyIceberg puts rows together before they have those types, and Arrow knows no type for all that files may have.
+    """
+    import pyarrow as pa
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    wanted = scan.projection()
+    target = arrow_schema(wanted)
+    reading = ArrowScan(
+        scan.table_metadata,
+        scan.io,
+        wanted,
+        scan.row_filter,
+        scan.case_sensitive,
+        scan.limit,
+        dictionary_columns=tuple(dictionary_columns),
+    )
+    parts = [
+        typed(pa.Table.from_batches([batch]), target, but=dictionary_columns)
+        for batch in reading.to_record_batches(scan.plan_files())
+    ]
+    return pa.concat_tables(parts, promote_options="permissive") if parts else target.empty_table()
 
 
 def read_data_ahead(io: object, tasks: Iterable[FileScanTask], columns: frozenset[int] = frozenset()) -> None:
