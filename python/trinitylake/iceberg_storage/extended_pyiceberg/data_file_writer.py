@@ -335,18 +335,19 @@ class _OpenFile:
             parquet_column_mapping=self._layout.leaves,
         )
         statistics.nan_value_counts.update(self._nan_counts.counts)
-        return DataFile.from_args(
+        file = DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=self._path,
             file_format=self._format,
             partition=self._partition.partition if self._partition is not None else Record(),
             file_size_in_bytes=len(self._output),
             sort_order_id=None,
-            spec_id=self._metadata.default_spec_id,
             equality_ids=None,
             key_metadata=None,
             **serialized(statistics),
         )
+        file.spec_id = self._metadata.default_spec_id  # which `from_args` does not take
+        return file
 
     def discard(self) -> None:
         """Write nothing.
