@@ -11,7 +11,8 @@ from tests.iceberg_storage import RemoteStorage
 
 import trinitylake as tl
 from trinitylake.iceberg_storage.extended_pyiceberg import data_file_writer
-from trinitylake.iceberg_storage.file_io import PART_SIZE_BYTES, FileWriter, LakehouseFileIO
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.file_writer import PART_SIZE_BYTES, FileWriter
 
 SIZE_BYTES = 3 * PART_SIZE_BYTES + 1000
 

@@ -32,7 +32,7 @@ from trinitylake.iceberg_storage.derived import Derived
 from trinitylake.iceberg_storage.extended_pyiceberg.column_bounds import NanCounts, serialized
 from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import rows_by_partition, spelled
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
-from trinitylake.iceberg_storage.file_io import FileWriter
+from trinitylake.iceberg_storage.file_writer import FileWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
