@@ -28,10 +28,7 @@ from trinitylake.base.garbage import no_search_for_garbage
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.iceberg_storage.arrow_rows import arrow_schema
 from trinitylake.iceberg_storage.data_file_sizes import TARGET_FILE_SIZE_BYTES
-from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import (
-    ROW_GROUP_SIZE_BYTES,
-    DataFileWriter,
-)
+from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
@@ -40,6 +37,7 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.live_rows import LiveRows
 from trinitylake.iceberg_storage.own_files import own_files
 from trinitylake.iceberg_storage.parquet_batches import BATCH_SIZE_BYTES
+from trinitylake.iceberg_storage.row_groups import ROW_GROUP_SIZE_BYTES
 from trinitylake.tables.file_groups import FileGroups, Group
 from trinitylake.tables.partitioning_and_sorting import ArrowSort, arrow_sort
 from trinitylake.tables.rows_ahead import RowsAhead, together
