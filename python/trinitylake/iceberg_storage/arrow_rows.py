@@ -47,6 +47,13 @@ def arrow_schema_with_ids(schema: Schema) -> pa.Schema:
     return _schemas_with_ids.of(schema, make=made)
 
 
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """A table without rows. Arrow's own `empty_table` makes none that has a UUID in a structure or a list."""
+    import pyarrow as pa
+
+    return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
 def typed(rows: Rows, target: pa.Schema, but: Container[str] = ()) -> Rows:
     """The same rows with the types of a schema.
 

@@ -11,11 +11,10 @@ columns that the table does not have are refused rather than dropped.
 from __future__ import annotations
 
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
-from uuid import UUID
 
 import pyarrow as pa
 
@@ -24,6 +23,7 @@ from trinitylake.iceberg_storage.arrow_rows import arrow_schema
 from trinitylake.iceberg_storage.errors import raise_interrupt
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import check_columns, defaulted
 from trinitylake.tables.spool import Spool
+from trinitylake.tables.uuid_values import has_uuids, uuids_of_texts, without_uuid_objects
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -36,9 +36,6 @@ _ALIKE = {(pa.string(), pa.large_string()), (pa.large_string(), pa.string()), (p
 
 # Objects with an Arrow stream that have all their rows in memory: as a table they cost no copy.
 _IN_MEMORY = (("polars", "DataFrame"), ("polars", "Series"), ("pandas", "DataFrame"))
-
-#: Of texts.
-_TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 
 #: How many rows of a query are asked for at a time.
 BATCH_ROWS = 100_000
@@ -150,7 +147,7 @@ def _taken_from(items: Iterator[Any], data: Any) -> pa.Table | pa.RecordBatchRea
         if all(isinstance(row, Mapping) for row in rows):
             # Every row decides, not only the first: a column that only later rows have would be lost.
             names = dict.fromkeys(name for row in rows for name in row)
-            return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
+            return pa.table({name: _array([row.get(name) for row in rows]) for name in names})
     raise InvalidArgument(_EXPECTED.format(f"{type(data).__name__} of {type(first).__name__}"))
 
 
@@ -167,7 +164,16 @@ def _batches(items: Iterable[Any]) -> Iterator[pa.RecordBatch]:
 def _column_of(name: Any, values: Any) -> Any:
     if not isinstance(name, str) or isinstance(values, str | bytes | Mapping) or not _has_values(values):
         raise InvalidArgument(f"a dict of columns maps names to values, got {name!r}: {type(values).__name__}")
-    return list(values) if isinstance(values, Iterator) else values
+    values = list(values) if isinstance(values, Iterator) else values
+    return _array(values) if isinstance(values, list | tuple) else values
+
+
+def _array(values: Sequence[Any]) -> pa.Array:
+    """Values of Python's as Arrow has them."""
+    try:
+        return pa.array(values)
+    except pa.ArrowNotImplementedError:  # a UUID in a structure or a list
+        return pa.array(without_uuid_objects(values))
 
 
 def _has_values(values: Any) -> bool:
@@ -277,20 +283,19 @@ def _cast(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> pa.ChunkedArra
     if column.type == field.type:
         return column
     try:
-        if field.type == pa.uuid() and column.type in _TEXTS:
-            return _uuids(column)
+        if has_uuids(field.type):
+            column = _with_uuids(column, field.type)
         return column.cast(field.type)
     except (pa.ArrowException, ValueError) as error:
         raise InvalidArgument(f"column {field.name}: cannot cast {column.type} to {field.type}: {error}") from error
 
 
-def _uuids(texts: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
-    """UUIDs of texts, as rows of DuckDB have them. Raises `ValueError` for another text."""
-    kind = pa.uuid()
-    if isinstance(texts, pa.ChunkedArray):
-        return pa.chunked_array([_uuids(chunk) for chunk in texts.chunks], kind)
-    values = [None if text is None else UUID(text).bytes for text in texts.to_pylist()]
-    return pa.ExtensionArray.from_storage(kind, pa.array(values, kind.storage_type))
+def _with_uuids(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
+    """A column in which texts are UUIDs, as rows of DuckDB have them. Raises `ValueError` for a text that is none."""
+    if not isinstance(column, pa.ChunkedArray):
+        return uuids_of_texts(column, kind)
+    chunks = [uuids_of_texts(chunk, kind) for chunk in column.chunks]
+    return pa.chunked_array(chunks) if chunks else pa.chunked_array([pa.nulls(0, kind)])
 
 
 def _column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:

@@ -30,6 +30,7 @@ from trinitylake.iceberg_storage.bloom_filters import without_bloom_filters, wri
 from trinitylake.iceberg_storage.data_file_sizes import TARGET_FILE_SIZE_BYTES
 from trinitylake.iceberg_storage.derived import Derived
 from trinitylake.iceberg_storage.extended_pyiceberg.column_bounds import NanCounts, serialized
+from trinitylake.iceberg_storage.extended_pyiceberg.null_lists import keep_null_lists_here
 from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import rows_by_partition, spelled
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
 from trinitylake.iceberg_storage.file_writer import FileWriter
@@ -213,6 +214,7 @@ def _new_layout(metadata: TableMetadata) -> _Layout:
         schema_to_pyarrow,
     )
 
+    keep_null_lists_here()
     schema = sanitize_column_names(metadata.schema())
     columns = schema_to_pyarrow(metadata.schema(), include_field_ids=False)
     mapping = metadata.schema().name_mapping

@@ -1,0 +1,137 @@
+"""Lists and maps that are null stay null, whatever they are of: they are not the same as empty ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.types import IntegerType
+
+import trinitylake as tl
+
+KINDS = {
+    "numbers": "list<int>",
+    "structures": "list<struct<k: int>>",
+    "map": "map<text, struct<k: int>>",
+    "inside": "struct<l: list<struct<k: int, m: map<text, struct<k: int>>>>>",
+    "lists": "list<list<struct<k: int>>>",
+}
+#: A row for each thing that a list can be.
+ROWS: list[dict[str, Any]] = [
+    {"id": 0, "numbers": None, "structures": None, "map": None, "inside": None, "lists": None},
+    {"id": 1, "numbers": [], "structures": [], "map": [], "inside": {"l": None}, "lists": []},
+    {"id": 2, "numbers": [None], "structures": [None], "map": [("a", None)], "inside": {"l": []}, "lists": [None]},
+    {
+        "id": 3,
+        "numbers": [1],
+        "structures": [{"k": 1}, {"k": None}],
+        "map": [("a", {"k": 1})],
+        "inside": {"l": [{"k": 1, "m": None}, {"k": 2, "m": []}, {"k": 3, "m": [("a", {"k": 4})]}]},
+        "lists": [[], None, [None, {"k": 1}]],
+    },
+]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> tl.Lakehouse:
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("a")
+    return lake
+
+
+def rows(table: tl.Table, *chosen: int) -> pa.Table:
+    """Some of the rows; all of them, if none is chosen."""
+    schema = table.scan().to_arrow().schema
+    return pa.Table.from_pylist([ROWS[number] for number in chosen or range(len(ROWS))], schema)
+
+
+def by_append(table: tl.Table) -> None:
+    table.append(rows(table))
+
+
+def by_few_columns(table: tl.Table) -> None:
+    table.append({"id": [0]})
+    table.append(rows(table, 1, 2, 3))
+
+
+def by_stream(table: tl.Table) -> None:
+    table.append(rows(table).to_reader(max_chunksize=2))
+
+
+def by_overwrite(table: tl.Table) -> None:
+    table.append(rows(table, 1))
+    table.overwrite(rows(table))
+
+
+def by_upsert(table: tl.Table) -> None:
+    swapped = rows(table).set_column(0, "id", pa.array([3, 2, 1, 0], pa.int64()))
+    table.append(swapped)
+    assert table.upsert(rows(table), on=["id"]) == (4, 0)
+
+
+def by_deletion(table: tl.Table) -> None:
+    table.append(pa.concat_tables([rows(table), rows(table, 3).set_column(0, "id", pa.array([9], pa.int64()))]))
+    table.delete("id = 9")
+
+
+def by_compaction(table: tl.Table) -> None:
+    for number in range(len(ROWS)):
+        table.append(rows(table, number))
+    table.maintenance.compact(min_files=2)
+
+
+def by_pyiceberg(table: tl.Table) -> None:
+    table.iceberg.append(rows(table))
+
+
+def by_sql(table: tl.Table) -> None:
+    lake = tl.open(table.location.partition("/lake/")[0] + "/lake", durability="none")
+    table.append(rows(table))
+    lake.sql("update a.t set id = id + 10")
+    lake.sql("update a.t set id = id - 10")
+
+
+WRITERS: dict[str, Callable[[tl.Table], None]] = {
+    "append": by_append,
+    "append of few columns": by_few_columns,
+    "stream": by_stream,
+    "overwrite": by_overwrite,
+    "upsert": by_upsert,
+    "deletion": by_deletion,
+    "compaction": by_compaction,
+    "PyIceberg": by_pyiceberg,
+    "SQL": by_sql,
+}
+
+
+def sorted_rows(found: pa.Table) -> list[dict[str, Any]]:
+    return [{name: row[name] for name in ROWS[0]} for row in found.sort_by("id").to_pylist()]
+
+
+@pytest.mark.parametrize("spec", [None, ["bucket(2, id)"]])
+@pytest.mark.parametrize("writer", WRITERS)
+def test_what_is_null_is_null_whoever_writes_and_reads(lake: tl.Lakehouse, writer: str, spec: list[str] | None) -> None:
+    """A list of structures, or a map of them, that was null came back as an empty one, and was stored so: PyIceberg
+    makes it anew of the places where its elements begin, of which null has none."""
+    table = lake.create_table("a.t", {"id": "bigint", **KINDS}, partition_spec=spec)
+    WRITERS[writer](table)
+    table = lake.table("a.t")
+    lake.create_external_table("a.elsewhere", table.metadata_location)
+    found = {
+        "all": table.scan().to_arrow(),
+        "matching": table.scan("id >= 0").to_arrow(),
+        "limited": table.scan(limit=10).to_arrow(),
+        "a stream": table.scan().to_arrow_batch_reader().read_all(),
+        "a stream of matching": table.scan("id >= 0").to_arrow_batch_reader().read_all(),
+        "PyIceberg": table.iceberg.scan().to_arrow(),
+        "a table elsewhere": lake.table("a.elsewhere").scan().to_arrow(),
+        "SQL": lake.sql("select * from a.t").to_arrow(),
+    }
+    for name, given in found.items():
+        assert sorted_rows(given) == ROWS, name
+    with table.update_schema() as change:
+        change.add_column("more", IntegerType())
+    assert sorted_rows(lake.table("a.t").scan().to_arrow()) == ROWS
