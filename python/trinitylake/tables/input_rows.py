@@ -5,7 +5,7 @@ an iterator would be empty by then, or hold other rows. All attempts read the sa
 changes, or a `Spool`.
 
 Values are cast to the column's type only where nothing is lost; columns that are missing become null if they may be;
-columns that the table does not have are refused rather than dropped.
+columns, and parts of structures, that the table does not have are refused rather than dropped.
 """
 
 from __future__ import annotations
@@ -282,12 +282,33 @@ def as_far_as_known(rows: Rows, schema: Schema) -> pa.Table:
 def _cast(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> pa.ChunkedArray | pa.Array:
     if column.type == field.type:
         return column
+    _check_parts(column.type, field.type, field.name)
     try:
         if has_uuids(field.type):
             column = _with_uuids(column, field.type)
         return column.cast(field.type)
     except (pa.ArrowException, ValueError) as error:
         raise InvalidArgument(f"column {field.name}: cannot cast {column.type} to {field.type}: {error}") from error
+
+
+def _check_parts(given: pa.DataType, kind: pa.DataType, path: str) -> None:
+    """Raises `InvalidArgument` for a part of a structure that the table does not have, which Arrow would leave out."""
+    is_ = pa.types
+    if is_.is_dictionary(given):
+        _check_parts(given.value_type, kind, path)
+    elif is_.is_struct(given) and is_.is_struct(kind):
+        known = {field.name: field.type for field in kind}
+        if unknown := [field.name for field in given if field.name not in known]:
+            raise InvalidArgument(
+                f"column {path} of the table has no part {', '.join(unknown)}; it has {', '.join(known)}"
+            )
+        for field in given:
+            _check_parts(field.type, known[field.name], f"{path}.{field.name}")
+    elif is_.is_map(given) and is_.is_map(kind):
+        _check_parts(given.key_type, kind.key_type, f"{path}.key")
+        _check_parts(given.item_type, kind.item_type, f"{path}.value")
+    elif given.num_fields == 1 == kind.num_fields and not is_.is_struct(given) and not is_.is_struct(kind):
+        _check_parts(given.field(0).type, kind.field(0).type, f"{path}.element")
 
 
 def _with_uuids(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
