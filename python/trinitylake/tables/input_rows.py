@@ -17,9 +17,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trinitylake.errors import InvalidArgument, TrinityLakeError
-from trinitylake.iceberg_storage.arrow_rows import arrow_schema
+from trinitylake.iceberg_storage.arrow_rows import arrow_schema, nulls, requires_parts
 from trinitylake.iceberg_storage.errors import raise_interrupt
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import check_columns, defaulted
 from trinitylake.tables.spool import Spool
@@ -220,7 +221,7 @@ def conform(
         rows = rows.read_all()
     for field in target:
         if field.name in needed and field.name not in rows.column_names and field.nullable and field.name not in given:
-            rows = rows.append_column(field.name, pa.nulls(rows.num_rows, field.type))
+            rows = rows.append_column(field.name, nulls(rows.num_rows, field.type))
     return _conform_table(rows, target, given)
 
 
@@ -284,11 +285,24 @@ def _cast(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> pa.ChunkedArra
         return column
     _check_parts(column.type, field.type, field.name)
     try:
-        if has_uuids(field.type):
-            column = _with_uuids(column, field.type)
-        return column.cast(field.type)
+        if isinstance(column, pa.ChunkedArray):
+            return pa.chunked_array([_cast_array(chunk, field.type) for chunk in column.chunks], field.type)
+        return _cast_array(column, field.type)
     except (pa.ArrowException, ValueError) as error:
         raise InvalidArgument(f"column {field.name}: cannot cast {column.type} to {field.type}: {error}") from error
+
+
+def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_null(values.type):
+        return nulls(len(values), kind)
+    if has_uuids(kind):  # as rows of DuckDB have them
+        values = uuids_of_texts(values, kind)
+    if not (values.null_count and requires_parts(kind) and pa.types.is_struct(values.type)):
+        return values.cast(kind)
+    # What a structure must have is mostly null in one that is itself, and Arrow's cast asks no further.
+    there = values.is_valid()
+    found = pa.concat_arrays([nulls(1, kind), values.filter(there).cast(kind)])
+    return found.take(pc.if_else(there, pc.cumulative_sum(there.cast(pa.int64())), 0))
 
 
 def _check_parts(given: pa.DataType, kind: pa.DataType, path: str) -> None:
@@ -309,14 +323,6 @@ def _check_parts(given: pa.DataType, kind: pa.DataType, path: str) -> None:
         _check_parts(given.item_type, kind.item_type, f"{path}.value")
     elif given.num_fields == 1 == kind.num_fields and not is_.is_struct(given) and not is_.is_struct(kind):
         _check_parts(given.field(0).type, kind.field(0).type, f"{path}.element")
-
-
-def _with_uuids(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
-    """A column in which texts are UUIDs, as rows of DuckDB have them. Raises `ValueError` for a text that is none."""
-    if not isinstance(column, pa.ChunkedArray):
-        return uuids_of_texts(column, kind)
-    chunks = [uuids_of_texts(chunk, kind) for chunk in column.chunks]
-    return pa.chunked_array(chunks) if chunks else pa.chunked_array([pa.nulls(0, kind)])
 
 
 def _column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:

@@ -26,11 +26,12 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 from pyiceberg.utils.properties import property_as_int
 
+from trinitylake.iceberg_storage.arrow_rows import nulls
 from trinitylake.iceberg_storage.bloom_filters import without_bloom_filters, writer_options
 from trinitylake.iceberg_storage.data_file_sizes import TARGET_FILE_SIZE_BYTES
 from trinitylake.iceberg_storage.derived import Derived
 from trinitylake.iceberg_storage.extended_pyiceberg.column_bounds import NanCounts, serialized
-from trinitylake.iceberg_storage.extended_pyiceberg.null_lists import keep_null_lists_here
+from trinitylake.iceberg_storage.extended_pyiceberg.null_values import keep_nulls_here
 from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import rows_by_partition, spelled
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
 from trinitylake.iceberg_storage.file_writer import FileWriter
@@ -135,7 +136,7 @@ class DataFileWriter:
         arrays = [
             _as_type(rows.column(given[field.name]), field.type)
             if field.name in given
-            else pa.nulls(rows.num_rows, field.type)
+            else nulls(rows.num_rows, field.type)
             for field in columns
         ]
         return pa.Table.from_arrays(arrays, schema=columns)
@@ -214,7 +215,7 @@ def _new_layout(metadata: TableMetadata) -> _Layout:
         schema_to_pyarrow,
     )
 
-    keep_null_lists_here()
+    keep_nulls_here()
     schema = sanitize_column_names(metadata.schema())
     columns = schema_to_pyarrow(metadata.schema(), include_field_ids=False)
     mapping = metadata.schema().name_mapping

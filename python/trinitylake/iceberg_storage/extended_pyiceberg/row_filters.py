@@ -38,7 +38,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, NestedField, UUIDType
 
-from trinitylake.iceberg_storage.extended_pyiceberg.null_lists import keep_null_lists_here
+from trinitylake.iceberg_storage.extended_pyiceberg.null_values import keep_nulls_here
 
 _value_of = BoundReference.eval
 
@@ -77,7 +77,7 @@ def compare_as_sql_here() -> None:
     import pyarrow.compute as pc
     import pyiceberg.io.pyarrow as arrow
 
-    keep_null_lists_here()
+    keep_nulls_here()
     size = pa.uuid().storage_type
     nothing_deleted = [pa.chunked_array([], pa.int64())]
     read = arrow._task_to_record_batches

@@ -19,7 +19,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from trinitylake.iceberg_storage.arrow_rows import arrow_schema, no_rows, typed
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, prepared_manifests
-from trinitylake.iceberg_storage.extended_pyiceberg.null_lists import keep_null_lists_here
+from trinitylake.iceberg_storage.extended_pyiceberg.null_values import keep_nulls_here
 from trinitylake.iceberg_storage.extended_pyiceberg.row_filters import compare_as_sql_here
 from trinitylake.iceberg_storage.extended_pyiceberg.sql_comparisons import as_sql_compares
 from trinitylake.iceberg_storage.file_io import WHOLE_FILE_MAX_SIZE_BYTES, LakehouseFileIO
@@ -174,7 +174,7 @@ def all_rows(scan: DataScan, dictionary_columns: Sequence[str] = ()) -> pa.Table
 def _reading(scan: DataScan, limit: int | None, dictionary_columns: Sequence[str] = ()) -> ArrowScan:
     from pyiceberg.io.pyarrow import ArrowScan
 
-    keep_null_lists_here()
+    keep_nulls_here()
     return ArrowScan(
         scan.table_metadata,
         scan.io,

@@ -1,14 +1,16 @@
-"""Lists and maps that are null stay null, whatever they are of: they are not the same as empty ones."""
+"""What is null stays null, also lists and structures, whatever these are of."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from pyiceberg.types import IntegerType
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, ListType, NestedField, StringType, StructType, UUIDType
 
 import trinitylake as tl
 
@@ -135,3 +137,54 @@ def test_what_is_null_is_null_whoever_writes_and_reads(lake: tl.Lakehouse, write
     with table.update_schema() as change:
         change.add_column("more", IntegerType())
     assert sorted_rows(lake.table("a.t").scan().to_arrow()) == ROWS
+
+
+#: Parts that a structure must have, if there is one.
+REQUIRED = StructType(
+    NestedField(10, "k", IntegerType(), required=True),
+    NestedField(11, "id", UUIDType(), required=True),
+    NestedField(12, "l", ListType(13, UUIDType()), required=True),
+    NestedField(14, "of", StructType(NestedField(15, "t", StringType(), required=True)), required=True),
+)
+PARTS = {"k": 1, "id": UUID(int=1), "l": [UUID(int=2)], "of": {"t": "a"}}
+
+
+def test_a_structure_may_be_null_whose_parts_may_not(lake: tl.Lakehouse) -> None:
+    """A row without a structure could not be written if the structure has a part that is required: the parts were null
+    as well, and "declared non-nullable"."""
+    schema = Schema(NestedField(1, "n", IntegerType()), NestedField(2, "s", REQUIRED))
+    table = lake.create_table("a.t", schema)
+    text = f"{{'k': 1, 'id': '{UUID(int=1)}'::uuid, 'l': ['{UUID(int=2)}'::uuid], 'of': {{'t': 'a'}}}}"
+    table.append([{"n": 1}])
+    table.append([{"n": 2, "s": None}, {"n": 3, "s": PARTS}])
+    table.append(pa.Table.from_pylist([{"n": 4}]).to_reader())
+    table.iceberg.append(pa.table({"n": pa.array([5], pa.int32())}))
+    assert table.upsert([{"n": 3, "s": None}, {"n": 6, "s": PARTS}], on=["n"]) == (1, 1)
+    lake.sql("insert into a.t (n) values (7)")
+    lake.sql(f"insert into a.t values (8, null), (9, {text})")
+    lake.sql("update a.t set s = null where n = 6")
+    table = lake.table("a.t")
+    table.maintenance.compact(min_files=2)
+    found = {row["n"]: row["s"] for row in table.scan().to_arrow().to_pylist()}
+    assert found == {**dict.fromkeys(range(1, 9)), 9: PARTS}
+    with pytest.raises(tl.InvalidArgument, match="column s"):
+        table.append([{"n": 1, "s": {**PARTS, "k": None}}])
+    with pytest.raises(tl.InvalidArgument, match="column s"):
+        table.append([{"n": 1, "s": {"k": 1}}])
+
+
+def test_tables_that_got_a_structure_later_are_written_anew(lake: tl.Lakehouse) -> None:
+    """A structure with a required part was added to a table: its older files could be read, and neither compacted nor
+    changed, since of the structure that they do not have the parts were null, which they may not be."""
+    table = lake.create_table("a.t", {"n": "int"})
+    for number in range(5):
+        table.append([{"n": number}, {"n": number + 10}])
+    with table.update_schema() as change:
+        change.add_column("s", REQUIRED)
+    table = lake.table("a.t")
+    assert table.upsert([{"n": 0, "s": PARTS}], on=["n"]) == (1, 0)
+    table.delete("n = 1")
+    table.overwrite([{"n": 2, "s": None}], "n = 2")
+    assert table.maintenance.compact(min_files=2).files_added == 1
+    found = {row["n"]: row["s"] for row in table.scan().to_arrow().to_pylist()}
+    assert found == {0: PARTS, **dict.fromkeys([2, 3, 4, *range(10, 15)])}
