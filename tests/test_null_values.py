@@ -139,6 +139,24 @@ def test_what_is_null_is_null_whoever_writes_and_reads(lake: tl.Lakehouse, write
     assert sorted_rows(lake.table("a.t").scan().to_arrow()) == ROWS
 
 
+@pytest.mark.parametrize("column", KINDS)
+def test_rows_are_looked_for_by_what_is_null(lake: tl.Lakehouse, column: str) -> None:
+    """A filter by a list or a map ended with "Cannot explicitly project List or Map types"."""
+    table = lake.create_table("a.t", {"id": "bigint", **KINDS})
+    table.append(rows(table))
+    table.append({"id": [4]})
+    without = sorted(row["id"] for row in [*ROWS, {"id": 4, column: None}] if row[column] is None)
+    for filter, expected in ((f"{column} is null", without), (f"{column} is not null", [1, 2, 3])):
+        for scan in (table.scan(filter), table.scan(filter, columns=["id"])):
+            assert sorted(scan.to_arrow()["id"].to_pylist()) == expected
+            assert sorted(scan.to_arrow_batch_reader().read_all()["id"].to_pylist()) == expected
+            assert scan.count() == len(expected)
+    assert sorted_rows(table.scan(f"{column} is not null").to_arrow()) == ROWS[1:]
+    table.delete(f"{column} is not null and id > 1")
+    table.delete(f"{column} is null and id = 0")
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 4]
+
+
 #: Parts that a structure must have, if there is one.
 REQUIRED = StructType(
     NestedField(10, "k", IntegerType(), required=True),
