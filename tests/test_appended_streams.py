@@ -207,6 +207,21 @@ def test_fields_of_structs_follow(lake: tl.Lakehouse) -> None:
     assert [row["at"] for row in found] == [{"x": 1, "y": None}, {"x": 1 << 40, "y": "new"}]
 
 
+@pytest.mark.parametrize("kind", ["map<text, {}>", "list<list<{}>>", "map<text, list<{}>>", "list<map<text, {}>>"])
+def test_fields_of_structs_follow_wherever_they_are(lake: tl.Lakehouse, kind: str) -> None:
+    """Fields of structs in a map, or in a list of lists, did not follow, and what the data had of them was left out."""
+    table = lake.create_table("a.deep", {"id": "bigint", "c": kind.format("struct<x: int>")})
+    wanted = lake.create_table("a.wanted", {"id": "bigint", "c": kind.format("struct<x: bigint, y: text>")})
+    value: object = {"x": 1 << 40, "y": "new"}
+    for part in reversed(kind.replace("map<text, ", "m").replace("list<", "l").partition("{")[0]):
+        value = [("a", value)] if part == "m" else [value]
+    given = pa.Table.from_pylist([{"id": 1, "c": value}], wanted.scan().to_arrow().schema)
+    table.append({"id": [0]})
+    table.append(given, evolve_schema=True)
+    assert table.scan("id = 1").to_arrow().equals(given)
+    assert table.scan("id = 0").to_arrow()["c"].to_pylist() == [None]
+
+
 def test_what_cannot_follow_is_named_and_changes_nothing(lake: tl.Lakehouse) -> None:
     version = lake.version
     unknown = pa.table({"id": [1], "nothing": pa.nulls(1), "odd": pa.array([1], pa.duration("s"))})

@@ -170,3 +170,50 @@ def test_dictionaries_that_somebody_asked_for_stay(lake: tl.Lakehouse) -> None:
     found = table.iceberg.scan().to_arrow(dictionary_columns=("city",))
     assert pa.types.is_dictionary(found.schema.field("city").type)
     assert found["city"].to_pylist() == ["x", "x"]
+
+
+def in_dictionaries(plain: pa.Table) -> pa.Table:
+    """The same rows, with each text and each bytes in a dictionary, also the texts in structures."""
+    kind = pa.dictionary(pa.int8(), pa.string())
+    place = plain["place"].combine_chunks()
+    name = place.field("name").cast(kind)
+    return (
+        plain.set_column(1, "city", plain["city"].cast(kind))
+        .set_column(2, "raw", plain["raw"].cast(pa.dictionary(pa.int32(), pa.binary())))
+        .set_column(4, "place", pa.StructArray.from_arrays([name], ["name"]))
+    )
+
+
+def test_files_with_dictionaries_and_without_are_read_together(lake: tl.Lakehouse) -> None:
+    """A pandas frame with categories was added as a file, and another without: all rows of the table at once ended with
+    "Unable to merge: Field city has incompatible types", though streams and tables of many small files had them. Rows
+    were given the types of their table after they had been put together, now before."""
+    table = lake.create_table("a.mixed", NARROW)
+    folder = Path(table.location.removeprefix("file://")) / "data"
+    folder.mkdir(parents=True)
+    files = [in_dictionaries(rows(1, 2)), rows(3), in_dictionaries(rows(4)).cast(rows(4).schema)]
+    for number, given in enumerate(files):
+        pq.write_table(given, folder / f"{number}.parquet")
+    table.iceberg.add_files([f"{table.location}/data/{number}.parquet" for number in range(len(files))])
+    table = lake.table("a.mixed")
+    lake.create_external_table("a.elsewhere", table.metadata_location)
+    scans = {
+        "all rows": table.scan(),
+        "some rows": table.scan("city > 'c1'"),
+        "three rows at most": table.scan(limit=3),
+        "a table elsewhere": lake.table("a.elsewhere").scan(),
+    }
+    for name, scan in scans.items():
+        found = {
+            "at once": scan.to_arrow(),
+            "a stream": scan.to_arrow_batch_reader().read_all(),
+            "PyIceberg": scan.iceberg.to_arrow() if name != "a table elsewhere" else scan.to_arrow(),
+        }
+        for way, table_of_rows in found.items():
+            assert table_of_rows.schema.equals(pa.schema(list(WIDE.items()))), (name, way)
+            assert table_of_rows.num_rows >= 3, (name, way)
+    assert scans["all rows"].to_arrow().sort_by("id").to_pylist() == rows(1, 2, 3, 4).to_pylist()
+    asked = table.iceberg.scan().to_arrow(dictionary_columns=("city",))
+    assert pa.types.is_dictionary(asked.schema.field("city").type)
+    assert asked.schema.field("raw").type == pa.large_binary()
+    assert sorted(asked["city"].to_pylist()) == ["c1", "c2", "c3", "c4"]

@@ -10,10 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.io.pyarrow import parquet_files_to_data_files
 
 import trinitylake as tl
 from trinitylake import _core
 from trinitylake.iceberg_storage import bloom_filters
+from trinitylake.iceberg_storage.arrow_rows import arrow_schema_with_ids
 from trinitylake.iceberg_storage.live_rows import LiveRows
 from trinitylake.tables.merging import candidate_files
 
@@ -188,3 +190,53 @@ def test_what_can_have_no_filter_is_written_without_one(lake: tl.Lakehouse) -> N
     table = lake.create_table("a.t", {"key": "bigint", "is_new": "boolean"}, properties=properties)
     table.append([{"key": 1, "is_new": True}])
     assert filters(table).keys() == {"key"}
+
+
+def by_us(table: tl.Table, part: pa.Table) -> None:
+    table.append(part)
+
+
+def by_another_engine(table: tl.Table, part: pa.Table) -> None:
+    """A file with ids and filters, and no schema of Arrow."""
+    path = f"{table.location}/data/{uuid.uuid4()}.parquet"
+    local = Path(path.removeprefix("file://"))
+    local.parent.mkdir(parents=True, exist_ok=True)
+    rows = part.cast(arrow_schema_with_ids(table.iceberg.schema()))
+    options = {"id": {"ndv": 200, "fpp": 0.01}, "n": {"ndv": 200, "fpp": 0.01}}
+    pq.write_table(rows, local, store_schema=False, bloom_filter_options=options)
+    files = parquet_files_to_data_files(table.iceberg.io, table.iceberg.metadata, iter([path]))
+    with table.iceberg.transaction() as change, change.update_snapshot().fast_append() as append:
+        for file in files:
+            append.append_data_file(file)
+
+
+@pytest.mark.parametrize("write", [by_us, by_another_engine])
+def test_files_with_structures_and_lists_are_asked(
+    lake: tl.Lakehouse, write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Filters were written for a table with a list in it and never asked, since a file counts the parts of a column
+    that has some: a merge of one key read every file."""
+    schema = {"id": "bigint", "tags": "list<text>", "of": "struct<k: bigint, l: text>", "n": "bigint"}
+    table = lake.create_table("a.t", schema, properties={ENABLED + "id": "true", ENABLED + "n": "true"})
+    ids = [(n + 1) * 7919 % 100_003 for n in range(1600)]
+    for part in range(8):
+        mine = ids[part::8]
+        write(
+            table,
+            pa.table(
+                {
+                    "id": mine,
+                    "tags": [["a", str(id)] for id in mine],
+                    "of": [{"k": id + 1, "l": "x"} for id in mine],
+                    "n": [id + 2 for id in mine],
+                }
+            ),
+        )
+    table = lake.table("a.t")
+    read = counted(monkeypatch)
+    for on, key in (("id", ids[3]), ("n", ids[80] + 2), ("id", ids[1599])):
+        read.clear()
+        row = {"id": 0, "tags": None, "of": None, "n": 0, on: key}
+        assert table.upsert([row], on=[on]) == (1, 0)
+        assert 1 <= len(set(read)) <= 3, "of eight"
+        table = lake.table("a.t")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import trinitylake as tl
-from trinitylake.iceberg_storage import file_io
+from trinitylake.iceberg_storage import file_writer
 from trinitylake.iceberg_storage.extended_pyiceberg import data_file_writer
 from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
 
@@ -23,7 +23,7 @@ ROWS = pa.table({"id": np.random.default_rng(1).integers(0, 1 << 62, 300_000)})
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tl.Lakehouse:
-    monkeypatch.setattr(file_io, "PART_SIZE_BYTES", 64 << 10)
+    monkeypatch.setattr(file_writer, "PART_SIZE_BYTES", 64 << 10)
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("a")
     lake.create_table("a.t", ROWS.schema)

@@ -10,8 +10,10 @@ import pytest
 from tests.iceberg_storage import RemoteStorage
 
 import trinitylake as tl
+from trinitylake.iceberg_storage import row_groups
 from trinitylake.iceberg_storage.extended_pyiceberg import data_file_writer
-from trinitylake.iceberg_storage.file_io import PART_SIZE_BYTES, FileWriter, LakehouseFileIO
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.file_writer import PART_SIZE_BYTES, FileWriter
 
 SIZE_BYTES = 3 * PART_SIZE_BYTES + 1000
 
@@ -110,7 +112,7 @@ def test_a_forked_child_leaves_the_file_of_its_parent_alone(lake: tl.Lakehouse) 
 def test_what_a_file_holds_in_memory_does_not_end_it(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files were finished when all that are open had so many bytes, though what is on the disk takes no memory."""
     monkeypatch.setattr(data_file_writer, "OPEN_FILES_SIZE_BYTES", 2 * PART_SIZE_BYTES)
-    monkeypatch.setattr(data_file_writer, "ROW_GROUP_SIZE_BYTES", 1 << 20)
+    monkeypatch.setattr(row_groups, "ROW_GROUP_SIZE_BYTES", 1 << 20)
     table = lake.table("ns.t")
     table.append(rows(2_000_000).to_reader(max_chunksize=100_000))
     assert len(list(table.iceberg.scan().plan_files())) == 1

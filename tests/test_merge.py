@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import trinitylake as tl
 from position_deletes import delete_positions
 from trinitylake.errors import CommitConflict, InvalidArgument
-from trinitylake.iceberg_storage import parquet_batches
+from trinitylake.iceberg_storage import parquet_batches, row_groups
 from trinitylake.iceberg_storage.extended_pyiceberg import data_file_writer
 from trinitylake.iceberg_storage.live_rows import LiveRows
 from trinitylake.tables.merging import file_rewrite, matching
@@ -320,8 +320,8 @@ def test_keys_of_a_file_are_read_once(lake: tl.Lakehouse, monkeypatch: pytest.Mo
 def encoded_ahead(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     """So few rows are a batch, and are encoded while the next ones are read."""
     monkeypatch.setattr(parquet_batches, "BATCH_ROWS", rows)
-    monkeypatch.setattr(data_file_writer, "_ENCODED_AHEAD_ROWS", rows)
-    monkeypatch.setattr(data_file_writer, "_ENCODED_AHEAD_SIZE_BYTES", 1)
+    monkeypatch.setattr(row_groups, "_ENCODED_AHEAD_ROWS", rows)
+    monkeypatch.setattr(row_groups, "_ENCODED_AHEAD_SIZE_BYTES", 1)
 
 
 def test_rows_are_encoded_while_others_are_read(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:

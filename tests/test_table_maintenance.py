@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from pyiceberg.types import DoubleType, StringType
 import trinitylake as tl
 from trinitylake.errors import CommitConflict, InvalidArgument
 from trinitylake.tables import compaction
+from trinitylake.tables.maintenance import MIN_FILES
 
 
 @pytest.fixture
@@ -90,6 +92,69 @@ def test_files_of_one_partition_are_joined(lake: tl.Lakehouse) -> None:
     assert table.maintenance.compact(filter="city = 'b'", min_files=1).files_added == 4
     assert ids(table) == [*range(4), *range(10, 14), *range(20, 24)]
     assert len(list(table.scan(filter="city = 'b' and id = 11").iceberg.plan_files())) == 1
+
+
+def into(lake: tl.Lakehouse, change: Callable[[Any], object]) -> None:
+    with lake.table("ns.t").update_spec() as spec:
+        change(spec)
+
+
+#: How a table is partitioned, and how that changes.
+CHANGES: dict[str, tuple[list[str] | None, Callable[[Any], object]]] = {
+    "no longer": (["city"], lambda spec: spec.remove_field("city")),
+    "for the first time": (None, lambda spec: spec.add_identity("city")),
+    "more finely": (["city"], lambda spec: spec.add_identity("n")),
+    "less finely": (["city", "n"], lambda spec: spec.remove_field("n")),
+    "by another column": (["city"], lambda spec: spec.remove_field("city").add_identity("n")),
+    "by more than are written at once": (None, lambda spec: spec.add_identity("id")),
+}
+
+
+@pytest.mark.parametrize("sort_by", [None, "id"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_one_compaction_is_enough_after_a_change_of_partitioning(
+    lake: tl.Lakehouse, change: str, sort_by: str | None
+) -> None:
+    """Files were put together by the partitions that they had before. So of each of those one small file came into a
+    partition of the table as it is now, beside small ones that lay there: a second run put these together."""
+    spec, changed = CHANGES[change]
+    table = lake.create_table("ns.t", {"id": "bigint", "city": "text", "n": "int"}, partition_spec=spec)
+
+    def append(n_files: int) -> None:
+        for _ in range(n_files):
+            given = [{"id": id, "city": f"c{id % 6}", "n": id // 6 % 2} for id in range(90)]
+            lake.table("ns.t").append(given)
+
+    append(6)
+    into(lake, changed)
+    append(4)
+    table = lake.table("ns.t")
+    folder = Path(table.location.removeprefix("file://"))
+    before, expected = set(folder.rglob("*.parquet")), sorted(ids(table))
+    with lake.transaction() as txn:
+        done = txn.table("ns.t").maintenance.compact(sort_by=sort_by)  # which reads what it has written
+        assert txn.table("ns.t").maintenance.compact().files_removed == 0
+    assert done.files_removed == len(before), "the small ones that lay there, too"
+    table = lake.table("ns.t")
+    tasks = list(table.iceberg.scan().plan_files())
+    in_partition = Counter(str(task.file.partition) for task in tasks)
+    assert set(in_partition.values()) == {1} if sort_by is None else max(in_partition.values()) < MIN_FILES
+    assert done.files_added == len(tasks)
+    assert {task.file.spec_id for task in tasks} == {table.iceberg.spec().spec_id}
+    assert ids(table) == expected
+    assert len(set(folder.rglob("*.parquet")) - before) == len(tasks), "what was written in between is gone"
+
+
+def test_files_of_a_partition_are_few_or_many_whatever_their_size(lake: tl.Lakehouse) -> None:
+    """Of files that are not much smaller than they should be, fewer than `min_files` make a group that is written at
+    once. Such groups were left alone, however many files their partition had."""
+    table = filled(lake, 20)
+    largest = max(task.file.file_size_in_bytes for task in table.iceberg.scan().plan_files())
+    options: dict[str, Any] = {"min_files": 8, "target_file_size_bytes": largest * 3 // 2}
+    assert table.maintenance.compact(dry_run=True, **options).files_removed == 20
+    assert table.maintenance.compact(**options).files_removed == 20
+    assert ids(table) == list(range(20))
+    assert table.maintenance.compact(**options).files_removed == 0
 
 
 def test_rows_are_sorted(lake: tl.Lakehouse) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -142,6 +143,41 @@ def test_data_that_does_not_fit_is_refused_by_column(nyc: tl.Lakehouse, data: An
         table.append(data)
     assert nyc.table("nyc.t").scan().count() == 0
     assert nyc.version == 2
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        ({"of": {"k": 1, "q": 5}}, "column of of the table has no part q; it has k, x"),
+        ({"of": {"K": 1}}, "column of of the table has no part K"),
+        ({"many": [{"k": 1, "q": 5}]}, "column many.element of the table has no part q"),
+        ({"deep": {"of": [[{"k": 1, "q": 5}]]}}, "column deep.of.element.element of the table has no part q"),
+    ],
+)
+def test_parts_that_a_structure_lacks_are_refused(nyc: tl.Lakehouse, row: dict[str, Any], complaint: str) -> None:
+    """A column that the table does not have was refused, and a part of a structure was left out without a word: a part
+    whose name was misspelled was null in the table."""
+    parts = "struct<k: int, x: text>"
+    schema = {"id": "int", "of": parts, "many": f"list<{parts}>", "deep": f"struct<of: list<list<{parts}>>>"}
+    table = nyc.create_table("nyc.parts", schema)
+    rows = pa.Table.from_pylist([{"id": 1, **row}])
+    writes: list[Callable[[], object]] = [
+        lambda: table.append([{"id": 1, **row}]),
+        lambda: table.append(rows.to_reader()),
+        lambda: table.overwrite(rows),
+        lambda: table.upsert(rows, on=["id"]),
+    ]
+    for write in writes:
+        with pytest.raises(tl.InvalidArgument) as refused:
+            write()
+        assert complaint in str(refused.value)
+    assert table.scan().count() == 0
+    table.append([{"id": 1, "of": {"x": "a", "k": 1}}, {"id": 2, "of": {"k": 2}}])
+    found = table.scan().to_arrow().sort_by("id")
+    assert found["of"].to_pylist() == [{"k": 1, "x": "a"}, {"k": 2, "x": None}]
+    table.append(rows, evolve_schema=True)
+    (name,) = row
+    assert table.scan("id = 1").to_arrow()[name].to_pylist() != [None] * 2
 
 
 def test_missing_columns_become_null(flights: tl.Table) -> None:

@@ -128,7 +128,7 @@ def bare_files(folder: Path) -> type:
 
             import pyarrow.parquet as pq
 
-            from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import ROW_GROUP_SIZE_BYTES
+            from trinitylake.iceberg_storage.row_groups import ROW_GROUP_SIZE_BYTES
             from trinitylake.tables.rows_ahead import together
 
             writer = None

@@ -47,6 +47,47 @@ def arrow_schema_with_ids(schema: Schema) -> pa.Schema:
     return _schemas_with_ids.of(schema, make=made)
 
 
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """A table without rows. Arrow's own `empty_table` makes none that has a UUID in a structure or a list."""
+    import pyarrow as pa
+
+    return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+def nulls(count: int, kind: pa.DataType) -> pa.Array:
+    """So many nulls of a type. Of Arrow's own the parts that a structure must have are null, too, and such a column is
+    not written."""
+    import pyarrow as pa
+
+    if not requires_parts(kind):
+        return pa.nulls(count, kind)
+    return pa.array([None] * count, _stored(kind)).cast(kind)
+
+
+def requires_parts(kind: pa.DataType) -> bool:
+    """Whether values of a type are structures with parts that may not be null."""
+    import pyarrow as pa
+
+    return pa.types.is_struct(kind) and any(not field.nullable or requires_parts(field.type) for field in kind)
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    """The type with the bytes of UUIDs, of which Arrow makes arrays also in structures."""
+    import pyarrow as pa
+
+    def stored(field: pa.Field) -> pa.Field:
+        return field.with_type(_stored(field.type))
+
+    is_ = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.storage_type
+    if is_.is_struct(kind):
+        return pa.struct([stored(field) for field in kind])
+    if is_.is_map(kind):
+        return pa.map_(stored(kind.key_field), stored(kind.item_field))
+    return pa.large_list(stored(kind.value_field)) if is_.is_large_list(kind) else kind
+
+
 def typed(rows: Rows, target: pa.Schema, but: Container[str] = ()) -> Rows:
     """The same rows with the types of a schema.
 

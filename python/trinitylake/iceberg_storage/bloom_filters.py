@@ -28,11 +28,13 @@ from pyiceberg.types import (
 )
 
 from trinitylake._core import bloom_filter_may_hold
+from trinitylake.iceberg_storage.column_ranges import leaf_ids
 from trinitylake.iceberg_storage.parquet_batches import open_parquet
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
+    import pyarrow.parquet as pq
     from pyiceberg.io import InputFile
     from pyiceberg.schema import Schema
 
@@ -149,7 +151,7 @@ def may_hold(file: InputFile, schema: Schema, keys: pa.Table, columns: Collectio
 
     with file.open() as stream:
         parquet = open_parquet(stream)
-        places = _places(parquet.schema_arrow, schema, columns)
+        places = _places(parquet, schema, columns)
         if not places:
             return True
         for number in range(parquet.metadata.num_row_groups):
@@ -170,14 +172,10 @@ def may_hold(file: InputFile, schema: Schema, keys: pa.Table, columns: Collectio
     return False
 
 
-def _places(file: pa.Schema, schema: Schema, columns: Collection[str]) -> dict[str, int]:
-    """Where a file has columns, by their ids; empty for a file that has columns with parts, or no ids."""
-    import pyarrow as pa
-
-    if any(pa.types.is_nested(kind) for kind in file.types):
-        return {}
-    ids = [(field.metadata or {}).get(b"PARQUET:field_id") for field in file]
-    asked = {name: str(schema.find_field(name).field_id).encode() for name in columns}
+def _places(file: pq.ParquetFile, schema: Schema, columns: Collection[str]) -> dict[str, int]:
+    """Where a file has columns, by their ids; those that it has not, or more than once, are left out."""
+    ids = leaf_ids(file.metadata, file.schema_arrow)
+    asked = {name: schema.find_field(name).field_id for name in columns}
     return {name: ids.index(id) for name, id in asked.items() if ids.count(id) == 1}
 
 

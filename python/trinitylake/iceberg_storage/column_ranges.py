@@ -1,4 +1,5 @@
-"""Where the columns of a Parquet file lie, so that those of a large file can be fetched at once.
+"""Where the columns of a Parquet file lie, which are those that are not made of others; so that those of a large file
+can be fetched at once.
 
 Arrow reads what it needs of a file that Python opens one range after the other, and each is a round to a remote store.
 """
@@ -6,8 +7,12 @@ Arrow reads what it needs of a file that Python opens one range after the other,
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 #: Two columns with less between them are fetched as one: to wait for another answer would take longer.
 HOLE_MAX_SIZE_BYTES = 1 << 20
@@ -30,13 +35,11 @@ def column_ranges(end: bytes, size_bytes: int, field_ids: Container[int]) -> lis
 
     try:
         metadata = pq.read_metadata(pa.BufferReader(end))
-        leaves = list(_leaves(metadata.schema.to_arrow_schema()))
+        ids = leaf_ids(metadata, metadata.schema.to_arrow_schema())
     except (pa.ArrowException, OSError):  # whoever reads the file is told what is wrong with it
         return []
-    if len(leaves) != metadata.num_columns:
-        return []
     ranges: list[tuple[int, int]] = []
-    wanted = [number for number, field in enumerate(leaves) if _id(field) in field_ids]
+    wanted = [number for number, id in enumerate(ids) if id in field_ids]
     for row_group in range(metadata.num_row_groups):
         for number in wanted:
             column = metadata.row_group(row_group).column(number)
@@ -54,6 +57,19 @@ def column_ranges(end: bytes, size_bytes: int, field_ids: Container[int]) -> lis
             joined.append((start, stop))
     lengths = [(start, stop - start) for start, stop in joined]
     return lengths if sum(length for _, length in lengths) <= MAX_SIZE_BYTES else []
+
+
+def leaf_ids(metadata: pq.FileMetaData, columns: pa.Schema) -> list[int | None]:
+    """The ids of the columns of a Parquet file, as it counts them: structures, lists and maps are no columns there.
+
+    Args:
+        metadata: of the file.
+        columns: of the file, as Arrow reads them.
+
+    Returns: None for a column without an id; an empty list for a file that counts otherwise.
+    """
+    ids = [_id(field) for field in _leaves(columns)]
+    return ids if len(ids) == metadata.num_columns else []
 
 
 def _leaves(fields: pa.Schema | pa.StructType) -> Iterator[pa.Field]:

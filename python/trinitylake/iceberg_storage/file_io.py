@@ -4,18 +4,15 @@ Iceberg's metadata holds absolute URIs; the storage of a lakehouse knows paths b
 translates, and refuses what lies outside: a table of the lakehouse can neither read nor write beyond the root, whatever
 its properties or manifests say. Tables elsewhere (`external.py`) use PyIceberg's own file access.
 
-Files are immutable: one is written when its stream is closed, and only if nothing is there yet. A large one of a
-transaction lies on a local disk part by part before that, under a name that nothing refers to.
+Files are immutable: one is written when its stream is closed (`file_writer.py`), and only if nothing is there yet.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import threading
 from contextlib import suppress
 from functools import cached_property, lru_cache
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
 import pyarrow as pa
@@ -31,13 +28,12 @@ from trinitylake.errors import (
     VersionExpired,
 )
 from trinitylake.iceberg_storage.column_ranges import column_ranges
+from trinitylake.iceberg_storage.file_writer import FileWriter
 from trinitylake.iceberg_storage.range_reader import RangeReader
 from trinitylake.iceberg_storage.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-
-    from typing_extensions import Buffer
 
     from trinitylake._core import FileInParts
 
@@ -50,8 +46,6 @@ METADATA_AHEAD_MAX_SIZE_BYTES = 4 << 20
 _SAME_STORE = _core.scheme_spellings()
 #: Folders of a local disk that are known to lie where they do.
 _MAX_KNOWN_FOLDERS = 1000
-#: A file that is larger is written to a local disk in parts of this size.
-PART_SIZE_BYTES = 4 << 20
 #: Always read from start to end, whatever their size.
 _READ_WHOLE = (".avro", ".json", ".puffin", ".stats")
 
@@ -551,85 +545,6 @@ class LakehouseOutputFile(OutputFile):
         parts.finish()
         self._io.remember(self._path)
         self._size_bytes = size_bytes
-
-
-class FileWriter(io.RawIOBase):
-    """Collects a file in memory and writes it when it is closed; an exception in its `with` block discards it.
-
-    A large file of a transaction goes to a local disk part by part, so that it is never in memory as a whole.
-    """
-
-    def __init__(self, file: LakehouseOutputFile, overwrite: bool) -> None:
-        super().__init__()
-        self._file = file
-        self._overwrite = overwrite
-        self._waiting = io.BytesIO()
-        self._parts: FileInParts | None = None
-        self._parts_size_bytes = 0
-        self._takes_parts = True
-        self._is_given_up = False
-
-    @property
-    def held_bytes(self) -> int:
-        """What is in memory of it."""
-        return self._waiting.tell()
-
-    def writable(self) -> bool:
-        """It is."""
-        return True
-
-    def tell(self) -> int:
-        """Bytes so far."""
-        return self._parts_size_bytes + self._waiting.tell()
-
-    def write(self, data: Buffer) -> int:
-        """Add to the end. Raises `FileExistsError` and the errors of the storage."""
-        if self._is_given_up:  # who writes may not have heard of it yet
-            return memoryview(data).nbytes
-        size = self._waiting.write(data)
-        if self._takes_parts and self.held_bytes >= PART_SIZE_BYTES:
-            self._write_part()
-        return size
-
-    def _write_part(self) -> None:
-        if self._parts is None:
-            self._parts = self._file.begin(self._overwrite)
-        if self._parts is None:
-            self._takes_parts = False
-            return
-        part, self._waiting = self._waiting.getvalue(), io.BytesIO()
-        self._parts.write(part)
-        self._parts_size_bytes += len(part)
-
-    def close(self) -> None:
-        """Write the file, or what is left of it. Raises as `write` does."""
-        if self.closed:
-            return
-        super().close()
-        if self._parts is None:
-            self._file.put(self._waiting.getvalue(), self._overwrite)
-            return
-        if self.held_bytes:
-            self._write_part()
-        self._file.finish(self._parts, self._parts_size_bytes)
-
-    def discard(self) -> None:
-        """Write nothing; what was written of it is removed."""
-        self._is_given_up = True
-        super().close()
-        if self._parts is not None:
-            self._parts.discard()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self.discard()
-        else:
-            self.close()
-
-    def __del__(self) -> None:
-        """A stream that nobody closed is not a file: without this, it would be closed, and so written."""
 
 
 def _may_be_unqualified(path: str) -> bool:

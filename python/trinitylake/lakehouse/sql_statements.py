@@ -7,7 +7,7 @@ and so on, and for rows that change `tables/queries/changes.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from trinitylake.base.qualified_names import Identifier
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.merge import MergeResult
 from trinitylake.tables.queries.changes import Changes
+from trinitylake.tables.queries.column_types import with_uuids
 from trinitylake.tables.queries.named_objects import Names
 from trinitylake.tables.queries.parameters import numbered
 from trinitylake.tables.queries.parsed_query import shortened
@@ -172,11 +173,12 @@ class SqlStatements:
 
     def _create_table(self, statement: CreateTable) -> MergeResult | None:
         name = self._name(statement)
-        rows = Query(self._prepared(statement.query)).to_arrow_batch_reader() if statement.query else None
+        query = self._prepared(statement.query) if statement.query else None
+        rows = Query(query).to_arrow_batch_reader() if query is not None else None
         if not self._may_create(statement, name):
             return _NO_ROWS if rows is not None else None
-        if rows is not None:
-            schema, keys = rows.schema, _NO_KEY
+        if query is not None and rows is not None:
+            schema, keys = _as_in_table(rows.schema, [kind for _, kind in query.columns]), _NO_KEY
         else:
             schema, keys = _declared(statement)
         partitions = [one.strip() for one in statement.partitions]
@@ -240,6 +242,11 @@ class _Counted:
             yield batch
 
 
+def _as_in_table(schema: pa.Schema, types: Sequence[str]) -> pa.Schema:
+    with planning(NEEDS) as connection:
+        return with_uuids(schema, types, connection)
+
+
 def _declared(statement: CreateTable) -> tuple[pa.Schema, tuple[str, ...]]:
     """The columns and the primary key of a table that is declared. Raises `InvalidArgument` for what tables lack."""
     subject = f"statement {shortened(statement.sql)}"
@@ -250,6 +257,7 @@ def _declared(statement: CreateTable) -> tuple[pa.Schema, tuple[str, ...]]:
             raise InvalidArgument(f"{subject}: tables have no constraint {', '.join(sorted(others))}")
         described: list[tuple[Any, ...]] = connection.execute("DESCRIBE declared").fetchall()
         schema: pa.Schema = connection.execute("SELECT * FROM declared").to_arrow_table().schema
+        schema = with_uuids(schema, [kind for _, kind, *_ in described], connection)
     if defaults := [name for name, *_, default, _ in described if default is not None]:
         raise InvalidArgument(f"{subject}: columns have no default values here: {', '.join(defaults)}")
     fields = [

@@ -31,6 +31,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.tables.uuid_values import has_uuids, texts_of_uuids
 
 
 def spark_schema(schema: Schema) -> spark.StructType:
@@ -56,9 +57,9 @@ def arrow_schema_of(schema: spark.StructType) -> pa.Schema:
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
-    if isinstance(column, pa.ExtensionArray):  # UUIDs, which Spark shows as text
-        return pa.array([None if value is None else str(value) for value in column.to_pylist()], field.type)
     try:
+        if has_uuids(column.type):  # which Spark shows as text
+            column = texts_of_uuids(column, field.type)
         return column.cast(field.type)
     except pa.ArrowException as error:
         raise InvalidArgument(f"column {field.name}: cannot read {column.type} as {field.type}: {error}") from error

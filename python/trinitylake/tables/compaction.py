@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -25,13 +25,11 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.utils.properties import property_as_int
 
 from trinitylake.base.garbage import no_search_for_garbage
-from trinitylake.errors import InvalidArgument
+from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.iceberg_storage.arrow_rows import arrow_schema
-from trinitylake.iceberg_storage.data_file_sizes import SMALL_PART, TARGET_FILE_SIZE_BYTES
-from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import (
-    ROW_GROUP_SIZE_BYTES,
-    DataFileWriter,
-)
+from trinitylake.iceberg_storage.data_file_sizes import TARGET_FILE_SIZE_BYTES
+from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
+from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
@@ -39,7 +37,8 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.live_rows import LiveRows
 from trinitylake.iceberg_storage.own_files import own_files
 from trinitylake.iceberg_storage.parquet_batches import BATCH_SIZE_BYTES
-from trinitylake.iceberg_storage.staging.touched_files import partition_of
+from trinitylake.iceberg_storage.row_groups import ROW_GROUP_SIZE_BYTES
+from trinitylake.tables.file_groups import FileGroups, Group
 from trinitylake.tables.partitioning_and_sorting import ArrowSort, arrow_sort
 from trinitylake.tables.rows_ahead import RowsAhead, together
 from trinitylake.tables.streamed_rows import READ_AHEAD, runs
@@ -49,10 +48,10 @@ if TYPE_CHECKING:
 
 #: Groups of files that are written at the same time.
 WORKERS = min(4, os.cpu_count() or 1)
-#: Rows that are sorted together are in memory together: of a group of files so many, as Arrow holds them. So large is
-#: such a group at most, as it lies on storage.
+#: Rows that are sorted together are in memory together: of a group of files so many, as Arrow holds them.
 SORTED_ROWS_SIZE_BYTES = 256 << 20
-SORTED_GROUP_SIZE_BYTES = 128 << 20
+#: So often files that were just written are written anew; each time they become fewer.
+_MOST_ROUNDS = 3
 #: Of rows that make a row group, as Arrow holds them, in the smallest files.
 LEAST_ROW_GROUP_SIZE_BYTES = 8 << 20
 
@@ -67,12 +66,6 @@ class CompactResult(NamedTuple):
     files_added: int
     bytes_removed: int
     bytes_added: int
-
-
-class Group(NamedTuple):
-    """Files that are written anew together, of one partition."""
-
-    tasks: list[FileScanTask]
 
 
 def compact(
@@ -118,33 +111,84 @@ def compact(
         scan = ReadAheadScan(metadata, readable, row_filter=filter, snapshot_id=metadata.current_snapshot_id)
         with no_search_for_garbage():
             tasks = sorted(scan.plan_files(), key=lambda task: task.file.file_path)
-        groups = _groups(tasks, metadata, size, min_files, order is not None)
-        rewritten = [task for group in groups for task in group.tasks]
-        if not rewritten:
+        choice = FileGroups(metadata, size, min_files)
+        groups = choice.of(tasks, order is not None)
+        removed = _files_in(groups)
+        if not removed:
             return CompactResult(0, 0, 0, 0)
-        removed = [task.file for task in rewritten]
         if dry_run:
             for file in removed:
                 readable.new_input(file.file_path)  # refused as if it were read
             return CompactResult(len(removed), _files_of(groups, size), _size_bytes(removed), 0)
-        live = LiveRows(metadata, readable, rewritten)
-        replacement = change.replacement(removed, Operation.REPLACE)
-        with ThreadPoolExecutor(1, "trinitylake-manifests") as aside:
-            listed: list[Future[None]] = []
-
-            def list_remaining() -> None:
-                listed.append(aside.submit(replacement.list_remaining))
-
-            writing = _Writing(metadata, change.io, live, len(rewritten), size, order, progress)
-            # From afar manifests are waited for, which costs those nothing that read rows. What lies on a disk takes a
-            # processor, and the last rows are written by one alone.
-            if is_remote := _is_remote(change.io):
-                list_remaining()
-            added = writing.run(groups, when_all_are_read=_nothing if is_remote else list_remaining)
-            for one in listed:
-                one.result()
+        writing = _Writing(metadata, change.io, readable, size, order, progress)
+        added: list[DataFile]
+        if all(group.is_of_one_partition for group in groups):
+            replacement = change.replacement(removed, Operation.REPLACE)
+            added = _written_beside_lists(writing, groups, replacement, _is_remote(change.io))
+            added, others = _at_rest(writing, choice, [], added)
+        else:  # rows may come to files of any partition, which go as well then
+            gone = {file.file_path for file in removed}
+            kept = [task for task in tasks if task.file.file_path not in gone]
+            added, others = _at_rest(writing, choice, kept, writing.run(groups))
+            removed += others
+            replacement = change.replacement(removed, Operation.REPLACE)
         replacement.commit_with(added, as_of=_data_sequence_number(metadata))
     return CompactResult(len(removed), len(added), _size_bytes(removed), _size_bytes(added))
+
+
+def _written_beside_lists(
+    writing: _Writing, groups: Sequence[Group], replacement: RewriteFiles, is_remote: bool
+) -> list[DataFile]:
+    """Write files, while another thread lists what remains of those that are there."""
+    with ThreadPoolExecutor(1, "trinitylake-manifests") as aside:
+        listed: list[Future[None]] = []
+
+        def list_remaining() -> None:
+            listed.append(aside.submit(replacement.list_remaining))
+
+        # From afar manifests are waited for, which costs those nothing that read rows. What lies on a disk takes a
+        # processor, and the last rows are written by one alone.
+        if is_remote:
+            list_remaining()
+        added = writing.run(groups, when_all_are_read=_nothing if is_remote else list_remaining)
+        for one in listed:
+            one.result()
+    return added
+
+
+def _at_rest(
+    writing: _Writing, choice: FileGroups, kept: Sequence[FileScanTask], written: list[DataFile]
+) -> tuple[list[DataFile], list[DataFile]]:
+    """Write files anew as long as a compaction would do so if they were committed.
+
+    Each group leaves a small file in each of its partitions, so that many may lie in one.
+
+    Args:
+        kept: files that no group has had, and that have no deleted rows.
+        written: the files that were written.
+
+    Returns the files that are new in the end, and those of `kept` that go for them.
+    """
+    before = {task.file.file_path: task for task in kept}
+    new = {file.file_path: file for file in written}
+    gone: list[DataFile] = []
+    for _ in range(_MOST_ROUNDS):
+        groups = choice.again([*before.values(), *map(FileScanTask, new.values())], writing.is_sorted)
+        if not groups:
+            break
+        added = writing.run(groups)
+        for file in _files_in(groups):
+            if before.pop(file.file_path, None) is not None:
+                gone.append(file)
+            else:
+                del new[file.file_path]
+                writing.delete(file)
+        new.update((file.file_path, file) for file in added)
+    return list(new.values()), gone
+
+
+def _files_in(groups: Sequence[Group]) -> list[DataFile]:
+    return [task.file for group in groups for task in group.tasks]
 
 
 def _may_have_small_files(metadata: TableMetadata, min_files: int) -> bool:
@@ -167,35 +211,6 @@ def _files_of(groups: Sequence[Group], size: int) -> int:
     return sum(math.ceil(max(_size_bytes([task.file for task in group.tasks]), 1) / size) for group in groups)
 
 
-def _groups(
-    tasks: Sequence[FileScanTask], metadata: TableMetadata, size: int, min_files: int, is_sorted: bool
-) -> list[Group]:
-    """The files of each partition that are small or have deleted rows, in groups that make whole files."""
-    by_partition: dict[tuple[int, object], list[FileScanTask]] = defaultdict(list)
-    for task in tasks:
-        is_small = task.file.file_size_in_bytes < SMALL_PART * size or task.file.spec_id != metadata.default_spec_id
-        if is_sorted or is_small or task.delete_files:
-            by_partition[partition_of(task.file)].append(task)
-    # Large enough to keep each thread at work, and for several files of the target size.
-    limit = min(4 * size, SORTED_GROUP_SIZE_BYTES) if is_sorted else 4 * size
-    groups: list[Group] = []
-    for members in by_partition.values():
-        part: list[FileScanTask] = []
-        bytes_in_part = 0
-        for task in members:
-            if part and bytes_in_part + task.file.file_size_in_bytes > limit:
-                groups.append(Group(part))
-                part, bytes_in_part = [], 0
-            part.append(task)
-            bytes_in_part += task.file.file_size_in_bytes
-        groups.append(Group(part))
-    return [
-        group
-        for group in groups
-        if is_sorted or len(group.tasks) >= min_files or any(task.delete_files for task in group.tasks)
-    ]
-
-
 class _Writing:
     """Writes groups anew with some threads."""
 
@@ -203,27 +218,38 @@ class _Writing:
         self,
         metadata: TableMetadata,
         io: FileIO,
-        live: LiveRows,
-        n_files: int,
+        readable: FileIO,
         size: int,
         order: ArrowSort | None,
         progress: Callable[[int, int], None],
     ) -> None:
         self._metadata = metadata
         self._io = io
-        self._live = live
+        self._readable = readable
+        self._live = LiveRows(metadata, readable, [])
         self._target = arrow_schema(metadata.schema())
         self._size = size
         self._order = order
         self._progress = progress
-        self._total = n_files
-        self._done = 0
+        self._total = self._done = 0
         self._lock = threading.Lock()
         self._writers: list[DataFileWriter] = []
         self._when_all_are_read: Callable[[], None] = _nothing
 
-    def run(self, groups: Sequence[Group], when_all_are_read: Callable[[], None]) -> list[DataFile]:
-        self._when_all_are_read = when_all_are_read
+    @property
+    def is_sorted(self) -> bool:
+        return self._order is not None
+
+    def delete(self, file: DataFile) -> None:
+        """Delete a file that was written here and is not needed."""
+        with suppress(TrinityLakeError, OSError):  # what is left is for vacuum
+            self._io.delete(file.file_path)
+
+    def run(self, groups: Sequence[Group], when_all_are_read: Callable[[], None] | None = None) -> list[DataFile]:
+        tasks = [task for group in groups for task in group.tasks]
+        self._live = LiveRows(self._metadata, self._readable, tasks)
+        self._total += len(tasks)
+        self._when_all_are_read = when_all_are_read or _nothing
         with ThreadPoolExecutor(WORKERS, "trinitylake-compact") as pool:
             try:
                 return [file for files in pool.map(self._group, groups) for file in files]

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import FileScanTask, Table
 
-from trinitylake.iceberg_storage.arrow_rows import arrow_schema, typed
+from trinitylake.iceberg_storage.arrow_rows import arrow_schema, no_rows, typed
 from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
 from trinitylake.iceberg_storage.live_rows import LiveRows
 
@@ -51,7 +51,7 @@ def first_rows(table: Table, limit: int, max_size_bytes: int = MAX_ROWS_SIZE_BYT
     names = [one.name for one in schema.fields]
     columns, omitted = names[:MAX_COLUMNS], names[MAX_COLUMNS:]
     types = arrow_schema(schema.select(*columns) if columns else schema)
-    none = types.empty_table()
+    none = no_rows(types)
     if variants := variants_in(schema):
         return FirstRows(none, omitted, f"the column {variants[0]} is a variant, which this server cannot read")
     snapshot = table.current_snapshot()

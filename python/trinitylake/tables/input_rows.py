@@ -5,25 +5,26 @@ an iterator would be empty by then, or hold other rows. All attempts read the sa
 changes, or a `Spool`.
 
 Values are cast to the column's type only where nothing is lost; columns that are missing become null if they may be;
-columns that the table does not have are refused rather than dropped.
+columns, and parts of structures, that the table does not have are refused rather than dropped.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
-from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trinitylake.errors import InvalidArgument, TrinityLakeError
-from trinitylake.iceberg_storage.arrow_rows import arrow_schema
+from trinitylake.iceberg_storage.arrow_rows import arrow_schema, nulls, requires_parts
 from trinitylake.iceberg_storage.errors import raise_interrupt
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import check_columns, defaulted
 from trinitylake.tables.spool import Spool
+from trinitylake.tables.uuid_values import has_uuids, uuids_of_texts, without_uuid_objects
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -36,9 +37,6 @@ _ALIKE = {(pa.string(), pa.large_string()), (pa.large_string(), pa.string()), (p
 
 # Objects with an Arrow stream that have all their rows in memory: as a table they cost no copy.
 _IN_MEMORY = (("polars", "DataFrame"), ("polars", "Series"), ("pandas", "DataFrame"))
-
-#: Of texts.
-_TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 
 #: How many rows of a query are asked for at a time.
 BATCH_ROWS = 100_000
@@ -150,7 +148,7 @@ def _taken_from(items: Iterator[Any], data: Any) -> pa.Table | pa.RecordBatchRea
         if all(isinstance(row, Mapping) for row in rows):
             # Every row decides, not only the first: a column that only later rows have would be lost.
             names = dict.fromkeys(name for row in rows for name in row)
-            return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
+            return pa.table({name: _array([row.get(name) for row in rows]) for name in names})
     raise InvalidArgument(_EXPECTED.format(f"{type(data).__name__} of {type(first).__name__}"))
 
 
@@ -167,7 +165,16 @@ def _batches(items: Iterable[Any]) -> Iterator[pa.RecordBatch]:
 def _column_of(name: Any, values: Any) -> Any:
     if not isinstance(name, str) or isinstance(values, str | bytes | Mapping) or not _has_values(values):
         raise InvalidArgument(f"a dict of columns maps names to values, got {name!r}: {type(values).__name__}")
-    return list(values) if isinstance(values, Iterator) else values
+    values = list(values) if isinstance(values, Iterator) else values
+    return _array(values) if isinstance(values, list | tuple) else values
+
+
+def _array(values: Sequence[Any]) -> pa.Array:
+    """Values of Python's as Arrow has them."""
+    try:
+        return pa.array(values)
+    except pa.ArrowNotImplementedError:  # a UUID in a structure or a list
+        return pa.array(without_uuid_objects(values))
 
 
 def _has_values(values: Any) -> bool:
@@ -215,7 +222,7 @@ def conform(
         rows = rows.read_all()
     for field in target if needed else ():
         if field.name in needed and field.name not in rows.column_names and field.nullable and field.name not in given:
-            rows = rows.append_column(field.name, pa.nulls(rows.num_rows, field.type))
+            rows = rows.append_column(field.name, nulls(rows.num_rows, field.type))
     return _conform_table(rows, target, given, exactly)
 
 
@@ -279,21 +286,46 @@ def as_far_as_known(rows: Rows, schema: Schema) -> pa.Table:
 def _cast(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> pa.ChunkedArray | pa.Array:
     if column.type == field.type:
         return column
+    _check_parts(column.type, field.type, field.name)
     try:
-        if field.type == pa.uuid() and column.type in _TEXTS:
-            return _uuids(column)
-        return column.cast(field.type)
+        if isinstance(column, pa.ChunkedArray):
+            return pa.chunked_array([_cast_array(chunk, field.type) for chunk in column.chunks], field.type)
+        return _cast_array(column, field.type)
     except (pa.ArrowException, ValueError) as error:
         raise InvalidArgument(f"column {field.name}: cannot cast {column.type} to {field.type}: {error}") from error
 
 
-def _uuids(texts: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
-    """UUIDs of texts, as rows of DuckDB have them. Raises `ValueError` for another text."""
-    kind = pa.uuid()
-    if isinstance(texts, pa.ChunkedArray):
-        return pa.chunked_array([_uuids(chunk) for chunk in texts.chunks], kind)
-    values = [None if text is None else UUID(text).bytes for text in texts.to_pylist()]
-    return pa.ExtensionArray.from_storage(kind, pa.array(values, kind.storage_type))
+def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_null(values.type):
+        return nulls(len(values), kind)
+    if has_uuids(kind):  # as rows of DuckDB have them
+        values = uuids_of_texts(values, kind)
+    if not (values.null_count and requires_parts(kind) and pa.types.is_struct(values.type)):
+        return values.cast(kind)
+    # What a structure must have is mostly null in one that is itself, and Arrow's cast asks no further.
+    there = values.is_valid()
+    found = pa.concat_arrays([nulls(1, kind), values.filter(there).cast(kind)])
+    return found.take(pc.if_else(there, pc.cumulative_sum(there.cast(pa.int64())), 0))
+
+
+def _check_parts(given: pa.DataType, kind: pa.DataType, path: str) -> None:
+    """Raises `InvalidArgument` for a part of a structure that the table does not have, which Arrow would leave out."""
+    is_ = pa.types
+    if is_.is_dictionary(given):
+        _check_parts(given.value_type, kind, path)
+    elif is_.is_struct(given) and is_.is_struct(kind):
+        known = {field.name: field.type for field in kind}
+        if unknown := [field.name for field in given if field.name not in known]:
+            raise InvalidArgument(
+                f"column {path} of the table has no part {', '.join(unknown)}; it has {', '.join(known)}"
+            )
+        for field in given:
+            _check_parts(field.type, known[field.name], f"{path}.{field.name}")
+    elif is_.is_map(given) and is_.is_map(kind):
+        _check_parts(given.key_type, kind.key_type, f"{path}.key")
+        _check_parts(given.item_type, kind.item_type, f"{path}.value")
+    elif given.num_fields == 1 == kind.num_fields and not is_.is_struct(given) and not is_.is_struct(kind):
+        _check_parts(given.field(0).type, kind.field(0).type, f"{path}.element")
 
 
 def _column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import polars as pl
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 
-from trinitylake.iceberg_storage.arrow_rows import arrow_schema
+from trinitylake.iceberg_storage.arrow_rows import arrow_schema, no_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,7 @@ def lazy_frame(scan: DataScan, read: Callable[[DataScan], pa.RecordBatchReader])
     from polars.io.plugins import register_io_source
 
     wanted = scan.projection()
-    schema = cast(pl.DataFrame, pl.from_arrow(arrow_schema(wanted).empty_table())).schema
+    schema = cast(pl.DataFrame, pl.from_arrow(no_rows(arrow_schema(wanted)))).schema
 
     def source(
         with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None

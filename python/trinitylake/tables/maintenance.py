@@ -79,7 +79,8 @@ class Maintenance:
             sort_by: columns, as `"at desc"`: all files are written anew, sorted by them, at most 128 MiB of files of a
                 partition, or 256 MiB of their rows in memory, together. Fewer files need to be read where a filter
                 names such a column.
-            dry_run: say how many files there are to put together, and do nothing.
+            dry_run: say how many files there are to put together, and do nothing. After a change of partitioning small
+                files of partitions that rows come to may be among them in the end.
             progress: is called with files done and files in all.
             message, author: for the log; of an open transaction, what it began with.
 

@@ -17,7 +17,7 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.extras import needing
 from trinitylake.iceberg_storage.arrow_rows import arrow_schema, typed
 from trinitylake.iceberg_storage.errors import translated
-from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, all_rows
 from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
 from trinitylake.iceberg_storage.pickled_io import PickledIO, pickled, unpickled
 from trinitylake.tables.streamed_rows import is_faster, streamed_rows
@@ -71,7 +71,7 @@ class Scan:
             if is_faster(self._scan):
                 return self.to_arrow_batch_reader().read_all()
         with span("scan", self._table_name) as told, self._reading():
-            rows = typed(self._scan.to_arrow(), arrow_schema(self._scan.projection()))
+            rows = self._scan.to_arrow() if isinstance(self._scan, ReadAheadScan) else all_rows(self._scan)
             told.set("db.response.returned_rows", rows.num_rows)
         return rows
 

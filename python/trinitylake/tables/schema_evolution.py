@@ -2,8 +2,8 @@
 
 Columns that the data has and the table has not are added at the end, and may be null. A column becomes wider as
 Iceberg allows it: int to long, float to double, more digits of a decimal. Fields of structs follow in the same way,
-also within lists. Whatever else differs is left to the rules for rows (`input_rows.py`): a value that the column can
-hold is taken, any other one is refused.
+also within lists and the values of maps. Whatever else differs is left to the rules for rows (`input_rows.py`): a
+value that the column can hold is taken, any other one is refused.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pyiceberg.types import (
     IntegerType,
     ListType,
     LongType,
+    MapType,
     NestedField,
     StructType,
 )
@@ -74,16 +75,26 @@ def _follow_field(
 
 
 def _follow_fields(update: UpdateSchema, path: tuple[str, ...], present: IcebergType, wanted: IcebergType) -> None:
-    """The fields of a struct, or of the structs in a list."""
-    if isinstance(present, ListType) and isinstance(wanted, ListType):
-        if _is_wider(wanted.element_type, present.element_type):
-            update.update_column((*path, "element"), wanted.element_type)
-        elif isinstance(present.element_type, StructType):
-            _follow_fields(update, path, present.element_type, wanted.element_type)
-    elif isinstance(present, StructType) and isinstance(wanted, StructType):
-        known = _types(present.fields)
-        for field in wanted.fields:
-            _follow_field(update, path, known, field)
+    """The fields of a struct, or of the structs in a list or a map."""
+    match present, wanted:
+        case ListType(), ListType():
+            _follow_part(update, path, "element", present.element_type, wanted.element_type)
+        case MapType(), MapType():
+            _follow_part(update, path, "value", present.value_type, wanted.value_type)
+        case StructType(), StructType():
+            known = _types(present.fields)
+            for field in wanted.fields:
+                _follow_field(update, path, known, field)
+
+
+def _follow_part(
+    update: UpdateSchema, path: tuple[str, ...], name: str, present: IcebergType, wanted: IcebergType
+) -> None:
+    if _is_wider(wanted, present):
+        update.update_column((*path, name), wanted)
+    else:
+        # Fields are added by the path of the list or map that has the structs.
+        _follow_fields(update, path if isinstance(present, StructType) else (*path, name), present, wanted)
 
 
 def _types(fields: Iterable[NestedField]) -> dict[str, IcebergType]:

@@ -26,6 +26,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 from pyiceberg.utils.properties import property_as_int
 
+from trinitylake.iceberg_storage.arrow_rows import nulls
 from trinitylake.iceberg_storage.bloom_filters import without_bloom_filters, writer_options
 from trinitylake.iceberg_storage.data_file_sizes import TARGET_FILE_SIZE_BYTES
 from trinitylake.iceberg_storage.derived import Derived
@@ -36,20 +37,17 @@ from trinitylake.iceberg_storage.extended_pyiceberg.column_bounds import (
     nan_columns,
     told,
 )
+from trinitylake.iceberg_storage.extended_pyiceberg.null_values import keep_nulls_here
 from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import rows_by_partition, spelled
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
-from trinitylake.iceberg_storage.file_io import FileWriter
+from trinitylake.iceberg_storage.file_writer import FileWriter
+from trinitylake.iceberg_storage.row_groups import RowGroups, row_groups_of, without_row_groups
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyiceberg.io.pyarrow import StatisticsCollector
 
-#: A row group is written when so many bytes of rows have come together, as Arrow holds them.
-ROW_GROUP_SIZE_BYTES = 32 << 20
-#: With threads to encode in, one is also written of so many rows and bytes: so they are encoded while others are read.
-_ENCODED_AHEAD_ROWS = 100_000
-_ENCODED_AHEAD_SIZE_BYTES = 2 << 20
 #: What all open files of one writer may hold in memory. The largest one is finished beyond that.
 OPEN_FILES_SIZE_BYTES = 160 << 20
 #: Files of different partitions that are open at the same time; the one that waits longest is finished before another.
@@ -85,7 +83,7 @@ class DataFileWriter:
         metadata: of the table, whose current schema and partition spec the files have.
         io: the file access of the table.
         target_file_size_bytes: of each file; by default what the table says, or `TARGET_FILE_SIZE_BYTES`.
-        row_group_size_bytes: of rows, as Arrow holds them, that make a row group.
+        row_group_size_bytes: of rows, as Arrow holds them, that make a row group, if the table says nothing of them.
         encoders: threads that encode row groups while the caller gets more rows; by default the caller's does.
     """
 
@@ -102,7 +100,7 @@ class DataFileWriter:
         self._encoders = encoders
         told = property_as_int(metadata.properties, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES)
         self._target_size_bytes = target_file_size_bytes or told or TARGET_FILE_SIZE_BYTES
-        self._row_group_size_bytes = row_group_size_bytes or ROW_GROUP_SIZE_BYTES
+        self._row_groups = row_groups_of(metadata.properties, row_group_size_bytes, is_ahead=encoders is not None)
         self._open: OrderedDict[Hashable, _OpenFile] = OrderedDict()
         self._names = _Names()
         self._layout: _Layout | None = None
@@ -147,7 +145,7 @@ class DataFileWriter:
         arrays = [
             _as_type(rows.column(given[field.name]), field.type)
             if field.name in given
-            else pa.nulls(rows.num_rows, field.type)
+            else nulls(rows.num_rows, field.type)
             for field in columns
         ]
         return pa.Table.from_arrays(arrays, schema=columns)
@@ -164,10 +162,16 @@ class DataFileWriter:
             if len(self._open) >= MAX_OPEN_FILES:
                 self._finish(next(iter(self._open)))
             file = self._open[key] = _OpenFile(
-                self._metadata, self._layout_of_files(), self._io, partition, self._names, self._encoders
+                self._metadata,
+                self._layout_of_files(),
+                self._io,
+                partition,
+                self._names,
+                self._row_groups,
+                self._encoders,
             )
         self._open.move_to_end(key)
-        file.write(rows, self._row_group_size_bytes)
+        file.write(rows)
         if file.size_bytes >= self._target_size_bytes:
             self._finish(key)
         if sum(one.held_bytes for one in self._open.values()) > OPEN_FILES_SIZE_BYTES:
@@ -228,6 +232,7 @@ def _new_layout(metadata: TableMetadata) -> _Layout:
         schema_to_pyarrow,
     )
 
+    keep_nulls_here()
     schema = sanitize_column_names(metadata.schema())
     columns = schema_to_pyarrow(metadata.schema(), include_field_ids=False)
     mapping = metadata.schema().name_mapping
@@ -235,7 +240,7 @@ def _new_layout(metadata: TableMetadata) -> _Layout:
     empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in columns], schema=columns)
     in_file = _brought(empty, given, schema, metadata).schema
     is_flat = in_file.types == columns.types and not any(pa.types.is_nested(kind) for kind in columns.types)
-    options = _get_parquet_writer_kwargs(without_bloom_filters(metadata.properties))
+    options = _get_parquet_writer_kwargs(without_bloom_filters(without_row_groups(metadata.properties)))
     for name, option in _TUNING.items():
         if name not in metadata.properties:
             options.pop(option, None)
@@ -297,6 +302,7 @@ class _OpenFile:
         io: FileIO,
         partition: PartitionKey | None,
         names: _Names,
+        row_groups: RowGroups,
         encoders: Executor | None,
     ) -> None:
         self._metadata = metadata
@@ -304,6 +310,7 @@ class _OpenFile:
         self._partition = partition
         self._rows: list[pa.Table] = []
         self._waiting_rows = self._waiting_bytes = 0
+        self._row_groups = row_groups
         self._encoders = encoders
         self._encoding: Future[None] | None = None  # of one row group at a time
         self._encoding_bytes = 0
@@ -318,6 +325,7 @@ class _OpenFile:
         self._output = io.new_output(self._path)
         self._stream: OutputStream | None = None
         self._in_memory: pa.BufferOutputStream | None = None  # of a file of few bytes: Arrow writes it by itself
+        self._is_all_here = False
         self._writer: pq.ParquetWriter | None = None
         self._nan_counts = NanCounts(layout.nan_columns)
 
@@ -331,19 +339,15 @@ class _OpenFile:
         """What it has in memory: rows that wait, and what is written when the file is finished."""
         return self._unsent_bytes + self._encoding_bytes + self._waiting_bytes
 
-    def write(self, rows: pa.Table, row_group_size_bytes: int) -> None:
+    def write(self, rows: pa.Table) -> None:
         self._rows.append(rows)
         self._waiting_rows += rows.num_rows
         self._waiting_bytes += rows.nbytes
-        is_worth_a_thread = (
-            self._encoders is not None
-            and self._waiting_rows >= _ENCODED_AHEAD_ROWS
-            and self._waiting_bytes >= _ENCODED_AHEAD_SIZE_BYTES
-        )
-        if is_worth_a_thread or self._waiting_bytes >= row_group_size_bytes:
-            self._flush()
+        if complete := self._row_groups.complete(self._waiting_rows, self._waiting_bytes):
+            self._flush(complete)
 
     def finish(self) -> DataFile:
+        self._is_all_here = True
         try:
             self._flush()
             self._wait()
@@ -359,18 +363,19 @@ class _OpenFile:
         layout, metadata = self._layout, self._writer.writer.metadata
         statistics = told(metadata, layout.flat_columns, layout.statistics, layout.leaves)
         statistics["nan_value_counts"].update(self._nan_counts.counts)
-        return DataFile.from_args(
+        file = DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=self._path,
             file_format=layout.format,
             partition=self._partition.partition if self._partition is not None else Record(),
             file_size_in_bytes=len(self._output),
             sort_order_id=None,
-            spec_id=self._metadata.default_spec_id,
             equality_ids=None,
             key_metadata=None,
             **statistics,
         )
+        file.spec_id = self._metadata.default_spec_id  # which `from_args` does not take
+        return file
 
     def discard(self) -> None:
         """Write nothing.
@@ -392,17 +397,32 @@ class _OpenFile:
             with suppress(RuntimeError):
                 self._stream.__exit__(type(error), error, None)
 
-    def _flush(self) -> None:
+    def _flush(self, n_rows: int | None = None) -> None:
+        """Write the first rows that wait; by default all of them."""
         if not self._rows:
             return
         self._wait()
-        given, self._rows = self._rows, []
-        self._encoding_bytes, self._waiting_rows, self._waiting_bytes = self._waiting_bytes, 0, 0
+        given, waiting = self._rows, self._waiting_bytes
+        self._rows, self._waiting_rows, self._waiting_bytes = self._left_of(given, n_rows)
+        self._encoding_bytes = waiting - self._waiting_bytes
         if self._encoders is not None:
             self._encoding = self._encoders.submit(self._encode_there, given)
         else:
             self._encode(given)
             self._encoding_bytes = 0
+
+    def _left_of(self, given: list[pa.Table], n_rows: int | None) -> tuple[list[pa.Table], int, int]:
+        """Cut rows off at the end of what is given, so that so many are left there; those rows, and how much they are.
+
+        They are of the last rows that came, or else these would have been written before.
+        """
+        rest = 0 if n_rows is None else self._waiting_rows - n_rows
+        if not rest:
+            return [], 0, 0
+        last = given.pop()
+        given.append(last.slice(0, last.num_rows - rest))
+        left = last.slice(last.num_rows - rest)
+        return [left], rest, left.nbytes
 
     def _wait(self) -> None:
         """For the row group that is being encoded. Raises what that raised."""
@@ -437,7 +457,7 @@ class _OpenFile:
             self._open(table)
         assert self._writer is not None
         assert self._stream is not None
-        self._writer.write(table, row_group_size=self._row_group_rows())
+        self._writer.write(table, row_group_size=self._row_groups.rows)
         if self._in_memory is not None:
             self._written_bytes = self._unsent_bytes = self._in_memory.tell()
             return
@@ -451,7 +471,7 @@ class _OpenFile:
 
         size_bytes = self._encoding_bytes
         options = dict(self._layout.options)
-        if size_bytes < _FEW_BYTES:
+        if size_bytes < _FEW_BYTES and self._is_all_here:
             options |= self._layout.of_few_bytes
             self._in_memory = pa.BufferOutputStream()
         if TableProperties.PARQUET_PAGE_ROW_LIMIT not in self._metadata.properties:
@@ -463,14 +483,12 @@ class _OpenFile:
             store_decimal_as_integer=True,
             use_dictionary=[path for path in self._layout.leaves if _repeats(rows, path)],
             **options,
-            **writer_options(self._metadata.properties, self._metadata.schema(), self._layout.leaves, rows.num_rows),
-        )
-
-    def _row_group_rows(self) -> int | None:
-        return property_as_int(
-            self._metadata.properties,
-            TableProperties.PARQUET_ROW_GROUP_LIMIT,
-            TableProperties.PARQUET_ROW_GROUP_LIMIT_DEFAULT,
+            **writer_options(
+                self._metadata.properties,
+                self._metadata.schema(),
+                self._layout.leaves,
+                min(rows.num_rows, self._row_groups.rows),
+            ),
         )
 
 

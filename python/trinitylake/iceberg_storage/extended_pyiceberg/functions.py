@@ -15,6 +15,7 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
+from trinitylake.iceberg_storage.extended_pyiceberg.null_values import keep_nulls_here
 from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import split_partitions_here
 from trinitylake.iceberg_storage.extended_pyiceberg.row_filters import compare_as_sql_here
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
@@ -73,6 +74,7 @@ def fitting_columns(
         pyarrow_to_schema,
     )
 
+    keep_nulls_here()
     scan = ArrowScan(metadata, io, projected, AlwaysTrue())
     told = scan._downcast_ns_timestamp_to_us
     is_downcast = metadata.format_version <= 2 if told is None else told

@@ -16,6 +16,8 @@ from pyiceberg.partitioning import PartitionFieldValue, PartitionKey, PartitionS
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 
+from trinitylake.iceberg_storage.extended_pyiceberg.null_values import keep_nulls_here
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -105,9 +107,10 @@ def _equals(column: str, value: Any) -> BooleanExpression:
 
 
 def split_partitions_here() -> None:
-    """Have PyIceberg find the rows of a partition as is done here, wherever it writes."""
+    """Have PyIceberg find the rows of a partition as is done here, wherever it writes, and keep nulls."""
     import pyiceberg.io.pyarrow
 
+    keep_nulls_here()
     pyiceberg.io.pyarrow._determine_partitions = rows_by_partition  # type: ignore[assignment]
 
 

@@ -13,12 +13,13 @@ in any column that the filter names, also where the filter matches them for anot
 In manifests PyIceberg reads a partition's value as a `UUID`, and in filters as bytes, which equal none: a filter by the
 column of an identity partition found no file. What is left of a filter in a partition without a value could not be
 told, since nothing compares with None. Whether all rows of a file match a filter could not be told of a part of a
-structure, so that none was deleted by it.
+structure, so that none was deleted by it. A filter by a list or a map, which can be null, could not be told, since
+PyIceberg asks for such a column by its parts alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, wraps
 from typing import Any
 from uuid import UUID
@@ -36,7 +37,9 @@ from pyiceberg.expressions import (
 from pyiceberg.expressions.visitors import ResidualVisitor, _StrictMetricsEvaluationVisitor, extract_field_ids
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, FloatType, NestedField, UUIDType
+from pyiceberg.types import DoubleType, FloatType, ListType, MapType, NestedField, UUIDType
+
+from trinitylake.iceberg_storage.extended_pyiceberg.null_values import keep_nulls_here
 
 _value_of = BoundReference.eval
 
@@ -75,6 +78,7 @@ def compare_as_sql_here() -> None:
     import pyarrow.compute as pc
     import pyiceberg.io.pyarrow as arrow
 
+    keep_nulls_here()
     size = pa.uuid().storage_type
     nothing_deleted = [pa.chunked_array([], pa.int64())]
     read = arrow._task_to_record_batches
@@ -151,7 +155,7 @@ def compare_as_sql_here() -> None:
             bound_row_filter,
             projected_schema,
             table_schema,
-            projected_field_ids,
+            projected_field_ids if bound_row_filter == AlwaysTrue() else _with_parts(projected_field_ids, table_schema),
             positional_deletes,
             *rest,
             **more,
@@ -163,6 +167,21 @@ def compare_as_sql_here() -> None:
     arrow._ConvertToArrowExpression = Translated  # type: ignore[misc]
     arrow._task_to_record_batches = batches
     arrow._expression_to_complementary_pyarrow = remaining
+
+
+def _with_parts(ids: Iterable[int], schema: Schema) -> set[int]:
+    """The ids of some columns, with those of the parts of lists and maps in their place."""
+    found: set[int] = set()
+    known = schema.field_ids  # a column that is read may be one of an older schema, and no list
+    for id in ids:
+        match schema.find_type(id) if id in known else None:
+            case ListType(element_id=element):
+                found |= _with_parts([element], schema)
+            case MapType(key_id=key, value_id=value):
+                found |= _with_parts([key, value], schema)
+            case _:
+                found.add(id)
+    return found
 
 
 def _is_uuid(term: Any) -> bool:

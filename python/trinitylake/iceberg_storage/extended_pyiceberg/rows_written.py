@@ -12,6 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StructType
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.arrow_rows import no_rows
 from trinitylake.iceberg_storage.derived import Derived
 from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
 
@@ -47,7 +48,7 @@ def filled(rows: pa.Table | pa.RecordBatchReader, schema: Schema) -> pa.Table | 
 
     if isinstance(rows, pa.Table):
         return add(rows)
-    wider = add(rows.schema.empty_table()).schema
+    wider = add(no_rows(rows.schema)).schema
     batches = (part for batch in rows for part in add(pa.Table.from_batches([batch])).to_batches())
     return pa.RecordBatchReader.from_batches(wider, batches)
 

@@ -5,7 +5,7 @@ It is planned by manifests as `manifest.py` reads them, lists of them from memor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,14 +17,16 @@ from pyiceberg.table import ALWAYS_TRUE, DataScan, FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
-from trinitylake.iceberg_storage.arrow_rows import arrow_schema, typed
+from trinitylake.iceberg_storage.arrow_rows import arrow_schema, no_rows, typed
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, prepared_manifests
+from trinitylake.iceberg_storage.extended_pyiceberg.null_values import keep_nulls_here
 from trinitylake.iceberg_storage.extended_pyiceberg.row_filters import compare_as_sql_here
 from trinitylake.iceberg_storage.extended_pyiceberg.sql_comparisons import as_sql_compares
 from trinitylake.iceberg_storage.file_io import WHOLE_FILE_MAX_SIZE_BYTES, LakehouseFileIO
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyiceberg.io.pyarrow import ArrowScan
 
 
 class ReadAheadScan(DataScan):
@@ -76,8 +78,7 @@ class ReadAheadScan(DataScan):
     def to_arrow(self, dictionary_columns: tuple[str, ...] = ()) -> pa.Table:
         """All matching rows."""
         compare_as_sql_here()
-        rows = DataScan.to_arrow(self.for_reading(), dictionary_columns)
-        return typed(rows, arrow_schema(self.projection()), but=dictionary_columns)
+        return all_rows(self.for_reading(), dictionary_columns)
 
     def to_arrow_batch_reader(self, dictionary_columns: tuple[str, ...] = ()) -> pa.RecordBatchReader:
         """The matching rows as a stream."""
@@ -85,9 +86,14 @@ class ReadAheadScan(DataScan):
         return DataScan.to_arrow_batch_reader(self.for_reading(), dictionary_columns)
 
     def count(self) -> int:
-        """The number of matching rows."""
+        """The number of matching rows. PyIceberg's own fails where Arrow makes no table without rows."""
         compare_as_sql_here()
-        return super().count()
+        tasks = list(self.plan_files())
+        read = [task for task in tasks if task.residual != ALWAYS_TRUE or task.delete_files]
+        counted: int = sum(task.file.record_count for task in tasks) - sum(task.file.record_count for task in read)
+        for batch in _reading(self, limit=None).to_record_batches(read):
+            counted += batch.num_rows
+        return counted
 
     def for_reading(self) -> ReadAheadScan:
         """The same scan for somebody who reads all the files that it plans."""
@@ -147,6 +153,37 @@ class ReadAheadTable(Table):
             catalog=self.catalog,
             table_identifier=self.name(),
         )
+
+
+def all_rows(scan: DataScan, dictionary_columns: Sequence[str] = ()) -> pa.Table:
+    """All rows of a scan, with the types of its table but for columns that are asked for as dictionaries.
+
+    PyIceberg puts rows together before they have those types, and Arrow knows no type for all that files may have.
+    """
+    import pyarrow as pa
+
+    target = arrow_schema(scan.projection())
+    reading = _reading(scan, scan.limit, dictionary_columns)
+    parts = [
+        typed(pa.Table.from_batches([batch]), target, but=dictionary_columns)
+        for batch in reading.to_record_batches(scan.plan_files())
+    ]
+    return pa.concat_tables(parts, promote_options="permissive") if parts else no_rows(target)
+
+
+def _reading(scan: DataScan, limit: int | None, dictionary_columns: Sequence[str] = ()) -> ArrowScan:
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    keep_nulls_here()
+    return ArrowScan(
+        scan.table_metadata,
+        scan.io,
+        scan.projection(),
+        scan.row_filter,
+        scan.case_sensitive,
+        limit,
+        dictionary_columns=tuple(dictionary_columns),
+    )
 
 
 def read_data_ahead(io: object, tasks: Iterable[FileScanTask], columns: frozenset[int] = frozenset()) -> None:

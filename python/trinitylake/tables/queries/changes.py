@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.arrow_rows import no_rows
 from trinitylake.tables.merge import MergeResult
 from trinitylake.tables.merging.row_changes import FILE, POSITION, FoundRows, PlacedRows, RowChanges
 from trinitylake.tables.queries.named_objects import NameOf, Names
@@ -38,7 +39,7 @@ class PlacedDataset(ds.InMemoryDataset):  # type: ignore[misc]
 
     def __init__(self, rows: PlacedRows) -> None:
         self._placed = rows
-        super().__init__(rows.schema.empty_table())
+        super().__init__(no_rows(rows.schema))
 
     def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:
         """The rows that match, with these columns, as DuckDB takes them."""

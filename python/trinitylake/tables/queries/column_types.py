@@ -1,7 +1,11 @@
-"""The types of DuckDB that columns of an Iceberg table have in a query."""
+"""The types of DuckDB that columns of an Iceberg table have in a query, and what becomes of DuckDB's in a table."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import (
@@ -50,6 +54,7 @@ _PRIMITIVE: dict[type[IcebergType], str] = {
     UUIDType: "UUID",
     UnknownType: "INTEGER",
 }
+_UUID = "UUID"
 #: What DuckDB reads from a Parquet file with the same result as PyIceberg.
 _READ_ALIKE = frozenset(_PRIMITIVE) - {TimestampNanoType, TimestamptzNanoType, UUIDType, UnknownType}
 
@@ -114,6 +119,43 @@ def _is_same(schema: Schema, field: NestedField) -> bool:
     """Whether a column, if it is there, had that type in another schema."""
     there = next((one for one in schema.fields if one.field_id == field.field_id), None)
     return there is None or there.field_type == field.field_type
+
+
+def with_uuids(schema: pa.Schema, types: Sequence[str], connection: Any) -> pa.Schema:
+    """The columns of an answer as a table is to have them: UUIDs, which DuckDB hands out as texts, are UUIDs.
+
+    Args:
+        schema: of the answer.
+        types: the same columns as DuckDB writes their types.
+        connection: of DuckDB, which reads these.
+    """
+    fields = [
+        field.with_type(_with_uuids(field.type, connection.sqltype(type))) if _UUID in type else field
+        for field, type in zip(schema, types, strict=True)
+    ]
+    return pa.schema(fields)
+
+
+def _with_uuids(kind: pa.DataType, told: Any) -> pa.DataType:
+    """An Arrow type with UUIDs where DuckDB's has them."""
+    if told.id == _UUID.lower():
+        return pa.uuid()
+    if told.id not in ("struct", "list", "array", "map") or _UUID not in str(told):
+        return kind
+    children = [child for _, child in told.children if not isinstance(child, int)]  # an array tells how long it is
+    parts = [part.with_type(_with_uuids(part.type, child)) for part, child in zip(_parts(kind), children, strict=True)]
+    match told.id:
+        case "struct":
+            return pa.struct(parts)
+        case "map":
+            return pa.map_(*parts)
+    return pa.large_list(*parts)
+
+
+def _parts(kind: pa.DataType) -> list[pa.Field]:
+    if pa.types.is_map(kind):
+        return [kind.key_field, kind.item_field]
+    return [kind.field(number) for number in range(kind.num_fields)]
 
 
 def names_in_query(schema: Schema) -> list[str]:

@@ -10,6 +10,7 @@ import pyarrow.dataset as ds
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import DataScan, FileScanTask
 
+from trinitylake.iceberg_storage.arrow_rows import no_rows
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import read_data_ahead
 from trinitylake.tables.streamed_rows import streamed_rows
@@ -37,7 +38,7 @@ class ScannedRows(ds.InMemoryDataset):  # type: ignore[misc]
         self.failure: Exception | None = None
         columns = schema_to_pyarrow(scan.table_metadata.schema(), include_field_ids=False)
         self._columns = pa.schema([_as_in_duckdb(column) for column in columns])
-        super().__init__(self._columns.empty_table())
+        super().__init__(no_rows(self._columns))
 
     def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:
         """The rows that match, with these columns, as DuckDB takes them."""

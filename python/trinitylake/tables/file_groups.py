@@ -1,0 +1,133 @@
+"""**The rule for which files of a table are written anew together**: those whose rows will lie in one partition.
+
+Rows are written under the current partition spec, so where the rows of a file will lie is what counts, not where they
+lie: after a change of partitioning the files of many partitions may become those of one. Of a file of another spec this
+is known as far as the specs have fields in common; what is unknown is unknown alike, so files of which the same is
+known are written together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import FileScanTask
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import VoidTransform
+
+from trinitylake.iceberg_storage.data_file_sizes import SMALL_PART
+from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import spelled
+
+#: So large is a group whose rows are sorted together, at most, as it lies on storage.
+SORTED_GROUP_SIZE_BYTES = 128 << 20
+
+
+class _Unknown:
+    """A value of a partition that only the rows tell."""
+
+
+_UNKNOWN = _Unknown()
+
+
+class Group(NamedTuple):
+    """Files that are written anew together.
+
+    Attributes:
+        tasks: the files, with what deletes rows of them.
+        is_of_one_partition: whether all of their rows will lie in one.
+    """
+
+    tasks: list[FileScanTask]
+    is_of_one_partition: bool
+
+
+class FileGroups:
+    """Chooses files of a table and puts them into groups.
+
+    Args:
+        metadata: of the table.
+        size: of the files that are to be, in bytes.
+        min_files: fewer files of a partition are left alone, unless they have deleted rows.
+    """
+
+    def __init__(self, metadata: TableMetadata, size: int, min_files: int) -> None:
+        self._spec_id = metadata.default_spec_id
+        self._size = size
+        self._min_files = min_files
+        current = metadata.spec()
+        self._partitions = {spec.spec_id: _partition_under(current, spec) for spec in metadata.partition_specs}
+
+    def of(self, tasks: Iterable[FileScanTask], is_sorted: bool) -> list[Group]:
+        """The files that are small, have deleted rows or lie in partitions of another spec, in groups that make whole
+        files; all files, if their rows are to be sorted."""
+        return self._split(self._by_partition(tasks, lambda task: is_sorted or self._is_to_be_written(task)), is_sorted)
+
+    def again(self, tasks: Iterable[FileScanTask], is_sorted: bool) -> list[Group]:
+        """Groups of files some of which have just been written, that are fewer afterwards."""
+        by_partition = self._by_partition(tasks, lambda task: self._is_small(task.file))
+        fewer = {
+            key: members
+            for key, members in by_partition.items()
+            if len(members) >= max(self._min_files, 2) and _size_bytes(members) <= self._size * (len(members) - 1)
+        }
+        return self._split(fewer, is_sorted)
+
+    def _is_small(self, file: DataFile) -> bool:
+        return file.file_size_in_bytes < SMALL_PART * self._size
+
+    def _is_to_be_written(self, task: FileScanTask) -> bool:
+        return self._is_small(task.file) or task.file.spec_id != self._spec_id or bool(task.delete_files)
+
+    def _by_partition(
+        self, tasks: Iterable[FileScanTask], is_chosen: Callable[[FileScanTask], bool]
+    ) -> dict[tuple[Hashable, ...], list[FileScanTask]]:
+        by_partition: dict[tuple[Hashable, ...], list[FileScanTask]] = defaultdict(list)
+        for task in tasks:
+            if is_chosen(task):
+                by_partition[self._partitions[task.file.spec_id](task.file)].append(task)
+        return by_partition
+
+    def _split(self, by_partition: dict[tuple[Hashable, ...], list[FileScanTask]], is_sorted: bool) -> list[Group]:
+        # Large enough to keep each thread at work, and for several files of the target size.
+        limit = min(4 * self._size, SORTED_GROUP_SIZE_BYTES) if is_sorted else 4 * self._size
+        groups: list[Group] = []
+        for key, members in by_partition.items():
+            if not is_sorted and len(members) < self._min_files and not any(task.delete_files for task in members):
+                continue
+            parts: list[list[FileScanTask]] = [[]]
+            bytes_in_part = 0
+            for task in members:
+                if parts[-1] and bytes_in_part + task.file.file_size_in_bytes > limit:
+                    parts.append([])
+                    bytes_in_part = 0
+                parts[-1].append(task)
+                bytes_in_part += task.file.file_size_in_bytes
+            if not is_sorted and len(parts) > 1 and len(parts[-1]) < self._min_files:
+                few = parts.pop()  # which would become a small file once more
+                parts[-1] += few
+            groups += (Group(part, _UNKNOWN not in key) for part in parts)
+        return groups
+
+
+def _partition_under(current: PartitionSpec, spec: PartitionSpec) -> Callable[[DataFile], tuple[Hashable, ...]]:
+    """Tells of a file of one spec in which partition of the current one its rows will lie, as far as it is known."""
+    if spec.spec_id == current.spec_id:
+        return lambda file: spelled(file.partition)
+    places = {(field.source_id, str(field.transform)): place for place, field in enumerate(spec.fields)}
+    known = [
+        None if isinstance(field.transform, VoidTransform) else places.get((field.source_id, str(field.transform)), -1)
+        for field in current.fields
+    ]
+
+    def partition(file: DataFile) -> tuple[Hashable, ...]:
+        values = (*spelled(file.partition), _UNKNOWN)
+        return tuple(None if place is None else values[place] for place in known)
+
+    return partition
+
+
+def _size_bytes(tasks: Sequence[FileScanTask]) -> int:
+    return sum(task.file.file_size_in_bytes for task in tasks)

@@ -1,0 +1,121 @@
+"""UUIDs and their texts, wherever they stand in a column: Arrow casts neither into the other.
+
+Texts are how DuckDB, Spark, JSON and people have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+#: Of texts.
+_TEXTS = (pa.string(), pa.large_string(), pa.string_view())
+_Convert = Callable[[pa.Array, pa.DataType], pa.Array]
+
+
+def has_uuids(kind: pa.DataType) -> bool:
+    """Whether values of a type are UUIDs, or have some among their parts."""
+    if isinstance(kind, pa.UuidType):
+        return True
+    return any(has_uuids(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def uuids_of_texts(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Some values with UUIDs in the place of texts, where `kind` has UUIDs. All else is as it was.
+
+    Raises `ValueError` for a text that is none.
+    """
+    return _with_parts(values, kind, _uuids)
+
+
+def texts_of_uuids(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Some values with texts in the place of UUIDs, where `kind` has texts. All else is as it was."""
+    return _with_parts(values, kind, _texts)
+
+
+def without_uuid_objects(value: Any) -> Any:
+    """A value of Python's with texts in the place of UUIDs: of those in a structure or a list Arrow makes no array."""
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, dict):
+        return {name: without_uuid_objects(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_uuid_objects(part) for part in value]
+    return value
+
+
+def _uuids(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if not isinstance(kind, pa.UuidType) or values.type not in _TEXTS:
+        return values
+    stored = [None if text is None else UUID(text).bytes for text in values.to_pylist()]
+    return pa.ExtensionArray.from_storage(kind, pa.array(stored, kind.storage_type))
+
+
+def _texts(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if not isinstance(values.type, pa.UuidType) or kind not in _TEXTS:
+        return values
+    return pa.array([None if value is None else str(value) for value in values.to_pylist()], kind)
+
+
+def _with_parts(values: pa.Array, kind: pa.DataType, convert: _Convert) -> pa.Array:
+    """The same with other values that have no parts, of the form that they have and not that of `kind`."""
+    is_ = pa.types
+    given = values.type
+    if given == kind:
+        return values
+    if is_.is_dictionary(given):
+        return _with_parts(values.dictionary_decode(), kind, convert)
+    if is_.is_struct(given) and is_.is_struct(kind):
+        return _structures(values, kind, convert)
+    if is_.is_map(given) and is_.is_map(kind):
+        start, end = _ends(values.offsets)
+        keys = _with_parts(values.keys.slice(start, end - start), kind.key_type, convert)
+        items = _with_parts(values.items.slice(start, end - start), kind.item_type, convert)
+        return pa.MapArray.from_arrays(_offsets(pc.subtract(values.offsets, start), values), keys, items)
+    if _is_list(given) and (is_.is_list(kind) or is_.is_large_list(kind)):
+        lengths = pc.fill_null(pc.list_value_length(values), 0).cast(pa.int64())
+        offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
+        elements = _with_parts(values.flatten(), kind.value_type, convert)
+        return pa.LargeListArray.from_arrays(_offsets(offsets, values), elements)
+    return convert(values, kind)
+
+
+def _structures(values: pa.StructArray, kind: pa.StructType, convert: _Convert) -> pa.Array:
+    parts, fields = [], []
+    # Flattened, what a structure that is null has in it is null.
+    for part, field in zip(values.flatten(), values.type, strict=True):
+        number = kind.get_field_index(field.name)
+        if number >= 0:
+            part = _with_parts(part, kind.field(number).type, convert)
+        parts.append(part)
+        fields.append(field.with_type(part.type))
+    if not parts:
+        return values
+    return pa.StructArray.from_arrays(parts, fields=fields, mask=values.is_null())
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    is_ = pa.types
+    return bool(
+        is_.is_list(kind)
+        or is_.is_large_list(kind)
+        or is_.is_fixed_size_list(kind)
+        or is_.is_list_view(kind)
+        or is_.is_large_list_view(kind)
+    )
+
+
+def _ends(offsets: pa.Array) -> tuple[int, int]:
+    return offsets[0].as_py(), offsets[-1].as_py()
+
+
+def _offsets(offsets: pa.Array, values: pa.Array) -> pa.Array:
+    """Offsets that say, too, which of the values are null."""
+    if not values.null_count:
+        return offsets
+    is_null = pa.concat_arrays([values.is_null(), pa.array([False])])
+    return pc.if_else(is_null, pa.scalar(None, offsets.type), offsets)

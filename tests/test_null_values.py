@@ -1,0 +1,208 @@
+"""What is null stays null, also lists and structures, whatever these are of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, ListType, NestedField, StringType, StructType, UUIDType
+
+import trinitylake as tl
+
+KINDS = {
+    "numbers": "list<int>",
+    "structures": "list<struct<k: int>>",
+    "map": "map<text, struct<k: int>>",
+    "inside": "struct<l: list<struct<k: int, m: map<text, struct<k: int>>>>>",
+    "lists": "list<list<struct<k: int>>>",
+}
+#: A row for each thing that a list can be.
+ROWS: list[dict[str, Any]] = [
+    {"id": 0, "numbers": None, "structures": None, "map": None, "inside": None, "lists": None},
+    {"id": 1, "numbers": [], "structures": [], "map": [], "inside": {"l": None}, "lists": []},
+    {"id": 2, "numbers": [None], "structures": [None], "map": [("a", None)], "inside": {"l": []}, "lists": [None]},
+    {
+        "id": 3,
+        "numbers": [1],
+        "structures": [{"k": 1}, {"k": None}],
+        "map": [("a", {"k": 1})],
+        "inside": {"l": [{"k": 1, "m": None}, {"k": 2, "m": []}, {"k": 3, "m": [("a", {"k": 4})]}]},
+        "lists": [[], None, [None, {"k": 1}]],
+    },
+]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> tl.Lakehouse:
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("a")
+    return lake
+
+
+def rows(table: tl.Table, *chosen: int) -> pa.Table:
+    """Some of the rows; all of them, if none is chosen."""
+    schema = table.scan().to_arrow().schema
+    return pa.Table.from_pylist([ROWS[number] for number in chosen or range(len(ROWS))], schema)
+
+
+def by_append(table: tl.Table) -> None:
+    table.append(rows(table))
+
+
+def by_few_columns(table: tl.Table) -> None:
+    table.append({"id": [0]})
+    table.append(rows(table, 1, 2, 3))
+
+
+def by_stream(table: tl.Table) -> None:
+    table.append(rows(table).to_reader(max_chunksize=2))
+
+
+def by_overwrite(table: tl.Table) -> None:
+    table.append(rows(table, 1))
+    table.overwrite(rows(table))
+
+
+def by_upsert(table: tl.Table) -> None:
+    swapped = rows(table).set_column(0, "id", pa.array([3, 2, 1, 0], pa.int64()))
+    table.append(swapped)
+    assert table.upsert(rows(table), on=["id"]) == (4, 0)
+
+
+def by_deletion(table: tl.Table) -> None:
+    table.append(pa.concat_tables([rows(table), rows(table, 3).set_column(0, "id", pa.array([9], pa.int64()))]))
+    table.delete("id = 9")
+
+
+def by_compaction(table: tl.Table) -> None:
+    for number in range(len(ROWS)):
+        table.append(rows(table, number))
+    table.maintenance.compact(min_files=2)
+
+
+def by_pyiceberg(table: tl.Table) -> None:
+    table.iceberg.append(rows(table))
+
+
+def by_sql(table: tl.Table) -> None:
+    lake = tl.open(table.location.partition("/lake/")[0] + "/lake", durability="none")
+    table.append(rows(table))
+    lake.sql("update a.t set id = id + 10")
+    lake.sql("update a.t set id = id - 10")
+
+
+WRITERS: dict[str, Callable[[tl.Table], None]] = {
+    "append": by_append,
+    "append of few columns": by_few_columns,
+    "stream": by_stream,
+    "overwrite": by_overwrite,
+    "upsert": by_upsert,
+    "deletion": by_deletion,
+    "compaction": by_compaction,
+    "PyIceberg": by_pyiceberg,
+    "SQL": by_sql,
+}
+
+
+def sorted_rows(found: pa.Table) -> list[dict[str, Any]]:
+    return [{name: row[name] for name in ROWS[0]} for row in found.sort_by("id").to_pylist()]
+
+
+@pytest.mark.parametrize("spec", [None, ["bucket(2, id)"]])
+@pytest.mark.parametrize("writer", WRITERS)
+def test_what_is_null_is_null_whoever_writes_and_reads(lake: tl.Lakehouse, writer: str, spec: list[str] | None) -> None:
+    """A list of structures, or a map of them, that was null came back as an empty one, and was stored so: PyIceberg
+    makes it anew of the places where its elements begin, of which null has none."""
+    table = lake.create_table("a.t", {"id": "bigint", **KINDS}, partition_spec=spec)
+    WRITERS[writer](table)
+    table = lake.table("a.t")
+    lake.create_external_table("a.elsewhere", table.metadata_location)
+    found = {
+        "all": table.scan().to_arrow(),
+        "matching": table.scan("id >= 0").to_arrow(),
+        "limited": table.scan(limit=10).to_arrow(),
+        "a stream": table.scan().to_arrow_batch_reader().read_all(),
+        "a stream of matching": table.scan("id >= 0").to_arrow_batch_reader().read_all(),
+        "PyIceberg": table.iceberg.scan().to_arrow(),
+        "a table elsewhere": lake.table("a.elsewhere").scan().to_arrow(),
+        "SQL": lake.sql("select * from a.t").to_arrow(),
+    }
+    for name, given in found.items():
+        assert sorted_rows(given) == ROWS, name
+    with table.update_schema() as change:
+        change.add_column("more", IntegerType())
+    assert sorted_rows(lake.table("a.t").scan().to_arrow()) == ROWS
+
+
+@pytest.mark.parametrize("column", KINDS)
+def test_rows_are_looked_for_by_what_is_null(lake: tl.Lakehouse, column: str) -> None:
+    """A filter by a list or a map ended with "Cannot explicitly project List or Map types"."""
+    table = lake.create_table("a.t", {"id": "bigint", **KINDS})
+    table.append(rows(table))
+    table.append({"id": [4]})
+    without = sorted(row["id"] for row in [*ROWS, {"id": 4, column: None}] if row[column] is None)
+    for filter, expected in ((f"{column} is null", without), (f"{column} is not null", [1, 2, 3])):
+        for scan in (table.scan(filter), table.scan(filter, columns=["id"])):
+            assert sorted(scan.to_arrow()["id"].to_pylist()) == expected
+            assert sorted(scan.to_arrow_batch_reader().read_all()["id"].to_pylist()) == expected
+            assert scan.count() == len(expected)
+    assert sorted_rows(table.scan(f"{column} is not null").to_arrow()) == ROWS[1:]
+    table.delete(f"{column} is not null and id > 1")
+    table.delete(f"{column} is null and id = 0")
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 4]
+
+
+#: Parts that a structure must have, if there is one.
+REQUIRED = StructType(
+    NestedField(10, "k", IntegerType(), required=True),
+    NestedField(11, "id", UUIDType(), required=True),
+    NestedField(12, "l", ListType(13, UUIDType()), required=True),
+    NestedField(14, "of", StructType(NestedField(15, "t", StringType(), required=True)), required=True),
+)
+PARTS = {"k": 1, "id": UUID(int=1), "l": [UUID(int=2)], "of": {"t": "a"}}
+
+
+def test_a_structure_may_be_null_whose_parts_may_not(lake: tl.Lakehouse) -> None:
+    """A row without a structure could not be written if the structure has a part that is required: the parts were null
+    as well, and "declared non-nullable"."""
+    schema = Schema(NestedField(1, "n", IntegerType()), NestedField(2, "s", REQUIRED))
+    table = lake.create_table("a.t", schema)
+    text = f"{{'k': 1, 'id': '{UUID(int=1)}'::uuid, 'l': ['{UUID(int=2)}'::uuid], 'of': {{'t': 'a'}}}}"
+    table.append([{"n": 1}])
+    table.append([{"n": 2, "s": None}, {"n": 3, "s": PARTS}])
+    table.append(pa.Table.from_pylist([{"n": 4}]).to_reader())
+    table.iceberg.append(pa.table({"n": pa.array([5], pa.int32())}))
+    assert table.upsert([{"n": 3, "s": None}, {"n": 6, "s": PARTS}], on=["n"]) == (1, 1)
+    lake.sql("insert into a.t (n) values (7)")
+    lake.sql(f"insert into a.t values (8, null), (9, {text})")
+    lake.sql("update a.t set s = null where n = 6")
+    table = lake.table("a.t")
+    table.maintenance.compact(min_files=2)
+    found = {row["n"]: row["s"] for row in table.scan().to_arrow().to_pylist()}
+    assert found == {**dict.fromkeys(range(1, 9)), 9: PARTS}
+    with pytest.raises(tl.InvalidArgument, match="column s"):
+        table.append([{"n": 1, "s": {**PARTS, "k": None}}])
+    with pytest.raises(tl.InvalidArgument, match="column s"):
+        table.append([{"n": 1, "s": {"k": 1}}])
+
+
+def test_tables_that_got_a_structure_later_are_written_anew(lake: tl.Lakehouse) -> None:
+    """A structure with a required part was added to a table: its older files could be read, and neither compacted nor
+    changed, since of the structure that they do not have the parts were null, which they may not be."""
+    table = lake.create_table("a.t", {"n": "int"})
+    for number in range(5):
+        table.append([{"n": number}, {"n": number + 10}])
+    with table.update_schema() as change:
+        change.add_column("s", REQUIRED)
+    table = lake.table("a.t")
+    assert table.upsert([{"n": 0, "s": PARTS}], on=["n"]) == (1, 0)
+    table.delete("n = 1")
+    table.overwrite([{"n": 2, "s": None}], "n = 2")
+    assert table.maintenance.compact(min_files=2).files_added == 1
+    found = {row["n"]: row["s"] for row in table.scan().to_arrow().to_pylist()}
+    assert found == {0: PARTS, **dict.fromkeys([2, 3, 4, *range(10, 15)])}
