@@ -13,6 +13,9 @@ use crate::errors::to_python;
 use crate::runtime::run_to_end;
 use crate::transaction::{Transaction, limits, outcome_to_python};
 
+/// A transaction, and files that are handed over with it.
+type Companion = (Py<Transaction>, Vec<(String, PyBackedBytes)>);
+
 pub fn add_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(commit_together, module)?)
 }
@@ -22,7 +25,7 @@ pub fn add_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyo3(signature = (company, max_attempts=None, timeout_seconds=None, coordination=None))]
 fn commit_together(
     py: Python<'_>,
-    company: Vec<(Py<Transaction>, Vec<(String, PyBackedBytes)>)>,
+    company: Vec<Companion>,
     max_attempts: Option<u32>,
     timeout_seconds: Option<f64>,
     coordination: Option<&str>,
