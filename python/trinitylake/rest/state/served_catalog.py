@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from trinitylake.definitions import TableDef
 from trinitylake.errors import CommitConflict, CommitStateUnknown
 from trinitylake.iceberg.catalog import TrinityLakeCatalog
-from trinitylake.lakehouse.commit_steps import MAY_WAIT, Steps, run_alone
+from trinitylake.lakehouse.commit_steps import MAY_WAIT, Steps, in_steps, run_alone
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.retries import STATEMENT_MAX_ATTEMPTS
 from trinitylake.lakehouse.transaction import Transaction
@@ -82,19 +82,19 @@ class ServedCatalog(TrinityLakeCatalog):
         Raises:
             CommitStateUnknown: for whatever a commit can raise that leaves its outcome open.
         """
-        return run_alone(self.write_steps(statement))
+        return run_alone(self.write_steps(lambda transaction: in_steps(statement(transaction))))
 
-    def write_steps(self, statement: Callable[[Transaction], Result]) -> Steps[Result]:
-        """`write` in steps. Raises as that does."""
+    def write_steps(self, statement: Callable[[Transaction], Steps[Result]]) -> Steps[Result]:
+        """`write` in steps, of the statement too. Raises as that does."""
         source = self._writable()
         told = self._commit
         if isinstance(source, Transaction):
             told.transaction_id = source.id
-            return statement(source)
+            return (yield from statement(source))
         for attempt in range(1, STATEMENT_MAX_ATTEMPTS + 1):
             transaction = source.begin(message=told.message, author=told.author, id=told.id, properties=told.properties)
             try:
-                result = statement(transaction)
+                result = yield from statement(transaction)
             except BaseException:
                 transaction.rollback()
                 raise
