@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -91,23 +91,31 @@ class ServedCatalog(TrinityLakeCatalog):
         if isinstance(source, Transaction):
             told.transaction_id = source.id
             return (yield from statement(source))
+        lost: Transaction | None = None
         for attempt in range(1, STATEMENT_MAX_ATTEMPTS + 1):
-            transaction = source.begin(message=told.message, author=told.author, id=told.id, properties=told.properties)
-            try:
-                result = yield from statement(transaction)
-            except BaseException:
-                transaction.rollback()
-                raise
-            try:
-                with _open_outcomes(transaction):
-                    told.version = yield from transaction.commit_steps()
-            except CommitConflict:
-                if attempt == STATEMENT_MAX_ATTEMPTS:
+            with ExitStack() as turn:
+                if lost is not None:
+                    yield MAY_WAIT
+                    # Before it begins: what it saw while it waited would be what others have changed since, once more.
+                    turn.enter_context(lost.turn_kept())
+                transaction = source.begin(
+                    message=told.message, author=told.author, id=told.id, properties=told.properties
+                )
+                try:
+                    result = yield from statement(transaction)
+                except BaseException:
+                    transaction.rollback()
                     raise
-                yield MAY_WAIT
-            else:
-                told.transaction_id = transaction.id
-                return result
+                try:
+                    with _open_outcomes(transaction):
+                        told.version = yield from transaction.commit_steps()
+                except CommitConflict:
+                    if attempt == STATEMENT_MAX_ATTEMPTS:
+                        raise
+                    lost = transaction
+                else:
+                    told.transaction_id = transaction.id
+                    return result
         raise AssertionError("the last attempt returns or raises")
 
 
