@@ -30,11 +30,20 @@ class CommitPause:
     files: Sequence[tuple[str, bytes]]
 
 
+@dataclass(frozen=True, slots=True)
 class MayWait:
-    """What comes next may wait: for somebody who has the turn of a table, for files, for a function of a user."""
+    """What comes next may wait: for somebody who has the turn of a table, for files, for a function of a user.
+
+    Attributes:
+        has_turn: others may wait for the turn of a table that it has. It does not wait for one, and must not wait for a
+            thread that one of those others has.
+    """
+
+    has_turn: bool = False
 
 
 MAY_WAIT = MayWait()
+MAY_WAIT_WITH_TURN = MayWait(has_turn=True)
 
 Pause = CommitPause | MayWait
 #: What is run step by step. It has its own context (`contextvars`), so it may go on in another thread.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
@@ -24,7 +24,7 @@ from trinitylake.errors import (
     TrinityLakeError,
 )
 from trinitylake.lakehouse.checks import Check, Checks
-from trinitylake.lakehouse.commit_steps import MAY_WAIT, CommitPause, Steps, run_alone
+from trinitylake.lakehouse.commit_steps import MAY_WAIT, MAY_WAIT_WITH_TURN, CommitPause, Steps, run_alone
 from trinitylake.lakehouse.pictures import heading, listed
 from trinitylake.lakehouse.statements import OpenTransaction
 from trinitylake.reopening import refuse_transaction
@@ -220,7 +220,7 @@ class Transaction(OpenTransaction):
                 yield from self._prepare(turn)
             try:
                 while not isinstance(outcome := (yield CommitPause(core, self._take_metadata())), int):
-                    yield MAY_WAIT  # for files of those who were faster, and for checks
+                    yield MAY_WAIT_WITH_TURN  # for files of those who were faster, and for checks
                     redone += len(outcome.tables)
                     is_new = bool(outcome.tables) and self.staged_tables.reapply(outcome.tables)
                     if is_new or outcome.watched:
@@ -423,6 +423,10 @@ class Transaction(OpenTransaction):
 
             self._staged = StagedTables(self._lakehouse, self.storage, self._open_core)
         return self._staged
+
+    def turn_kept(self) -> AbstractContextManager[None]:
+        """Wait for the turn of the tables that it has changed, for another transaction that begins in the block."""
+        return nullcontext() if self._staged is None else self._staged.turn_kept()
 
     def _prepare(self, turn: ExitStack) -> Steps[None]:
         """Check and write as far as can be before the core commits, with the turn of the tables that changed."""

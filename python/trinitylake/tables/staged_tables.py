@@ -255,6 +255,10 @@ class StagedTables:
         """The turn to commit the tables that changed; whether it was there, for who does not wait for it."""
         return turns.taken((table.id for table in self._changed()), waits=waits)
 
+    def turn_kept(self) -> AbstractContextManager[None]:
+        """The turn of the tables that changed, for a transaction that begins in the block."""
+        return turns.kept(table.id for table in self._changed())
+
     @contextmanager
     def being_checked(self) -> Iterator[None]:
         """Nobody writes to the tables that changed inside: neither through them nor, in this thread, to them.

@@ -16,7 +16,7 @@ import random
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -127,6 +127,7 @@ class Turns:
         self._turns: WeakValueDictionary[str, Turn] = WeakValueDictionary()
         self._processes = ProcessTurns()
         self._in_use: ContextVar[frozenset[str]] = ContextVar("tables in use", default=frozenset())
+        self._kept: ContextVar[frozenset[str]] = ContextVar("tables whose turn is kept", default=frozenset())
 
     @contextmanager
     def taken(self, table_ids: Iterable[str], *, waits: bool = True) -> Iterator[bool]:
@@ -142,21 +143,48 @@ class Turns:
                 "a check must not write to a table that its own transaction changes: the commit would wait for itself; "
                 "a check only reads"
             )
+        kept = self._kept.get()
+        with self._locked([id for id in ids if id not in kept], waits) as is_taken:
+            if not is_taken:
+                yield False
+                return
+            with self.in_use(ids):
+                yield True
+
+    @contextmanager
+    def kept(self, table_ids: Iterable[str]) -> Iterator[None]:
+        """Wait for the turn of these tables, before the transaction begins that has it in the block."""
+        ids = sorted(set(table_ids))
+        before = self._kept.get()
+        with self._locked([id for id in ids if id not in before], waits=True):
+            self._kept.set(before.union(ids))
+            try:
+                yield
+            finally:
+                self._kept.set(before)
+
+    @contextmanager
+    def _locked(self, ids: Sequence[str], waits: bool) -> Iterator[bool]:
+        """Whether the turn of these is ours in the block, or we have waited long enough; else nothing is taken."""
         held: list[threading.Lock] = []
         ours: list[int] = []
         with self._guard:
             turns = [self._turns.setdefault(id, Turn()) for id in ids]
-        try:
-            is_taken = self._take_locks(turns, held, waits) and self._processes.take(ids, ours, waits=waits)
-            if is_taken:
-                with self.in_use(ids):
-                    yield True
-        finally:
+
+        def give_back() -> None:
             self._processes.give_back(ours)
             for lock in held:
                 lock.release()
-        if not is_taken:
-            yield False
+            ours.clear()
+            held.clear()
+
+        try:
+            is_taken = self._take_locks(turns, held, waits) and self._processes.take(ids, ours, waits=waits)
+            if not is_taken:
+                give_back()
+            yield is_taken
+        finally:
+            give_back()
 
     def _take_locks(self, turns: Iterable[Turn], held: list[threading.Lock], waits: bool) -> bool:
         """Whether all are ours, or we have waited long enough. `held` gets those that are."""

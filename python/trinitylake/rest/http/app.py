@@ -301,7 +301,7 @@ async def _watched(request: Request) -> AsyncIterator[Callable[[], bool]]:
 
 def _is_quick(call: Call) -> bool:
     """Whether its steps hold up nobody: they are about the latest version, and say little."""
-    return call.prefix == LATEST and len(call.body) <= COMPANY_BODY_SIZE_BYTES
+    return call.raw_names.get("prefix", LATEST) == LATEST and len(call.body) <= COMPANY_BODY_SIZE_BYTES
 
 
 def _shows_rows(options: ServerOptions, asks_for_tokens: bool) -> bool:

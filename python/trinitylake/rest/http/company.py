@@ -6,6 +6,7 @@ their commits, which are then one call of the core, and the event loop hears of 
 waits for the disk another one takes those who have come meanwhile.
 
 What may wait for anything else goes on in a thread of its own (`threads.py`), and comes back here for its commit.
+Those that have the turn of a table have threads for themselves: all others may be taken by requests that wait for it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from trinitylake import _core
-from trinitylake.lakehouse.commit_steps import CommitPause, Pause, Steps
-from trinitylake.rest.http.threads import Threads
+from trinitylake.lakehouse.commit_steps import CommitPause, MayWait, Pause, Steps
+from trinitylake.rest.errors import RestError
+from trinitylake.rest.http.threads import Threads, submit
+from trinitylake.rest.http.turns import MAX_THREADS
 
 #: So many are committed by one call at the most.
 MAX_COMPANY = 64
@@ -86,6 +89,7 @@ class Company:
 
     def __init__(self, threads: Threads) -> None:
         self._others = threads
+        self._with_turn = Threads(MAX_THREADS)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="trinitylake-rest-commits")
         self._lock = threading.Lock()
         self._waiting: deque[_Request] = deque()
@@ -104,20 +108,32 @@ class Company:
     def end(self) -> None:
         """Begin nothing more; the threads end when nothing is left to do."""
         self._pool.shutdown(wait=False)
+        self._with_turn.end()
 
     def _add(self, request: _Request) -> None:
+        """Raises `RestError` 503 if there is no thread that would ever take it."""
         with self._lock:
             self._waiting.append(request)
-            self._begin_if_needed()
+            try:
+                self._begin_if_needed()
+            except RestError:
+                self._waiting.pop()
+                raise
 
     def _begin_if_needed(self) -> None:
-        if self._waiting and not self._is_taking and self._n_threads < _THREADS:
-            self._n_threads += 1
-            self._is_taking = True
+        if not self._waiting or self._is_taking or self._n_threads == _THREADS:
+            return
+        try:
+            submit(self._pool, self._work)
+        except RestError as no_thread:  # perhaps the server has ended, and a request that nobody waits for has not
             try:
-                self._pool.submit(self._work)
-            except RuntimeError:  # the server has ended, and a request that nobody waits for has not
                 threading.Thread(target=self._work, name="trinitylake-rest-commits").start()
+            except RuntimeError:
+                if self._n_threads:
+                    return  # the one that waits for the disk takes them afterwards
+                raise no_thread from None
+        self._n_threads += 1
+        self._is_taking = True
 
     def _work(self) -> None:
         """Of one thread, which is the one that takes."""
@@ -155,7 +171,7 @@ class Company:
             elif isinstance(pause, CommitPause):
                 committing.append((request, pause))
             else:
-                self._go_on_elsewhere(request)
+                self._go_on_elsewhere(request, pause)
         _tell(ended)
         return committing
 
@@ -167,23 +183,42 @@ class Company:
             answers = [error] * len(committing)
         ended = []
         for (request, _), answer in zip(committing, answers, strict=True):
-            if request.go_on(answer) is None:
+            pause = request.go_on(answer)
+            if pause is None:
                 ended.append(request)
+            elif isinstance(pause, CommitPause):
+                self._add(request)
             else:
-                self._go_on_elsewhere(request)
+                self._go_on_elsewhere(request, pause)
         _tell(ended)
 
-    def _go_on_elsewhere(self, request: _Request) -> None:
-        """Run the steps that may wait, until the request ends or commits."""
+    def _go_on_elsewhere(self, request: _Request, pause: MayWait) -> None:
+        """Run the steps that may wait, until the request ends, commits, or must go on in another thread."""
 
         def work() -> None:
-            while not isinstance(request.pause, CommitPause):
-                if request.go_on() is None:
-                    _tell([request])
-                    return
-            self._add(request)
+            while (going_on := request.go_on()) == pause:
+                pass
+            if going_on is None:
+                _tell([request])
+            elif isinstance(going_on, CommitPause):
+                try:
+                    self._add(request)
+                except RestError as error:
+                    _break_off(request, error)
+            else:
+                self._go_on_elsewhere(request, going_on)
 
-        self._others.start(work)
+        try:
+            (self._with_turn if pause.has_turn else self._others).start(work)
+        except RestError as error:
+            _break_off(request, error)
+
+
+def _break_off(request: _Request, error: RestError) -> None:
+    """It has nowhere to go on: it gives back what it has, and is answered with the error."""
+    while request.go_on(error) is not None:
+        pass
+    _tell([request])
 
 
 def _tell(ended: Sequence[_Request]) -> None:

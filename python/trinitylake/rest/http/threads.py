@@ -7,12 +7,15 @@ good part of that. So the outcome goes straight from the thread to the future th
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
+
+from trinitylake.rest.errors import RestError
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -45,16 +48,35 @@ class Threads:
             with suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(tell)
 
-        self._pool.submit(copy_context().run, work)
+        self.start(partial(copy_context().run, work))
         return await outcome
 
     def start(self, work: Callable[[], None]) -> None:
-        """Run what tells its outcome itself."""
-        self._pool.submit(work)
+        """Run what tells its outcome itself. Raises `RestError` 503 if there is no thread for it, and never will be."""
+        submit(self._pool, work)
 
     def end(self) -> None:
         """Begin nothing more; threads end when they have nothing left to do."""
         self._pool.shutdown(wait=False)
+
+
+def submit(pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+    """Run it on a thread of a pool. Raises `RestError` 503 if that cannot be, and then it is never run.
+
+    A pool that has ended takes nothing. One that cannot begin a thread says so, and keeps the work for later.
+    """
+    once = threading.Lock()
+
+    def run_once() -> None:
+        if once.acquire(blocking=False):
+            work()
+
+    try:
+        pool.submit(run_once)
+    except RuntimeError as error:
+        if once.acquire(blocking=False):
+            message = "the server has no thread for this request: try again"
+            raise RestError(503, "ServiceUnavailableException", message) from error
 
 
 def _succeed(outcome: asyncio.Future[Result], result: Result) -> None:

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 #: What an engine writes for "the one that was just added".
 LAST_ADDED = -1
+#: Of the metadata of a table, perhaps compressed: to read or change more takes long.
+QUICK_SIZE_BYTES = 256 << 10
 #: Updates by which a table becomes smaller, if anything.
 _REMOVING = (
     RemovePartitionSpecsUpdate,
@@ -135,6 +137,19 @@ def stage(
         else:
             staged.append(_stage_one(transaction, name, change, paths))
     return staged
+
+
+def is_quick(transaction: Transaction, change: TableChange) -> bool:
+    """Whether to stage a change takes no other server and little time. Raises as `stage` does."""
+    if change.is_creation:
+        return True
+    namespace, name = change.table
+    with transaction.located("table", namespace, name):
+        definition = transaction.state().read("table", namespace, name)
+        if definition is None:
+            return True
+        size_bytes = transaction.staged_tables.open(namespace, name, definition).metadata_size_bytes()
+    return size_bytes is not None and size_bytes <= QUICK_SIZE_BYTES
 
 
 def _present(transaction: Transaction, namespace: str, name: str) -> TableMetadata | None:

@@ -31,7 +31,7 @@ from trinitylake.rest.request.call import Call, json_response, no_content
 from trinitylake.rest.request.pages import identifiers_response
 from trinitylake.rest.resources.elsewhere import peer_of
 from trinitylake.rest.resources.names import Name, Rename
-from trinitylake.rest.resources.table_changes import TableChange, stage
+from trinitylake.rest.resources.table_changes import TableChange, is_quick, stage
 from trinitylake.rest.security.principals import Role
 from trinitylake.rest.state.served_catalog import ServedCatalog
 from trinitylake.rest.state.table_responses import Snapshots, table_body
@@ -128,10 +128,15 @@ def commit(call: Call) -> Steps[Response]:
     with call.catalog() as catalog:
         gate = call.locations(catalog)
         change = change.model_copy(update={"identifier": name, "updates": gate.kept(change.updates)})
+
+        def statement(transaction: Transaction) -> Steps[StagedTable]:
+            if not is_quick(transaction, change):
+                yield MAY_WAIT  # for its metadata, or for where it lives
+            [staged] = stage(transaction, [change], gate, call.brought, len(call.body))
+            return staged
+
         with translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
-            [staged] = yield from catalog.write_steps(
-                lambda transaction: stage(transaction, [change], gate, call.brought, len(call.body))
-            )
+            staged = yield from catalog.write_steps(statement)
         return _staged_response(call, staged)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from trinitylake.definitions import TableDef
 from trinitylake.errors import CommitConflict, CommitStateUnknown
 from trinitylake.iceberg.catalog import TrinityLakeCatalog
-from trinitylake.lakehouse.commit_steps import MAY_WAIT, Steps, run_alone
+from trinitylake.lakehouse.commit_steps import MAY_WAIT, Steps, in_steps, run_alone
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.retries import STATEMENT_MAX_ATTEMPTS
 from trinitylake.lakehouse.transaction import Transaction
@@ -82,32 +82,40 @@ class ServedCatalog(TrinityLakeCatalog):
         Raises:
             CommitStateUnknown: for whatever a commit can raise that leaves its outcome open.
         """
-        return run_alone(self.write_steps(statement))
+        return run_alone(self.write_steps(lambda transaction: in_steps(statement(transaction))))
 
-    def write_steps(self, statement: Callable[[Transaction], Result]) -> Steps[Result]:
-        """`write` in steps. Raises as that does."""
+    def write_steps(self, statement: Callable[[Transaction], Steps[Result]]) -> Steps[Result]:
+        """`write` in steps, of the statement too. Raises as that does."""
         source = self._writable()
         told = self._commit
         if isinstance(source, Transaction):
             told.transaction_id = source.id
-            return statement(source)
+            return (yield from statement(source))
+        lost: Transaction | None = None
         for attempt in range(1, STATEMENT_MAX_ATTEMPTS + 1):
-            transaction = source.begin(message=told.message, author=told.author, id=told.id, properties=told.properties)
-            try:
-                result = statement(transaction)
-            except BaseException:
-                transaction.rollback()
-                raise
-            try:
-                with _open_outcomes(transaction):
-                    told.version = yield from transaction.commit_steps()
-            except CommitConflict:
-                if attempt == STATEMENT_MAX_ATTEMPTS:
+            with ExitStack() as turn:
+                if lost is not None:
+                    yield MAY_WAIT
+                    # Before it begins: what it saw while it waited would be what others have changed since, once more.
+                    turn.enter_context(lost.turn_kept())
+                transaction = source.begin(
+                    message=told.message, author=told.author, id=told.id, properties=told.properties
+                )
+                try:
+                    result = yield from statement(transaction)
+                except BaseException:
+                    transaction.rollback()
                     raise
-                yield MAY_WAIT
-            else:
-                told.transaction_id = transaction.id
-                return result
+                try:
+                    with _open_outcomes(transaction):
+                        told.version = yield from transaction.commit_steps()
+                except CommitConflict:
+                    if attempt == STATEMENT_MAX_ATTEMPTS:
+                        raise
+                    lost = transaction
+                else:
+                    told.transaction_id = transaction.id
+                    return result
         raise AssertionError("the last attempt returns or raises")
 
 
