@@ -57,13 +57,24 @@ def test_the_process_of_a_server_does_so(lake: tl.Lakehouse, monkeypatch: pytest
     """And a server in a thread of another program does not: the choice is for the whole process."""
     chosen: list[str] = []
     monkeypatch.setattr(module, "give_back_large_blocks", lambda: chosen.append("so"))
+    monkeypatch.setattr(module, "keep_what_is_here", lambda: chosen.append("kept"))
     with serve(lake):
         assert chosen == []
     monkeypatch.setattr(RestServer, "run", lambda self: None)
     server = serve(lake)
     monkeypatch.setattr(threading.Thread, "start", lambda self: None)  # which would end this process
     server.run_process()
-    assert chosen == ["so"]
+    assert chosen == ["so", "kept"]
+
+
+def test_garbage_is_not_looked_for_among_what_was_there_when_the_process_began() -> None:
+    """Of the time of a server that commits a fifteenth went into looking through modules and their classes."""
+    program = (
+        "import gc\nfrom trinitylake.rest.freed_memory import keep_what_is_here\nkeep_what_is_here()\n"
+        "print(gc.get_freeze_count(), len(gc.get_objects()))"
+    )
+    kept, looked_at = map(int, subprocess.check_output([sys.executable, "-c", program]).split())
+    assert kept > 10 * looked_at
 
 
 class Left:

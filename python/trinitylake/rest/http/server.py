@@ -17,7 +17,7 @@ import uvicorn
 
 from trinitylake.errors import InvalidArgument, StorageError
 from trinitylake.lakehouse.lakehouse import Lakehouse
-from trinitylake.rest.freed_memory import give_back_large_blocks
+from trinitylake.rest.freed_memory import give_back_large_blocks, keep_what_is_here
 from trinitylake.rest.http.app import App
 from trinitylake.rest.http.protocol import KEEP_ALIVE_SECONDS, protocol_of_one_server
 from trinitylake.rest.options import ServerOptions
@@ -141,6 +141,7 @@ class RestServer:
         the time for saving open transactions.
         """
         give_back_large_blocks()
+        keep_what_is_here()
         threading.Thread(target=self._end_process, name="trinitylake-end", daemon=True).start()
         self.run()
 
