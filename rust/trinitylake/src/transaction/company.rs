@@ -18,6 +18,9 @@ use crate::error::Result;
 use crate::storage::PendingWrites;
 use crate::storage::retry::within;
 
+/// As if nothing had been sent for it.
+const NOT_TRIED: Verdict = Verdict::Again { files_are_written: false };
+
 /// Where a companion stands.
 enum Stage {
     /// It was over before, or cannot be committed: its answer.
@@ -36,7 +39,12 @@ pub async fn commit_together(company: &mut [&mut Transaction], limits: CommitLim
         let ended = match stage {
             Stage::Over(answer) => return answer,
             Stage::Ended(ended) => ended,
-            Stage::Ready(..) | Stage::Alone => companion.go_for_version(limits).await,
+            // What it was held against may yet turn out to be void.
+            Stage::Ready(_, fit) => {
+                let _ = companion.hear(NOT_TRIED, fit);
+                companion.go_for_version(limits).await
+            }
+            Stage::Alone => companion.go_for_version(limits).await,
         };
         companion.end_commit(ended).await
     });
@@ -78,14 +86,20 @@ async fn try_together(company: &mut [&mut Transaction], stages: &mut [Stage], li
     }
     let is_one = submissions.len() == 1;
     let verdicts = lakehouse.commits().commit_company(&lakehouse, submissions, deadline_millis);
-    let Some(verdicts) = within(deadline_millis, verdicts).await else { return };
+    let Some(verdicts) = within(deadline_millis, verdicts).await else {
+        // Somebody has begun to lead meanwhile.
+        for (number, _, fit) in tried {
+            let _ = company[number].hear(NOT_TRIED, fit);
+        }
+        return;
+    };
     for ((number, mut effort, fit), verdict) in tried.into_iter().zip(verdicts) {
         let companion = &mut company[number];
         let tried = match verdict {
             // Perhaps for the file of another.
             Err(Failure::Certain(..)) if !is_one => {
                 effort.attempts -= 1;
-                Ok(companion.hear(Verdict::Again { files_are_written: false }, fit))
+                Ok(companion.hear(NOT_TRIED, fit))
             }
             verdict => verdict.map(|verdict| companion.hear(verdict, fit)),
         };
