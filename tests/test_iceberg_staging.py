@@ -13,15 +13,17 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, ValidationError
 from pyiceberg.expressions import EqualTo
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.table import StaticTable
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.table.update import (
+    AddSchemaUpdate,
     AddSnapshotUpdate,
     AssertTableUUID,
+    SetCurrentSchemaUpdate,
     SetLocationUpdate,
     SetPropertiesUpdate,
     UpgradeFormatVersionUpdate,
@@ -33,6 +35,7 @@ from iceberg_storage import STORES, Store, make_store
 from trinitylake.errors import CorruptFile, InvalidArgument, InvalidLocation
 from trinitylake.iceberg_storage import metadata as metadata_module
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest_merging import mergeable
+from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 
@@ -479,3 +482,13 @@ def test_an_empty_append_makes_an_empty_snapshot_as_pyiceberg_does(lake: Lake) -
         staged.table.append(rows())
     assert ids(staged) == []
     assert len(staged.table.snapshots()) == 1
+
+
+def test_columns_that_the_partitioning_needs_stay(tmp_path: Path) -> None:
+    """Whether columns, partitioning and order fit each other is looked at only where one of them was changed."""
+    lake = Lake(make_store("disk", tmp_path), partition_spec=BY_CITY)
+    metadata = lake.begin().metadata
+    without_city = IcebergSchema(*(field for field in metadata.schema().fields if field.name != "city"), schema_id=1)
+    updates = (AddSchemaUpdate(schema_=without_city), SetCurrentSchemaUpdate(schema_id=1))
+    with pytest.raises(ValidationError, match="Cannot find source column"):
+        apply_updates(metadata, updates)

@@ -10,8 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyiceberg.table import StaticTable
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import MetadataLogEntry, Operation
 from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.table.update import AddSnapshotUpdate, SetStatisticsUpdate
 
@@ -315,10 +317,32 @@ def test_texts_of_snapshots_are_kept_up_to_a_number_of_bytes(lake: tl.Lakehouse)
     written = [encoder.encode(lake.table(table.name).iceberg.metadata) for table in tables]
     each = sum(len(json.dumps(one, separators=(",", ":"))) for one in json.loads(written[0])["snapshots"])
     lists = [known for text in encoder._tables.values() for known in text.lists.values()]
-    kept = [len("".join(known._texts.values())) for known in lists]
+    kept = [len("".join(known._texts)) for known in lists]
     assert each > 2_000, "a few of them are more than the limit"
     assert each < sum(kept) <= 10_000
     assert encoder.encode(tables[0].iceberg.metadata.model_copy()) == written[0], "what was dropped is written anew"
     alone = MetadataEncoder(max_size_bytes=10)
     assert alone.encode(tables[0].iceberg.metadata) == written[0]
     assert len(alone._tables) == 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=12))
+def test_the_text_of_a_log_that_loses_and_gains_entries_is_that_of_its_entries(
+    steps: list[tuple[int, int, bool]],
+) -> None:
+    """Of a log that has lost one entry in front and gained one behind, only the new one is written as text."""
+    from trinitylake.iceberg_storage.metadata import _KnownTexts
+
+    known = _KnownTexts()
+    log: list[MetadataLogEntry] = []
+    for number, (lost, gained, is_turned) in enumerate(steps):
+        added = [
+            MetadataLogEntry.model_validate({"metadata-file": f"{number}-{n}", "timestamp-ms": n})
+            for n in range(gained)
+        ]
+        log = [*log[lost:], *added]
+        if is_turned:
+            log.reverse()
+        assert known.render(log) == ",".join(entry.model_dump_json() for entry in log)
+        assert known.render(log) == ",".join(entry.model_dump_json() for entry in log), "and the same again"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,3 +89,27 @@ def test_a_file_that_is_a_link_is_not_followed(folder: Path) -> None:
     file.symlink_to(folder / "elsewhere")
     with ProcessTurns().taken(["a"]):
         assert not (folder / "elsewhere").exists()
+
+
+def test_a_turn_is_kept_for_as_long_as_it_is_taken(folder: Path) -> None:
+    """Turns are forgotten when nobody refers to them. One that was held by its lock alone was made anew for the next
+    who came, so that two had it.
+    """
+    turns = table_turns.Turns()
+    with turns.taken(["a"]) as is_taken:
+        assert is_taken
+        gc.collect()
+        found = []
+        other = threading.Thread(target=lambda: found.append(turns.lock(["a"], waits=False)))
+        other.start()
+        other.join()
+        assert found == [None]
+    with turns.taken(["a"], waits=False) as is_taken:
+        assert is_taken
+
+
+def test_the_turn_of_several_is_kept_though_they_can_be_named_once(folder: Path) -> None:
+    """What was given as a generator was used up when the turns were taken: none of them counted as kept."""
+    turns = table_turns.Turns()
+    with turns.kept(id for id in "ab"), turns.taken(["a", "b"], waits=False) as is_taken:
+        assert is_taken

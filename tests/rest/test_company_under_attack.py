@@ -20,11 +20,11 @@ from rest.shop import with_tables
 from trinitylake.definitions import new_table_def, serialize
 from trinitylake.iceberg_storage.federated import federated_properties
 from trinitylake.iceberg_storage.metadata import cache
+from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.lakehouse.commit_steps import MAY_WAIT, MAY_WAIT_WITH_TURN, Steps
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.http.company import Company
 from trinitylake.rest.http.threads import Threads
-from trinitylake.rest.resources.table_changes import stage
 from trinitylake.tables.table_turns import Turns
 
 ORDERS = "/v1/namespaces/shop/tables/orders"
@@ -146,12 +146,13 @@ def test_a_change_of_a_large_table_has_a_thread_of_its_own(
 
     def noted(*arguments: Any) -> Any:
         names.append(threading.current_thread().name)
-        return stage(*arguments)
+        return commit(*arguments)
 
     assert http_client("POST", ORDERS, change(**{f"p{n}": "v" * 1000 for n in range(300)})).code == 200
     if not is_known:
         cache.clear()
-    monkeypatch.setattr("trinitylake.rest.resources.tables.stage", noted)
+    commit = StagedTable.commit
+    monkeypatch.setattr(StagedTable, "commit", noted)
     assert http_client("POST", ORDERS, change(color="red")).code == 200
     assert http_client("POST", "/v1/namespaces/shop/tables/small", change(color="red")).code == 200
     large, small = names

@@ -184,6 +184,20 @@ def test_who_takes_a_little_from_time_to_time_is_not_cut_off() -> None:
     asyncio.run(work())
 
 
+def test_who_does_not_take_a_small_answer_is_cut_off_too() -> None:
+    async def work() -> None:
+        silent = peer(UnsentAnswers(), "silent", seconds=0.05)
+        silent.outgoing.write(b"head ")
+        silent.outgoing.write(b"body")
+        for _ in range(1000):
+            await asyncio.sleep(0.005)
+            if silent.is_aborted:
+                break
+        assert silent.is_aborted
+
+    asyncio.run(work())
+
+
 @pytest.fixture
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
     """A table whose metadata has three MiB."""
@@ -259,3 +273,40 @@ def next_connection(server: RestServer) -> BoundedProtocol:
             time.sleep(0.01)
     assert isinstance(found[0], BoundedProtocol)
     return found[0]
+
+
+def test_what_is_written_in_one_go_is_one_packet() -> None:
+    """The head of an answer and its body were two system calls, and their client was woken twice."""
+
+    async def run() -> None:
+        one = peer(UnsentAnswers(), "ana")
+        given: list[bytes] = []
+        one.write = given.append  # type: ignore[method-assign]
+        one.outgoing.write(b"head ")
+        one.outgoing.write(b"body")
+        assert given == []
+        assert one.outgoing.get_write_buffer_size() == 9
+        await asyncio.sleep(0)
+        assert given == [b"head body"]
+        one.outgoing.write(b"x" * (unsent.PIECE_SIZE_BYTES - 1))
+        one.outgoing.write(b"yz")
+        assert given[1:] == [b"x" * (unsent.PIECE_SIZE_BYTES - 1)], "no more than a piece is gathered"
+        one.outgoing.write(b"w" * (unsent.PIECE_SIZE_BYTES + 1))
+        assert b"".join(given[2:]) == b"yz" + b"w" * (unsent.PIECE_SIZE_BYTES + 1), "in order"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("ends", ["close", "abort"])
+def test_what_was_written_is_sent_before_the_connection_closes_and_not_after_it_broke(ends: str) -> None:
+    async def run() -> None:
+        one = peer(UnsentAnswers(), "ana")
+        given: list[bytes] = []
+        one.write = given.append  # type: ignore[method-assign]
+        one.outgoing.write(b"the last answer")
+        getattr(one.outgoing, ends)()
+        assert given == ([b"the last answer"] if ends == "close" else [])
+        await asyncio.sleep(0)
+        assert len(given) == (ends == "close")
+
+    asyncio.run(run())

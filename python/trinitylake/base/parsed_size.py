@@ -13,6 +13,8 @@ def count_values(text: bytes | bytearray) -> int:
 
     To take the signs out takes half of the time that it takes to count one after the other, and a copy of a piece.
     """
+    if len(text) <= _PIECE_SIZE_BYTES:
+        return len(text) - len(text.translate(None, b",[{:"))
     pieces = (text[begin : begin + _PIECE_SIZE_BYTES] for begin in range(0, len(text), _PIECE_SIZE_BYTES))
     return len(text) - sum(len(piece.translate(None, b",[{:")) for piece in pieces)
 

@@ -7,9 +7,9 @@ transaction, they become part of it and its owner commits.
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from trinitylake.errors import InvalidArgument, InvalidName
@@ -138,10 +138,19 @@ def _reopened(
     return kind(name, lakehouse=lakehouse, version=version, storage_options=arrived(storage_options) or None, **own)
 
 
-@contextmanager
-def names_checked(missing: type[Exception]) -> Iterator[None]:
+class names_checked:
     """Raise `missing` for a name in the block that no object can have."""
-    try:
-        yield
-    except InvalidName as error:
-        raise missing(str(error)) from error
+
+    __slots__ = ("_missing",)
+
+    def __init__(self, missing: type[Exception]) -> None:
+        self._missing = missing
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, InvalidName):
+            raise self._missing(str(error)) from error

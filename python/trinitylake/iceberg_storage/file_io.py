@@ -553,6 +553,7 @@ def _may_be_unqualified(path: str) -> bool:
 
 
 @lru_cache(maxsize=64)
+@lru_cache(64)  # each transaction asks
 def _canonical_roots(*roots: str) -> tuple[str, ...]:
     """The canonical spellings of roots, the longest first."""
     return tuple(sorted({canonical_uri(root) for root in roots}, key=len, reverse=True))

@@ -44,6 +44,8 @@ _MIN_SNAPSHOTS, _MAX_AGE = TableProperties.MIN_SNAPSHOTS_TO_KEEP, TablePropertie
 
 def lean(metadata: TableMetadata, base: TableMetadata) -> TableMetadata:
     """The same metadata without the snapshots that it need not keep, for a commit that replaces `base`."""
+    if not base.snapshots:
+        return metadata
     present, before = ({one.snapshot_id for one in known.snapshots} for known in (metadata, base))
     return without(metadata, (present & before) - kept(metadata))
 

@@ -19,6 +19,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import nullcontext
+from operator import is_
 
 from pydantic import BaseModel
 from pyiceberg.exceptions import ValidationError
@@ -181,19 +182,30 @@ class _KnownTexts:
     """The JSON text of a list: items that were in it before are not written again."""
 
     def __init__(self) -> None:
-        self.items: Sequence[IcebergBaseModel] = ()  # kept, so that no other object has their addresses
-        self._texts: dict[int, str] = {}
+        self.items: Sequence[IcebergBaseModel] = ()
+        self._texts: list[str] = []
         self._joined = ""
 
     def render(self, items: Sequence[IcebergBaseModel]) -> str:
         """The items as JSON, separated by commas."""
         if items is self.items:
             return self._joined
-        known = self._texts
-        texts = [known.get(id(item)) or item.model_dump_json() for item in items]
-        self.items, self._texts = items, dict(zip(map(id, items), texts, strict=True))
+        texts = self._of_grown(items)
+        if texts is None:
+            known = dict(zip(map(id, self.items), self._texts, strict=True))
+            texts = [known.get(id(item)) or item.model_dump_json() for item in items]
+        self.items, self._texts = items, texts
         self._joined = ",".join(texts)
         return self._joined
+
+    def _of_grown(self, items: Sequence[IcebergBaseModel]) -> list[str] | None:
+        """The texts of a list that has lost one item in front, at most, and gained some behind: a log."""
+        before = self.items
+        gone = 0 if items and before and items[0] is before[0] else 1
+        n_kept = len(before) - gone
+        if not 0 < n_kept <= len(items) or not all(map(is_, items, before[gone:])):
+            return None
+        return [*self._texts[gone:], *(item.model_dump_json() for item in items[n_kept:])]
 
 
 #: Lists of metadata whose items never change, and their names in a file.
@@ -260,9 +272,11 @@ class MetadataEncoder:
 
     def _table(self, table_uuid: uuid.UUID) -> _TableText:
         with self._lock:
-            text = self._tables.setdefault(table_uuid, _TableText())
-            self._tables.move_to_end(table_uuid)
-            self._drop()
+            if (text := self._tables.get(table_uuid)) is None:
+                text = self._tables[table_uuid] = _TableText()
+                self._drop()
+            else:
+                self._tables.move_to_end(table_uuid)
             return text
 
     def _count(self, table_uuid: uuid.UUID, text: _TableText, size_bytes: int) -> None:

@@ -7,8 +7,9 @@ bytewise. A name that no key can hold raises `InvalidName` everywhere (format §
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from trinitylake.base.arguments import checked_as, mapping
@@ -216,18 +217,32 @@ class Reader(ABC):
         """As `state`, to read the definition of one object."""
         return self.state()
 
-    @contextmanager
-    def located(self, kind: Kind, namespace: str, name: str = "") -> Iterator[None]:
+    def located(self, kind: Kind, namespace: str, name: str = "") -> _Located:
         """Add the path of the definition file, which parsers do not know, to a `CorruptFile` raised in the block."""
-        try:
-            yield
-        except CorruptFile as error:
-            state = self.state()
-            # What a transaction wrote itself is whole, so a damaged file is one that its base version names.
-            version = cast("_core.Version", getattr(state, "base", state))
-            path = version.locate(kind, namespace, name)
-            if error.path or path is None:
-                raise
+        return _Located(self, kind, namespace, name)
+
+
+class _Located:
+    __slots__ = ("_kind", "_name", "_namespace", "_reader")
+
+    def __init__(self, reader: Reader, kind: Kind, namespace: str, name: str) -> None:
+        self._reader = reader
+        self._kind: Kind = kind
+        self._namespace = namespace
+        self._name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not isinstance(error, CorruptFile) or error.path:
+            return
+        state = self._reader.state()
+        # What a transaction wrote itself is whole, so a damaged file is one that its base version names.
+        version = cast("_core.Version", getattr(state, "base", state))
+        if path := version.locate(self._kind, self._namespace, self._name):
             raise CorruptFile(f"{path}: {error}", path=path) from error
 
 

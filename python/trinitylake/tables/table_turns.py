@@ -17,9 +17,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from types import TracebackType
 from weakref import WeakValueDictionary
 
 from trinitylake.errors import InvalidArgument
@@ -119,6 +120,25 @@ def _try_lock(file: int, start: int, ours: list[int]) -> bool:
     return True
 
 
+class _Held:
+    """Turns that are ours, until they are given back."""
+
+    __slots__ = ("bytes", "processes", "turns")
+
+    def __init__(self, processes: ProcessTurns) -> None:
+        self.processes = processes
+        self.turns: list[Turn] = []  # not their locks: a turn that nobody refers to is forgotten, and made anew
+        self.bytes: list[int] = []
+
+    def give_back(self) -> None:
+        if self.bytes:
+            self.processes.give_back(self.bytes)
+        for turn in self.turns:
+            turn.lock.release()
+        self.bytes.clear()
+        self.turns.clear()
+
+
 class Turns:
     """The turns of this process, by table id."""
 
@@ -126,71 +146,57 @@ class Turns:
         self._guard = threading.Lock()
         self._turns: WeakValueDictionary[str, Turn] = WeakValueDictionary()
         self._processes = ProcessTurns()
-        self._in_use: ContextVar[frozenset[str]] = ContextVar("tables in use", default=frozenset())
+        self.ids_in_use: ContextVar[frozenset[str]] = ContextVar("tables in use", default=frozenset())
         self._kept: ContextVar[frozenset[str]] = ContextVar("tables whose turn is kept", default=frozenset())
 
-    @contextmanager
-    def taken(self, table_ids: Iterable[str], *, waits: bool = True) -> Iterator[bool]:
+    def taken(self, table_ids: Iterable[str], *, waits: bool = True) -> AbstractContextManager[bool]:
         """Wait for the turn of all these tables; in one order everywhere, so nobody waits in a circle.
 
         Who does not wait is told whether it was free; if not, nothing is taken.
 
         Raises `InvalidArgument` for a table that this thread has `in_use`.
         """
-        ids = sorted(set(table_ids))
-        if not self._in_use.get().isdisjoint(ids):
-            raise InvalidArgument(
-                "a check must not write to a table that its own transaction changes: the commit would wait for itself; "
-                "a check only reads"
-            )
-        kept = self._kept.get()
-        with self._locked([id for id in ids if id not in kept], waits) as is_taken:
-            if not is_taken:
-                yield False
-                return
-            with self.in_use(ids):
-                yield True
+        return _Taken(self, sorted(set(table_ids)), waits)
 
     @contextmanager
     def kept(self, table_ids: Iterable[str]) -> Iterator[None]:
         """Wait for the turn of these tables, before the transaction begins that has it in the block."""
         ids = sorted(set(table_ids))
         before = self._kept.get()
-        with self._locked([id for id in ids if id not in before], waits=True):
-            self._kept.set(before.union(ids))
-            try:
-                yield
-            finally:
-                self._kept.set(before)
-
-    @contextmanager
-    def _locked(self, ids: Sequence[str], waits: bool) -> Iterator[bool]:
-        """Whether the turn of these is ours in the block, or we have waited long enough; else nothing is taken."""
-        held: list[threading.Lock] = []
-        ours: list[int] = []
-        with self._guard:
-            turns = [self._turns.setdefault(id, Turn()) for id in ids]
-
-        def give_back() -> None:
-            self._processes.give_back(ours)
-            for lock in held:
-                lock.release()
-            ours.clear()
-            held.clear()
-
+        held = self.lock(ids, waits=True)
+        assert held is not None
+        self._kept.set(before.union(ids))
         try:
-            is_taken = self._take_locks(turns, held, waits) and self._processes.take(ids, ours, waits=waits)
-            if not is_taken:
-                give_back()
-            yield is_taken
+            yield
         finally:
-            give_back()
+            self._kept.set(before)
+            held.give_back()
 
-    def _take_locks(self, turns: Iterable[Turn], held: list[threading.Lock], waits: bool) -> bool:
+    def lock(self, ids: Sequence[str], waits: bool) -> _Held | None:
+        """The turn of those of these tables that is not kept already, or what we could get of it in the time there is.
+
+        None, and nothing is taken, if it was not free and we do not wait.
+        """
+        kept = self._kept.get()
+        ids = [id for id in ids if id not in kept]
+        held = _Held(self._processes)
+        try:
+            with self._guard:
+                turns = [self._turns.setdefault(id, Turn()) for id in ids]
+            is_taken = self._take_locks(turns, held.turns, waits) and self._processes.take(ids, held.bytes, waits=waits)
+        except BaseException:
+            held.give_back()
+            raise
+        if is_taken:
+            return held
+        held.give_back()
+        return None
+
+    def _take_locks(self, turns: Iterable[Turn], held: list[Turn], waits: bool) -> bool:
         """Whether all are ours, or we have waited long enough. `held` gets those that are."""
         for turn in turns:
             if turn.lock.acquire(timeout=THREAD_TURN_TIMEOUT_SECONDS if waits else 0):
-                held.append(turn.lock)
+                held.append(turn)
             elif not waits:
                 return False
         return True
@@ -203,16 +209,47 @@ class Turns:
         checks would have to run again after each of its writes. A context, not a thread: a server commits several
         transactions by one thread, each in a context of its own.
         """
-        before = self._in_use.get()
-        self._in_use.set(before.union(table_ids))
+        before = self.ids_in_use.get()
+        self.ids_in_use.set(before.union(table_ids))
         try:
             yield
         finally:
-            self._in_use.set(before)
+            self.ids_in_use.set(before)
 
     def forget(self) -> None:
         """In a forked child: locks that threads of the parent held have nobody to release them."""
         self.__init__()  # type: ignore[misc]
+
+
+class _Taken:
+    """The block of `Turns.taken`. A class: three generators, one in the other, would take longer than all the rest."""
+
+    __slots__ = ("_before", "_held", "_ids", "_turns", "_waits")
+
+    def __init__(self, turns: Turns, ids: Sequence[str], waits: bool) -> None:
+        self._turns = turns
+        self._ids = ids
+        self._waits = waits
+
+    def __enter__(self) -> bool:
+        self._before = in_use = self._turns.ids_in_use.get()
+        if not in_use.isdisjoint(self._ids):
+            raise InvalidArgument(
+                "a check must not write to a table that its own transaction changes: the commit would wait for itself; "
+                "a check only reads"
+            )
+        self._held = self._turns.lock(self._ids, self._waits)
+        if self._held is None:
+            return False
+        self._turns.ids_in_use.set(in_use.union(self._ids))
+        return True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._held is not None:
+            self._turns.ids_in_use.set(self._before)
+            self._held.give_back()
 
 
 turns = Turns()

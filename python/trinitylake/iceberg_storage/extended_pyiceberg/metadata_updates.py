@@ -90,9 +90,22 @@ class MetadataBuilder:
             result = result.model_copy(update={"last_updated_ms": later_than(self.base)})
         if result.schema() is not (self.base.schema() if self.base.schemas else None):
             check_schema(result)
-        result.spec().check_compatible(result.schema())
-        result.sort_order().check_compatible(result.schema())
+        if not _has_same_columns(result, self.base):
+            result.spec().check_compatible(result.schema())
+            result.sort_order().check_compatible(result.schema())
         return result
+
+
+def _has_same_columns(one: TableMetadata, other: TableMetadata) -> bool:
+    """Whether nothing was done to columns, partitioning and order: then they fit each other as before."""
+    return (
+        one.schemas is other.schemas
+        and one.partition_specs is other.partition_specs
+        and one.sort_orders is other.sort_orders
+        and one.current_schema_id == other.current_schema_id
+        and one.default_spec_id == other.default_spec_id
+        and one.default_sort_order_id == other.default_sort_order_id
+    )
 
 
 def _upgrade_to(version: str, present: int) -> UpgradeFormatVersionUpdate:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import ref
@@ -389,10 +389,10 @@ class StagedTable:
 
     def adopt(
         self,
-        snapshots: Iterable[Snapshot],
+        snapshots: Sequence[Snapshot],
         base: TableMetadata | None = None,
         brought: Sequence[str] | None = None,
-        statistics: Iterable[str] = (),
+        statistics: Sequence[str] = (),
     ) -> None:
         """Check what others wrote for snapshots, perhaps long before this transaction began, and remember it.
 
@@ -404,6 +404,8 @@ class StagedTable:
 
         Raises `InvalidLocation` for a file that may not be named (`brought_files.py`).
         """
+        if not snapshots and not statistics and not brought:
+            return
         with self._lock:
             known = {*self.io.written_paths, *self._adopted_lists}
             others = [one for one in snapshots if self.io.path_of(one.manifest_list) not in known]

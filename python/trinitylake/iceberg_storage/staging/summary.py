@@ -49,7 +49,9 @@ def changes_told(
     What others did is told as Iceberg counts it. A client may bring a new table (`is_new`) with its first rows: `base`
     then has their snapshots already.
     """
-    told = _of_snapshots(set() if is_new else snapshot_ids(base), base, metadata, statements)
+    told: list[Told] = []
+    if is_new or base.snapshots is not metadata.snapshots or base.current_snapshot_id != metadata.current_snapshot_id:
+        told = _of_snapshots(set() if is_new else snapshot_ids(base), base, metadata, statements)
     before, after = base.schema(), metadata.schema()
     if before is not after and before.fields != after.fields:
         told.append(Told("schema", tail=_of_schema(before, after)))

@@ -114,6 +114,8 @@ class Outgoing(asyncio.Transport):
         self._who = who
         self._timeout_seconds = timeout_seconds
         self._waiting: deque[tuple[str, bytes]] = deque()
+        self._small: list[bytes | bytearray | memoryview] = []
+        self._small_size_bytes = 0
         self._offset = 0
         self._is_paused = self._is_closing = False
         self._given_size_bytes = 0
@@ -128,13 +130,35 @@ class Outgoing(asyncio.Transport):
         if not data or self.is_closing():
             return
         if len(data) <= PIECE_SIZE_BYTES and not self._waiting:
+            self._gather(data)
+            return
+        self._give_small()
+        text = bytes(data)  # the same object, if it is bytes
+        who = self._who()
+        self._waiting.append((who, text))
+        self._unsent.add(self, who, text)
+        self._go_on()
+        self._watch()
+
+    def _gather(self, data: bytes | bytearray | memoryview) -> None:
+        """Give it away with what follows at once: the head of an answer and its body are one packet, and one call."""
+        if self._small_size_bytes + len(data) > PIECE_SIZE_BYTES:
+            self._give_small()
+        if not self._small:
+            asyncio.get_running_loop().call_soon(self._give_small)
+        self._small.append(data)
+        self._small_size_bytes += len(data)
+
+    def _give_small(self) -> None:
+        data = b"".join(self._small)
+        self._small.clear()
+        self._small_size_bytes = 0
+        if data and not self._transport.is_closing():
             self._give(data)
-        else:
-            text = bytes(data)  # the same object, if it is bytes
-            who = self._who()
-            self._waiting.append((who, text))
-            self._unsent.add(self, who, text)
-            self._go_on()
+            self._watch()
+
+    def _watch(self) -> None:
+        """Look after a while whether anything was taken, if something waits."""
         if self._timer is None and (self._waiting or self._transport.get_write_buffer_size()):
             self._look_later(self._taken_size_bytes)
 
@@ -152,6 +176,7 @@ class Outgoing(asyncio.Transport):
 
     def close(self) -> None:
         """Close as soon as all was given away."""
+        self._give_small()
         self._is_closing = True
         if self._waiting:
             self._transport.pause_reading()
@@ -172,7 +197,8 @@ class Outgoing(asyncio.Transport):
         """Nothing more can be sent."""
         while self._waiting:
             self._unsent.remove(*self._waiting.popleft())
-        self._offset = 0
+        self._small.clear()
+        self._small_size_bytes = self._offset = 0
         self._unsent.forget(self)
         if self._timer is not None:
             self._timer.cancel()
@@ -185,7 +211,8 @@ class Outgoing(asyncio.Transport):
         return self._transport.get_extra_info(name, default)
 
     def get_write_buffer_size(self) -> int:
-        return self._transport.get_write_buffer_size() + sum(len(text) for _, text in self._waiting) - self._offset
+        waiting = self._small_size_bytes + sum(len(text) for _, text in self._waiting)
+        return self._transport.get_write_buffer_size() + waiting - self._offset
 
     def pause_reading(self) -> None:
         self._transport.pause_reading()

@@ -7,7 +7,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -177,12 +177,17 @@ class Call:
         """The gate that every location in the body passes."""
         return LocationGate(catalog.file_io(), self.principal, self.service.options.overrides_locations)
 
-    @contextmanager
-    def catalog(self) -> Iterator[ServedCatalog]:
+    def catalog(self) -> AbstractContextManager[ServedCatalog]:
         """The catalog that the prefix leads to.
 
         Raises `RestError` 403 for a write to the past and for a transaction of somebody else, 413 for one that is full.
         """
+        if self.prefix == LATEST:
+            return nullcontext(self.served(self.service.lake))
+        return self._catalog_elsewhere()
+
+    @contextmanager
+    def _catalog_elsewhere(self) -> Iterator[ServedCatalog]:
         service = self.service
         with source_of(
             self.prefix,
@@ -258,7 +263,7 @@ def strict_json(body: bytes) -> Any:
     """
     try:
         text = body.decode()  # bytes would be taken for UTF-16 where they look so
-        document = json.loads(text, parse_int=_integer, parse_float=_finite, parse_constant=_finite)
+        document = _JSON.decode(text)
         if _SURROGATE.search(text):  # half of a character, unless it is followed by the other half
             json.dumps(document, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
@@ -278,8 +283,14 @@ def _finite(text: str) -> float:
     return number
 
 
+#: Made once: `json.loads` would make one for each body.
+_JSON = json.JSONDecoder(parse_int=_integer, parse_float=_finite, parse_constant=_finite)
+
+
 def decoded(raw: str) -> str:
     """A path segment without its escapes. A `+` stays one."""
+    if "%" not in raw and raw.isascii():
+        return raw
     try:
         return unquote_to_bytes(raw).decode()
     except UnicodeDecodeError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
@@ -34,6 +35,7 @@ from trinitylake.iceberg.namespaces import require_namespace
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import json_size_bytes
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.table_properties import is_location_property
 from trinitylake.iceberg_storage.write_rules import check_update
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.resources.names import Name
@@ -94,6 +96,21 @@ class TableChange(BaseModel):
         """Whether the table must not exist yet."""
         return any(isinstance(requirement, AssertCreate) for requirement in self.requirements)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it changes nothing but properties of a table that is there, none of which is a location or the
+        library's own: then it names no file, and there is no more to look at than what a commit in a process looks at.
+        """
+        for update in self.updates:
+            if isinstance(update, SetPropertiesUpdate | RemovePropertiesUpdate):
+                names = update.updates if isinstance(update, SetPropertiesUpdate) else update.removals
+                for name in names:
+                    if name.startswith(OWN_PROPERTY_PREFIX) or is_location_property(name):
+                        return False
+            else:
+                return False
+        return bool(self.updates) and not self.is_creation
+
 
 def stage(
     transaction: Transaction,
@@ -139,11 +156,34 @@ def stage(
     return staged
 
 
-def is_quick(transaction: Transaction, change: TableChange) -> bool:
-    """Whether to stage a change takes no other server and little time. Raises as `stage` does."""
+def stage_plain(
+    transaction: Transaction, change: TableChange, table: tuple[str, str], sent_size_bytes: int
+) -> StagedTable | None:
+    """`stage` for a change that `is_plain`, without the steps that have nothing to say of one.
+
+    None for a table that is not there or is not managed, of which `stage` tells more. Raises as that does.
+    """
+    namespace, name = table
+    with transaction.located("table", namespace, name):
+        definition = transaction.state().read("table", namespace, name)
+        if definition is None:
+            return None
+        opened = transaction.staged_tables.open(namespace, name, definition)
+    if opened.type != "managed":
+        return None
+    staged = opened.open_staged()
+    if not all(isinstance(update, _REMOVING) for update in change.updates):
+        check_growth(f"table {namespace}.{name}", json_size_bytes(staged.metadata), sent_size_bytes)
+    with _sense_made(table):
+        staged.commit(change.requirements, change.updates)
+    return staged
+
+
+def is_quick(transaction: Transaction, change: TableChange, table: tuple[str, str]) -> bool:
+    """Whether to stage a change of that table takes no other server and little time. Raises as `stage` does."""
     if change.is_creation:
         return True
-    namespace, name = change.table
+    namespace, name = table
     with transaction.located("table", namespace, name):
         definition = transaction.state().read("table", namespace, name)
         if definition is None:
@@ -185,16 +225,30 @@ def _leave_own_properties(transaction: Transaction, change: TableChange) -> None
 def _stage_one(
     transaction: Transaction, name: tuple[str, str], change: TableChange, brought: Sequence[str]
 ) -> StagedTable:
-    try:
+    with _sense_made(name):
         updates = change.updates
         if any(isinstance(update, AddSortOrderUpdate) for update in updates) and not change.is_creation:
             staged = table_writing.managed_table(transaction, *name, change.requirements)
             updates = with_free_sort_orders(updates, staged.metadata)
         return table_writing.commit_table(transaction, *name, change.requirements, updates, brought=brought)
-    except TrinityLakeError:
-        raise
-    except (ValueError, KeyError) as error:
-        raise bad_request(f"the updates of {'.'.join(name)} make no sense: {error}") from error
+
+
+class _sense_made:
+    """Refuse, with 400, updates of a table that PyIceberg cannot apply."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: tuple[str, str]) -> None:
+        self._table = table
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, ValueError | KeyError) and not isinstance(error, TrinityLakeError):
+            raise bad_request(f"the updates of {'.'.join(self._table)} make no sense: {error}") from error
 
 
 def with_free_sort_orders(updates: Sequence[TableUpdate], metadata: TableMetadata) -> list[TableUpdate]:
@@ -241,14 +295,11 @@ def _rehearse(transaction: Transaction, change: TableChange) -> None:
         table_writing.metadata_from_updates(io, namespace, name, change.updates)
         return
     staged = table_writing.managed_table(transaction, namespace, name, change.requirements)
-    try:
+    with _sense_made(change.table):
         updates = with_free_sort_orders(change.updates, staged.metadata)
         for update in updates:
             check_update(update, staged.metadata, staged.io)
-        apply_updates(staged.metadata, updates)
-    except TrinityLakeError:
-        raise
-    except StaleSnapshot as error:
-        raise CommitFailedException(str(error)) from error
-    except (ValueError, KeyError) as error:
-        raise bad_request(f"the updates of {namespace}.{name} make no sense: {error}") from error
+        try:
+            apply_updates(staged.metadata, updates)
+        except StaleSnapshot as error:
+            raise CommitFailedException(str(error)) from error

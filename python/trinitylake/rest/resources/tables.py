@@ -31,7 +31,7 @@ from trinitylake.rest.request.call import Call, json_response, no_content
 from trinitylake.rest.request.pages import identifiers_response
 from trinitylake.rest.resources.elsewhere import peer_of
 from trinitylake.rest.resources.names import Name, Rename
-from trinitylake.rest.resources.table_changes import TableChange, is_quick, stage
+from trinitylake.rest.resources.table_changes import TableChange, is_quick, stage, stage_plain
 from trinitylake.rest.security.principals import Role
 from trinitylake.rest.state.served_catalog import ServedCatalog
 from trinitylake.rest.state.table_responses import Snapshots, table_body
@@ -124,15 +124,23 @@ def commit(call: Call) -> Steps[Response]:
     identifier = call.identifier("table")
     if change.identifier is not None and change.identifier.identifier() != identifier:
         raise bad_request("the identifier in the body is not the one in the path")
-    name = Name(namespace=list(identifier[:-1]), name=identifier[-1])
+    name = object_name(identifier, NoSuchTableError)
+    is_plain = change.is_plain
     with call.catalog() as catalog:
-        gate = call.locations(catalog)
-        change = change.model_copy(update={"identifier": name, "updates": gate.kept(change.updates)})
 
         def statement(transaction: Transaction) -> Steps[StagedTable]:
-            if not is_quick(transaction, change):
+            if not is_quick(transaction, change, name):
                 yield MAY_WAIT  # for its metadata, or for where it lives
-            [staged] = stage(transaction, [change], gate, call.brought, len(call.body))
+            if is_plain and (staged := stage_plain(transaction, change, name, len(call.body))) is not None:
+                return staged
+            gate = call.locations(catalog)
+            whole = change.model_copy(
+                update={
+                    "identifier": Name(namespace=list(identifier[:-1]), name=identifier[-1]),
+                    "updates": gate.kept(change.updates),
+                }
+            )
+            [staged] = stage(transaction, [whole], gate, call.brought, len(call.body))
             return staged
 
         with translated(missing=NoSuchTableError), names_checked(NoSuchTableError):

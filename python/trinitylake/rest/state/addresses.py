@@ -76,15 +76,13 @@ def source_of(
     *,
     writes: bool = False,
     sent_size_bytes: int = 0,
-) -> Iterator[Lakehouse | ViewAt | Transaction]:
-    """What a prefix leads to; a transaction is nobody else's inside the block, which may write to it if it says so, and
-    how much memory that takes.
+) -> Iterator[ViewAt | Transaction]:
+    """What a prefix leads to that is not `LATEST`; a transaction is nobody else's inside the block, which may write to
+    it if it says so, and how much memory that takes.
 
     Raises as `prefix_of` does, and as `OpenTransactions.borrowed` does.
     """
-    if prefix == LATEST:
-        yield lake
-    elif prefix.startswith(_VERSION):
+    if prefix.startswith(_VERSION):
         yield lake.at(version=_number(prefix.removeprefix(_VERSION)))
     elif prefix.startswith(_SNAPSHOT):
         yield lake.at(snapshot=prefix.removeprefix(_SNAPSHOT))

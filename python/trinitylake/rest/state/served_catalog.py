@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import TypeVar
 
 from pyiceberg.io import FileIO
@@ -125,13 +126,18 @@ def commit(transaction: Transaction) -> int:
         return transaction.commit()
 
 
-@contextmanager
-def _open_outcomes(transaction: Transaction) -> Iterator[None]:
-    try:
-        yield
-    except CommitStateUnknown:
-        raise
-    except Exception as error:
-        if transaction.is_unknown:
+class _open_outcomes:
+    __slots__ = ("_transaction",)
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        is_told = not isinstance(error, Exception) or isinstance(error, CommitStateUnknown)
+        if not is_told and self._transaction.is_unknown:
             raise CommitStateUnknown(f"the outcome of the commit is not known: {error}") from error
-        raise
