@@ -334,7 +334,7 @@ def test_the_text_of_a_log_that_loses_and_gains_entries_is_that_of_its_entries(
     """Of a log that has lost one entry in front and gained one behind, only the new one is written as text."""
     from trinitylake.iceberg_storage.metadata import _KnownTexts
 
-    known = _KnownTexts()
+    known = _KnownTexts("log")
     log: list[MetadataLogEntry] = []
     for number, (lost, gained, is_turned) in enumerate(steps):
         added = [
@@ -344,5 +344,6 @@ def test_the_text_of_a_log_that_loses_and_gains_entries_is_that_of_its_entries(
         log = [*log[lost:], *added]
         if is_turned:
             log.reverse()
-        assert known.render(log) == ",".join(entry.model_dump_json() for entry in log)
-        assert known.render(log) == ",".join(entry.model_dump_json() for entry in log), "and the same again"
+        text = ",".join(entry.model_dump_json() for entry in log)
+        assert known.render(log) == f'"log":[{text}],'
+        assert known.render(log) == f'"log":[{text}],', "and the same again"

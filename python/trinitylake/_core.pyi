@@ -70,6 +70,13 @@ class S3Settings:
     endpoint: str | None  # None for AWS
     is_bucket_in_host: bool  # and not in the path
 
+# Locks on single bytes of an empty file, which the system gives back when the process ends. Not on Windows.
+@final
+class ByteLocks:
+    def __new__(cls, path: str, owner_id: int) -> Self: ...
+    def try_lock(self, position: int) -> bool: ...
+    def unlock(self, position: int) -> None: ...
+
 # Whether the file of a path or URI has a random id in its name, and so one content for ever.
 def is_named_once(path: str) -> bool: ...
 

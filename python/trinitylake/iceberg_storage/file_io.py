@@ -107,8 +107,7 @@ class LakehouseFileIO(FileIO):
         self.check_kept = check_kept
         self.root = storage.root
         #: Where files of the lakehouse are named, the longest first: of two roots, one may lie in the other.
-        self._canonical_roots = _canonical_roots(self.root, *storage.other_roots)
-        self._is_longest_root = self._canonical_roots[0] == _canonical_roots(self.root)[0]
+        self._canonical_roots, self._is_longest_root = _roots(self.root, *storage.other_roots)
         self._local_root = self.root[len("file://") :] if self.root.startswith("file:///") else None
         #: Whether a request takes long, so that it pays to send many at once.
         self.is_remote = not self.root.startswith(("file:", "memory:"))
@@ -554,9 +553,10 @@ def _may_be_unqualified(path: str) -> bool:
 
 @lru_cache(maxsize=64)
 @lru_cache(64)  # each transaction asks
-def _canonical_roots(*roots: str) -> tuple[str, ...]:
-    """The canonical spellings of roots, the longest first."""
-    return tuple(sorted({canonical_uri(root) for root in roots}, key=len, reverse=True))
+def _roots(root: str, *others: str) -> tuple[tuple[str, ...], bool]:
+    """The canonical spellings of a root and of others, the longest first, and whether that root is the first."""
+    canonical = tuple(sorted({canonical_uri(one) for one in (root, *others)}, key=len, reverse=True))
+    return canonical, canonical[0] == canonical_uri(root)
 
 
 def canonical_uri(location: str) -> str:

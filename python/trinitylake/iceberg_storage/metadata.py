@@ -179,28 +179,29 @@ def new_file_stem(previous_uri: str | None) -> str:
 
 
 class _KnownTexts:
-    """The JSON text of a list: items that were in it before are not written again."""
+    """The JSON text of a list of that name: items that were in it before are not written again."""
 
-    def __init__(self) -> None:
-        self.items: Sequence[IcebergBaseModel] = ()
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.items: Sequence[IcebergBaseModel] | None = None
         self._texts: list[str] = []
-        self._joined = ""
+        self.text = ""
 
     def render(self, items: Sequence[IcebergBaseModel]) -> str:
-        """The items as JSON, separated by commas."""
+        """The name, the items as JSON, and what separates them from what follows."""
         if items is self.items:
-            return self._joined
+            return self.text
         texts = self._of_grown(items)
         if texts is None:
-            known = dict(zip(map(id, self.items), self._texts, strict=True))
+            known = dict(zip(map(id, self.items or ()), self._texts, strict=True))
             texts = [known.get(id(item)) or item.model_dump_json() for item in items]
         self.items, self._texts = items, texts
-        self._joined = ",".join(texts)
-        return self._joined
+        self.text = f'"{self._name}":[{",".join(texts)}],'
+        return self.text
 
     def _of_grown(self, items: Sequence[IcebergBaseModel]) -> list[str] | None:
         """The texts of a list that has lost one item in front, at most, and gained some behind: a log."""
-        before = self.items
+        before = self.items or ()
         gone = 0 if items and before and items[0] is before[0] else 1
         n_kept = len(before) - gone
         if not 0 < n_kept <= len(items) or not all(map(is_, items, before[gone:])):
@@ -224,7 +225,7 @@ class _TableText:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.lists = {name: _KnownTexts() for name in _LISTS}
+        self.lists = {name: _KnownTexts(own) for name, own in _LISTS.items()}
         self.size_bytes = 0
 
 
@@ -250,18 +251,16 @@ class MetadataEncoder:
         rest = BaseModel.model_dump_json(metadata, include=_rest_of(type(metadata)), exclude_none=True, by_alias=True)
         text = self._table(metadata.table_uuid)
         with text.lock:
-            lists = [
-                f'"{_LISTS[name]}":[{known.render(getattr(metadata, name))}],' for name, known in text.lists.items()
-            ]
-        self._count(metadata.table_uuid, text, sum(map(len, lists)))
-        return f"{{{''.join(lists)}{rest[1:]}".encode()
+            lists = "".join([known.render(getattr(metadata, name)) for name, known in text.lists.items()])
+        self._count(metadata.table_uuid, text, len(lists))
+        return f"{{{lists}{rest[1:]}".encode()
 
     def intern(self, metadata: TableMetadata) -> TableMetadata:
         """The same metadata, made of the snapshots that were encoded before as far as they are equal."""
         text = self._table(metadata.table_uuid)
         snapshots, logs = text.lists["snapshots"], text.lists["snapshot_log"]
-        known = {_snapshot_key(one): one for one in snapshots.items if isinstance(one, Snapshot)}
-        logged = {_log_key(one): one for one in logs.items if isinstance(one, SnapshotLogEntry)}
+        known = {_snapshot_key(one): one for one in snapshots.items or () if isinstance(one, Snapshot)}
+        logged = {_log_key(one): one for one in logs.items or () if isinstance(one, SnapshotLogEntry)}
         if not known:
             return metadata
         update = {

@@ -68,6 +68,8 @@ def logged_files(properties: Mapping[str, str]) -> int:
 
     Raises `InvalidArgument` for a property that is no whole number.
     """
+    if LOGGED_FILES not in properties:
+        return SNAPSHOTS_KEPT
     try:
         return max(1, property_as_int(dict(properties), LOGGED_FILES, SNAPSHOTS_KEPT) or 1)
     except ValueError as error:

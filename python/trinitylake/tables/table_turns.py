@@ -9,7 +9,6 @@ this one.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import random
@@ -19,16 +18,13 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from weakref import WeakValueDictionary
 
+from trinitylake import _core
 from trinitylake.errors import InvalidArgument
-
-try:
-    import fcntl
-except ImportError:  # Windows: turns within a process only
-    fcntl = None  # type: ignore[assignment]
 
 #: How long to wait for other processes, for all tables of a transaction together.
 PROCESS_TURN_TIMEOUT_SECONDS = 2.0
@@ -54,7 +50,7 @@ class ProcessTurns:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._file: int | None = None
+        self._file: _core.ByteLocks | None = None
         self._is_opened = False
 
     @contextmanager
@@ -76,7 +72,7 @@ class ProcessTurns:
             return True
         deadline = time.monotonic() + PROCESS_TURN_TIMEOUT_SECONDS if waits else 0.0
         for id in table_ids:
-            start = int.from_bytes(hashlib.blake2b(id.encode(), digest_size=7).digest(), "big")
+            start = _place(id)
             pause = _FIRST_PAUSE_SECONDS
             while not _try_lock(file, start, ours):
                 if not waits:
@@ -93,29 +89,34 @@ class ProcessTurns:
             return
         for start in ours:
             with contextlib.suppress(OSError):
-                fcntl.lockf(file, fcntl.LOCK_UN, 1, start)
+                file.unlock(start)
 
-    def _open(self) -> int | None:
-        """The file, open for the life of the process: to close it would give back all locks. None if there is none."""
+    def _open(self) -> _core.ByteLocks | None:
+        """The file; None if there is none."""
         if self._is_opened:
             return self._file
         with self._guard:
-            if not self._is_opened and fcntl is not None:
+            if not self._is_opened and hasattr(_core, "ByteLocks"):  # not on Windows: turns within a process only
                 path = Path(tempfile.gettempdir()) / f"trinitylake-turns-{os.getuid()}"
                 with contextlib.suppress(OSError):
-                    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-                    self._file = file if os.fstat(file).st_uid == os.getuid() else None
+                    self._file = _core.ByteLocks(str(path), os.getuid())
             self._is_opened = True
             return self._file
 
 
-def _try_lock(file: int, start: int, ours: list[int]) -> bool:
+@lru_cache(4096)
+def _place(table_id: str) -> int:
+    """Which byte stands for a table."""
+    return int.from_bytes(hashlib.blake2b(table_id.encode(), digest_size=7).digest(), "big")
+
+
+def _try_lock(file: _core.ByteLocks, start: int, ours: list[int]) -> bool:
     """Whether there is nothing to wait for; `ours` gets what is taken."""
     try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, start)
-    except OSError as error:
-        # Else the file system has no locks, and there is nothing to wait for.
-        return error.errno not in (errno.EACCES, errno.EAGAIN)
+        if not file.try_lock(start):
+            return False
+    except OSError:  # the file system has no locks, and there is nothing to wait for
+        return True
     ours.append(start)
     return True
 

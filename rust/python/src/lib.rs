@@ -2,6 +2,8 @@
 
 mod arrow;
 mod bulk;
+#[cfg(unix)]
+mod byte_locks;
 mod collection;
 mod company;
 mod errors;
@@ -35,6 +37,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<transaction::SavedTransaction>()?;
     module.add_class::<node_file::NodeFile>()?;
     module.add_function(wrap_pyfunction!(runtime::finish_background_tasks, module)?)?;
+    #[cfg(unix)]
+    module.add_class::<byte_locks::ByteLocks>()?;
     fsck::add_to(module)?;
     tree_copy::add_functions(module)?;
     names::add_functions(module)?;

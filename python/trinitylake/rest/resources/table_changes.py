@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from trinitylake.iceberg_storage.staging.staged_table import StagedTable
     from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.rest.security.locations import LocationGate
+    from trinitylake.tables.transaction_table import TransactionTable
 
 
 #: What an engine writes for "the one that was just added".
@@ -156,50 +157,37 @@ def stage(
     return staged
 
 
-def stage_plain(
-    transaction: Transaction, change: TableChange, table: tuple[str, str], sent_size_bytes: int
-) -> StagedTable | None:
-    """`stage` for a change that `is_plain`, without the steps that have nothing to say of one.
+def stage_plain(table: TransactionTable, change: TableChange, sent_size_bytes: int) -> StagedTable:
+    """`stage` for a change of a managed table that `is_plain`, without the steps that have nothing to say of one.
 
-    None for a table that is not there or is not managed, of which `stage` tells more. Raises as that does.
+    Raises as `stage` does.
     """
-    namespace, name = table
-    with transaction.located("table", namespace, name):
-        definition = transaction.state().read("table", namespace, name)
-        if definition is None:
-            return None
-        opened = transaction.staged_tables.open(namespace, name, definition)
-    if opened.type != "managed":
-        return None
-    staged = opened.open_staged()
+    staged = table.open_staged()
     if not all(isinstance(update, _REMOVING) for update in change.updates):
-        check_growth(f"table {namespace}.{name}", json_size_bytes(staged.metadata), sent_size_bytes)
-    with _sense_made(table):
+        check_growth(f"table {table.name}", json_size_bytes(staged.metadata), sent_size_bytes)
+    with _sense_made(table.name):
         staged.commit(change.requirements, change.updates)
     return staged
 
 
-def is_quick(transaction: Transaction, change: TableChange, table: tuple[str, str]) -> bool:
-    """Whether to stage a change of that table takes no other server and little time. Raises as `stage` does."""
-    if change.is_creation:
-        return True
-    namespace, name = table
+def opened(transaction: Transaction, namespace: str, name: str) -> TransactionTable | None:
+    """The table that a change is about, as the transaction sees it; None if there is none. Raises as `stage` does."""
     with transaction.located("table", namespace, name):
         definition = transaction.state().read("table", namespace, name)
-        if definition is None:
-            return True
-        size_bytes = transaction.staged_tables.open(namespace, name, definition).metadata_size_bytes()
+        return None if definition is None else transaction.staged_tables.open(namespace, name, definition)
+
+
+def is_quick(transaction: Transaction, table: TransactionTable) -> bool:
+    """Whether to stage a change of that table takes no other server and little time. Raises as `stage` does."""
+    with transaction.located("table", table.namespace, table.own_name):
+        size_bytes = table.metadata_size_bytes()
     return size_bytes is not None and size_bytes <= QUICK_SIZE_BYTES
 
 
 def _present(transaction: Transaction, namespace: str, name: str) -> TableMetadata | None:
     """The managed table that a change is about, as the transaction sees it; None if there is none."""
-    with transaction.located("table", namespace, name):
-        definition = transaction.state().read("table", namespace, name)
-        if definition is None:
-            return None
-        table = transaction.staged_tables.open(namespace, name, definition)
-    return table.open_staged().metadata if table.type == "managed" else None
+    table = opened(transaction, namespace, name)
+    return table.open_staged().metadata if table is not None and table.type == "managed" else None
 
 
 def _leave_own_properties(transaction: Transaction, change: TableChange) -> None:
@@ -225,7 +213,7 @@ def _leave_own_properties(transaction: Transaction, change: TableChange) -> None
 def _stage_one(
     transaction: Transaction, name: tuple[str, str], change: TableChange, brought: Sequence[str]
 ) -> StagedTable:
-    with _sense_made(name):
+    with _sense_made(".".join(name)):
         updates = change.updates
         if any(isinstance(update, AddSortOrderUpdate) for update in updates) and not change.is_creation:
             staged = table_writing.managed_table(transaction, *name, change.requirements)
@@ -238,7 +226,7 @@ class _sense_made:
 
     __slots__ = ("_table",)
 
-    def __init__(self, table: tuple[str, str]) -> None:
+    def __init__(self, table: str) -> None:
         self._table = table
 
     def __enter__(self) -> None:
@@ -248,7 +236,7 @@ class _sense_made:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if isinstance(error, ValueError | KeyError) and not isinstance(error, TrinityLakeError):
-            raise bad_request(f"the updates of {'.'.join(self._table)} make no sense: {error}") from error
+            raise bad_request(f"the updates of {self._table} make no sense: {error}") from error
 
 
 def with_free_sort_orders(updates: Sequence[TableUpdate], metadata: TableMetadata) -> list[TableUpdate]:
@@ -295,7 +283,7 @@ def _rehearse(transaction: Transaction, change: TableChange) -> None:
         table_writing.metadata_from_updates(io, namespace, name, change.updates)
         return
     staged = table_writing.managed_table(transaction, namespace, name, change.requirements)
-    with _sense_made(change.table):
+    with _sense_made(f"{namespace}.{name}"):
         updates = with_free_sort_orders(change.updates, staged.metadata)
         for update in updates:
             check_update(update, staged.metadata, staged.io)

@@ -31,7 +31,7 @@ from trinitylake.rest.request.call import Call, json_response, no_content
 from trinitylake.rest.request.pages import identifiers_response
 from trinitylake.rest.resources.elsewhere import peer_of
 from trinitylake.rest.resources.names import Name, Rename
-from trinitylake.rest.resources.table_changes import TableChange, is_quick, stage, stage_plain
+from trinitylake.rest.resources.table_changes import TableChange, is_quick, opened, stage, stage_plain
 from trinitylake.rest.security.principals import Role
 from trinitylake.rest.state.served_catalog import ServedCatalog
 from trinitylake.rest.state.table_responses import Snapshots, table_body
@@ -125,14 +125,15 @@ def commit(call: Call) -> Steps[Response]:
     if change.identifier is not None and change.identifier.identifier() != identifier:
         raise bad_request("the identifier in the body is not the one in the path")
     name = object_name(identifier, NoSuchTableError)
-    is_plain = change.is_plain
+    is_plain, is_creation = change.is_plain, change.is_creation
     with call.catalog() as catalog:
 
         def statement(transaction: Transaction) -> Steps[StagedTable]:
-            if not is_quick(transaction, change, name):
+            table = None if is_creation else opened(transaction, *name)
+            if table is not None and not is_quick(transaction, table):
                 yield MAY_WAIT  # for its metadata, or for where it lives
-            if is_plain and (staged := stage_plain(transaction, change, name, len(call.body))) is not None:
-                return staged
+            if is_plain and table is not None and table.type == "managed":
+                return stage_plain(table, change, len(call.body))
             gate = call.locations(catalog)
             whole = change.model_copy(
                 update={

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TypeVar
@@ -94,11 +94,10 @@ class ServedCatalog(TrinityLakeCatalog):
             return (yield from statement(source))
         lost: Transaction | None = None
         for attempt in range(1, STATEMENT_MAX_ATTEMPTS + 1):
-            with ExitStack() as turn:
-                if lost is not None:
-                    yield MAY_WAIT
-                    # Before it begins: what it saw while it waited would be what others have changed since, once more.
-                    turn.enter_context(lost.turn_kept())
+            if lost is not None:
+                yield MAY_WAIT
+            # Before it begins: what it saw while it waited would be what others have changed since, once more.
+            with nullcontext() if lost is None else lost.turn_kept():
                 transaction = source.begin(
                     message=told.message, author=told.author, id=told.id, properties=told.properties
                 )

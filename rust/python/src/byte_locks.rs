@@ -1,0 +1,64 @@
+//! Locks of processes on single bytes of a file (`tables/table_turns.py`). They wait for nobody, so the GIL is kept:
+//! Python's own `fcntl.lockf` gives it up each time, and where other threads want it the caller then waits for them.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+
+/// An empty file, open for the life of the process: to close it would give back all locks that the process has on it.
+#[pyclass(frozen, module = "trinitylake._core")]
+pub struct ByteLocks {
+    file: &'static File,
+}
+
+#[pymethods]
+impl ByteLocks {
+    /// Makes the file if it is not there. `OSError` if it cannot be opened, is a link, or is somebody else's.
+    #[new]
+    fn open(path: PathBuf, owner_id: u32) -> PyResult<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        let file = options.open(path)?;
+        if file.metadata()?.uid() != owner_id {
+            return Err(to_python(Errno::EACCES));
+        }
+        Ok(ByteLocks { file: Box::leak(Box::new(file)) })
+    }
+
+    /// Whether the byte is locked for this process now. `OSError` where the file system has no locks.
+    fn try_lock(&self, position: i64) -> PyResult<bool> {
+        match self.set(libc::F_WRLCK, position) {
+            Ok(()) => Ok(true),
+            Err(Errno::EACCES | Errno::EAGAIN) => Ok(false),
+            Err(error) => Err(to_python(error)),
+        }
+    }
+
+    /// Gives the byte back. `OSError` where the file system has no locks.
+    fn unlock(&self, position: i64) -> PyResult<()> {
+        self.set(libc::F_UNLCK, position).map_err(to_python)
+    }
+}
+
+impl ByteLocks {
+    fn set(&self, kind: libc::c_int, position: i64) -> Result<(), Errno> {
+        let lock = libc::flock {
+            l_type: kind as _,
+            l_whence: libc::SEEK_SET as _,
+            l_start: position as _,
+            l_len: 1,
+            l_pid: 0,
+        };
+        fcntl(self.file, FcntlArg::F_SETLK(&lock)).map(drop)
+    }
+}
+
+fn to_python(error: Errno) -> PyErr {
+    PyOSError::new_err((error as i32, error.desc()))
+}
