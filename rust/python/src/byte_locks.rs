@@ -23,7 +23,13 @@ impl ByteLocks {
     #[new]
     fn open(path: PathBuf, owner_id: u32) -> PyResult<Self> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW);
         let file = options.open(path)?;
         if file.metadata()?.uid() != owner_id {
             return Err(to_python(Errno::EACCES));
