@@ -33,6 +33,7 @@ from trinitylake.rest.files.delegation import Delegation
 from trinitylake.rest.http.assets import asset_responders
 from trinitylake.rest.http.company import Company
 from trinitylake.rest.http.observation import REQUEST_ID, ROUTE, Observer
+from trinitylake.rest.http.protocol import IS_WHOLE
 from trinitylake.rest.http.router import Router
 from trinitylake.rest.http.routes import CATALOG, SIGN, Endpoint, all_endpoints
 from trinitylake.rest.http.threads import Threads
@@ -157,7 +158,7 @@ class App:
                     raw_names=names,
                     query=QueryParams(query) if query else _NO_QUERY,
                     headers=headers,
-                    body=await self._body(headers, receive, principal, room) if endpoint.method == "POST" else b"",
+                    body=await self._body(scope, headers, receive, room) if endpoint.method == "POST" else b"",
                     principal=principal,
                     request_id=scope[REQUEST_ID],
                 )
@@ -214,8 +215,9 @@ class App:
             call.request_id,
         )
 
-    async def _body(self, headers: Headers, receive: Receive, principal: Principal, room: AsyncExitStack) -> bytes:
+    async def _body(self, scope: Scope, headers: Headers, receive: Receive, room: AsyncExitStack) -> bytes:
         """The body; room for it is taken as long as the request is at work."""
+        principal: Principal = scope[PRINCIPAL]
         limit = self.service.options.max_body_size_bytes
         length = headers.get("content-length", "")
         size_bytes = int(length[:19]) if length.isascii() and length.isdigit() else limit
@@ -225,8 +227,11 @@ class App:
         if not is_small and ("content-length" in headers or "transfer-encoding" in headers):
             await room.enter_async_context(self._bodies.taken(principal.name, size_bytes))
         try:
-            async with asyncio.timeout(self.service.options.body_timeout_seconds):
+            if IS_WHOLE in scope:  # as mostly, and a timer for each request costs more than all else here
                 body = await _read(receive, limit)
+            else:
+                async with asyncio.timeout(self.service.options.body_timeout_seconds):
+                    body = await _read(receive, limit)
         except TimeoutError as error:
             raise RestError(408, "RequestTimeoutException", "the body did not come in time") from error
         n_values = check_values(body)

@@ -19,6 +19,8 @@ from trinitylake.rest.security.principals import Principal
 
 MAX_HEADERS_SIZE_BYTES = 64 << 10
 HEADERS_TIMEOUT_SECONDS = 15.0
+#: Where it is left, in the scope of a request, that all of it has come.
+IS_WHOLE = "trinitylake.is_whole"
 #: For which a connection may be idle. Longer than most clients and proxies keep theirs, so that they close it: a
 #: request that meets a server which has just closed is reset, and its client cannot tell whether it was heard.
 KEEP_ALIVE_SECONDS = 75
@@ -88,6 +90,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._pending_size_bytes = 0
         self._has_ended_one = True
+        if not self._is_idle:
+            self.cycle.scope[IS_WHOLE] = True
         super().on_message_complete()
         if self._is_idle:  # it was answered before it ended
             self._stop_waiting()
