@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import trinitylake as tl
 from documentation import run_examples
 from rest.client import Client, running
+from trinitylake.base import tracing
 
 ROOT = Path(__file__).parent.parent
 ROWS = {"id": [1, 2, 3]}
@@ -31,6 +32,22 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
         trace, "set_tracer_provider", lambda given: monkeypatch.setattr(trace, "get_tracer", given.get_tracer)
     )
     return spans
+
+
+def test_a_provider_that_is_set_later_is_found_and_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To make a tracer takes several microseconds, and each transaction made two."""
+    assert tracing._tracer() is None
+    for provider in TracerProvider(), TracerProvider():
+        made: list[str] = []
+        make = provider.get_tracer
+        monkeypatch.setattr(
+            provider, "get_tracer", lambda name, *rest, make=make, made=made: made.append(name) or make(name, *rest)
+        )
+        monkeypatch.setattr(trace, "get_tracer_provider", lambda provider=provider: provider)
+        tracer = tracing._tracer()
+        assert tracer is not None
+        assert tracer is tracing._tracer()
+        assert made == ["trinitylake"]
 
 
 @pytest.fixture

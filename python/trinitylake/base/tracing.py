@@ -13,7 +13,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from opentelemetry import context, trace
@@ -35,14 +35,14 @@ class Span:
             self._span.set_attribute(name, value)
 
     def part(self, operation: str) -> AbstractContextManager[Span]:
-        """Work that is a part of this one, whichever span is the current one."""
-        return nullcontext(Span()) if _tracer() is None else self._part(operation)
+        """Work that is a part of this one, whichever span is the current one. Of what has no span no part has one."""
+        return _NO_PART if self._span is None else self._part(operation, self._span)
 
     @contextmanager
-    def _part(self, operation: str) -> Iterator[Span]:
-        api = sys.modules.get("opentelemetry.trace")
-        within = None if self._span is None or api is None else api.set_span_in_context(self._span)
-        with span(operation, within=within) as inner:
+    def _part(self, operation: str, whole: trace.Span) -> Iterator[Span]:
+        from opentelemetry import trace
+
+        with span(operation, within=trace.set_span_in_context(whole)) as inner:
             yield inner
 
     def enter(self) -> None:
@@ -67,6 +67,10 @@ class Span:
                 _fail(self._span, error)
             self._span.end()
             self._span = None
+
+
+#: Without OpenTelemetry; it holds nothing, so it is one for all.
+_NO_PART: AbstractContextManager[Span] = nullcontext(Span())
 
 
 def begin(operation: str, collection: str = "", attributes: Mapping[str, Value] | None = None) -> Span:
@@ -123,15 +127,32 @@ def traced(operation: str) -> Callable[[Method], Method]:
     return decorate
 
 
+class _Found(NamedTuple):
+    """The tracer of a provider: to make one takes longer than to ask for the provider, which may be set at any time."""
+
+    get_tracer: Callable[[str], trace.Tracer] | None
+    provider: trace.TracerProvider | None
+    tracer: trace.Tracer | None
+
+
+_found = _Found(None, None, None)
+
+
 def _tracer() -> trace.Tracer | None:
+    global _found
     api = sys.modules.get("opentelemetry.trace")
-    # A module that is being imported right now by another thread may lack the function.
+    # A module that is being imported right now by another thread may lack the functions.
     get_tracer: Callable[[str], trace.Tracer] | None = getattr(api, "get_tracer", None)
-    if get_tracer is None:
+    get_provider: Callable[[], trace.TracerProvider] | None = getattr(api, "get_tracer_provider", None)
+    if get_tracer is None or get_provider is None:
         return None
-    tracer = get_tracer("trinitylake")
-    # It stands for one of a provider that nobody has set: its spans go nowhere, and take as long.
-    return None if type(tracer).__name__ == "ProxyTracer" else tracer
+    found, provider = _found, get_provider()
+    if found.get_tracer is not get_tracer or found.provider is not provider:
+        tracer = get_tracer("trinitylake")
+        # It stands for one of a provider that nobody has set: its spans go nowhere, and take as long.
+        is_for_none = type(tracer).__name__ == "ProxyTracer"
+        _found = found = _Found(get_tracer, provider, None if is_for_none else tracer)
+    return found.tracer
 
 
 def _description(operation: str, collection: str, attributes: Mapping[str, Value] | None) -> dict[str, Any]:

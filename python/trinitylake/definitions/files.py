@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from trinitylake.base.random_names import random_uuid_text
 from trinitylake.definitions import trinitylake_pb2 as proto
 from trinitylake.definitions.schema import Schema, to_proto
 from trinitylake.errors import CorruptFile, InvalidArgument, UnsupportedVersion
@@ -36,7 +37,7 @@ MANIFEST_LIST = "manifest_list"
 
 def new_id() -> str:
     """The id of a new object: a random UUID, which it keeps for life, so that drop and recreate shows."""
-    return str(uuid.uuid4())
+    return random_uuid_text()
 
 
 def new_namespace_def(id: str | None = None, properties: Mapping[str, str] | None = None) -> proto.NamespaceDef:

@@ -27,6 +27,14 @@ pub enum Scheme {
     Azure,
 }
 
+impl Scheme {
+    /// Of a root URI, as [`RootUri::as_str`] spells it: this is asked several times in a commit.
+    pub fn of_root(uri: &str) -> Option<Scheme> {
+        let (name, _) = uri.split_once("://")?;
+        SCHEMES.iter().find(|(_, spelling, _)| *spelling == name).map(|(_, _, scheme)| *scheme)
+    }
+}
+
 /// What users may write before `://`, and how a root URI spells it. Whoever takes two names for one file goes by this:
 /// a reader that knew one more found a file that a collection then deleted.
 const SCHEMES: &[(&str, &str, Scheme)] = &[

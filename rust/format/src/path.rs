@@ -22,6 +22,8 @@ pub const LAKEHOUSE_DEFINITION_PREFIX: &str = "_lakehouse_def_";
 
 /// `aaaa/bbbb/cccc/dddddddd-`, which [`optimize`] puts in front of a path.
 pub(crate) const OPTIMIZED_PREFIX_SIZE_BYTES: usize = 24;
+/// `aaaa/bbbb/cccc` of that.
+pub const FOLDER_SIZE_BYTES: usize = 14;
 /// The longest name between two slashes that common file systems take.
 pub(crate) const SEGMENT_MAX_SIZE_BYTES: usize = 255;
 const ROOT_DIGITS_MIN: usize = 32;
@@ -53,10 +55,18 @@ pub(crate) fn write_optimized(path: &[u8], hash: u32, output: &mut [u8]) {
         return;
     };
     *prefix = *b"0000/0000/0000/00000000-";
-    for (position, shift) in [(0, 16), (5, 12), (10, 8), (15, 4), (19, 0)] {
-        prefix[position..position + 4].copy_from_slice(&FOUR_DIGITS[hash as usize >> shift & 15]);
-    }
+    let (folder, digits) = prefix.split_at_mut(FOLDER_SIZE_BYTES + 1);
+    write_folder(hash, folder);
+    digits[..4].copy_from_slice(&FOUR_DIGITS[hash as usize >> 4 & 15]);
+    digits[4..8].copy_from_slice(&FOUR_DIGITS[hash as usize & 15]);
     copy_flattened(path, flattened);
+}
+
+/// Writes the digits of the folder that a hash leads to between its slashes.
+fn write_folder(hash: u32, folder: &mut [u8]) {
+    for (position, shift) in [(0, 16), (5, 12), (10, 8)] {
+        folder[position..position + 4].copy_from_slice(&FOUR_DIGITS[hash as usize >> shift & 15]);
+    }
 }
 
 /// Copies a path, its slashes made dashes, sixteen bytes at a time: each of these steps is a few instructions.
@@ -170,16 +180,65 @@ pub fn definition_path(
     id: Uuid,
     max_size_bytes: usize,
 ) -> String {
-    let identifier = match kind {
-        ObjectKind::Namespace => namespace.to_string(),
-        ObjectKind::Table | ObjectKind::View | ObjectKind::TransactionRecord => format!("{name}-{namespace}"),
-    };
-    let fixed =
-        OPTIMIZED_PREFIX_SIZE_BYTES + kind.word().len() + 2 + UUID_SIZE_BYTES + DEFINITION_SUFFIX.len();
-    let segment = SEGMENT_MAX_SIZE_BYTES + OPTIMIZED_PREFIX_SIZE_BYTES - 9;
-    let room = max_size_bytes.min(segment).saturating_sub(fixed);
-    let identifier = cut(&identifier, room);
-    optimize(&format!("{}-{identifier}-{id}{DEFINITION_SUFFIX}", kind.word()))
+    DefinitionName::new(kind, namespace, name, id, max_size_bytes).path()
+}
+
+/// The name of a definition file, whose id can still be changed: to see which folder each id leads to takes no path of
+/// each.
+#[derive(Clone, Debug)]
+pub struct DefinitionName {
+    /// Before it is optimised.
+    text: Vec<u8>,
+}
+
+impl DefinitionName {
+    pub fn new(
+        kind: ObjectKind,
+        namespace: &str,
+        name: &str,
+        id: Uuid,
+        max_size_bytes: usize,
+    ) -> DefinitionName {
+        let fixed =
+            OPTIMIZED_PREFIX_SIZE_BYTES + kind.word().len() + 2 + UUID_SIZE_BYTES + DEFINITION_SUFFIX.len();
+        let segment = SEGMENT_MAX_SIZE_BYTES + OPTIMIZED_PREFIX_SIZE_BYTES - 9;
+        let room = max_size_bytes.min(segment).saturating_sub(fixed);
+        let mut text = String::with_capacity(fixed + name.len() + namespace.len() + 1);
+        text.push_str(kind.word());
+        text.push('-');
+        let start = text.len();
+        match kind {
+            ObjectKind::Namespace => {}
+            ObjectKind::Table | ObjectKind::View | ObjectKind::TransactionRecord => {
+                text.push_str(name);
+                text.push('-');
+            }
+        }
+        text.push_str(namespace);
+        text.truncate(start + cut(&text[start..], room).len());
+        text.push('-');
+        text.push_str(id.as_hyphenated().encode_lower(&mut Uuid::encode_buffer()));
+        text.push_str(DEFINITION_SUFFIX);
+        DefinitionName { text: text.into_bytes() }
+    }
+
+    pub fn set_id(&mut self, id: Uuid) {
+        let start = self.text.len() - DEFINITION_SUFFIX.len() - UUID_SIZE_BYTES;
+        id.as_hyphenated().encode_lower(&mut self.text[start..start + UUID_SIZE_BYTES]);
+    }
+
+    /// `aaaa/bbbb/cccc`.
+    pub fn folder(&self) -> [u8; FOLDER_SIZE_BYTES] {
+        let [hash] = murmur3([self.text.as_slice()]);
+        let mut folder = *b"0000/0000/0000";
+        write_folder(hash, &mut folder);
+        folder
+    }
+
+    pub fn path(&self) -> String {
+        // It was made of texts.
+        optimize(str::from_utf8(&self.text).unwrap_or_default())
+    }
 }
 
 /// An id for the name of a definition file with this content: 58 random bits, and 62 of the XXH3 of the content (a UUID

@@ -30,14 +30,11 @@ const PARALLEL_REQUESTS: usize = 32;
 
 #[pyclass(frozen, module = "trinitylake._core")]
 pub struct Storage {
-    root: RootUri,
-    /// As they were given, to open the same storage in another process.
-    options: Option<HashMap<String, String>>,
-    durability: Option<String>,
+    opened: Arc<Opened>,
     /// Roots that the lakehouse had before: what is named below them lies below `root`.
     other_roots: Vec<String>,
     counting: Arc<CountingStorage>,
-    /// The same, which asks a remote store only once for a file that never changes.
+    /// The same, which asks a remote store only once for a file that never changes, and a disk for a definition.
     files: Arc<dyn CoreStorage>,
     /// The same, for the calls of Python.
     retrying: Arc<RetryingStorage>,
@@ -45,10 +42,19 @@ pub struct Storage {
     pending: Option<Arc<PendingWrites>>,
 }
 
+/// What it was opened with, to open the same storage in another process: shared, since each transaction has a storage.
+struct Opened {
+    root: RootUri,
+    options: Option<HashMap<String, String>>,
+    durability: Option<String>,
+}
+
 impl Storage {
     /// The same storage of a lakehouse that had these roots, too.
     pub fn with_other_roots(&self, other_roots: Vec<String>) -> Self {
-        Storage { other_roots, ..self.over(self.files.clone()) }
+        let (opened, counting, files) = (self.opened.clone(), self.counting.clone(), self.files.clone());
+        let (retrying, pending) = (self.retrying.clone(), self.pending.clone());
+        Storage { opened, other_roots, counting, files, retrying, pending }
     }
 
     pub fn shared(&self) -> Arc<dyn CoreStorage> {
@@ -61,24 +67,11 @@ impl Storage {
     }
 
     pub fn root_uri(&self) -> &str {
-        self.root.as_str()
+        self.opened.root.as_str()
     }
 
     pub fn former_roots(&self) -> &[String] {
         &self.other_roots
-    }
-
-    fn over(&self, files: Arc<dyn CoreStorage>) -> Self {
-        Storage {
-            root: self.root.clone(),
-            options: self.options.clone(),
-            durability: self.durability.clone(),
-            other_roots: self.other_roots.clone(),
-            counting: self.counting.clone(),
-            retrying: with_retries(&files),
-            files,
-            pending: self.pending.clone(),
-        }
     }
 
     /// The same storage, as a transaction writes to it: files are written behind, and its commit waits for them.
@@ -124,15 +117,12 @@ impl Storage {
         let storage = StorageOfProcess::open(root.clone(), options.clone().unwrap_or_default(), parsed)
             .map_err(to_python)?;
         let counting = Arc::new(CountingStorage::new(Arc::new(storage)));
-        // What lies on a disk or in memory is at hand as it is.
-        let files: Arc<dyn CoreStorage> = match root.scheme() {
-            Scheme::File | Scheme::Memory => counting.clone(),
-            Scheme::S3 | Scheme::Gcs | Scheme::Azure => Arc::new(KeepingStorage::new(counting.clone())),
-        };
+        let files: Arc<dyn CoreStorage> = Arc::new(match root.scheme() {
+            Scheme::File | Scheme::Memory => KeepingStorage::of_disk(counting.clone()),
+            Scheme::S3 | Scheme::Gcs | Scheme::Azure => KeepingStorage::new(counting.clone()),
+        });
         Ok(Storage {
-            root,
-            options,
-            durability: durability.map(str::to_string),
+            opened: Arc::new(Opened { root, options, durability: durability.map(str::to_string) }),
             other_roots,
             retrying: with_retries(&files),
             counting,
@@ -144,12 +134,13 @@ impl Storage {
     /// What pickle needs: tasks on other machines open the same storage. Credentials travel with it.
     #[allow(clippy::type_complexity, reason = "the arguments of `new`")]
     fn __getnewargs__(&self) -> (&str, Option<HashMap<String, String>>, Option<&str>, Vec<String>) {
-        (self.root.as_str(), self.options.clone(), self.durability.as_deref(), self.other_roots.clone())
+        let Opened { root, options, durability } = self.opened.as_ref();
+        (root.as_str(), options.clone(), durability.as_deref(), self.other_roots.clone())
     }
 
     #[getter]
     fn root(&self) -> &str {
-        self.root.as_str()
+        self.opened.root.as_str()
     }
 
     /// Roots that the lakehouse had before, as far as it is known: what is named below them lies below `root`.
@@ -239,7 +230,9 @@ impl Storage {
 
     /// The store as it is now, for checks of it: nothing that was read before is taken for granted.
     fn unkept(&self) -> Storage {
-        Storage { pending: None, ..self.over(self.counting.clone()) }
+        let (opened, other_roots) = (self.opened.clone(), self.other_roots.clone());
+        let (counting, files): (_, Arc<dyn CoreStorage>) = (self.counting.clone(), self.counting.clone());
+        Storage { opened, other_roots, retrying: with_retries(&files), counting, files, pending: None }
     }
 
     /// Raises `VersionExpired` if a version of the lakehouse here is not kept any more.
@@ -303,7 +296,7 @@ impl Storage {
     }
 
     fn __repr__(&self) -> String {
-        format!("Storage({:?})", self.root.as_str())
+        format!("Storage({:?})", self.opened.root.as_str())
     }
 }
 
@@ -373,8 +366,8 @@ impl StorageOfProcess {
         Ok(storage)
     }
 
-    fn get_storage(&self) -> Result<Arc<dyn CoreStorage>> {
-        self.current.get().clone()
+    fn get_storage(&self) -> Result<&Arc<dyn CoreStorage>> {
+        self.current.get().as_ref().map_err(Error::clone)
     }
 }
 
@@ -440,8 +433,8 @@ impl CoreStorage for StorageOfProcess {
         self.get_storage()?.copy_within(source_root, path).await
     }
 
-    fn in_known_folder(&self, paths: &mut dyn Iterator<Item = String>) -> Option<String> {
-        self.get_storage().ok()?.in_known_folder(paths)
+    fn knows_folder(&self, folder: &str) -> bool {
+        self.get_storage().is_ok_and(|storage| storage.knows_folder(folder))
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

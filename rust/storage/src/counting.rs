@@ -211,8 +211,8 @@ impl Storage for CountingStorage {
         self.inner.copy_within(source_root, path).await
     }
 
-    fn in_known_folder(&self, paths: &mut dyn Iterator<Item = String>) -> Option<String> {
-        self.inner.in_known_folder(paths)
+    fn knows_folder(&self, folder: &str) -> bool {
+        self.inner.knows_folder(folder)
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

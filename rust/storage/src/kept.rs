@@ -8,6 +8,9 @@
 //!
 //! Small data files and the files that lead to them have shares of their own, since a scan of many small files must
 //! not push out the manifests that every statement needs. Each process has caches of its own, as for nodes.
+//!
+//! Of a disk only definitions are kept: each transaction looks some up, and to find, open and read such a file takes
+//! longer than all else that it does before its commit. The rest the system keeps in its memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +20,7 @@ use bytes::Bytes;
 use quick_cache::sync::Cache;
 use quick_cache::{OptionsBuilder, Weighter};
 
-use super::{FileEnd, FileInfo, Place, PutOutcome, RetryPolicy, Step, Storage, checked_range};
+use super::{FileEnd, FileInParts, FileInfo, Place, PutOutcome, RetryPolicy, Step, Storage, checked_range};
 use trinitylake_base::error::Result;
 use trinitylake_base::per_process::PerProcess;
 
@@ -25,11 +28,15 @@ use trinitylake_base::per_process::PerProcess;
 pub const METADATA_SIZE_BYTES: u64 = 32 << 20;
 /// Of data files and of files of deleted rows.
 pub const DATA_SIZE_BYTES: u64 = 32 << 20;
+/// Of the definitions of a lakehouse on a disk.
+pub const LOCAL_DEFINITIONS_SIZE_BYTES: u64 = 8 << 20;
 /// Larger files are not kept.
 pub const METADATA_FILE_MAX_SIZE_BYTES: usize = 4 << 20;
 pub const DATA_FILE_MAX_SIZE_BYTES: usize = 1 << 20;
+pub const LOCAL_DEFINITION_MAX_SIZE_BYTES: usize = 64 << 10;
 
-const METADATA_SUFFIXES: [&str; 3] = [".avro", ".json", ".binpb"];
+const DEFINITION_SUFFIX: &str = ".binpb";
+const METADATA_SUFFIXES: [&str; 2] = [".avro", ".json"];
 const DATA_SUFFIXES: [&str; 3] = [".parquet", ".orc", ".puffin"];
 const ID_SIZE_BYTES: usize = 36;
 /// What a file costs beside its content.
@@ -43,6 +50,7 @@ pub fn is_named_once(path: &str) -> bool {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
+    Definition,
     Metadata,
     Data,
 }
@@ -50,13 +58,15 @@ enum Kind {
 /// What a file is kept as; `None` for one that is read each time.
 fn kind(path: &str) -> Option<Kind> {
     let name = path.rsplit('/').next().unwrap_or(path);
-    let ends = |suffixes: [&str; 3]| suffixes.iter().any(|suffix| name.ends_with(suffix));
+    let ends = |suffixes: &[&str]| suffixes.iter().any(|suffix| name.ends_with(suffix));
     if path.starts_with('_') || !is_named_once(path) {
         None
-    } else if ends(METADATA_SUFFIXES) {
+    } else if name.ends_with(DEFINITION_SUFFIX) {
+        Some(Kind::Definition)
+    } else if ends(&METADATA_SUFFIXES) {
         Some(Kind::Metadata)
     } else {
-        ends(DATA_SUFFIXES).then_some(Kind::Data)
+        ends(&DATA_SUFFIXES).then_some(Kind::Data)
     }
 }
 
@@ -81,9 +91,9 @@ impl Weighter<String, Bytes> for MemorySize {
 
 type FileCache = Cache<String, Bytes, MemorySize>;
 
-struct Caches {
-    metadata: FileCache,
-    data: FileCache,
+enum Caches {
+    OfRemote { metadata: FileCache, data: FileCache },
+    OfDisk { definitions: FileCache },
 }
 
 fn cache(size_bytes: u64) -> FileCache {
@@ -99,7 +109,7 @@ fn cache(size_bytes: u64) -> FileCache {
     }
 }
 
-/// A store whose files that never change are fetched once.
+/// A store whose files that never change are fetched once; of a disk, definitions.
 #[derive(Debug)]
 pub struct KeepingStorage {
     inner: Arc<dyn Storage>,
@@ -108,7 +118,14 @@ pub struct KeepingStorage {
 
 impl KeepingStorage {
     pub fn new(inner: Arc<dyn Storage>) -> Self {
-        let caches = || Caches { metadata: cache(METADATA_SIZE_BYTES), data: cache(DATA_SIZE_BYTES) };
+        let metadata = || cache(METADATA_SIZE_BYTES);
+        let caches = move || Caches::OfRemote { metadata: metadata(), data: cache(DATA_SIZE_BYTES) };
+        KeepingStorage { inner, caches: PerProcess::new(caches) }
+    }
+
+    /// For files on a disk, or in the memory of this machine.
+    pub fn of_disk(inner: Arc<dyn Storage>) -> Self {
+        let caches = || Caches::OfDisk { definitions: cache(LOCAL_DEFINITIONS_SIZE_BYTES) };
         KeepingStorage { inner, caches: PerProcess::new(caches) }
     }
 
@@ -117,17 +134,24 @@ impl KeepingStorage {
         &self.inner
     }
 
-    /// Bytes of memory that are taken, at most those of the two shares.
+    /// Bytes of memory that are taken, at most those of its shares.
     pub fn size_bytes(&self) -> u64 {
-        let caches = self.caches.get();
-        caches.metadata.weight() + caches.data.weight()
+        match self.caches.get() {
+            Caches::OfRemote { metadata, data } => metadata.weight() + data.weight(),
+            Caches::OfDisk { definitions } => definitions.weight(),
+        }
     }
 
     fn cache_of(&self, path: &str) -> Option<(&FileCache, usize)> {
-        let caches = self.caches.get();
-        match kind(path)? {
-            Kind::Metadata => Some((&caches.metadata, METADATA_FILE_MAX_SIZE_BYTES)),
-            Kind::Data => Some((&caches.data, DATA_FILE_MAX_SIZE_BYTES)),
+        match (self.caches.get(), kind(path)?) {
+            (Caches::OfRemote { metadata, .. }, Kind::Definition | Kind::Metadata) => {
+                Some((metadata, METADATA_FILE_MAX_SIZE_BYTES))
+            }
+            (Caches::OfRemote { data, .. }, Kind::Data) => Some((data, DATA_FILE_MAX_SIZE_BYTES)),
+            (Caches::OfDisk { definitions }, Kind::Definition) => {
+                Some((definitions, LOCAL_DEFINITION_MAX_SIZE_BYTES))
+            }
+            (Caches::OfDisk { .. }, Kind::Metadata | Kind::Data) => None,
         }
     }
 
@@ -215,6 +239,10 @@ impl Storage for KeepingStorage {
         Ok(())
     }
 
+    async fn begin_ahead(&self, path: &str) -> Result<Option<Box<dyn FileInParts>>> {
+        self.inner.begin_ahead(path).await
+    }
+
     fn hold(&self, path: &str, bytes: &Bytes) {
         if self.kept(path).is_none() {
             self.keep(path, bytes.clone());
@@ -241,8 +269,12 @@ impl Storage for KeepingStorage {
         self.inner.walk(place).await
     }
 
-    fn in_known_folder(&self, paths: &mut dyn Iterator<Item = String>) -> Option<String> {
-        self.inner.in_known_folder(paths)
+    async fn copy_within(&self, source_root: &str, path: &str) -> Result<bool> {
+        self.inner.copy_within(source_root, path).await
+    }
+
+    fn knows_folder(&self, folder: &str) -> bool {
+        self.inner.knows_folder(folder)
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

@@ -185,10 +185,10 @@ pub trait Storage: Send + Sync + Debug {
     async fn copy_within(&self, _source_root: &str, _path: &str) -> Result<bool> {
         Ok(false)
     }
-    /// The first of these paths whose folder is there, and lasts, as far as this handle knows without looking: a file in
-    /// it costs no new folder. Where there are no folders, the first.
-    fn in_known_folder(&self, paths: &mut dyn Iterator<Item = String>) -> Option<String> {
-        paths.next()
+    /// Whether a folder is there, and lasts, as far as this handle knows without looking: a file in it costs no new
+    /// folder. True where there are no folders.
+    fn knows_folder(&self, _folder: &str) -> bool {
+        true
     }
     /// Removes the file; one that is absent already is fine.
     async fn delete(&self, path: &str) -> Result<()>;
@@ -229,8 +229,7 @@ impl FromStr for Durability {
 
 /// Do the files lie with a store that is asked over the network, or on a disk or in the memory of this machine?
 pub fn is_remote(storage: &dyn Storage) -> bool {
-    RootUri::parse_literally(storage.root())
-        .is_ok_and(|root| !matches!(root.scheme(), Scheme::File | Scheme::Memory))
+    !matches!(Scheme::of_root(storage.root()), None | Some(Scheme::File | Scheme::Memory))
 }
 
 /// The store behind a root. Nothing is asked of it yet: a root that does not exist, or credentials that

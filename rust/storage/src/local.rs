@@ -172,8 +172,8 @@ impl Storage for LocalStorage {
         self.blocking(move |folder| folder.walk(&folder_name)).await
     }
 
-    fn in_known_folder(&self, mut paths: &mut dyn Iterator<Item = String>) -> Option<String> {
-        Iterator::find(&mut paths, |path| self.0.has_folder(path))
+    fn knows_folder(&self, folder: &str) -> bool {
+        self.0.knows_folder(folder)
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

@@ -26,6 +26,7 @@ use crate::{FileInParts, Storage};
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
+use trinitylake_base::process_id::process_id;
 
 /// Bytes of one transaction that wait for the store.
 pub const MAX_PENDING_BYTES: usize = 64 << 20;
@@ -194,7 +195,7 @@ impl PendingWrites {
     pub async fn written(&self) -> Result<Vec<String>> {
         let deadline_millis = current_deadline_millis();
         self.deadline_millis.store(deadline_millis, Ordering::SeqCst);
-        let process = std::process::id();
+        let process = process_id();
         loop {
             let next = {
                 let mut state = self.state();
@@ -279,7 +280,7 @@ impl PendingWrites {
     pub async fn delete(&self, path: &str) -> Result<()> {
         let file = self.state().remove(path);
         if let Some(file) = &file
-            && file.process == std::process::id()
+            && file.process == process_id()
             && file.progress.answer.get().is_none()
         {
             let _ = file.is_over.clone().await;
@@ -327,7 +328,7 @@ impl State {
         self.remove(path);
         let progress = Arc::new(Progress::default());
         let _ = progress.answer.set(Ok(()));
-        let (process, is_over) = (std::process::id(), oneshot::channel().1.shared());
+        let (process, is_over) = (process_id(), oneshot::channel().1.shared());
         let file = File { bytes: None, is_kept: false, is_durable: false, process, progress, is_over };
         self.files.insert(path.to_string(), file);
     }
@@ -343,7 +344,7 @@ impl State {
         let is_kept =
             bytes.len() <= MAX_KEPT_FILE_SIZE_BYTES && self.kept_bytes + bytes.len() <= MAX_KEPT_BYTES;
         self.kept_bytes += if is_kept { bytes.len() } else { 0 };
-        let process = std::process::id();
+        let process = process_id();
         let bytes = Some(bytes.clone());
         let file = File { bytes, is_kept, is_durable: false, process, progress, is_over };
         self.files.insert(path.to_string(), file);

@@ -216,6 +216,10 @@ impl Storage for RetryingStorage {
         repeat!(self, self.inner.begin_ahead(path))
     }
 
+    fn hold(&self, path: &str, bytes: &Bytes) {
+        self.inner.hold(path, bytes);
+    }
+
     /// Not repeated: what a disk could not sync once may be lost, whatever it says the next time.
     async fn sync(&self, paths: &[String], next: Option<(&str, &Bytes)>) -> Result<()> {
         self.inner.sync(paths, next).await
@@ -242,8 +246,8 @@ impl Storage for RetryingStorage {
         repeat!(self, self.inner.copy_within(source_root, path))
     }
 
-    fn in_known_folder(&self, paths: &mut dyn Iterator<Item = String>) -> Option<String> {
-        self.inner.in_known_folder(paths)
+    fn knows_folder(&self, folder: &str) -> bool {
+        self.inner.knows_folder(folder)
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

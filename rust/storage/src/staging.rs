@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Durability;
+use trinitylake_base::process_id::process_id;
 
 /// A file under a staging name, removed again when this is dropped.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ impl Staged {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let mut staged = loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let path = file.with_file_name(format!("_staged#{}{number:09}", std::process::id()));
+            let path = file.with_file_name(format!("_staged#{}{number:09}", process_id()));
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(handle) => break Self { path, handle },
                 // Of an earlier process with the same id, or of another machine.

@@ -20,12 +20,15 @@ const ATTEMPTS: u32 = 5;
 
 impl StoreTime {
     /// Creates a file below `_probe/`, reads when the store says that this was, and removes it again. A collector may have
-    /// taken it for litter meanwhile, if this machine stood still: then it begins again.
+    /// taken it for litter meanwhile, if this machine stood still, or if the answer to its creation was lost and it had to be
+    /// looked for: then it begins again.
     pub async fn ask(storage: &dyn Storage, environment: &dyn Environment) -> Result<StoreTime> {
         for _ in 0..ATTEMPTS {
             let path = format!("_probe/{}-clock", environment.uuid());
-            storage.put_unique(&path, Bytes::new()).await?;
-            let dated = storage.head(&path).await;
+            let dated = match storage.put_unique(&path, Bytes::new()).await {
+                Ok(()) => storage.head(&path).await,
+                Err(error) => Err(error),
+            };
             // Litter under `_probe/` does no harm.
             let _ = storage.delete(&path).await;
             match dated {

@@ -7,6 +7,8 @@ use trinitylake_base::error::Error;
 const MANIFEST: &str = "n/t/metadata/5f6bbd80-2e6d-4bd5-8a47-1f5a3f6d9b01-m0.avro";
 const ROWS: &str = "n/t/data/00000-0-5f6bbd80-2e6d-4bd5-8a47-1f5a3f6d9b01.parquet";
 
+const DEFINITION: &str = "0000/0000/0000/00000000-table-t-n-5f6bbd80-2e6d-4bd5-8a47-1f5a3f6d9b01.binpb";
+
 fn kept() -> (Arc<CountingStorage>, KeepingStorage) {
     let counting = Arc::new(CountingStorage::new(memory()));
     (counting.clone(), KeepingStorage::new(counting))
@@ -38,10 +40,10 @@ fn only_a_name_that_is_given_once_is_kept() {
         "n/t/metadata/00003-5f6bbd80-2e6d-4bd5-8a47-1f5a3f6d9b01.metadata.json",
         "n/t/metadata/00003-5F6BBD80-2E6D-4BD5-8A47-1F5A3F6D9B01.gz.metadata.json",
         "n/t/metadata/snap-77-0-5f6bbd80-2e6d-4bd5-8a47-1f5a3f6d9b01.avro",
-        "0000/0000/0000/00000000-table-t-n-5f6bbd80-2e6d-4bd5-8a47-1f5a3f6d9b01.binpb",
     ] {
         assert_eq!(kind(path), Some(Kind::Metadata), "{path}");
     }
+    assert_eq!(kind(DEFINITION), Some(Kind::Definition));
     assert_eq!(kind(ROWS), Some(Kind::Data));
 }
 
@@ -143,6 +145,42 @@ async fn memory_is_bounded_whatever_is_read() {
 async fn a_forked_child_begins_with_nothing() {
     let (_, storage) = kept();
     storage.put_if_absent(MANIFEST, Bytes::from_static(b"entries")).await.unwrap();
-    assert!(storage.caches.get().metadata.get(MANIFEST).is_some());
-    assert!(storage.caches.of_child(u32::MAX).metadata.get(MANIFEST).is_none());
+    assert!(storage.kept(MANIFEST).is_some());
+    let Caches::OfRemote { metadata, .. } = storage.caches.of_child(u32::MAX) else { panic!("of a disk") };
+    assert!(metadata.get(MANIFEST).is_none());
+}
+
+/// Each transaction on a disk opened the files of the definitions that the one before it had written.
+#[tokio::test]
+async fn of_a_disk_definitions_are_kept_and_nothing_else() {
+    let counting = Arc::new(CountingStorage::new(memory()));
+    let storage = KeepingStorage::of_disk(counting.clone());
+    for path in [DEFINITION, MANIFEST, ROWS] {
+        storage.write_ahead(path, Bytes::from_static(b"content")).await.unwrap();
+        assert_eq!(storage.get(path).await.unwrap(), "content");
+    }
+    assert_eq!(reads(counting.counters()), 2, "the manifest and the rows");
+    storage.delete(DEFINITION).await.unwrap();
+    assert!(matches!(storage.get(DEFINITION).await, Err(Error::FileNotFound { .. })));
+
+    let large = Bytes::from(vec![7; LOCAL_DEFINITION_MAX_SIZE_BYTES + 1]);
+    storage.write_ahead(DEFINITION, large.clone()).await.unwrap();
+    assert_eq!((storage.get(DEFINITION).await.unwrap(), storage.size_bytes()), (large, 0));
+    for i in 0..20_000u32 {
+        let path = DEFINITION.replace("5f6bbd80", &format!("{i:08x}"));
+        storage.write_ahead(&path, Bytes::from(vec![7; 500])).await.unwrap();
+    }
+    assert!(storage.size_bytes() <= LOCAL_DEFINITIONS_SIZE_BYTES, "{}", storage.size_bytes());
+    assert!(storage.size_bytes() > LOCAL_DEFINITIONS_SIZE_BYTES / 2, "{}", storage.size_bytes());
+}
+
+/// What a store does beside reading and writing is not hidden by what is kept of it.
+#[tokio::test]
+async fn a_file_on_a_disk_is_begun_where_it_lies() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = KeepingStorage::of_disk(crate::tests::local(folder.path(), crate::Durability::None));
+    let mut file = storage.begin_ahead(ROWS).await.unwrap().expect("a disk takes files part by part");
+    file.write(b"rows").unwrap();
+    file.finish().unwrap();
+    assert_eq!(storage.get(ROWS).await.unwrap(), "rows");
 }

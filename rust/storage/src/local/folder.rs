@@ -4,12 +4,13 @@ use std::collections::HashSet;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
 use bytes::Bytes;
+use rustix::fs::OFlags;
 
 use super::containment::{Containment, KnownFolders, parent};
 use super::disk_sync::DiskSync;
@@ -80,7 +81,9 @@ impl Folder {
         let failure = |error: io::Error| self.nothing_created(path, &error);
         let staged = self.ahead.take_staged(path, bytes);
         let (file, unsynced) = self.prepare(path)?;
-        if file.symlink_metadata().is_ok() {
+        // To sync a file for a name that is taken takes longer than to look.
+        let is_synced_now = self.durability == Durability::Fsync && staged.is_none();
+        if is_synced_now && file.symlink_metadata().is_ok() {
             self.settle(path)?;
             return self.name_is_taken(path, &file);
         }
@@ -103,7 +106,10 @@ impl Folder {
             // A network file system may repeat a link whose reply was lost and then report its own work
             // as an error: only the file says whether it is ours.
             Err(_) if staged.is_same_file(&file) => PutOutcome::Created,
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => self.name_is_taken(path, &file)?,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                self.settle(path)?;
+                self.name_is_taken(path, &file)?
+            }
             Err(error) if refuses_hard_links(&error) => {
                 let message = format!(
                     "cannot create {}: the file system has no hard links ({error}), without which two writers \
@@ -198,7 +204,7 @@ impl Folder {
             )));
         }
         let mut unsynced = Vec::new();
-        if !self.has_folder(path) {
+        if !self.knows_folder(folder) {
             self.containment.check_existing_ancestor(folder)?;
             match self.durability {
                 Durability::Fsync => self.make_folders(folder, &mut unsynced),
@@ -210,11 +216,11 @@ impl Folder {
         Ok((self.containment.full_path(path), unsynced))
     }
 
-    /// Whether the folder of a file is known to be there, and to last where files are to last.
-    pub(super) fn has_folder(&self, path: &str) -> bool {
+    /// Whether a folder is known to be there, and to last where files are to last.
+    pub(super) fn knows_folder(&self, folder: &str) -> bool {
         match self.durability {
-            Durability::Fsync => self.durable.has(parent(path)),
-            Durability::None => self.containment.is_known(parent(path)),
+            Durability::Fsync => self.durable.has(folder),
+            Durability::None => self.containment.is_known(folder),
         }
     }
 
@@ -257,17 +263,19 @@ fn read_cached(_: &File, _: u64) -> io::Result<Option<Vec<u8>>> {
 /// In place, for that is cheapest. Yet a shorter text over a longer one would be a mixture of both until it is cut off,
 /// and for good if the writer dies in between: a number that is higher than either.
 fn overwrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    match path.symlink_metadata() {
-        Ok(metadata) if !metadata.is_file() => {
-            return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
-        }
-        Ok(metadata) if metadata.len() > bytes.len() as u64 => {
-            let staged = Staged::write(path, bytes, Durability::None)?;
-            return fs::rename(&staged.path, path);
-        }
-        _ => {}
+    // Neither through a link, nor into a pipe, which would wait for a reader.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).custom_flags(flags.bits() as i32);
+    let file = options.open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
     }
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    if metadata.len() > bytes.len() as u64 {
+        let staged = Staged::write(path, bytes, Durability::None)?;
+        return fs::rename(&staged.path, path);
+    }
     file.write_all_at(bytes, 0)?;
     if file.metadata()?.len() != bytes.len() as u64 {
         file.set_len(bytes.len() as u64)?;

@@ -14,6 +14,7 @@ use crate::claim::{Claim, claim};
 use crate::staging::{Staged, refuses_hard_links};
 use crate::{open, tests::local};
 use trinitylake_base::environment::testing::TestEnvironment;
+use trinitylake_base::process_id::process_id;
 
 fn storage(folder: &TempDir) -> Arc<dyn Storage> {
     local(folder.path(), Durability::None)
@@ -49,16 +50,14 @@ async fn a_folder_is_known_once_it_costs_nothing() {
     for durability in [Durability::Fsync, Durability::None] {
         let folder = tempfile::tempdir().unwrap();
         let storage = local(folder.path(), durability);
-        let has_folder =
-            |path: &str| storage.in_known_folder(&mut std::iter::once(path.to_owned())).is_some();
-        assert!(!has_folder("a/b/file"));
+        assert!(!storage.knows_folder("a/b"));
         storage.write_ahead("a/b/first", Bytes::from_static(b"content")).await.unwrap();
-        assert_eq!(has_folder("a/b/file"), durability == Durability::None, "nothing is synced yet");
+        assert_eq!(storage.knows_folder("a/b"), durability == Durability::None, "nothing is synced yet");
         storage.sync(&["a/b/first".to_owned()], None).await.unwrap();
-        assert!(has_folder("a/b/file") && !has_folder("a/c/file"));
+        assert!(storage.knows_folder("a/b") && !storage.knows_folder("a/c"));
         fs::remove_dir_all(folder.path().join("a")).unwrap();
         create(&*storage, "a/b/second").await.unwrap();
-        assert!(has_folder("a/b/file"), "made again");
+        assert!(storage.knows_folder("a/b"), "made again");
     }
 }
 
@@ -72,7 +71,7 @@ async fn staging_leftovers_are_hidden_and_harmless() {
     }
     // Every name that this process would stage under next is taken.
     for number in 0..300 {
-        fs::write(folder.path().join(format!("_staged#{}{number:09}", std::process::id())), "").unwrap();
+        fs::write(folder.path().join(format!("_staged#{}{number:09}", process_id())), "").unwrap();
     }
     assert_eq!(create(&*storage, "_001.arrow").await.unwrap(), PutOutcome::Created);
     storage.put_hint("hint", Bytes::new()).await.unwrap();
@@ -638,7 +637,7 @@ async fn what_was_synced_with_the_whole_file_system_in_vain_is_never_said_to_las
     for paths in [&files[..], &files[..1], &files[1..]] {
         let told = storage.sync(paths, Some(("_root", &staged))).await;
         assert!(matches!(told, Err(Error::Storage { retryable: false, .. })), "{told:?}");
-        assert!(!storage.0.has_folder("a/other"), "its folder may be lost as well");
+        assert!(!storage.0.knows_folder("a"), "its folder may be lost as well");
     }
     assert_eq!(asked.take().len(), 1, "it is asked once");
     storage.write_ahead("a/four", Bytes::from_static(b"x")).await.unwrap();

@@ -135,7 +135,8 @@ impl Transaction {
         match ended {
             Ok(Outcome::Committed(version)) => {
                 self.life.committed(version);
-                if self.saved.record == Some(transaction_path(&self.info.id, self.saved.sequence)) {
+                let recorded = || transaction_path(&self.info.id, self.saved.sequence);
+                if self.saved.record.as_ref().is_some_and(|record| *record == recorded()) {
                     self.remove_states_before(self.saved.sequence).await;
                 }
                 Ok(Outcome::Committed(version))

@@ -323,8 +323,8 @@ impl CommitQueue {
                     state.last_size = group.len();
                 }
                 drop(leadership);
-                let committed = created.version.metadata.clone();
-                queue.leave(lakehouse, created.version.number, |id| committed.commits(id)).await;
+                let version = created.version.clone();
+                queue.leave(lakehouse, version.number, |id| version.metadata.commits(id)).await;
                 let confirmed = lakehouse.publisher().confirm(created).await;
                 let confirmed = confirmed.map(Verdict::Committed).map_err(Failure::from);
                 if confirmed.is_err() {

@@ -28,6 +28,7 @@ use std::collections::BTreeMap;
 use super::Clashes;
 use super::conflict::Clash;
 use crate::error::{Error, Result};
+use crate::process_id::process_id;
 use crate::version::publisher::Unpublished;
 
 /// Why a transaction is certainly not committed.
@@ -142,7 +143,7 @@ impl Life {
             has_sent: false,
             in_flight_until: 0,
             is_shared: false,
-            process: std::process::id(),
+            process: process_id(),
         }
     }
 
@@ -163,7 +164,7 @@ impl Life {
     }
 
     pub(super) fn files(&self) -> Files {
-        let is_its_own = !self.is_shared && self.process == std::process::id();
+        let is_its_own = !self.is_shared && self.process == process_id();
         match self.state {
             State::NotCommitted(Proof::RolledBack) => Files::Unreachable(Proof::RolledBack),
             State::NotCommitted(proof) if is_its_own => Files::Unreachable(proof),

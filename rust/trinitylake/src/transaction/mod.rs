@@ -10,7 +10,6 @@ mod commit;
 mod commit_queue;
 mod company;
 pub mod conflict;
-mod definitions_read;
 pub mod distributed;
 pub mod fate;
 pub(crate) mod fence;
@@ -54,7 +53,6 @@ pub(crate) use commit::VERSIONS_AT_ONCE;
 pub use commit::{CommitLimits, Outcome};
 pub use company::commit_together;
 pub use conflict::{Clash, Clashes};
-use definitions_read::DefinitionsRead;
 use distributed::Saved;
 use fence::Fence;
 use footprint::Footprint;
@@ -148,7 +146,6 @@ pub struct Transaction {
     validated: Arc<Version>,
     footprint: Arc<Footprint>,
     changes: Changes,
-    definitions_read: DefinitionsRead,
     /// By key: what the layer above says of its changes of tables, for the log.
     told: BTreeMap<String, Vec<Told>>,
     /// Files that its statements have written behind, for the layer above.
@@ -222,7 +219,6 @@ impl Transaction {
             saved: Saved { has_record: has_chosen_id, ..Saved::default() },
             effort: None,
             rests_on_past: false,
-            definitions_read: DefinitionsRead::default(),
             checks: Vec::new(),
             attachment: Bytes::new(),
         }
@@ -335,7 +331,7 @@ impl Transaction {
         self.peek(&key).await
     }
 
-    /// The definition of an object, own writes included. A file is read once, unless it is large.
+    /// The definition of an object, own writes included.
     pub async fn read(&mut self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Bytes>> {
         let Some(location) = self.locate(kind, namespace, name).await? else { return Ok(None) };
         let key = self.base.config.names.key(kind, namespace, name)?;
@@ -344,12 +340,7 @@ impl Transaction {
         {
             return Ok(Some(bytes.clone()));
         }
-        if let Some(bytes) = self.definitions_read.get(&location) {
-            return Ok(Some(bytes));
-        }
-        let bytes = self.base.read_definition(&location).await?;
-        self.definitions_read.keep(location, &bytes);
-        Ok(Some(bytes))
+        self.base.read_definition(&location).await.map(Some)
     }
 
     /// Keys and locations of a range, own writes included, in key order.

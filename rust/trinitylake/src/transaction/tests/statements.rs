@@ -10,6 +10,7 @@ use crate::fixture::{
 };
 use crate::key::{KeyRange, ObjectKind};
 use crate::lakehouse::Lakehouse;
+use crate::storage::KeepingStorage;
 use crate::storage::counting::CountingStorage;
 use crate::transaction::{CommitLimits, Files, Isolation, Outcome, Proof, TransactionOptions};
 
@@ -50,7 +51,8 @@ async fn a_transaction_reads_its_own_writes_and_others_do_not() {
     assert_eq!(latest.read_definition(&location).await.unwrap(), "second");
 }
 
-/// A statement looks its table up four times, and each look opened the same file again on a local disk.
+/// A statement looks its table up four times, and each look opened the same file again on a local disk; and so did each
+/// transaction.
 #[tokio::test]
 async fn a_definition_is_read_from_its_file_once() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -58,7 +60,7 @@ async fn a_definition_is_read_from_its_file_once() {
     add_namespace(&lakehouse, "a").await.unwrap();
     add_table(&lakehouse, "a", "t").await.unwrap();
     let counting = Arc::new(CountingStorage::new(files));
-    let lakehouse = open(counting.clone(), &environment).await;
+    let lakehouse = open(Arc::new(KeepingStorage::of_disk(counting.clone())), &environment).await;
     let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
     let definition = transaction.read(Table, "a", "t").await.unwrap().unwrap();
     let before = counting.counters();
@@ -69,7 +71,9 @@ async fn a_definition_is_read_from_its_file_once() {
     assert_eq!(transaction.read(Table, "a", "t").await.unwrap().unwrap(), "mine");
     commit(&mut transaction).await.unwrap();
     let mut next = begin(&lakehouse, Isolation::Snapshot).await;
+    let before = counting.counters();
     assert_eq!(next.read(Table, "a", "t").await.unwrap().unwrap(), "mine");
+    assert_eq!(counting.counters().since(&before).requests(), 0, "this handle has written it");
     next.drop_object(Table, "a", "t").await.unwrap();
     assert_eq!(next.read(Table, "a", "t").await.unwrap(), None);
 }
