@@ -198,6 +198,17 @@ class Transaction:
     def rename(self, kind: Kind, namespace: str, name: str, new_namespace: str, new_name: str) -> None: ...
     # Where the lakehouse lies and lay stays as it is recorded, whatever the definition says.
     def set_lakehouse_definition(self, definition: bytes) -> None: ...
+    # Sets (a mapping) and removes (a list) properties of a managed table, one after the other, if that is all there is
+    # to do; its id, and path and bytes of its metadata, to be written with the commit. `table_id` is required of it.
+    def change_properties(
+        self,
+        namespace: str,
+        name: str,
+        changes: Sequence[Mapping[str, str] | Sequence[str]],
+        table_id: str | None,
+        kept: int,
+        max_size_bytes: int,
+    ) -> tuple[str, str, bytes] | None: ...
     # What its change of a table is, for the log, in plain ASCII: verb, rows added, rows removed, what follows the name.
     def tell(self, namespace: str, name: str, changes: Sequence[tuple[str, int, int, int, str]]) -> None: ...
     # What the log says of it, or would if it were committed as it stands.

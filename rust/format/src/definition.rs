@@ -18,6 +18,10 @@ pub mod proto {
     include!(concat!(env!("OUT_DIR"), "/trinitylake.rs"));
 }
 
+/// Where the definition of a table names its metadata file, and the one before (format §9).
+pub const METADATA_LOCATION: &str = "metadata_location";
+pub const PREVIOUS_METADATA_LOCATION: &str = "previous_metadata_location";
+
 /// The newest format this code reads and writes.
 pub const MAJOR_VERSION: u32 = 0;
 const DEFINITION_MAX_SIZE_BYTES: usize = 16 << 20;

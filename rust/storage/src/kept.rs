@@ -9,8 +9,9 @@
 //! Small data files and the files that lead to them have shares of their own, since a scan of many small files must
 //! not push out the manifests that every statement needs. Each process has caches of its own, as for nodes.
 //!
-//! Of a disk only definitions are kept: each transaction looks some up, and to find, open and read such a file takes
-//! longer than all else that it does before its commit. The rest the system keeps in its memory.
+//! Of a disk only definitions are kept, and small metadata of tables: each transaction looks some up, and to find, open
+//! and read such a file takes longer than all else that it does before its commit. The rest the system keeps in its
+//! memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,15 +29,17 @@ use trinitylake_base::per_process::PerProcess;
 pub const METADATA_SIZE_BYTES: u64 = 32 << 20;
 /// Of data files and of files of deleted rows.
 pub const DATA_SIZE_BYTES: u64 = 32 << 20;
-/// Of the definitions of a lakehouse on a disk.
+/// Of the definitions of a lakehouse on a disk, and of metadata of its tables.
 pub const LOCAL_DEFINITIONS_SIZE_BYTES: u64 = 8 << 20;
+pub const LOCAL_METADATA_SIZE_BYTES: u64 = 8 << 20;
 /// Larger files are not kept.
 pub const METADATA_FILE_MAX_SIZE_BYTES: usize = 4 << 20;
 pub const DATA_FILE_MAX_SIZE_BYTES: usize = 1 << 20;
-pub const LOCAL_DEFINITION_MAX_SIZE_BYTES: usize = 64 << 10;
+pub const LOCAL_FILE_MAX_SIZE_BYTES: usize = 64 << 10;
 
 const DEFINITION_SUFFIX: &str = ".binpb";
-const METADATA_SUFFIXES: [&str; 2] = [".avro", ".json"];
+const TABLE_METADATA_SUFFIX: &str = ".json";
+const MANIFEST_SUFFIX: &str = ".avro";
 const DATA_SUFFIXES: [&str; 3] = [".parquet", ".orc", ".puffin"];
 const ID_SIZE_BYTES: usize = 36;
 /// What a file costs beside its content.
@@ -51,7 +54,8 @@ pub fn is_named_once(path: &str) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Definition,
-    Metadata,
+    TableMetadata,
+    Manifest,
     Data,
 }
 
@@ -63,8 +67,10 @@ fn kind(path: &str) -> Option<Kind> {
         None
     } else if name.ends_with(DEFINITION_SUFFIX) {
         Some(Kind::Definition)
-    } else if ends(&METADATA_SUFFIXES) {
-        Some(Kind::Metadata)
+    } else if name.ends_with(TABLE_METADATA_SUFFIX) {
+        Some(Kind::TableMetadata)
+    } else if name.ends_with(MANIFEST_SUFFIX) {
+        Some(Kind::Manifest)
     } else {
         ends(&DATA_SUFFIXES).then_some(Kind::Data)
     }
@@ -93,7 +99,7 @@ type FileCache = Cache<String, Bytes, MemorySize>;
 
 enum Caches {
     OfRemote { metadata: FileCache, data: FileCache },
-    OfDisk { definitions: FileCache },
+    OfDisk { definitions: FileCache, metadata: FileCache },
 }
 
 fn cache(size_bytes: u64) -> FileCache {
@@ -109,7 +115,7 @@ fn cache(size_bytes: u64) -> FileCache {
     }
 }
 
-/// A store whose files that never change are fetched once; of a disk, definitions.
+/// A store whose files that never change are fetched once; of a disk, definitions and metadata of tables.
 #[derive(Debug)]
 pub struct KeepingStorage {
     inner: Arc<dyn Storage>,
@@ -125,7 +131,10 @@ impl KeepingStorage {
 
     /// For files on a disk, or in the memory of this machine.
     pub fn of_disk(inner: Arc<dyn Storage>) -> Self {
-        let caches = || Caches::OfDisk { definitions: cache(LOCAL_DEFINITIONS_SIZE_BYTES) };
+        let caches = || Caches::OfDisk {
+            definitions: cache(LOCAL_DEFINITIONS_SIZE_BYTES),
+            metadata: cache(LOCAL_METADATA_SIZE_BYTES),
+        };
         KeepingStorage { inner, caches: PerProcess::new(caches) }
     }
 
@@ -138,20 +147,23 @@ impl KeepingStorage {
     pub fn size_bytes(&self) -> u64 {
         match self.caches.get() {
             Caches::OfRemote { metadata, data } => metadata.weight() + data.weight(),
-            Caches::OfDisk { definitions } => definitions.weight(),
+            Caches::OfDisk { definitions, metadata } => definitions.weight() + metadata.weight(),
         }
     }
 
     fn cache_of(&self, path: &str) -> Option<(&FileCache, usize)> {
         match (self.caches.get(), kind(path)?) {
-            (Caches::OfRemote { metadata, .. }, Kind::Definition | Kind::Metadata) => {
+            (Caches::OfRemote { metadata, .. }, Kind::Definition | Kind::TableMetadata | Kind::Manifest) => {
                 Some((metadata, METADATA_FILE_MAX_SIZE_BYTES))
             }
             (Caches::OfRemote { data, .. }, Kind::Data) => Some((data, DATA_FILE_MAX_SIZE_BYTES)),
-            (Caches::OfDisk { definitions }, Kind::Definition) => {
-                Some((definitions, LOCAL_DEFINITION_MAX_SIZE_BYTES))
+            (Caches::OfDisk { definitions, .. }, Kind::Definition) => {
+                Some((definitions, LOCAL_FILE_MAX_SIZE_BYTES))
             }
-            (Caches::OfDisk { .. }, Kind::Metadata | Kind::Data) => None,
+            (Caches::OfDisk { metadata, .. }, Kind::TableMetadata) => {
+                Some((metadata, LOCAL_FILE_MAX_SIZE_BYTES))
+            }
+            (Caches::OfDisk { .. }, Kind::Manifest | Kind::Data) => None,
         }
     }
 

@@ -91,7 +91,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._pending_size_bytes = 0
         self._has_ended_one = True
         if not self._is_idle:
-            self.cycle.scope[IS_WHOLE] = True
+            self.cycle.scope[IS_WHOLE] = True  # type: ignore[literal-required]
         super().on_message_complete()
         if self._is_idle:  # it was answered before it ended
             self._stop_waiting()

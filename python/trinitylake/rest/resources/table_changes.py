@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from types import TracebackType
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
@@ -13,6 +12,7 @@ from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AddSortOrderUpdate,
     AssertCreate,
+    AssertTableUUID,
     RemovePartitionSpecsUpdate,
     RemovePartitionStatisticsUpdate,
     RemovePropertiesUpdate,
@@ -35,11 +35,12 @@ from trinitylake.iceberg.namespaces import require_namespace
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import json_size_bytes
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.table_properties import is_location_property
+from trinitylake.iceberg_storage.table_properties import is_inert
 from trinitylake.iceberg_storage.write_rules import check_update
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.resources.names import Name
 from trinitylake.rest.resources.updates import MAX_UPDATES, Updates, check_growth
+from trinitylake.tables.staged_tables import SMALL_METADATA_SIZE_BYTES
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 #: What an engine writes for "the one that was just added".
 LAST_ADDED = -1
 #: Of the metadata of a table, perhaps compressed: to read or change more takes long.
-QUICK_SIZE_BYTES = 256 << 10
+QUICK_SIZE_BYTES = SMALL_METADATA_SIZE_BYTES
 #: Updates by which a table becomes smaller, if anything.
 _REMOVING = (
     RemovePartitionSpecsUpdate,
@@ -98,19 +99,27 @@ class TableChange(BaseModel):
         return any(isinstance(requirement, AssertCreate) for requirement in self.requirements)
 
     @property
-    def is_plain(self) -> bool:
-        """Whether it changes nothing but properties of a table that is there, none of which is a location or the
-        library's own: then it names no file, and there is no more to look at than what a commit in a process looks at.
+    def inert_properties(self) -> list[dict[str, str] | list[str]] | None:
+        """What it sets and removes, one after the other, if it does nothing else to a table that is there, and all of
+        it `is_inert`; else None.
         """
+        changes: list[dict[str, str] | list[str]] = []
         for update in self.updates:
-            if isinstance(update, SetPropertiesUpdate | RemovePropertiesUpdate):
-                names = update.updates if isinstance(update, SetPropertiesUpdate) else update.removals
-                for name in names:
-                    if name.startswith(OWN_PROPERTY_PREFIX) or is_location_property(name):
-                        return False
-            else:
-                return False
-        return bool(self.updates) and not self.is_creation
+            match update:
+                case SetPropertiesUpdate():
+                    changes.append(update.updates)
+                case RemovePropertiesUpdate():
+                    changes.append(update.removals)
+                case _:
+                    return None
+        is_short = all(isinstance(one, AssertTableUUID) for one in self.requirements) and len(self.requirements) <= 1
+        return changes if is_short and all(is_inert(name) for names in changes for name in names) else None
+
+    @property
+    def required_id(self) -> str | None:
+        """The id that the table must have, as far as that is the first requirement."""
+        first = self.requirements[0] if self.requirements else None
+        return str(first.uuid) if isinstance(first, AssertTableUUID) else None
 
 
 def stage(
@@ -154,19 +163,6 @@ def stage(
             table_writing.require_absent(transaction, *name, change.requirements)
         else:
             staged.append(_stage_one(transaction, name, change, paths))
-    return staged
-
-
-def stage_plain(table: TransactionTable, change: TableChange, sent_size_bytes: int) -> StagedTable:
-    """`stage` for a change of a managed table that `is_plain`, without the steps that have nothing to say of one.
-
-    Raises as `stage` does.
-    """
-    staged = table.open_staged()
-    if not all(isinstance(update, _REMOVING) for update in change.updates):
-        check_growth(f"table {table.name}", json_size_bytes(staged.metadata), sent_size_bytes)
-    with _sense_made(table.name):
-        staged.commit(change.requirements, change.updates)
     return staged
 
 
@@ -221,22 +217,15 @@ def _stage_one(
         return table_writing.commit_table(transaction, *name, change.requirements, updates, brought=brought)
 
 
-class _sense_made:
+@contextmanager
+def _sense_made(table: str) -> Iterator[None]:
     """Refuse, with 400, updates of a table that PyIceberg cannot apply."""
-
-    __slots__ = ("_table",)
-
-    def __init__(self, table: str) -> None:
-        self._table = table
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if isinstance(error, ValueError | KeyError) and not isinstance(error, TrinityLakeError):
-            raise bad_request(f"the updates of {self._table} make no sense: {error}") from error
+    try:
+        yield
+    except TrinityLakeError:
+        raise
+    except (ValueError, KeyError) as error:
+        raise bad_request(f"the updates of {table} make no sense: {error}") from error
 
 
 def with_free_sort_orders(updates: Sequence[TableUpdate], metadata: TableMetadata) -> list[TableUpdate]:

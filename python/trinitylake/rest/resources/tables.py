@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import cast
+from typing import TypeAlias, cast
 
 from pydantic import BaseModel, Field
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
@@ -31,11 +31,14 @@ from trinitylake.rest.request.call import Call, json_response, no_content
 from trinitylake.rest.request.pages import identifiers_response
 from trinitylake.rest.resources.elsewhere import peer_of
 from trinitylake.rest.resources.names import Name, Rename
-from trinitylake.rest.resources.table_changes import TableChange, is_quick, opened, stage, stage_plain
+from trinitylake.rest.resources.table_changes import QUICK_SIZE_BYTES, TableChange, is_quick, opened, stage
 from trinitylake.rest.security.principals import Role
 from trinitylake.rest.state.served_catalog import ServedCatalog
 from trinitylake.rest.state.table_responses import Snapshots, table_body
 from trinitylake.tables.table_definition import metadata_path
+
+#: Path and bytes of the metadata of a table that the core has changed.
+_Changed: TypeAlias = tuple[str, bytes]
 
 
 class CreateTable(BaseModel):
@@ -125,15 +128,19 @@ def commit(call: Call) -> Steps[Response]:
     if change.identifier is not None and change.identifier.identifier() != identifier:
         raise bad_request("the identifier in the body is not the one in the path")
     name = object_name(identifier, NoSuchTableError)
-    is_plain, is_creation = change.is_plain, change.is_creation
     with call.catalog() as catalog:
+        # Once, and where nothing else is staged: what has lost a race is redone the long way, and transactions look on.
+        is_short = catalog.source is call.service.lake and len(call.body) <= QUICK_SIZE_BYTES
 
-        def statement(transaction: Transaction) -> Steps[StagedTable]:
-            table = None if is_creation else opened(transaction, *name)
+        def statement(transaction: Transaction) -> Steps[StagedTable | _Changed]:
+            nonlocal is_short
+            if is_short and (inert := change.inert_properties) is not None:
+                is_short = False
+                if (changed := transaction.staged_tables.change_in_core(*name, inert, change.required_id)) is not None:
+                    return changed
+            table = None if change.is_creation else opened(transaction, *name)
             if table is not None and not is_quick(transaction, table):
                 yield MAY_WAIT  # for its metadata, or for where it lives
-            if is_plain and table is not None and table.type == "managed":
-                return stage_plain(table, change, len(call.body))
             gate = call.locations(catalog)
             whole = change.model_copy(
                 update={
@@ -306,10 +313,10 @@ def _make_folders(catalog: ServedCatalog, location: str) -> None:
         io.make_local_folder(f"{location}/{folder}")
 
 
-def _staged_response(call: Call, staged: StagedTable) -> Response:
+def _staged_response(call: Call, staged: StagedTable | _Changed) -> Response:
     """The state that a commit left, or that the transaction has now: named after the file that it is or will be."""
-    if not staged.changed:
+    if isinstance(staged, StagedTable) and not staged.changed:
         assert staged.base_metadata_path is not None
         return call.service.table_responses.of_file(staged.io, staged.base_metadata_path)
-    path, data = staged.finish()
-    return call.service.table_responses.of_metadata(staged.io.uri_of(path), data)
+    path, data = staged.finish() if isinstance(staged, StagedTable) else staged
+    return call.service.table_responses.of_metadata(call.service.io.uri_of(path), data)

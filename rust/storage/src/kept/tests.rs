@@ -5,6 +5,7 @@ use futures::future::join_all;
 use trinitylake_base::error::Error;
 
 const MANIFEST: &str = "n/t/metadata/5f6bbd80-2e6d-4bd5-8a47-1f5a3f6d9b01-m0.avro";
+const TABLE_METADATA: &str = "n/t/metadata/00007-5f6bbd80-2e6d-4bd5-8a47-1f5a3f6d9b01.metadata.json";
 const ROWS: &str = "n/t/data/00000-0-5f6bbd80-2e6d-4bd5-8a47-1f5a3f6d9b01.parquet";
 
 const DEFINITION: &str = "0000/0000/0000/00000000-table-t-n-5f6bbd80-2e6d-4bd5-8a47-1f5a3f6d9b01.binpb";
@@ -35,13 +36,11 @@ fn only_a_name_that_is_given_once_is_kept() {
     ] {
         assert_eq!(kind(path), None, "{path}");
     }
-    for path in [
-        MANIFEST,
-        "n/t/metadata/00003-5f6bbd80-2e6d-4bd5-8a47-1f5a3f6d9b01.metadata.json",
-        "n/t/metadata/00003-5F6BBD80-2E6D-4BD5-8A47-1F5A3F6D9B01.gz.metadata.json",
-        "n/t/metadata/snap-77-0-5f6bbd80-2e6d-4bd5-8a47-1f5a3f6d9b01.avro",
-    ] {
-        assert_eq!(kind(path), Some(Kind::Metadata), "{path}");
+    for path in [TABLE_METADATA, "n/t/metadata/00003-5F6BBD80-2E6D-4BD5-8A47-1F5A3F6D9B01.gz.metadata.json"] {
+        assert_eq!(kind(path), Some(Kind::TableMetadata), "{path}");
+    }
+    for path in [MANIFEST, "n/t/metadata/snap-77-0-5f6bbd80-2e6d-4bd5-8a47-1f5a3f6d9b01.avro"] {
+        assert_eq!(kind(path), Some(Kind::Manifest), "{path}");
     }
     assert_eq!(kind(DEFINITION), Some(Kind::Definition));
     assert_eq!(kind(ROWS), Some(Kind::Data));
@@ -150,28 +149,33 @@ async fn a_forked_child_begins_with_nothing() {
     assert!(metadata.get(MANIFEST).is_none());
 }
 
-/// Each transaction on a disk opened the files of the definitions that the one before it had written.
+/// Each transaction on a disk opened the files that the one before it had written.
 #[tokio::test]
-async fn of_a_disk_definitions_are_kept_and_nothing_else() {
+async fn of_a_disk_definitions_and_metadata_of_tables_are_kept_and_nothing_else() {
     let counting = Arc::new(CountingStorage::new(memory()));
     let storage = KeepingStorage::of_disk(counting.clone());
-    for path in [DEFINITION, MANIFEST, ROWS] {
+    for path in [DEFINITION, TABLE_METADATA, MANIFEST, ROWS] {
         storage.write_ahead(path, Bytes::from_static(b"content")).await.unwrap();
         assert_eq!(storage.get(path).await.unwrap(), "content");
     }
     assert_eq!(reads(counting.counters()), 2, "the manifest and the rows");
-    storage.delete(DEFINITION).await.unwrap();
-    assert!(matches!(storage.get(DEFINITION).await, Err(Error::FileNotFound { .. })));
-
-    let large = Bytes::from(vec![7; LOCAL_DEFINITION_MAX_SIZE_BYTES + 1]);
-    storage.write_ahead(DEFINITION, large.clone()).await.unwrap();
-    assert_eq!((storage.get(DEFINITION).await.unwrap(), storage.size_bytes()), (large, 0));
-    for i in 0..20_000u32 {
-        let path = DEFINITION.replace("5f6bbd80", &format!("{i:08x}"));
-        storage.write_ahead(&path, Bytes::from(vec![7; 500])).await.unwrap();
+    for kept in [DEFINITION, TABLE_METADATA] {
+        storage.delete(kept).await.unwrap();
+        assert!(matches!(storage.get(kept).await, Err(Error::FileNotFound { .. })));
     }
-    assert!(storage.size_bytes() <= LOCAL_DEFINITIONS_SIZE_BYTES, "{}", storage.size_bytes());
-    assert!(storage.size_bytes() > LOCAL_DEFINITIONS_SIZE_BYTES / 2, "{}", storage.size_bytes());
+    let shares = [(DEFINITION, LOCAL_DEFINITIONS_SIZE_BYTES), (TABLE_METADATA, LOCAL_METADATA_SIZE_BYTES)];
+    for (kept, share) in shares {
+        let before = storage.size_bytes();
+        let large = Bytes::from(vec![7; LOCAL_FILE_MAX_SIZE_BYTES + 1]);
+        storage.write_ahead(kept, large.clone()).await.unwrap();
+        assert_eq!((storage.get(kept).await.unwrap(), storage.size_bytes()), (large, before));
+        for i in 0..20_000u32 {
+            let path = kept.replace("5f6bbd80", &format!("{i:08x}"));
+            storage.write_ahead(&path, Bytes::from(vec![7; 500])).await.unwrap();
+        }
+        let taken = storage.size_bytes() - before;
+        assert!(share / 2 < taken && taken <= share, "{taken}");
+    }
 }
 
 /// What a store does beside reading and writing is not hidden by what is kept of it.

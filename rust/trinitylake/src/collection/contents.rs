@@ -7,6 +7,7 @@ use prost::Message as _;
 pub use trinitylake_iceberg::Form;
 use trinitylake_iceberg::{Named, in_file, in_metadata};
 
+use crate::definition::METADATA_LOCATION;
 use crate::definition::proto::{TableDef, TableType};
 use crate::error::{Error, Result};
 use crate::root_uri::{RootUri, check_path};
@@ -46,8 +47,6 @@ pub struct IcebergTables {
     /// Below which files of this lakehouse are named: the present one, and those before.
     roots: Vec<RootUri>,
 }
-
-const METADATA_LOCATION: &str = "metadata_location";
 
 impl IcebergTables {
     /// `other_roots` are those that the lakehouse had before. Those that this release cannot read as a root name nothing

@@ -28,6 +28,7 @@ pub mod saved_files;
 pub mod saved_list;
 mod shared_root;
 mod summary;
+pub mod table_properties;
 mod watch;
 mod written_behind;
 
