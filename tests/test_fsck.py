@@ -260,6 +260,18 @@ def test_a_definition_that_is_lost_goes_back_to_the_one_before(copied: Callable[
     assert report.is_sound
 
 
+def test_a_file_that_the_handle_remembers_is_looked_at_all_the_same(lake: tl.Lakehouse) -> None:
+    """What a handle has written it does not read again, and so it took a damaged file for a sound one."""
+    lake.create_namespace("n")
+    path = lake.core.latest().locate("namespace", "n", "")
+    assert path is not None
+    before = lake.read_definition("namespace", "n")
+    lake.storage.unkept().delete(path)
+    lake.storage.unkept().put(path, b"damaged")
+    assert lake.read_definition("namespace", "n") == before
+    assert [finding.path for finding in lake.fsck().findings] == [path]
+
+
 def test_what_nothing_refers_to_harms_nobody(copied: Callable[[], Path]) -> None:
     root = copied()
     storage = _core.Storage(str(root), None, "none")

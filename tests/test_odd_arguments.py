@@ -97,6 +97,7 @@ LEFT_OUT = {
     "drop",
     "execute",
     "execute_at_once",
+    "execute_in_core",
     "forget",
     "import_catalog",
     "is_used",

@@ -50,6 +50,14 @@ def test_a_provider_that_is_set_later_is_found_and_asked_once(monkeypatch: pytes
         assert made == ["trinitylake"]
 
 
+def test_a_statement_that_needs_no_table_is_a_transaction_with_a_commit(
+    lake: tl.Lakehouse, exported: InMemorySpanExporter
+) -> None:
+    lake.create_namespace("first")
+    lake.create_namespace("second")  # on a version that was the latest a moment ago
+    assert [span.name for span in exported.get_finished_spans()] == ["commit", "transaction"] * 2
+
+
 @pytest.fixture
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
     lake.create_namespace("shop")

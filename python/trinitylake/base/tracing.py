@@ -73,6 +73,11 @@ class Span:
 _NO_PART: AbstractContextManager[Span] = nullcontext(Span())
 
 
+def is_on() -> bool:
+    """Whether spans go anywhere."""
+    return _tracer() is not None
+
+
 def begin(operation: str, collection: str = "", attributes: Mapping[str, Value] | None = None) -> Span:
     """Work that begins now, and ends with `Span.end`."""
     tracer = _tracer()

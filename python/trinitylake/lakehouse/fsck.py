@@ -103,7 +103,8 @@ def fsck(
     author: str = "",
     progress: OnProgress | None = None,
 ) -> FsckReport:
-    """See `Lakehouse.fsck`."""
+    """See `Lakehouse.fsck`. The files are read as they are now, whatever a handle remembers of them."""
+    storage = storage.unkept()
     mended = None
     if repair or dry_run:
         made, saved, lost = _core.repair(storage, not repair or dry_run, author)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, cast, overload
 from weakref import WeakValueDictionary
 
 from trinitylake import _core
+from trinitylake.base import tracing
 from trinitylake.base.arguments import (
     checked,
     checked_as,
@@ -20,6 +21,7 @@ from trinitylake.base.arguments import (
 from trinitylake.base.log_note import NO_NOTE, LogNote
 from trinitylake.base.markup import framed, pairs, shown
 from trinitylake.errors import (
+    CommitConflict,
     NotALakehouse,
     ObjectAlreadyExists,
     TrinityLakeError,
@@ -471,12 +473,34 @@ class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, S
     def execute_at_once(self, statement: Callable[[Transaction], Result], note: LogNote = NO_NOTE) -> Result:
         return self.execute(statement, note, self.core.lately())
 
+    def execute_in_core(self, change: Callable[[_core.Transaction], Result], note: LogNote = NO_NOTE) -> Result:
+        def statement(transaction: Transaction) -> Result:
+            return change(transaction.state())
+
+        base = self.core.lately()
+        if base is None or tracing.is_on():
+            return self.execute(statement, note, base)
+        # A `Transaction` has tables, checks and spans, which nobody could ask for here: to make one, and to commit it
+        # in steps, takes a third as long as what the core does for such a commit.
+        core = self._begin_on(base, note)
+        with suppress(CommitConflict):
+            try:
+                result = change(core)
+            except TrinityLakeError:
+                core.rollback()
+            else:
+                if isinstance(core.commit(), int):
+                    return result
+        # It was refused on that version, or somebody was faster: what that means shows on the latest one.
+        return self.execute(statement, note)
+
+    def _begin_on(self, base: _core.Version, note: LogNote) -> _core.Transaction:
+        isolation = self._default_isolation(base)
+        return self.core.begin(isolation=isolation, message=note.message, author=note.author, base=base)
+
     def _execute_on(self, base: _core.Version, statement: Callable[[Transaction], Result], note: LogNote) -> Result:
         """Raises `OutOfDate`, with the transaction rolled back, for what goes wrong where there is a newer version."""
-        core = self.core.begin(
-            isolation=self._default_isolation(base), message=note.message, author=note.author, base=base
-        )
-        with Transaction(self.core, core) as transaction:
+        with Transaction(self.core, self._begin_on(base, note)) as transaction:
             try:
                 return statement(transaction)
             except Exception as error:

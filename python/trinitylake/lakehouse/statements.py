@@ -57,6 +57,10 @@ class Statements(Reader):
         """As `execute`, without a look for the latest version before: for one that is right if its commit succeeds."""
 
     @abstractmethod
+    def execute_in_core(self, change: Callable[[_core.Transaction], Result], note: LogNote = NO_NOTE) -> Result:
+        """As `execute_at_once`, for one that needs nothing but the transaction of the core."""
+
+    @abstractmethod
     def _afterwards(self, namespace: str, name: str, table: Table) -> Table:
         """A table that `execute` returned from the transaction, as it is used when the statement is over."""
 
@@ -93,16 +97,17 @@ class Statements(Reader):
 
         name = namespace_name(identifier)
 
-        def statement(transaction: OpenTransaction) -> Namespace:
-            core = transaction.state()
-            if exist_ok and core.exists("namespace", name):
-                return transaction.namespace(name)
+        def create(core: _core.Transaction) -> Namespace:
             definition = new_namespace_def(None, properties)
             core.create("namespace", name, "", serialize(definition))
-            return Namespace(name, definition.id, dict(definition.properties))
+            return Namespace(name, definition.id, dict(properties or {}))
+
+        def create_unless_there(transaction: OpenTransaction) -> Namespace:
+            core = transaction.state()
+            return transaction.namespace(name) if core.exists("namespace", name) else create(core)
 
         note = LogNote(message, author)
-        return self.execute(statement, note) if exist_ok else self.execute_at_once(statement, note)
+        return self.execute(create_unless_there, note) if exist_ok else self.execute_in_core(create, note)
 
     @checked
     def alter_namespace(
@@ -474,6 +479,9 @@ class OpenTransaction(Statements):
     @abstractmethod
     def state(self) -> _core.Transaction:
         """The transaction of the core. Raises `TransactionClosed` if it has ended."""
+
+    def execute_in_core(self, change: Callable[[_core.Transaction], Result], note: LogNote = NO_NOTE) -> Result:
+        return self.execute_at_once(lambda transaction: change(transaction.state()), note)
 
     @property
     @abstractmethod

@@ -78,7 +78,8 @@ fn kind(path: &str) -> Option<Kind> {
 
 /// Whether a name holds a UUID in its usual form.
 fn has_id(name: &str) -> bool {
-    name.as_bytes().windows(ID_SIZE_BYTES).any(|text| {
+    // Mostly it stands at the end.
+    name.as_bytes().windows(ID_SIZE_BYTES).rev().any(|text| {
         text.iter().enumerate().all(|(i, byte)| match i {
             8 | 13 | 18 | 23 => *byte == b'-',
             _ => byte.is_ascii_hexdigit(),

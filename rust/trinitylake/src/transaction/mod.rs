@@ -326,16 +326,21 @@ impl Transaction {
     pub async fn locate(&mut self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<String>> {
         self.check_open()?;
         let key = self.base.config.names.key(kind, namespace, name)?;
-        if !self.changes.writes.contains_key(&key) {
-            self.footprint_mut().read_key(&key);
+        self.locate_key(&key).await
+    }
+
+    async fn locate_key(&mut self, key: &str) -> Result<Option<String>> {
+        if !self.changes.writes.contains_key(key) {
+            self.footprint_mut().read_key(key);
         }
-        self.peek(&key).await
+        self.peek(key).await
     }
 
     /// The definition of an object, own writes included.
     pub async fn read(&mut self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Bytes>> {
-        let Some(location) = self.locate(kind, namespace, name).await? else { return Ok(None) };
+        self.check_open()?;
         let key = self.base.config.names.key(kind, namespace, name)?;
+        let Some(location) = self.locate_key(&key).await? else { return Ok(None) };
         if let Some(Write { value: changes::NewValue::Staged { bytes, .. }, .. }) =
             self.changes.writes.get(&key)
         {

@@ -150,9 +150,10 @@ fn run(seed: u64, totals: &Mutex<Totals>) {
 }
 
 /// In the first the file that tells the time of the store was looked for, since the answer to its creation was lost, and a
-/// collector had taken it. In the second a commit that was late was told of damage, because the store failed when it was asked for the boundary. In
-/// the third the root of a transaction of which nobody knew arrived while the end was looked at. In the last all
-/// versions that were known expired while one of them was looked for, and it was looked for above the latest.
+/// collector had taken it. In the second a commit that was late was told of damage, because the store failed when it was
+/// asked for the boundary. In the third the root of a transaction of which nobody knew arrived while the end was looked
+/// at. In the last all versions that were known expired while one of them was looked for, and it was looked for above the
+/// latest.
 #[test]
 fn histories_that_found_something_are_played_again() {
     for seed in [913, 5259, 8708, 9424] {
