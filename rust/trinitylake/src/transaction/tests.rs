@@ -18,5 +18,6 @@ mod saved_files;
 mod statements;
 mod structure;
 mod summaries;
+mod table_properties;
 mod watch;
 mod written_behind;
