@@ -1,8 +1,8 @@
-"""A change of nothing but properties that steer nothing is staged by the core, and what comes of it is what the long way
-makes of it.
+"""A change of nothing but properties that steer nothing is staged by the core, and what comes of it is what the long
+way makes of it.
 
-Metadata and definition are its bytes before with other properties. Two thirds of what a commit over HTTP took were spent
-on finding that there is nothing more to it.
+Metadata and definition are their bytes before with other properties. Two thirds of what a commit over HTTP took were
+spent on finding that there is nothing more to it.
 """
 
 from __future__ import annotations

@@ -250,6 +250,17 @@ class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, S
             properties: kept in the log.
             id: of `[A-Za-z0-9._-]{1,100}`: makes the commit exactly-once, because an id commits only once ever.
         """
+        return self.begin_checked(isolation, message, author, id, properties)
+
+    def begin_checked(
+        self,
+        isolation: Isolation | None,
+        message: str,
+        author: str,
+        id: str | None,
+        properties: Mapping[str, str] | None,
+    ) -> Transaction:
+        """`begin` with arguments that are known to be what they should be: a server begins thousands a second."""
         base = self.core.latest()
         return Transaction(
             self.core,

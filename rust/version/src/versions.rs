@@ -21,7 +21,7 @@ use trinitylake_format::node::Node;
 use trinitylake_format::node::codec::decode;
 use trinitylake_format::path::{LATEST_HINT_PATH, root_path, root_path_000, root_version};
 use trinitylake_storage::store_clock::{StoreMoment, dated, dated_last};
-use trinitylake_storage::{FileInfo, Storage, is_remote};
+use trinitylake_storage::{FileInfo, Storage};
 use trinitylake_tree::node_store::NodeStore;
 
 /// A hint that is so far ahead of what is known is asked for, instead of what lies in between.
@@ -196,23 +196,12 @@ impl Versions {
                 false => self.ask_boundary().await.map(drop),
             }
         };
-        let load = dated(self.nodes.load(&next_file, None));
-        let look_after = dated(storage.exists(&file_after));
-        let look_for_roots = async {
-            if is_remote(storage) {
-                return join(load, look_after).await;
-            }
-            // One after the other costs a disk no round, and mostly there is nothing to look for: no version comes after
-            // one that is not there.
-            let next = load.await;
-            let is_last = next.0.as_ref().is_err_and(Error::is_file_not_found);
-            (next, if is_last { (Ok(false), None) } else { look_after.await })
-        };
         let look = async {
             let (hint, boundary) = join(self.read_hint_now_and_then(), look_at_boundary).await;
             boundary.map(|()| hint)
         };
-        let (((root, answered), (is_another, other_answered)), hint) = join(look_for_roots, look).await;
+        let ((root, answered), (is_another, other_answered), hint) =
+            join3(dated(self.nodes.load(&next_file, None)), dated(storage.exists(&file_after)), look).await;
         self.sightings().heard(other_answered.or(answered));
         let (hint, is_another) = (hint?, is_another?);
         // Nothing that is known has expired; or else it slept through all there was. What is not there may be gone, and

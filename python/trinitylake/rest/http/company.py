@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from trinitylake import _core
 from trinitylake.lakehouse.commit_steps import CommitPause, MayWait, Pause, Steps
@@ -77,11 +77,15 @@ class _Request:
             self.outcome.set_exception(self._error)
 
 
+#: A request, and where it stands.
+_Committing: TypeAlias = tuple[_Request, CommitPause]
+
+
 class Company:
     """The threads that commit for a server, of one event loop.
 
     One at a time takes requests and runs their first steps: Python runs one thread at a time, so two would only be in
-    each other's way. Others wait for the disk meanwhile.
+    each other's way. The other one waits for the disk meanwhile; when it is done, all that have been taken are next.
 
     Args:
         threads: for what may wait.
@@ -92,9 +96,12 @@ class Company:
         self._with_turn = Threads(MAX_THREADS)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="trinitylake-rest-commits")
         self._lock = threading.Lock()
+        #: Somebody has come, or the commit that was under way is over.
+        self._has_changed = threading.Condition(self._lock)
         self._waiting: deque[_Request] = deque()
         self._n_threads = 0
         self._is_taking = False
+        self._is_committing = False
 
     async def run(self, steps: Steps[Result]) -> Result:
         """What the steps return or raise.
@@ -119,6 +126,7 @@ class Company:
             except RestError:
                 self._waiting.pop()
                 raise
+            self._has_changed.notify()
 
     def _begin_if_needed(self) -> None:
         if not self._waiting or self._is_taking or self._n_threads == _THREADS:
@@ -137,28 +145,39 @@ class Company:
 
     def _work(self) -> None:
         """Of one thread, which is the one that takes."""
-        while (company := self._take()) is not None:
-            if committing := self._begin(company):
-                with self._lock:
-                    self._is_taking = False
-                    self._begin_if_needed()
-                self._commit(committing)
-                with self._lock:
-                    if self._is_taking:  # another one does
+        while committing := self._gathered():
+            self._commit(committing)
+            with self._lock:
+                if self._is_taking:  # another one does
+                    self._n_threads -= 1
+                    return
+                self._is_taking = True
+
+    def _gathered(self) -> list[_Committing]:
+        """Those who are to be committed next; nobody, and then the thread ends, if nobody waits for anything.
+
+        As long as others are being committed they grow more: what a disk does for one takes as long as for many.
+        """
+        committing: list[_Committing] = []
+        while True:
+            with self._lock:
+                while True:
+                    if committing and not self._is_committing:
+                        self._is_committing, self._is_taking = True, False
+                        self._begin_if_needed()
+                        return committing
+                    if self._waiting and len(committing) < MAX_COMPANY:
+                        break
+                    if not committing:
+                        self._is_taking = False
                         self._n_threads -= 1
-                        return
-                    self._is_taking = True
+                        return committing
+                    self._has_changed.wait()
+                room = MAX_COMPANY - len(committing)
+                company = [self._waiting.popleft() for _ in range(min(len(self._waiting), room))]
+            committing += self._begin(company)
 
-    def _take(self) -> list[_Request] | None:
-        """Those who wait; None if nobody does, and then the thread ends."""
-        with self._lock:
-            if not self._waiting:
-                self._is_taking = False
-                self._n_threads -= 1
-                return None
-            return [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_COMPANY))]
-
-    def _begin(self, company: Sequence[_Request]) -> list[tuple[_Request, CommitPause]]:
+    def _begin(self, company: Sequence[_Request]) -> list[_Committing]:
         """Run their first steps; returns those that are to be committed."""
         ended = []
         committing = []
@@ -175,12 +194,15 @@ class Company:
         _tell(ended)
         return committing
 
-    def _commit(self, committing: Sequence[tuple[_Request, CommitPause]]) -> None:
+    def _commit(self, committing: Sequence[_Committing]) -> None:
         answers: Sequence[Answer]
         try:
             answers = _core.commit_together([(pause.core, pause.files) for _, pause in committing])
         except BaseException as error:
             answers = [error] * len(committing)
+        with self._lock:
+            self._is_committing = False
+            self._has_changed.notify()
         ended = []
         for (request, _), answer in zip(committing, answers, strict=True):
             pause = request.go_on(answer)

@@ -127,7 +127,7 @@ def commit(call: Call) -> Steps[Response]:
     identifier = call.identifier("table")
     if change.identifier is not None and change.identifier.identifier() != identifier:
         raise bad_request("the identifier in the body is not the one in the path")
-    name = object_name(identifier, NoSuchTableError)
+    name = (".".join(identifier[:-1]), identifier[-1])
     with call.catalog() as catalog:
         # Once, and where nothing else is staged: what has lost a race is redone the long way, and transactions look on.
         is_short = catalog.source is call.service.lake and len(call.body) <= QUICK_SIZE_BYTES

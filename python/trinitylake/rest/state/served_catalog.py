@@ -98,9 +98,7 @@ class ServedCatalog(TrinityLakeCatalog):
                 yield MAY_WAIT
             # Before it begins: what it saw while it waited would be what others have changed since, once more.
             with nullcontext() if lost is None else lost.turn_kept():
-                transaction = source.begin(
-                    message=told.message, author=told.author, id=told.id, properties=told.properties
-                )
+                transaction = source.begin_checked(None, told.message, told.author, told.id, told.properties)
                 try:
                     result = yield from statement(transaction)
                 except BaseException:

@@ -35,14 +35,7 @@ impl Follower {
 }
 
 async fn start() -> (Arc<Lakehouse>, Follower, Arc<TestEnvironment>) {
-    let environment = TestEnvironment::seeded(1);
-    start_on(MemoryFiles::remote(environment.clone()), environment).await
-}
-
-async fn start_on(
-    files: Arc<MemoryFiles>,
-    environment: Arc<TestEnvironment>,
-) -> (Arc<Lakehouse>, Follower, Arc<TestEnvironment>) {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let writer = create(files.clone(), &environment).await;
     let storage = Arc::new(CountingStorage::new(Arc::new(LatencyStorage::new(files, ROUNDS))));
     let handle = open(storage.clone(), &environment).await;
@@ -72,22 +65,6 @@ async fn a_refresh_is_one_round_if_nothing_or_one_version_is_new() {
             let (version, rounds, counters) = follower.refresh().await;
             assert_eq!((version, rounds, counters.requests()), (writer.known().number, 1, 2));
         }
-    }
-}
-
-/// To look for a file that is not there takes a disk as long as for one that is, and each transaction looked for the version
-/// after the next one in vain.
-#[tokio::test(start_paused = true)]
-async fn on_a_disk_nothing_is_looked_for_after_a_version_that_is_not_there() {
-    let (writer, follower, _) = start_on(MemoryFiles::shared(), TestEnvironment::seeded(1)).await;
-    follower.refresh().await;
-    for (new, asked) in [(0, (1, 0)), (1, (1, 1)), (0, (1, 0)), (2, (2, 7))] {
-        for _ in 0..new {
-            add_namespace(&writer, &format!("n{}", writer.known().number)).await.unwrap();
-        }
-        let (version, _, counters) = follower.refresh().await;
-        assert_eq!(version, writer.known().number);
-        assert_eq!((counters.get, counters.exists), asked, "{new} versions are new");
     }
 }
 
