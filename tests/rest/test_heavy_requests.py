@@ -173,7 +173,9 @@ def test_tiny_commits_to_wide_tables_wait_for_each_other(
             return parse(data)
 
     monkeypatch.setattr(metadata.TableMetadataUtil, "parse_raw", counted)
-    change = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"a": "b"}}]}
+    # One that the core does not make by itself.
+    properties = {"write.metadata.delete-after-commit.enabled": "false"}
+    change = {"requirements": [], "updates": [{"action": "set-properties", "updates": properties}]}
     codes: list[int] = []
     at_once(lambda number: codes.append(http_client("POST", f"{TABLES}/t{number}", change).code), 4)
     assert codes == [200] * 4
