@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import trinitylake as tl
@@ -218,3 +220,17 @@ def test_stats_count_live_objects(lake: tl.Lakehouse) -> None:
     assert stats.tree_height >= 1, "32 keys do not fit into one node of order 5"
     assert stats.tree_nodes > 1
     assert stats.tree_size_bytes > 0
+
+
+def test_a_namespace_is_created_though_all_that_a_handle_knows_has_expired(tmp_path: Path) -> None:
+    """Another process had committed twice and kept only the newest version, all within a moment. `create_namespace`,
+    which does not look for it, told of a transaction that had expired, though its caller had begun none."""
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("known")
+    other = tl.open(str(tmp_path / "lake"))
+    for name in ("one", "two"):
+        other.create_namespace(name)
+    other.expire(keep=1)
+    other.vacuum(grace="0 seconds")
+    lake.create_namespace("three")
+    assert [*tl.open(str(tmp_path / "lake")).namespaces()] == ["known", "one", "three", "two"]

@@ -21,7 +21,7 @@ import trinitylake as tl
 from rest.client import Client, running
 from rest.shop import with_tables
 from trinitylake.iceberg_storage.kept_snapshots import SNAPSHOTS_KEPT
-from trinitylake.rest.resources.table_changes import TableChange
+from trinitylake.rest.resources.table_changes import MAX_INERT_PROPERTIES, TableChange
 from trinitylake.tables.staged_tables import StagedTables
 
 SHORT, LONG = "shop.one", "shop.two"
@@ -175,6 +175,25 @@ def test_a_change_is_for_the_core_if_all_of_its_properties_are_inert(updates: li
     assert inert() == inert(uuid) == found
     assert inert({"type": "assert-create"}) is None
     assert inert(uuid, uuid) is None
+
+
+@pytest.mark.parametrize("action", ["set", "remove"])
+def test_a_change_of_many_properties_goes_the_long_way(action: str) -> None:
+    """One request with twenty thousand names, to a table with as many, stopped the whole server for half a second: the
+    core looks for each name among all of them, and holds Python's lock meanwhile."""
+
+    def inert(n_names: int) -> Any:
+        names = [f"name {number}" for number in range(n_names)]
+        updates: list[dict[str, Any]] = [
+            {"action": "set-properties", "updates": dict.fromkeys(names, "1")}
+            if action == "set"
+            else {"action": "remove-properties", "removals": [name]}
+            for name in ([""] if action == "set" else names)
+        ]
+        return TableChange.model_validate({"updates": updates, "requirements": []}).inert_properties
+
+    assert inert(MAX_INERT_PROPERTIES) is not None
+    assert inert(MAX_INERT_PROPERTIES + 1) is None
 
 
 def test_who_loses_a_race_goes_the_long_way(http_client: Client, lake: tl.Lakehouse) -> None:

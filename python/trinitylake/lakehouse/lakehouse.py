@@ -24,6 +24,7 @@ from trinitylake.errors import (
     CommitConflict,
     NotALakehouse,
     ObjectAlreadyExists,
+    TransactionExpired,
     TrinityLakeError,
 )
 from trinitylake.lakehouse.bulk.statements import BulkStatements
@@ -494,7 +495,7 @@ class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, S
         # A `Transaction` has tables, checks and spans, which nobody could ask for here: to make one, and to commit it
         # in steps, takes a third as long as what the core does for such a commit.
         core = self._begin_on(base, note)
-        with suppress(CommitConflict):
+        with suppress(CommitConflict, TransactionExpired):
             try:
                 result = change(core)
             except TrinityLakeError:
@@ -502,7 +503,8 @@ class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, S
             else:
                 if isinstance(core.commit(), int):
                     return result
-        # It was refused on that version, or somebody was faster: what that means shows on the latest one.
+        # It was refused on that version, which may have expired, or somebody was faster: what that means shows on the
+        # latest one.
         return self.execute(statement, note)
 
     def _begin_on(self, base: _core.Version, note: LogNote) -> _core.Transaction:

@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 LAST_ADDED = -1
 #: Of the metadata of a table, perhaps compressed: to read or change more takes long.
 QUICK_SIZE_BYTES = SMALL_METADATA_SIZE_BYTES
+#: Properties that the core sets and removes at a time. It looks for each among all that the table has, with Python's
+#: lock held. An engine sends a handful.
+MAX_INERT_PROPERTIES = 100
 #: Updates by which a table becomes smaller, if anything.
 _REMOVING = (
     RemovePartitionSpecsUpdate,
@@ -101,7 +104,7 @@ class TableChange(BaseModel):
     @property
     def inert_properties(self) -> list[dict[str, str] | list[str]] | None:
         """What it sets and removes, one after the other, if it does nothing else to a table that is there, and all of
-        it `is_inert`; else None.
+        it `is_inert` and not many; else None.
         """
         changes: list[dict[str, str] | list[str]] = []
         for update in self.updates:
@@ -113,6 +116,7 @@ class TableChange(BaseModel):
                 case _:
                     return None
         is_short = all(isinstance(one, AssertTableUUID) for one in self.requirements) and len(self.requirements) <= 1
+        is_short &= sum(map(len, changes)) <= MAX_INERT_PROPERTIES
         return changes if is_short and all(is_inert(name) for names in changes for name in names) else None
 
     @property
