@@ -20,9 +20,11 @@ from hypothesis import strategies as st
 import trinitylake as tl
 from rest.client import Client, running
 from rest.shop import with_tables
+from trinitylake import _core
 from trinitylake.iceberg_storage.kept_snapshots import SNAPSHOTS_KEPT
 from trinitylake.rest.resources.table_changes import MAX_INERT_PROPERTIES, TableChange
 from trinitylake.tables.staged_tables import StagedTables
+from trinitylake.tables.table_turns import turns
 
 SHORT, LONG = "shop.one", "shop.two"
 LOGGED = "write.metadata.previous-versions-max"
@@ -266,3 +268,35 @@ def test_whatever_names_and_values_a_client_chooses_it_finds_again(
     assert http_client("POST", path_of(SHORT), body).code == 200
     assert properties.items() <= lake.table(SHORT).properties.items()
     assert properties.items() <= http_client.table(path_of(SHORT))["properties"].items()
+
+
+def test_what_the_core_changes_has_its_turn_until_it_is_committed(
+    http_client: Client, lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who commits to a table of this machine waits for those before; the core's changes would overtake all of them."""
+    table_id, free, commit = lake.table(SHORT).id, [], _core.commit_together
+
+    def noted(company: Any) -> Any:
+        with turns.taken([table_id], waits=False) as is_free:
+            free.append(is_free)
+        return commit(company)
+
+    monkeypatch.setattr("trinitylake.rest.http.company._core.commit_together", noted)
+    body = {"updates": [{"action": "set-properties", "updates": {"note": "1"}}], "requirements": []}
+    assert http_client("POST", path_of(SHORT), body).code == 200
+    assert free == [False]
+    with turns.taken([table_id], waits=False) as is_free:
+        assert is_free
+
+
+def test_in_an_open_transaction_changes_go_the_long_way(http_client: Client, lake: tl.Lakehouse) -> None:
+    """The core's metadata is there with the commit only, so a second change would not find that of the first."""
+    assert http_client("POST", "/trinitylake/v1/transactions", {"id": "open"}).code == 201
+    path = path_of(SHORT).replace("/v1/", "/v1/txn~open/")
+    for number in range(3):
+        body = {"updates": [{"action": "set-properties", "updates": {f"note{number}": "1"}}], "requirements": []}
+        assert http_client("POST", path, body).code == 200
+        assert f"note{number}" in http_client.table(path)["properties"]
+        assert f"note{number}" not in lake.table(SHORT).properties
+    assert http_client("POST", "/trinitylake/v1/transactions/open/commit", {}).code in (200, 204)
+    assert {"note0", "note1", "note2"} <= lake.table(SHORT).properties.keys()

@@ -551,7 +551,6 @@ def _may_be_unqualified(path: str) -> bool:
     return "//" in path or "/." in path or "\0" in path or path.startswith((".", "/")) or path[-1:] in ("", "/")
 
 
-@lru_cache(maxsize=64)
 @lru_cache(64)  # each transaction asks
 def _roots(root: str, *others: str) -> tuple[tuple[str, ...], bool]:
     """The canonical spellings of a root and of others, the longest first, and whether that root is the first."""

@@ -4,6 +4,7 @@
 //! `None` is the answer wherever more would have to be known or done: the layer above then goes the long way, which also
 //! tells what is wrong.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -89,6 +90,10 @@ pub fn with_properties(
 
 /// `None` if nothing was to be changed, or a property is there twice.
 fn changed(mut properties: Entries<String>, changes: &[PropertyChange]) -> Option<Entries<String>> {
+    let names: HashSet<&str> = properties.0.iter().map(|(name, _)| name.as_str()).collect();
+    if names.len() < properties.0.len() {
+        return None;
+    }
     let mut is_changed = false;
     for change in changes {
         match change {
@@ -252,6 +257,8 @@ mod tests {
         refused("\"owner\":\"ana\"", "\"history.expire.max-snapshot-age-ms\":\"1\"");
         refused("\"owner\":\"ana\"", "\"owner\":1");
         refused("\"owner\":\"ana\"", "\"gc.enabled\":\"false\"");
+        // Readers take the last one: to set the first was answered, and changed nothing.
+        refused("\"owner\":\"ana\"", "\"a\":\"b\",\"a\":\"c\"");
         refused("\"unknown\"", "\"properties\":{},\"unknown\"");
         refused("\"metadata-log\"", "\"another-log\"");
         refused("\"last-updated-ms\":9", "\"last-updated-ms\":-9");

@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::fs::Metadata;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -51,6 +52,8 @@ pub(super) struct Containment {
     path: PathBuf,
     /// Where the root really is, known once it exists.
     real_root: OnceLock<PathBuf>,
+    /// Device and number of the folder at the root, known once it exists.
+    identity: OnceLock<(u64, u64)>,
     contained: KnownFolders,
 }
 
@@ -60,8 +63,30 @@ impl Containment {
             root: root.clone(),
             path: PathBuf::from(root.prefix()),
             real_root: OnceLock::new(),
+            identity: OnceLock::new(),
             contained: KnownFolders::default(),
         }
+    }
+
+    /// Is the folder at the root still the one that it was? A disk that was unmounted leaves an empty one, and a lakehouse
+    /// that was moved may leave none, or an older copy. What a handle remembers says nothing of such a place: a version that
+    /// was made there would be answered, and gone when the disk is back.
+    pub(super) fn check_root(&self) -> Result<()> {
+        let found = self.path.metadata().map(|root| (root.dev(), root.ino()));
+        let Some(known) = self.identity.get() else {
+            _ = found.map(|found| self.identity.set(found)); // else it is still to be made
+            return Ok(());
+        };
+        let why = match found {
+            Ok(found) if found == *known => return Ok(()),
+            Ok(_) => "is another one than when the lakehouse was opened".to_owned(),
+            Err(error) => format!("is not there: {error}"),
+        };
+        Err(Error::StorageRefused(format!(
+            "the folder at {} {why}; nothing is written there: was its disk unmounted, or the lakehouse moved? Open it \
+             again, once it is where it should be",
+            self.root.as_str()
+        )))
     }
 
     pub(super) fn root(&self) -> &RootUri {

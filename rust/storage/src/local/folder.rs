@@ -37,6 +37,8 @@ pub(super) struct Folder {
 
 impl Folder {
     pub(super) fn new(containment: Containment, durability: Durability, sync: DiskSync) -> Self {
+        // Remembers it, if it is there.
+        _ = containment.check_root();
         Self {
             containment,
             durability,
@@ -101,6 +103,7 @@ impl Folder {
             }
             Err(error) => return Err(failure(error)),
         };
+        self.containment.check_root()?;
         let outcome = match fs::hard_link(&staged.path, &file) {
             Ok(()) => PutOutcome::Created,
             // A network file system may repeat a link whose reply was lost and then report its own work
@@ -205,6 +208,7 @@ impl Folder {
         }
         let mut unsynced = Vec::new();
         if !self.knows_folder(folder) {
+            self.containment.check_root()?;
             self.containment.check_existing_ancestor(folder)?;
             match self.durability {
                 Durability::Fsync => self.make_folders(folder, &mut unsynced),

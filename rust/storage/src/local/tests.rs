@@ -62,6 +62,37 @@ async fn a_folder_is_known_once_it_costs_nothing() {
 }
 
 /// Failure mode 30: what writers left behind is neither shown nor in the way, nor taken for a file.
+/// A disk was unmounted for a moment under a server that remembered all it needed for its commits: eight of them were
+/// answered, in an empty folder in its place, and when the disk was back the next one made a version after those.
+#[tokio::test]
+async fn nothing_is_created_where_another_folder_lies_in_the_place_of_the_root() {
+    for durability in [Durability::Fsync, Durability::None] {
+        let place = tempfile::tempdir().unwrap();
+        let (root, away) = (place.path().join("lake"), place.path().join("away"));
+        let storage = local(&root, durability);
+        assert_eq!(create(&*storage, "a/first").await.unwrap(), PutOutcome::Created, "a root that is made");
+        assert_eq!(create(&*storage, "_001.arrow").await.unwrap(), PutOutcome::Created);
+        let refused = async |why: &str| {
+            for path in ["_002.arrow", "a/second", "b/second"] {
+                let created = create(&*storage, path).await;
+                assert!(matches!(created, Err(Error::StorageRefused(_))), "{why} {path}: {created:?}");
+            }
+        };
+        fs::rename(&root, &away).unwrap();
+        refused("gone").await;
+        assert!(!root.exists());
+        fs::create_dir(&root).unwrap();
+        refused("empty").await;
+        assert_eq!(fs::read_dir(&root).unwrap().count(), 0, "it is left as it is");
+        fs::create_dir(root.join("a")).unwrap();
+        refused("another").await;
+        fs::remove_dir_all(&root).unwrap();
+        fs::rename(&away, &root).unwrap();
+        assert_eq!(create(&*storage, "_002.arrow").await.unwrap(), PutOutcome::Created, "back again");
+        assert_eq!(create(&*storage, "a/second").await.unwrap(), PutOutcome::Created);
+    }
+}
+
 #[tokio::test]
 async fn staging_leftovers_are_hidden_and_harmless() {
     let folder = tempfile::tempdir().unwrap();
