@@ -21,6 +21,8 @@ import trinitylake as tl
 from rest.client import Client, running
 from rest.shop import with_tables
 from trinitylake import _core
+from trinitylake.base.properties import OWN_PROPERTY_PREFIX
+from trinitylake.iceberg_storage import table_properties
 from trinitylake.iceberg_storage.kept_snapshots import SNAPSHOTS_KEPT
 from trinitylake.rest.resources.table_changes import MAX_INERT_PROPERTIES, TableChange
 from trinitylake.tables.staged_tables import StagedTables
@@ -300,3 +302,14 @@ def test_in_an_open_transaction_changes_go_the_long_way(http_client: Client, lak
         assert f"note{number}" not in lake.table(SHORT).properties
     assert http_client("POST", "/trinitylake/v1/transactions/open/commit", {}).code in (200, 204)
     assert {"note0", "note1", "note2"} <= lake.table(SHORT).properties.keys()
+
+
+@pytest.mark.parametrize("prefix", sorted({*table_properties._STEERING} - {OWN_PROPERTY_PREFIX}))
+def test_what_steers_a_commit_is_the_same_for_the_core(lake: tl.Lakehouse, prefix: str) -> None:
+    """The prefixes stand in Python, for what is to be set, and in Rust, for what a table has already."""
+    changes: list[Any] = [{"note": "1"}]
+    with lake.begin() as transaction:
+        assert transaction.staged_tables.change_in_core("shop", "one", changes) is not None
+    lake.table(SHORT).set_properties({f"{prefix}steers": "1"})
+    with lake.begin() as transaction:
+        assert transaction.staged_tables.change_in_core("shop", "one", changes) is None
