@@ -536,15 +536,26 @@ def publish_tree(
 def publish_version(storage: Storage, source: Version, definition: bytes) -> None: ...
 def publish_boundary(storage: Storage, version: int) -> None: ...
 
-# Commits several transactions by one call: for each what `Transaction.commit` would return, or the exception that it
-# would raise. Each comes with files to hand over. As far as they fit beside each other they are one version, and their
-# files are made to last together.
-def commit_together(
-    company: Sequence[tuple[Transaction, Sequence[tuple[str, bytes]]]],
-    max_attempts: int | None = None,
-    timeout_seconds: float | None = None,
-    coordination: str | None = None,
-) -> list[int | Clashes | BaseException]: ...
+# A line in which transactions wait for their commit: one company after the other, on a thread that never waits for
+# Python's lock. As far as they fit beside each other a company is one version, and its files are made to last together.
+class CommitLine:
+    def __init__(
+        self, max_attempts: int | None = None, timeout_seconds: float | None = None, coordination: str | None = None
+    ) -> None: ...
+
+    # Begins no other company before `add` is called.
+    def hold(self) -> None: ...
+
+    # Never waits. Each is whom the answer is for, a transaction, and files to hand over with it. `OSError` if there is
+    # no thread for them, InvalidArgument for a transaction that is there twice; then none of them waits.
+    def add(self, company: Sequence[tuple[Any, Transaction, Sequence[tuple[str, bytes]]]]) -> None: ...
+
+    # What nobody has been told: for each what `Transaction.commit` would return, or the exception that it would raise.
+    # Who waits is told when there is something, when `wake` was called, or when nobody waits for a commit.
+    def take(self, waits: bool) -> list[tuple[Any, int | Clashes | BaseException]]: ...
+
+    # Has `take` not wait, this time or the next.
+    def wake(self) -> None: ...
 
 # Waits for hints that are still being written, for the end of a process.
 def finish_background_tasks(timeout_seconds: float) -> None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +19,6 @@ from rest.client import Client, running
 from rest.shop import with_tables
 from trinitylake import _core
 from trinitylake.lakehouse.commit_steps import MAY_WAIT, CommitPause, Steps, run_alone
-from trinitylake.rest.http import company
 from trinitylake.rest.http.company import Company
 from trinitylake.rest.http.threads import Threads
 from trinitylake.tables.table_turns import turns
@@ -40,37 +40,57 @@ def shop(tmp_path: Path) -> tl.Lakehouse:
 
 
 class Gate:
-    """Holds the core up until it is opened."""
+    """In the place of the line of a company: holds all commits up until it is opened."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[int] = []
-        self.has_begun, self.opened = threading.Event(), threading.Event()
-        together = _core.commit_together
+        self.has_begun, self._is_open = threading.Event(), threading.Event()
+        self._line = _core.CommitLine()
+        self._kept: list[Any] = []
+        self._answers: list[Any] = []
+        monkeypatch.setattr(_core, "CommitLine", lambda: self)
 
-        def commit_together(company: Any) -> Any:
+    def hold(self) -> None:
+        pass
+
+    def add(self, company: list[Any]) -> None:
+        if company:
             self.calls.append(len(company))
+            self._kept += company
             self.has_begun.set()
-            assert self.opened.wait(30)
-            return together(company)
 
-        monkeypatch.setattr(_core, "commit_together", commit_together)
+    def take(self, waits: bool) -> list[Any]:
+        if not self._is_open.is_set():
+            time.sleep(0.001)
+            return []
+        answers, self._answers = self._answers, []
+        return answers or self._line.take(waits)
+
+    def wake(self) -> None:
+        self._line.wake()
+
+    def open(self) -> None:
+        """Who came first is committed, then all others together."""
+        self._line.add(self._kept[:1])
+        while not self._answers:
+            self._answers = self._line.take(True)
+        self._line.add(self._kept[1:])
+        self._is_open.set()
 
 
 def test_those_who_come_while_one_waits_for_the_disk_are_one_version(
     shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sixteen clients made thirteen versions of sixteen commits, each on a thread that woke up 35 times."""
-    monkeypatch.setattr(company, "_THREADS", 1)
     gate, before = Gate(monkeypatch), shop.version
     with running(shop) as server, ThreadPoolExecutor(8) as threads:
         client = Client(server)
         first = threads.submit(set_property, client, NAMES[0], "first")
         assert gate.has_begun.wait(30)
         others = [threads.submit(set_property, client, name, "other") for name in NAMES[1:]]
-        wait_for(lambda: len(server._app._company._waiting) == 7)  # type: ignore[union-attr]
-        gate.opened.set()
+        wait_for(lambda: sum(gate.calls) == 8)
+        gate.open()
         assert [one.result().code for one in [first, *others]] == [200] * 8
-    assert gate.calls == [1, 7]
     assert shop.version == before + 2
     assert {shop.table(name).properties["value"] for name in NAMES[1:]} == {"other"}
     assert len(shop.log(limit=1)[0].transactions) == 7
@@ -80,7 +100,6 @@ def test_what_fails_in_a_company_is_told_to_its_client_alone(
     shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A commit whose requirement failed, and one without a table, came between two that were fine."""
-    monkeypatch.setattr(company, "_THREADS", 1)
     gate = Gate(monkeypatch)
     wrong = {"requirements": [{"type": "assert-table-uuid", "uuid": "00000000-0000-0000-0000-000000000000"}]}
     with running(shop) as server, ThreadPoolExecutor(8) as threads:
@@ -93,10 +112,9 @@ def test_what_fails_in_a_company_is_told_to_its_client_alone(
             threads.submit(set_property, client, "shop.missing", "wrong"),
             threads.submit(set_property, client, NAMES[3], "fine"),
         ]
-        wait_for(lambda: len(server._app._company._waiting) == 4)  # type: ignore[union-attr]
-        gate.opened.set()
+        wait_for(lambda: sum(gate.calls) == 3 and sum(one.done() for one in asked) == 2)
+        gate.open()
         assert [one.result().code for one in [first, *asked]] == [200, 200, 409, 404, 200]
-    assert gate.calls == [1, 2]
     assert "value" not in shop.table(NAMES[2]).properties
 
 
@@ -105,14 +123,18 @@ def test_a_core_that_raises_is_told_to_all_and_the_next_are_answered(
 ) -> None:
     """An error that nobody had thought of ended the thread, and each later commit waited for ever."""
 
-    def fails(company: Any) -> Any:
-        raise tl.StorageError("out of order")
+    class Line(Gate):
+        def add(self, company: list[Any]) -> None:
+            if company and not self.calls:
+                self.calls.append(1)
+                raise tl.StorageError("out of order")
+            self._line.add(company)
 
+    line = Line(monkeypatch)
+    line._is_open.set()
     with running(shop) as server:
         client = Client(server)
-        with monkeypatch.context() as patch:
-            patch.setattr(_core, "commit_together", fails)
-            assert set_property(client, NAMES[0], "lost").code in (500, 503)
+        assert set_property(client, NAMES[0], "lost").code in (500, 503)
         assert set_property(client, NAMES[0], "there").code == 200
     assert shop.table(NAMES[0]).properties["value"] == "there"
 
@@ -268,16 +290,85 @@ def test_steps_that_are_run_alone_commit_with_the_limits_that_are_given() -> Non
     assert asked == [(3, 1.5, "queue", [("a", b"b")]), (3, 1.5, "queue", [])]
 
 
-def test_a_transaction_is_committed_once_by_one_call(shop: tl.Lakehouse) -> None:
-    """The core waited for itself."""
+def begun(shop: tl.Lakehouse, name: str) -> tuple[str, Any, list[Any]]:
+    """A transaction as it comes into a line."""
     transaction = shop.begin()
-    transaction.create_namespace("twice")
-    core = transaction.state()
+    transaction.create_namespace(name)
+    return name, transaction.state(), []
+
+
+def all_of(line: _core.CommitLine, n_answers: int) -> dict[str, Any]:
+    answers: list[tuple[str, Any]] = []
+    while len(answers) < n_answers:
+        answers += line.take(True)
+    return dict(answers)
+
+
+def test_those_who_come_while_a_line_is_held_are_one_version(shop: tl.Lakehouse) -> None:
+    line, before = _core.CommitLine(), shop.version
+    for number in range(3):
+        line.hold()
+        if number:
+            time.sleep(0.02)
+            assert shop.version == before + number
+        line.add([begun(shop, f"{number}.{name}".replace(".", "_")) for name in range(4)])
+        versions = all_of(line, 4)
+        assert set(versions.values()) == {before + number + 1}
+    line.hold()
+    held = [begun(shop, f"held_{number}") for number in range(3)]
+    late = begun(shop, "late")
+    line.add(held)
+    all_of(line, 3)
+    line.add([late])
+    assert all_of(line, 1) == {"late": shop.version}
+
+
+def test_a_transaction_is_committed_once(shop: tl.Lakehouse) -> None:
+    """The core waited for itself. Others in the line were held for ever."""
+    line = _core.CommitLine()
+    twice, other = begun(shop, "twice"), begun(shop, "other")
+    line.hold()
     with pytest.raises(tl.InvalidArgument, match="only once"):
-        _core.commit_together([(core, []), (core, [])])
-    assert _core.commit_together([]) == []
-    [version] = _core.commit_together([(core, [])])
-    assert version == shop.version
+        line.add([twice, twice])
+    line.add([other])
+    assert all_of(line, 1) == {"other": shop.version}
+    assert not shop.exists("twice")
+    line.add([twice])
+    assert all_of(line, 1) == {"twice": shop.version}
+
+
+def test_a_line_in_which_nobody_waits_is_not_waited_for(shop: tl.Lakehouse) -> None:
+    line = _core.CommitLine()
+    assert line.take(True) == []
+    line.add([])
+    assert line.take(True) == []
+    line.add([begun(shop, "one")])
+    line.wake()
+    assert all_of(line, 1) == {"one": shop.version}
+
+
+def test_what_waits_in_a_line_that_nobody_has_any_more_is_committed(shop: tl.Lakehouse) -> None:
+    line = _core.CommitLine()
+    line.add([begun(shop, "before")])
+    line.hold()
+    del line
+    wait_for(lambda: shop.exists("before"))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+def test_a_child_has_a_line_of_its_own(shop: tl.Lakehouse) -> None:
+    """The thread of a line is not there in a child: who came into the line waited for ever."""
+    line = _core.CommitLine()
+    line.add([begun(shop, "parent")])
+    all_of(line, 1)
+    line.hold()
+    if (child := os.fork()) == 0:
+        line.add([begun(shop, "child")])
+        os._exit(0 if all_of(line, 1) == {"child": shop.version} else 1)
+    wait_for(lambda: os.waitpid(child, os.WNOHANG) != (0, 0))
+    assert shop.exists("child")
+    line.add([begun(shop, "afterwards")])
+    assert all_of(line, 1) == {"afterwards": shop.version}
 
 
 def wait_for(holds: Callable[[], bool]) -> None:

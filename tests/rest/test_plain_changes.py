@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 import trinitylake as tl
 from rest.client import Client, running
 from rest.shop import with_tables
-from trinitylake import _core
 from trinitylake.base.properties import OWN_PROPERTY_PREFIX
 from trinitylake.iceberg_storage import table_properties
 from trinitylake.iceberg_storage.kept_snapshots import SNAPSHOTS_KEPT
+from trinitylake.rest.http.company import Company
 from trinitylake.rest.resources.table_changes import MAX_INERT_PROPERTIES, TableChange
 from trinitylake.tables.staged_tables import StagedTables
 from trinitylake.tables.table_turns import turns
@@ -231,9 +231,14 @@ def test_metadata_of_a_commit_that_fails_is_removed(
         return set(Path(lake.uri.removeprefix("file://")).rglob("*.metadata.json"))
 
     before = files()
-    monkeypatch.setattr(
-        "trinitylake.rest.http.company._core.commit_together", lambda all: [tl.StorageError("full") for _ in all]
-    )
+    commit = Company._commit
+
+    def fails(company: Company, committing: Sequence[Any]) -> None:
+        commit(company, [])
+        company._n_committing += len(committing)
+        company._finish([(request, tl.StorageError("full")) for request, _ in committing])
+
+    monkeypatch.setattr(Company, "_commit", fails)
     body = {"updates": [{"action": "set-properties", "updates": {"note": "1"}}], "requirements": []}
     assert http_client("POST", path_of(SHORT), body).code >= 500
     assert files() == before
@@ -276,14 +281,14 @@ def test_what_the_core_changes_has_its_turn_until_it_is_committed(
     http_client: Client, lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who commits to a table of this machine waits for those before; the core's changes would overtake all of them."""
-    table_id, free, commit = lake.table(SHORT).id, [], _core.commit_together
+    table_id, free, commit = lake.table(SHORT).id, [], Company._commit
 
-    def noted(company: Any) -> Any:
+    def noted(company: Company, committing: Any) -> None:
         with turns.taken([table_id], waits=False) as is_free:
             free.append(is_free)
-        return commit(company)
+        commit(company, committing)
 
-    monkeypatch.setattr("trinitylake.rest.http.company._core.commit_together", noted)
+    monkeypatch.setattr(Company, "_commit", noted)
     body = {"updates": [{"action": "set-properties", "updates": {"note": "1"}}], "requirements": []}
     assert http_client("POST", path_of(SHORT), body).code == 200
     assert free == [False]

@@ -5,7 +5,7 @@ mod bulk;
 #[cfg(unix)]
 mod byte_locks;
 mod collection;
-mod company;
+mod commit_line;
 mod errors;
 mod fsck;
 mod lakehouse;
@@ -36,6 +36,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<transaction::Clashes>()?;
     module.add_class::<transaction::SavedTransaction>()?;
     module.add_class::<node_file::NodeFile>()?;
+    module.add_class::<commit_line::CommitLine>()?;
     module.add_function(wrap_pyfunction!(runtime::finish_background_tasks, module)?)?;
     #[cfg(unix)]
     module.add_class::<byte_locks::ByteLocks>()?;
@@ -43,7 +44,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     tree_copy::add_functions(module)?;
     names::add_functions(module)?;
     rows::add_functions(module)?;
-    company::add_functions(module)?;
     bulk::add_functions(module)?;
     node_file::add_functions(module)
 }

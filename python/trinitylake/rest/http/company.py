@@ -2,8 +2,8 @@
 
 A commit waits for a disk that makes many files last in the time of one, and a thread for each request is a change of
 threads for each of its waits. So requests are run in steps here (`commit_steps.py`), one after the other as far as
-their commits, which are then one call of the core, and the event loop hears of all of them at once. While one thread
-waits for the disk another one takes those who have come meanwhile.
+their commits, which the core then makes together, and the event loop hears of all of them at once. While the core waits
+for the disk, those who have come meanwhile are run.
 
 What may wait for anything else goes on in a thread of its own (`threads.py`), and comes back here for its commit.
 Those that have the turn of a table have threads for themselves: all others may be taken by requests that wait for it.
@@ -27,11 +27,8 @@ from trinitylake.rest.errors import RestError
 from trinitylake.rest.http.threads import Threads, submit
 from trinitylake.rest.http.turns import MAX_THREADS
 
-#: So many are committed by one call at the most.
-MAX_COMPANY = 64
-#: One waits for the disk while the other one takes the next.
-_THREADS = 2
-
+#: So many are run at a time; then the core may commit them, and whoever has been committed goes on.
+MAX_TAKEN = 8
 
 Result = TypeVar("Result")
 Answer = int | _core.Clashes | BaseException
@@ -84,8 +81,9 @@ _Committing: TypeAlias = tuple[_Request, CommitPause]
 class Company:
     """The threads that commit for a server, of one event loop.
 
-    One at a time takes requests and runs their first steps: Python runs one thread at a time, so two would only be in
-    each other's way. The other one waits for the disk meanwhile; when it is done, all that have been taken are next.
+    One thread of Python runs the steps of all requests, before their commit and after it: Python runs one thread at a
+    time, so two would only be in each other's way. The core commits them meanwhile, one company after the other, on a
+    thread that never waits for Python (`_core.CommitLine`).
 
     Args:
         threads: for what may wait.
@@ -94,14 +92,13 @@ class Company:
     def __init__(self, threads: Threads) -> None:
         self._others = threads
         self._with_turn = Threads(MAX_THREADS)
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="trinitylake-rest-commits")
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="trinitylake-rest-commits")
+        self._line = _core.CommitLine()
         self._lock = threading.Lock()
-        #: Somebody has come, or the commit that was under way is over.
-        self._has_changed = threading.Condition(self._lock)
         self._waiting: deque[_Request] = deque()
-        self._n_threads = 0
-        self._is_taking = False
-        self._is_committing = False
+        self._is_working = False
+        #: In the line. Only the thread that works asks.
+        self._n_committing = 0
 
     async def run(self, steps: Steps[Result]) -> Result:
         """What the steps return or raise.
@@ -121,98 +118,80 @@ class Company:
         """Raises `RestError` 503 if there is no thread that would ever take it."""
         with self._lock:
             self._waiting.append(request)
-            try:
-                self._begin_if_needed()
-            except RestError:
-                self._waiting.pop()
-                raise
-            self._has_changed.notify()
+            if not self._is_working:
+                try:
+                    self._begin_to_work()
+                except RestError:
+                    self._waiting.pop()
+                    raise
+        self._line.wake()
 
-    def _begin_if_needed(self) -> None:
-        if not self._waiting or self._is_taking or self._n_threads == _THREADS:
-            return
+    def _begin_to_work(self) -> None:
         try:
             submit(self._pool, self._work)
         except RestError as no_thread:  # perhaps the server has ended, and a request that nobody waits for has not
             try:
                 threading.Thread(target=self._work, name="trinitylake-rest-commits").start()
             except RuntimeError:
-                if self._n_threads:
-                    return  # the one that waits for the disk takes them afterwards
                 raise no_thread from None
-        self._n_threads += 1
-        self._is_taking = True
+        self._is_working = True
 
     def _work(self) -> None:
-        """Of one thread, which is the one that takes."""
-        while committing := self._gathered():
-            self._commit(committing)
-            with self._lock:
-                if self._is_taking:  # another one does
-                    self._n_threads -= 1
-                    return
-                self._is_taking = True
+        """Until nobody waits for anything."""
+        while (company := self._taken()) is not None:
+            if company:
+                self._line.hold()  # for those who are about to come: what a disk does for one takes as long as for many
+                self._commit(self._begin(company))
+            self._finish(self._line.take(waits=not self._waiting))
 
-    def _gathered(self) -> list[_Committing]:
-        """Those who are to be committed next; nobody, and then the thread ends, if nobody waits for anything.
-
-        As long as others are being committed they grow more: what a disk does for one takes as long as for many.
-        """
-        committing: list[_Committing] = []
-        while True:
-            with self._lock:
-                while True:
-                    if committing and not self._is_committing:
-                        self._is_committing, self._is_taking = True, False
-                        self._begin_if_needed()
-                        return committing
-                    if self._waiting and len(committing) < MAX_COMPANY:
-                        break
-                    if not committing:
-                        self._is_taking = False
-                        self._n_threads -= 1
-                        return committing
-                    self._has_changed.wait()
-                room = MAX_COMPANY - len(committing)
-                company = [self._waiting.popleft() for _ in range(min(len(self._waiting), room))]
-            committing += self._begin(company)
+    def _taken(self) -> list[_Request] | None:
+        """Those who have come, the first of them. None if nobody has, and nobody is being committed."""
+        with self._lock:
+            if not self._waiting and not self._n_committing:
+                self._is_working = False
+                return None
+            return [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_TAKEN))]
 
     def _begin(self, company: Sequence[_Request]) -> list[_Committing]:
         """Run their first steps; returns those that are to be committed."""
-        ended = []
         committing = []
+        ended: list[_Request] = []
         for request in company:
             if request.pause is None and request.outcome.cancelled():
                 continue
             pause = request.pause or request.go_on()
-            if pause is None:
-                ended.append(request)
-            elif isinstance(pause, CommitPause):
+            if isinstance(pause, CommitPause):
                 committing.append((request, pause))
             else:
-                self._go_on_elsewhere(request, pause)
+                self._go_on_or_end(request, pause, ended)
         _tell(ended)
         return committing
 
     def _commit(self, committing: Sequence[_Committing]) -> None:
-        answers: Sequence[Answer]
+        """Have the core commit these, if there are any; it goes on with others in any case."""
+        self._n_committing += len(committing)
         try:
-            answers = _core.commit_together([(pause.core, pause.files) for _, pause in committing])
-        except BaseException as error:
-            answers = [error] * len(committing)
-        with self._lock:
-            self._is_committing = False
-            self._has_changed.notify()
-        ended = []
-        for (request, _), answer in zip(committing, answers, strict=True):
+            self._line.add([(request, pause.core, pause.files) for request, pause in committing])
+        except Exception as error:
+            self._finish([(request, error) for request, _ in committing])
+
+    def _finish(self, answered: Sequence[tuple[_Request, Answer]]) -> None:
+        """Run the steps of those who have been in the line."""
+        self._n_committing -= len(answered)
+        ended: list[_Request] = []
+        for request, answer in answered:
             pause = request.go_on(answer)
-            if pause is None:
-                ended.append(request)
-            elif isinstance(pause, CommitPause):
+            if isinstance(pause, CommitPause):
                 self._add(request)
             else:
-                self._go_on_elsewhere(request, pause)
+                self._go_on_or_end(request, pause, ended)
         _tell(ended)
+
+    def _go_on_or_end(self, request: _Request, pause: MayWait | None, ended: list[_Request]) -> None:
+        if pause is None:
+            ended.append(request)
+        else:
+            self._go_on_elsewhere(request, pause)
 
     def _go_on_elsewhere(self, request: _Request, pause: MayWait) -> None:
         """Run the steps that may wait, until the request ends, commits, or must go on in another thread."""
