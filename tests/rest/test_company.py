@@ -167,6 +167,17 @@ def test_many_commits_to_one_table_all_land(shop: tl.Lakehouse) -> None:
     assert [properties.get(f"value.{number}") for number in range(48)] == ["there"] * 48
 
 
+def test_each_request_sees_what_was_committed_before_it_came(shop: tl.Lakehouse) -> None:
+    """One look for the newest version serves all requests that have come by then, and none that came later."""
+    with running(shop) as server:
+        client = Client(server)
+        for number in range(5):
+            shop.create_table(f"shop.new{number}", {"id": "long"})
+            assert set_property(client, f"shop.new{number}", "there").code == 200
+            shop.drop_table(f"shop.new{number}")
+            assert set_property(client, f"shop.new{number}", "gone").code == 404
+
+
 def in_a_company(run: Callable[[Company], Any]) -> Any:
     """The outcome of a coroutine that is given a company of its own."""
 

@@ -18,8 +18,10 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 import trinitylake as tl
 from rest.client import TOKEN, running
+from rest.shop import with_tables
 from trinitylake.rest import RestServer
 from trinitylake.rest.http.protocol import MAX_HEADERS_SIZE_BYTES, BoundedProtocol
+from trinitylake.tables.table_turns import turns
 
 CHUNKED = b"POST /v1/namespaces HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
 AUTHORIZATION = f"Authorization: Bearer {TOKEN}\r\n".encode()
@@ -87,6 +89,19 @@ def test_a_trailer_is_no_header(server: RestServer, headers: bytes, trailers: by
     with connected(server) as connection:
         connection.sendall(CHUNKED + headers + b"Connection: close\r\n\r\n" + chunk + trailers + b"\r\n")
         assert until_closed(connection).startswith(b"HTTP/1.1 " + code)
+
+
+def test_headers_that_stop_while_another_request_is_at_work_end_the_connection(
+    server: RestServer, lake: tl.Lakehouse
+) -> None:
+    """The time for headers is measured from what comes last, and not for each request that comes in one piece."""
+    with_tables(lake, "shop.orders")
+    body = b'{"updates": [{"action": "set-properties", "updates": {"a": "b"}}]}'
+    length = b"Content-Length: %d\r\n" % len(body)
+    head = b"POST /v1/namespaces/shop/tables/orders HTTP/1.1\r\nHost: localhost\r\n" + AUTHORIZATION + length
+    with turns.taken([lake.table("shop.orders").id]), connected(server) as connection:
+        connection.sendall(head + b"\r\n" + body + HEALTHZ)
+        until_closed(connection)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,11 @@ class Span:
         self._span = span
         self._token: Any = None
 
+    @property
+    def is_on(self) -> bool:
+        """Whether it goes anywhere, and has not ended: for whoever would work out more to say."""
+        return self._span is not None
+
     def set(self, name: str, value: Value) -> None:
         """Say more about the work."""
         if self._span is not None:
@@ -78,10 +83,12 @@ def is_on() -> bool:
     return _tracer() is not None
 
 
-def begin(operation: str, collection: str = "", attributes: Mapping[str, Value] | None = None) -> Span:
-    """Work that begins now, and ends with `Span.end`."""
+def begin(operation: str, collection: str = "", told: Callable[[], Mapping[str, Value]] | None = None) -> Span:
+    """Work that begins now, and ends with `Span.end`. `told` is asked for more about it where somebody listens."""
     tracer = _tracer()
-    return Span() if tracer is None else Span(tracer.start_span(**_description(operation, collection, attributes)))
+    if tracer is None:
+        return Span()
+    return Span(tracer.start_span(**_description(operation, collection, told() if told else None)))
 
 
 @contextmanager

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from trinitylake import _core
@@ -52,9 +53,10 @@ Steps = Generator[Pause, Any, Result]
 
 def in_steps(outcome: Result | Steps[Result]) -> Steps[Result]:
     """What a function returns that may be one of steps."""
-    if isinstance(outcome, Generator):
-        return (yield from outcome)
-    return outcome
+    if isinstance(outcome, GeneratorType):  # a class, where `Generator` asks for methods
+        result: Result = yield from outcome
+        return result
+    return cast(Result, outcome)
 
 
 def run_alone(

@@ -260,9 +260,14 @@ class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, S
         author: str,
         id: str | None,
         properties: Mapping[str, str] | None,
+        base: _core.Version | None = None,
     ) -> Transaction:
-        """`begin` with arguments that are known to be what they should be: a server begins thousands a second."""
-        base = self.core.latest()
+        """`begin` with arguments that are known to be what they should be: a server begins thousands a second.
+
+        `base` is the newest version, where somebody has looked for it since the caller was asked to begin.
+        """
+        if base is None:
+            base = self.core.latest()
         return Transaction(
             self.core,
             self.core.begin(

@@ -72,6 +72,15 @@ class _Core:
 _LOST_FOR_EVERYBODY = (CheckFailed, TransactionExpired, ObjectNotFound, ObjectAlreadyExists, NamespaceNotEmpty)
 
 
+def _told(core: _core.Transaction, base: _core.Version) -> dict[str, tracing.Value]:
+    """What its span says of a transaction."""
+    return {
+        "trinitylake.transaction.id": core.id,
+        "trinitylake.transaction.isolation": core.isolation,
+        "trinitylake.transaction.base_version": base.number,
+    }
+
+
 class Transaction(OpenTransaction):
     """A transaction, from `lake.transaction()` or `lake.begin()`. Not for two threads at once.
 
@@ -89,12 +98,7 @@ class Transaction(OpenTransaction):
         self._is_checking = False
         self._open_core = _Core(core)
         self._version: int | None = core.committed_version
-        told: dict[str, tracing.Value] = {
-            "trinitylake.transaction.id": core.id,
-            "trinitylake.transaction.isolation": core.isolation,
-            "trinitylake.transaction.base_version": base.number,
-        }
-        self._span = tracing.begin("transaction", attributes=told)
+        self._span = tracing.begin("transaction", told=lambda: _told(core, base))
         if core.sequence and self._version is None and core.attachment:
             self.staged_tables.resume(core.attachment)
 
@@ -504,8 +508,9 @@ class Transaction(OpenTransaction):
         self._remove_files()
 
     def _end_span(self, error: BaseException | None = None) -> None:
-        self._span.set("trinitylake.transaction.status", self._open_core.status.name.lower())
-        self._span.end(error)
+        if self._span.is_on:
+            self._span.set("trinitylake.transaction.status", self._open_core.status.name.lower())
+            self._span.end(error)
 
     def _remove_files(self) -> None:
         if self._staged is not None and self.files_are_unreachable:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from trinitylake import _core
@@ -60,7 +60,6 @@ class StagedTables:
         self._lakehouse = lakehouse
         self._storage = storage  # of the transaction: its commit waits for what is written here
         self._open_core = open_core
-        self._io = LakehouseFileIO(self._storage, check_kept=partial(_check_kept, open_core))
         self._tables: dict[tuple[str, str], TransactionTable] = {}
         self._dropped: list[TransactionTable] = []
         self._metadata_paths: list[str] = []
@@ -68,6 +67,10 @@ class StagedTables:
         self._in_core: list[str] = []  # ids of tables that the core has changed
         self._absent: dict[tuple[str, str], None] = {}  # names that must stay free
         self._unused: list[str] = []  # files of tables whose changes came to nothing
+
+    @cached_property
+    def _io(self) -> LakehouseFileIO:
+        return LakehouseFileIO(self._storage, check_kept=partial(_check_kept, self._open_core))
 
     def open(self, namespace: str, name: str, definition: bytes) -> TransactionTable:
         """The table as the transaction sees it; the same handle every time."""

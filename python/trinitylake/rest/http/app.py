@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Literal
 
 from anyio.to_thread import run_sync
@@ -49,7 +50,7 @@ from trinitylake.rest.security.guard import PRINCIPAL, Bearers, Guard
 from trinitylake.rest.security.principals import Principal
 from trinitylake.rest.security.told import told_to
 from trinitylake.rest.state.addresses import LATEST
-from trinitylake.rest.state.meters import Meters
+from trinitylake.rest.state.meters import Meters, Outcome
 from trinitylake.rest.state.metrics_reports import MetricsReports
 from trinitylake.rest.state.oldest_kept import OldestKept
 from trinitylake.rest.state.open_transactions import OpenTransactions
@@ -57,6 +58,7 @@ from trinitylake.rest.state.planned_scans import PlannedScans
 from trinitylake.rest.state.query_processes import QueryProcesses
 from trinitylake.rest.state.reading_processes import ReadingProcesses
 from trinitylake.rest.state.scheduled_upkeep import ScheduledUpkeep
+from trinitylake.rest.state.served_catalog import newest_seen
 from trinitylake.rest.state.table_responses import TableResponses
 from trinitylake.rest.state.upkeep_estimates import UpkeepEstimates
 from trinitylake.rest.state.work_room import WorkRoom
@@ -74,6 +76,7 @@ _HAND_OVER_SECONDS = 30.0
 COMPANY_BODY_SIZE_BYTES = 16 << 10
 
 _NO_QUERY = QueryParams()
+_FAILURES: dict[int, Outcome] = {409: "conflict", 500: "failed"}
 
 
 class App:
@@ -125,7 +128,7 @@ class App:
         self._turns = Turns()
         self._threads = Threads(MAX_THREADS)
         # What a remote store is asked for takes long; there each request has a thread.
-        self._company = None if io.is_remote else Company(self._threads)
+        self._company = None if io.is_remote else Company(self._threads, self._newest_version)
         self.router = Router(all_endpoints(options.has_page))
         self._life = StarletteRouter(lifespan=self._lifespan)
         probes = {"/healthz": self._healthy, "/readyz": self._is_ready}
@@ -193,6 +196,14 @@ class App:
             self._audit(endpoint, call, response.status_code)
         return response
 
+    def _newest_version(self) -> Callable[[], None]:
+        """Look for it once for several requests, all of which have come by now."""
+        try:
+            newest = self.service.lake.core.latest()
+        except Exception:  # who needs it looks again, and is told
+            newest = None
+        return partial(newest_seen.set, newest)  # type: ignore[return-value]
+
     def _exists(self, kind: Literal["table", "view"], namespace: str, name: str) -> bool:
         return self.service.lake.core.latest().exists(kind, namespace, name)
 
@@ -200,10 +211,10 @@ class App:
         if code < 300:
             if call.commit.version is not None and "prefix" in call.raw_names:
                 self.service.latest_commits.append(call.commit.version)
-            outcome = "committed" if call.commit.version is not None else "staged"
+            outcome: Outcome = "committed" if call.commit.version is not None else "staged"
         else:
-            outcome = {409: "conflict", 500: "failed"}.get(code, "refused")
-        self.service.meters.commits.labels(outcome).inc()
+            outcome = _FAILURES.get(code, "refused")
+        self.service.meters.count_commit(outcome)
         names = [call.name(parameter) for parameter in call.raw_names if parameter != "prefix"]
         audit(
             call.principal.name,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import Context, copy_context
@@ -87,9 +87,11 @@ class Company:
 
     Args:
         threads: for what may wait.
+        prepare: called before the first steps of those who have come; what it returns is run in the context of each.
     """
 
-    def __init__(self, threads: Threads) -> None:
+    def __init__(self, threads: Threads, prepare: Callable[[], Callable[[], None]] | None = None) -> None:
+        self._prepare = prepare
         self._others = threads
         self._with_turn = Threads(MAX_THREADS)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="trinitylake-rest-commits")
@@ -156,9 +158,14 @@ class Company:
         """Run their first steps; returns those that are to be committed."""
         committing = []
         ended: list[_Request] = []
+        prepare = None
         for request in company:
-            if request.pause is None and request.outcome.cancelled():
-                continue
+            if request.pause is None:
+                if request.outcome.cancelled():
+                    continue
+                if self._prepare is not None:
+                    prepare = prepare or self._prepare()
+                    request.context.run(prepare)
             pause = request.pause or request.go_on()
             if isinstance(pause, CommitPause):
                 committing.append((request, pause))

@@ -60,7 +60,8 @@ class BoundedProtocol(HttpToolsProtocol):
         # Where no request ended in what has just come, all of it is of this one.
         size_bytes = 0 if self._has_ended_one else self._pending_size_bytes
         super().on_message_begin()
-        self._wait_for_headers()
+        self._stop_waiting()
+        self._in_headers = True  # mostly they come in one piece; for the others `data_received` starts the timer
         self._pending_size_bytes = size_bytes
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -109,7 +110,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._is_idle:
                 self.transport.write(b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n\r\n")
             self.transport.close()
-        elif self._is_idle and self._timer is None and self.timeout_keep_alive_task is None:
+        elif self._timer is None and (self._in_headers or (self._is_idle and self.timeout_keep_alive_task is None)):
             self._start_timer()
 
     def _who(self) -> str:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -220,10 +220,6 @@ class Call:
 
     def namespace(self) -> tuple[str, ...]:
         """The namespace in the path."""
-        return self._namespace
-
-    @cached_property
-    def _namespace(self) -> tuple[str, ...]:
         return namespace_of(self.name("namespace"))
 
     def identifier(self, parameter: str) -> tuple[str, ...]:
@@ -297,6 +293,7 @@ def decoded(raw: str) -> str:
         raise bad_request(f"{raw!r} in the path is not UTF-8") from error
 
 
+@lru_cache(1024)
 def namespace_of(text: str) -> tuple[str, ...]:
     """A namespace as a path or query writes it. Raises `RestError` 400 for an empty part."""
     return checked_namespace(text.split(SEPARATOR))

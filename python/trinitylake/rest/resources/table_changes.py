@@ -115,9 +115,15 @@ class TableChange(BaseModel):
                     changes.append(update.removals)
                 case _:
                     return None
-        is_short = all(isinstance(one, AssertTableUUID) for one in self.requirements) and len(self.requirements) <= 1
-        is_short &= sum(map(len, changes)) <= MAX_INERT_PROPERTIES
-        return changes if is_short and all(is_inert(name) for names in changes for name in names) else None
+        required = self.requirements
+        if len(required) > 1 or (required and not isinstance(required[0], AssertTableUUID)):
+            return None
+        if sum(map(len, changes)) > MAX_INERT_PROPERTIES:
+            return None
+        for names in changes:
+            if not all(map(is_inert, names)):
+                return None
+        return changes
 
     @property
     def required_id(self) -> str | None:

@@ -74,7 +74,7 @@ class Grant:
         return (self._is_open or len(self._parts) > len(namespace)) and self._fits_start(namespace)
 
     def _fits_start(self, name: Name) -> bool:
-        return all(_fits(part, text) for part, text in zip(self._parts, name, strict=False))
+        return not self._parts or all(_fits(part, text) for part, text in zip(self._parts, name, strict=False))
 
 
 @dataclass(frozen=True)

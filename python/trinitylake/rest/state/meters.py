@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+#: Of a request that changes something.
+Outcome: TypeAlias = Literal["committed", "staged", "conflict", "failed", "refused"]
 
 
 class Meters:
@@ -23,7 +27,8 @@ class Meters:
         self.running = 0
         running = Gauge("trinitylake_requests_running", "Requests that are answered", registry=self._registry)
         running.set_function(lambda: self.running)
-        self.commits = Counter("trinitylake_commits", "Commits by outcome", ["outcome"], registry=self._registry)
+        commits = Counter("trinitylake_commits", "Commits by outcome", ["outcome"], registry=self._registry)
+        self._commits = {outcome: commits.labels(outcome) for outcome in get_args(Outcome)}
         self.open_transactions = Gauge(
             "trinitylake_open_transactions", "Transactions that are open here", registry=self._registry
         )
@@ -55,6 +60,10 @@ class Meters:
             ["reason"],
             registry=self._registry,
         )
+
+    def count_commit(self, outcome: Outcome) -> None:
+        """Count a request that was to change something."""
+        self._commits[outcome].inc()
 
     def count_skipped(self, reason: str) -> None:
         """Count a table that a run of upkeep left alone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TypeVar
@@ -11,6 +12,7 @@ from typing import TypeVar
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 
+from trinitylake import _core
 from trinitylake.definitions import TableDef
 from trinitylake.errors import CommitConflict, CommitStateUnknown
 from trinitylake.iceberg.catalog import TrinityLakeCatalog
@@ -24,6 +26,10 @@ from trinitylake.rest.state.files_elsewhere import FileIOElsewhere, federated_ta
 from trinitylake.rest.state.reading_processes import ReadingProcesses
 
 Result = TypeVar("Result")
+
+#: The newest version, as somebody has looked for it since the request of this context came. It may be old by the time
+#: of a second attempt.
+newest_seen: ContextVar[_core.Version | None] = ContextVar("the newest version that was seen", default=None)
 
 
 @dataclass
@@ -98,7 +104,8 @@ class ServedCatalog(TrinityLakeCatalog):
                 yield MAY_WAIT
             # Before it begins: what it saw while it waited would be what others have changed since, once more.
             with nullcontext() if lost is None else lost.turn_kept():
-                transaction = source.begin_checked(None, told.message, told.author, told.id, told.properties)
+                base = newest_seen.get() if attempt == 1 else None
+                transaction = source.begin_checked(None, told.message, told.author, told.id, told.properties, base)
                 try:
                     result = yield from statement(transaction)
                 except BaseException:
