@@ -5,6 +5,7 @@
 //!   asked again: a system forgets what it could not write, and says "done" the next time.
 //! - The file system is synced as a whole only where [`Machine`] says that this is right, and everything lies on it.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -175,16 +176,25 @@ impl DiskSync {
             return None;
         }
         let device = folder.metadata().ok()?.dev();
-        let mut own_bytes = 0;
+        let (mut own_bytes, mut known) = (0, HashSet::new());
         for thing in unsynced {
-            let metadata = match thing {
-                Unsynced::File(_, file) => file.metadata().ok()?,
-                Unsynced::Folder(path) => fs::metadata(path).ok()?,
-            };
-            if metadata.dev() != device {
+            if let Unsynced::File(path, file) = thing {
+                let metadata = file.metadata().ok()?;
+                if metadata.dev() != device {
+                    return None;
+                }
+                own_bytes += metadata.len();
+                known.extend(path.parent());
+            }
+        }
+        // What holds one of these files lies where the file does.
+        for thing in unsynced {
+            if let Unsynced::Folder(path) = thing
+                && !known.contains(path.as_path())
+                && fs::metadata(path).ok()?.dev() != device
+            {
                 return None;
             }
-            own_bytes += if metadata.is_file() { metadata.len() } else { 0 };
         }
         let is_quiet = own_bytes <= MAX_OWN_BYTES
             && self.machine.dirty_bytes().is_some_and(|dirty| dirty <= own_bytes + MAX_FOREIGN_BYTES);
