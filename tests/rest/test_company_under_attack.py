@@ -241,6 +241,15 @@ def test_a_request_that_goes_on_after_the_server_has_ended_gives_back_what_it_ha
     assert given_back.is_set()
 
 
+@pytest.mark.parametrize("path", [ORDERS.replace("orders", "%FF"), ORDERS.replace("shop", "%FF")])
+def test_a_refused_name_is_in_the_audit_log(http_client: Client, caplog: pytest.LogCaptureFixture, path: str) -> None:
+    """To say which object a refused write was about, its name was decoded once more, and so the line was not written."""
+    with caplog.at_level(logging.INFO, "trinitylake.rest.audit"):
+        assert http_client("POST", path, change(a="b")).code == 400
+    [names] = [vars(one)["fields"]["names"] for one in caplog.records if one.name == "trinitylake.rest.audit"]
+    assert "%FF" in names
+
+
 def test_a_refused_prefix_is_in_the_audit_log(http_client: Client, caplog: pytest.LogCaptureFixture) -> None:
     """Whether a request may join others was asked before anything is audited: a write with a prefix that is no UTF-8
     was refused, and the audit log did not tell who had sent it.

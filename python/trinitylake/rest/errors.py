@@ -75,6 +75,10 @@ _ANSWERS: tuple[tuple[type[BaseException], _Answer], ...] = (
     (ours.ObjectNotFound, _Answer(404, "NotFoundException")),
     (ours.ObjectAlreadyExists, _Answer(409, "AlreadyExistsException")),
     (ours.NamespaceNotEmpty, _Answer(409, "NamespaceNotEmptyException")),
+    (ours.LakehouseMoved, _Answer(403, "ForbiddenException")),  # a copy: read-only, as past versions are
+    (ours.NotALakehouse, _Answer(404, "NotFoundException")),
+    (ours.UnsupportedVersion, _Answer(406, "UnsupportedOperationException")),
+    (ours.RegistrationFailed, _Answer(400, "BadRequestException")),
     (ours.InvalidName, _Answer(400, "BadRequestException")),
     (ours.InvalidLocation, _Answer(400, "BadRequestException")),
     (ours.InvalidArgument, _Answer(400, "BadRequestException")),

@@ -215,7 +215,7 @@ class App:
         else:
             outcome = _FAILURES.get(code, "refused")
         self.service.meters.count_commit(outcome)
-        names = [call.name(parameter) for parameter in call.raw_names if parameter != "prefix"]
+        names = [call.name_for_log(parameter) for parameter in call.raw_names if parameter != "prefix"]
         audit(
             call.principal.name,
             f"{endpoint.method} {endpoint.path}",

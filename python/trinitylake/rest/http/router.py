@@ -13,7 +13,6 @@ from functools import lru_cache
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.http.routes import Endpoint
 
-
 #: Paths whose endpoint is not looked for again, as long as they are not longer than the names of most tables.
 _MAX_REMEMBERED, _MAX_REMEMBERED_LENGTH = 1024, 250
 

@@ -218,6 +218,13 @@ class Call:
             name = self._names[parameter] = decoded(raw if parameter == "prefix" else raw.replace("+", " "))
         return name
 
+    def name_for_log(self, parameter: str) -> str:
+        """The same, or as it was sent if it is not UTF-8."""
+        try:
+            return self.name(parameter)
+        except RestError:
+            return self.raw_names[parameter]
+
     def namespace(self) -> tuple[str, ...]:
         """The namespace in the path."""
         return namespace_of(self.name("namespace"))
