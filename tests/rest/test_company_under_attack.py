@@ -243,7 +243,7 @@ def test_a_request_that_goes_on_after_the_server_has_ended_gives_back_what_it_ha
 
 @pytest.mark.parametrize("path", [ORDERS.replace("orders", "%FF"), ORDERS.replace("shop", "%FF")])
 def test_a_refused_name_is_in_the_audit_log(http_client: Client, caplog: pytest.LogCaptureFixture, path: str) -> None:
-    """To say which object a refused write was about, its name was decoded once more, and so the line was not written."""
+    """To say which object a refused write was about its name was decoded once more, so no line was written."""
     with caplog.at_level(logging.INFO, "trinitylake.rest.audit"):
         assert http_client("POST", path, change(a="b")).code == 400
     [names] = [vars(one)["fields"]["names"] for one in caplog.records if one.name == "trinitylake.rest.audit"]
