@@ -557,6 +557,13 @@ class CommitLine:
     # Has `take` not wait, this time or the next.
     def wake(self) -> None: ...
 
+# Of the body of a commit to one table that sets and removes properties, and does nothing else: namespace and name of
+# the table, as one tuple, if they are told; the id that it must have, if any; and what is set (a mapping) and removed
+# (a list), one after the other. None for a body that says more, or something else, has many names, or is wrong.
+def plain_change(
+    body: bytes,
+) -> tuple[tuple[str, ...] | None, str | None, list[dict[str, str] | list[str]]] | None: ...
+
 # Waits for hints that are still being written, for the end of a process.
 def finish_background_tasks(timeout_seconds: float) -> None: ...
 

@@ -16,15 +16,18 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyiceberg.table.update import SetPropertiesUpdate
 
 import trinitylake as tl
 from rest.client import Client, running
 from rest.shop import with_tables
+from trinitylake import _core
 from trinitylake.base.properties import OWN_PROPERTY_PREFIX
 from trinitylake.iceberg_storage import table_properties
 from trinitylake.iceberg_storage.kept_snapshots import SNAPSHOTS_KEPT
 from trinitylake.rest.http.company import Company
-from trinitylake.rest.resources.table_changes import MAX_INERT_PROPERTIES, TableChange
+from trinitylake.rest.resources import tables
+from trinitylake.rest.resources.table_changes import TableChange, inert_change
 from trinitylake.tables.staged_tables import StagedTables
 from trinitylake.tables.table_turns import turns
 
@@ -129,7 +132,7 @@ def test_what_comes_of_a_plain_change_is_what_the_long_way_makes_of_it(
         body = {"requirements": requirements, "updates": updates}
         in_short = send(http_client, lake, SHORT, body)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(TableChange, "inert_properties", None)
+            patch.setattr(tables, "inert_change", lambda *body: None)
             assert in_short == send(http_client, lake, LONG, body)
 
 
@@ -145,6 +148,16 @@ def test_a_plain_change_is_staged_in_short(http_client: Client, monkeypatch: pyt
     assert http_client("POST", path_of(SHORT), body).code == 200
     body["updates"] = [{"action": "remove-properties", "removals": ["note", "never was"]}]
     assert http_client("POST", path_of(SHORT), body).code == 200
+
+
+def test_what_changes_nothing_is_told_as_the_long_way_tells_it(http_client: Client, lake: tl.Lakehouse) -> None:
+    """The log said that properties had changed, since the core did not look whether they had."""
+    body = {"updates": [{"action": "set-properties", "updates": {"note": "1"}}], "requirements": []}
+    summaries = []
+    for _ in range(2):
+        assert http_client("POST", path_of(SHORT), body).code == 200
+        summaries += [one.summary for one in lake.log(limit=1)[0].transactions]
+    assert summaries == [f"properties {SHORT}", f"alter table {SHORT}"]
 
 
 @pytest.mark.parametrize("name", ["shop.never", "shop.view"])
@@ -171,33 +184,68 @@ def test_what_is_no_table_is_told_by_the_long_way(http_client: Client, name: str
     ],
 )
 def test_a_change_is_for_the_core_if_all_of_its_properties_are_inert(updates: list[Any], found: Any) -> None:
-    def inert(*requirements: dict[str, Any]) -> Any:
-        body = {"updates": updates, "requirements": requirements}
-        return TableChange.model_validate(body).inert_properties
+    def inert(*requirements: dict[str, Any], **more: Any) -> Any:
+        body = {"updates": updates, "requirements": requirements, **more}
+        return inert_change(json.dumps(body).encode(), ("shop", "one"))
 
     uuid = {"type": "assert-table-uuid", "uuid": "00000000-0000-4000-8000-000000000000"}
-    assert inert() == inert(uuid) == found
+    assert inert() == (None if found is None else (found, None))
+    assert inert(uuid) == (None if found is None else (found, uuid["uuid"]))
+    assert inert(identifier={"namespace": ["shop"], "name": "one"}) == inert()
+    assert inert(identifier={"namespace": ["shop"], "name": "two"}) is None
     assert inert({"type": "assert-create"}) is None
     assert inert(uuid, uuid) is None
+    assert inert(more="x") is None
 
 
-@pytest.mark.parametrize("action", ["set", "remove"])
-def test_a_change_of_many_properties_goes_the_long_way(action: str) -> None:
-    """One request with twenty thousand names, to a table with as many, stopped the whole server for half a second: the
-    core looks for each name among all of them, and holds Python's lock meanwhile."""
-
-    def inert(n_names: int) -> Any:
-        names = [f"name {number}" for number in range(n_names)]
-        updates: list[dict[str, Any]] = [
-            {"action": "set-properties", "updates": dict.fromkeys(names, "1")}
-            if action == "set"
-            else {"action": "remove-properties", "removals": [name]}
-            for name in ([""] if action == "set" else names)
-        ]
-        return TableChange.model_validate({"updates": updates, "requirements": []}).inert_properties
-
-    assert inert(MAX_INERT_PROPERTIES) is not None
-    assert inert(MAX_INERT_PROPERTIES + 1) is None
+@settings(max_examples=300, deadline=None)
+@given(
+    parts=st.fixed_dictionaries(
+        {},
+        optional={
+            "identifier": st.sampled_from(
+                [None, {}, {"namespace": ["shop"], "name": "one"}, {"namespace": "x", "name": 1}]
+            ),
+            "requirements": st.lists(
+                st.sampled_from(
+                    [
+                        {"type": "assert-table-uuid", "uuid": "00000000-0000-4000-8000-000000000000"},
+                        {"type": "assert-table-uuid", "uuid": "{00000000-0000-4000-8000-00000000000F}"},
+                        {"type": "assert-table-uuid"},
+                        {"type": "assert-create"},
+                        {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": None},
+                    ]
+                ),
+                max_size=2,
+            ),
+            "updates": st.lists(
+                st.one_of(
+                    st.fixed_dictionaries(
+                        {"action": st.just("set-properties")},
+                        optional={"updates": st.dictionaries(st.text(max_size=3), st.text(max_size=3) | st.integers())},
+                    ),
+                    st.fixed_dictionaries(
+                        {"action": st.just("remove-properties")},
+                        optional={"removals": st.lists(st.text(max_size=3) | st.none(), max_size=3)},
+                    ),
+                    st.sampled_from([{"action": "set-current-schema", "schema-id": 0}, {"action": "?"}, {}]),
+                ),
+                max_size=3,
+            ),
+            "more": st.just(1),
+        },
+    )
+)
+def test_a_body_that_is_plain_means_the_same_the_long_way(parts: dict[str, Any]) -> None:
+    """Two readers of one body: what the short one takes, the other one takes too, for the same."""
+    plain = _core.plain_change(json.dumps(parts).encode())
+    if plain is not None:
+        identifier, required_id, changes = plain
+        whole = TableChange.model_validate(parts)
+        assert (None if whole.identifier is None else whole.identifier.identifier()) == identifier
+        assert [str(one.uuid) for one in whole.requirements] == ([] if required_id is None else [required_id])  # type: ignore[union-attr]
+        asked = [one.updates if isinstance(one, SetPropertiesUpdate) else one.removals for one in whole.updates]  # type: ignore[union-attr]
+        assert asked == changes
 
 
 def test_who_loses_a_race_goes_the_long_way(http_client: Client, lake: tl.Lakehouse) -> None:

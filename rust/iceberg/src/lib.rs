@@ -5,6 +5,7 @@
 
 mod avro;
 mod metadata;
+mod plain_change;
 mod properties;
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use bytes::Bytes;
 use trinitylake_base::error::Result;
 
 pub use metadata::Metadata;
+pub use plain_change::{PlainChange, plain_change};
 pub use properties::{PropertyChange, Succession, with_properties};
 
 /// How to find what else a file names.

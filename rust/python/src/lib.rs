@@ -11,6 +11,7 @@ mod fsck;
 mod lakehouse;
 mod names;
 mod node_file;
+mod plain_change;
 mod rows;
 mod runtime;
 mod shared_collection;
@@ -45,5 +46,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     names::add_functions(module)?;
     rows::add_functions(module)?;
     bulk::add_functions(module)?;
+    plain_change::add_functions(module)?;
     node_file::add_functions(module)
 }

@@ -12,7 +12,6 @@ from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AddSortOrderUpdate,
     AssertCreate,
-    AssertTableUUID,
     RemovePartitionSpecsUpdate,
     RemovePartitionStatisticsUpdate,
     RemovePropertiesUpdate,
@@ -26,6 +25,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
+from trinitylake import _core
 from trinitylake.base.arguments import user_names
 from trinitylake.base.properties import OWN_PROPERTY_PREFIX
 from trinitylake.errors import TrinityLakeError
@@ -57,9 +57,6 @@ if TYPE_CHECKING:
 LAST_ADDED = -1
 #: Of the metadata of a table, perhaps compressed: to read or change more takes long.
 QUICK_SIZE_BYTES = SMALL_METADATA_SIZE_BYTES
-#: Properties that the core sets and removes at a time. It looks for each among all that the table has, with Python's
-#: lock held. An engine sends a handful.
-MAX_INERT_PROPERTIES = 100
 #: Updates by which a table becomes smaller, if anything.
 _REMOVING = (
     RemovePartitionSpecsUpdate,
@@ -101,35 +98,21 @@ class TableChange(BaseModel):
         """Whether the table must not exist yet."""
         return any(isinstance(requirement, AssertCreate) for requirement in self.requirements)
 
-    @property
-    def inert_properties(self) -> list[dict[str, str] | list[str]] | None:
-        """What it sets and removes, one after the other, if it does nothing else to a table that is there, and all of
-        it `is_inert` and not many; else None.
-        """
-        changes: list[dict[str, str] | list[str]] = []
-        for update in self.updates:
-            match update:
-                case SetPropertiesUpdate():
-                    changes.append(update.updates)
-                case RemovePropertiesUpdate():
-                    changes.append(update.removals)
-                case _:
-                    return None
-        required = self.requirements
-        if len(required) > 1 or (required and not isinstance(required[0], AssertTableUUID)):
-            return None
-        if sum(map(len, changes)) > MAX_INERT_PROPERTIES:
-            return None
-        for names in changes:
-            if not all(map(is_inert, names)):
-                return None
-        return changes
 
-    @property
-    def required_id(self) -> str | None:
-        """The id that the table must have, as far as that is the first requirement."""
-        first = self.requirements[0] if self.requirements else None
-        return str(first.uuid) if isinstance(first, AssertTableUUID) else None
+def inert_change(
+    body: bytes, identifier: tuple[str, ...]
+) -> tuple[list[dict[str, str] | list[str]], str | None] | None:
+    """What the body of a commit to that table sets and removes, one after the other, and the id that it must have.
+
+    None unless that is all that it does to a table that is there, and all of it `is_inert` and not many.
+    """
+    plain = _core.plain_change(body)
+    if plain is None:
+        return None
+    told, required_id, changes = plain
+    if told is not None and told != identifier:
+        return None
+    return (changes, required_id) if all(is_inert(name) for names in changes for name in names) else None
 
 
 def stage(

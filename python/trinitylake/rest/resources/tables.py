@@ -31,7 +31,14 @@ from trinitylake.rest.request.call import Call, json_response, no_content
 from trinitylake.rest.request.pages import identifiers_response
 from trinitylake.rest.resources.elsewhere import peer_of
 from trinitylake.rest.resources.names import Name, Rename
-from trinitylake.rest.resources.table_changes import QUICK_SIZE_BYTES, TableChange, is_quick, opened, stage
+from trinitylake.rest.resources.table_changes import (
+    QUICK_SIZE_BYTES,
+    TableChange,
+    inert_change,
+    is_quick,
+    opened,
+    stage,
+)
 from trinitylake.rest.security.principals import Role
 from trinitylake.rest.state.served_catalog import ServedCatalog
 from trinitylake.rest.state.table_responses import Snapshots, table_body
@@ -121,23 +128,27 @@ def exists(call: Call) -> Response:
 
 def commit(call: Call) -> Steps[Response]:
     """Updates to one table, or its creation, in steps."""
-    change = call.parsed(TableChange)
-    if change.brings_files:
-        yield MAY_WAIT  # for manifests, which are read
     identifier = call.identifier("table")
-    if change.identifier is not None and change.identifier.identifier() != identifier:
-        raise bad_request("the identifier in the body is not the one in the path")
     name = (".".join(identifier[:-1]), identifier[-1])
     with call.catalog() as catalog:
         # Once, and where nothing else is staged: what has lost a race is redone the long way, and transactions look on.
         is_short = catalog.source is call.service.lake and len(call.body) <= QUICK_SIZE_BYTES
+        inert = inert_change(call.body, identifier) if is_short else None
+        change: TableChange | None = None
+        if inert is None:
+            change = _whole_change(call, identifier)
+            if change.brings_files:
+                yield MAY_WAIT  # for manifests, which are read
 
         def statement(transaction: Transaction) -> Steps[StagedTable | _Changed]:
-            nonlocal is_short
-            if is_short and (inert := change.inert_properties) is not None:
-                is_short = False
-                if (changed := transaction.staged_tables.change_in_core(*name, inert, change.required_id)) is not None:
+            nonlocal inert, change
+            if inert is not None:
+                properties, required_id = inert
+                inert = None
+                changed = transaction.staged_tables.change_in_core(*name, properties, required_id)
+                if changed is not None:
                     return changed
+            change = change or _whole_change(call, identifier)
             table = None if change.is_creation else opened(transaction, *name)
             if table is not None and not is_quick(transaction, table):
                 yield MAY_WAIT  # for its metadata, or for where it lives
@@ -154,6 +165,14 @@ def commit(call: Call) -> Steps[Response]:
         with translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
             staged = yield from catalog.write_steps(statement)
         return _staged_response(call, staged)
+
+
+def _whole_change(call: Call, identifier: tuple[str, ...]) -> TableChange:
+    """What the body of a commit to a table asks for."""
+    change = call.parsed(TableChange)
+    if change.identifier is not None and change.identifier.identifier() != identifier:
+        raise bad_request("the identifier in the body is not the one in the path")
+    return change
 
 
 def drop(call: Call) -> Response:

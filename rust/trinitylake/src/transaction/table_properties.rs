@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use prost::Message;
-pub use trinitylake_iceberg::PropertyChange;
+pub use trinitylake_iceberg::{PropertyChange, plain_change};
 use trinitylake_iceberg::{Succession, with_properties};
 
 use super::{Told, Transaction};
