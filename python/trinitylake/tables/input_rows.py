@@ -11,8 +11,9 @@ columns, and parts of structures, that the table does not have are refused rathe
 from __future__ import annotations
 
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -48,7 +49,13 @@ _EXPECTED = (
 
 
 @contextmanager
-def taken(data: Any, *, repeatable: bool, joined_with: Schema | None = None) -> Iterator[Rows]:
+def taken(
+    data: Any,
+    *,
+    repeatable: bool,
+    joined_with: Schema | None = None,
+    schema: Callable[[], Schema] | None = None,
+) -> Iterator[Rows]:
     """The rows of any tabular object, read from it once; to be used inside the block, there as often as `repeatable`.
 
     Takes whatever has the Arrow C stream interface (pyarrow, polars, pandas, duckdb), a polars `LazyFrame`, a mapping
@@ -57,10 +64,13 @@ def taken(data: Any, *, repeatable: bool, joined_with: Schema | None = None) -> 
     memory; else it stays a stream. To be joined with a table, it is kept with the types that its columns have there, in
     a file that is mapped into memory.
 
+    A dictionary among the values may be a structure or a map. Where there is one, `schema` is asked which columns of
+    the table are maps.
+
     Raises `InvalidArgument` for anything else, and what the input raises while it is read.
     """
     with _refusals(data):
-        rows = _taken(data)
+        rows = _taken(data, _maps_of(schema))
         if joined_with is not None and isinstance(rows, pa.RecordBatchReader):
             rows = _spooled(rows, arrow_schema(joined_with))
         elif repeatable and isinstance(rows, pa.RecordBatchReader):
@@ -99,7 +109,29 @@ def without_views(rows: pa.Table) -> pa.Table:
     return rows.cast(pa.schema([field.with_type(wide.get(field.type, field.type)) for field in rows.schema]))
 
 
-def _taken(data: Any) -> pa.Table | pa.RecordBatchReader:
+#: The types of columns that are maps.
+_Maps: TypeAlias = Callable[[], Mapping[str, pa.DataType]]
+
+
+def _maps_of(schema: Callable[[], Schema] | None) -> _Maps:
+    """Looked for when they are needed, once."""
+
+    @cache
+    def maps() -> dict[str, pa.DataType]:
+        fields = () if schema is None else arrow_schema(schema())
+        return {field.name: field.type for field in fields if _is_map(field.type)}
+
+    return maps
+
+
+def _is_map(kind: pa.DataType) -> bool:
+    """Whether each dictionary in a value of that type is a map."""
+    if pa.types.is_map(kind):
+        return not pa.types.is_nested(kind.item_type) or _is_map(kind.item_type)
+    return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_map(kind.value_type)
+
+
+def _taken(data: Any, maps: _Maps) -> pa.Table | pa.RecordBatchReader:
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatchReader):
@@ -107,7 +139,7 @@ def _taken(data: Any) -> pa.Table | pa.RecordBatchReader:
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     if isinstance(data, Mapping):
-        return pa.table({name: _column_of(name, values) for name, values in data.items()})
+        return pa.table({name: _column_of(name, values, maps) for name, values in data.items()})
     if _is_a(data, (("polars", "LazyFrame"),)):
         return _of_lazy_frame(data)
     if _is_a(data, (("duckdb", "DuckDBPyRelation"),)):
@@ -120,7 +152,7 @@ def _taken(data: Any) -> pa.Table | pa.RecordBatchReader:
     if hasattr(data, "__arrow_c_array__"):
         return pa.Table.from_batches([pa.record_batch(data)])
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | bytearray | memoryview):
-        return _taken_from(iter(data), data)
+        return _taken_from(iter(data), data, maps)
     raise InvalidArgument(_EXPECTED.format(type(data).__name__))
 
 
@@ -136,7 +168,7 @@ def _of_lazy_frame(data: Any) -> pa.Table | pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
-def _taken_from(items: Iterator[Any], data: Any) -> pa.Table | pa.RecordBatchReader:
+def _taken_from(items: Iterator[Any], data: Any, maps: _Maps) -> pa.Table | pa.RecordBatchReader:
     """The rows of an iterable of dictionaries, record batches or tables."""
     first = next(items, None)
     if first is None:
@@ -148,7 +180,7 @@ def _taken_from(items: Iterator[Any], data: Any) -> pa.Table | pa.RecordBatchRea
         if all(isinstance(row, Mapping) for row in rows):
             # Every row decides, not only the first: a column that only later rows have would be lost.
             names = dict.fromkeys(name for row in rows for name in row)
-            return pa.table({name: _array([row.get(name) for row in rows]) for name in names})
+            return pa.table({name: _array(name, [row.get(name) for row in rows], maps) for name in names})
     raise InvalidArgument(_EXPECTED.format(f"{type(data).__name__} of {type(first).__name__}"))
 
 
@@ -162,19 +194,47 @@ def _batches(items: Iterable[Any]) -> Iterator[pa.RecordBatch]:
             raise InvalidArgument(f"expected record batches to the end, got {type(item).__name__}")
 
 
-def _column_of(name: Any, values: Any) -> Any:
+def _column_of(name: Any, values: Any, maps: _Maps) -> Any:
     if not isinstance(name, str) or isinstance(values, str | bytes | Mapping) or not _has_values(values):
         raise InvalidArgument(f"a dict of columns maps names to values, got {name!r}: {type(values).__name__}")
     values = list(values) if isinstance(values, Iterator) else values
-    return _array(values) if isinstance(values, list | tuple) else values
+    return _array(name, values, maps) if isinstance(values, list | tuple) else values
 
 
-def _array(values: Sequence[Any]) -> pa.Array:
+def _array(name: str, values: Sequence[Any], maps: _Maps) -> pa.Array:
     """Values of Python's as Arrow has them."""
+    first = next((value for value in values if value is not None), None)
+    if isinstance(first, Mapping | list | tuple) and any(map(_has_dictionary, values)) and name in maps():
+        return _map_array(values, maps()[name])
     try:
         return pa.array(values)
     except pa.ArrowNotImplementedError:  # a UUID in a structure or a list
         return pa.array(without_uuid_objects(values))
+
+
+def _map_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Values of a column whose dictionaries are maps.
+
+    Keys and values have the types that they come with: where Arrow is told the type, it makes 1 of 1.5.
+    """
+    if not _is_map(kind):
+        return _array("", values, dict)
+    offsets: list[int | None] = []
+    flat: list[Any] = []
+    for value in values:
+        offsets.append(None if value is None else len(flat))
+        flat.extend(() if value is None else value.items() if isinstance(value, Mapping) else value)
+    places = pa.array([*offsets, len(flat)], pa.int32())
+    if not pa.types.is_map(kind):
+        return pa.ListArray.from_arrays(places, _map_array(flat, kind.value_type))
+    if any(not isinstance(pair, tuple) or len(pair) != 2 or pair[0] is None for pair in flat):
+        raise pa.ArrowInvalid("a map is a dictionary, or pairs of a key and a value, and no key is null")
+    keys, items = ([pair[place] for pair in flat] for place in (0, 1))
+    return pa.MapArray.from_arrays(places, _array("", keys, dict), _map_array(items, kind.item_type))
+
+
+def _has_dictionary(value: Any) -> bool:
+    return isinstance(value, Mapping) or (isinstance(value, list | tuple) and any(map(_has_dictionary, value)))
 
 
 def _has_values(values: Any) -> bool:

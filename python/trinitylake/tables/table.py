@@ -37,6 +37,7 @@ from trinitylake.tables.table_html import table_html
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema as IcebergSchema
     from pyiceberg.table import Table as IcebergTable
     from pyiceberg.table import Transaction as IcebergTransaction
     from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
@@ -223,6 +224,9 @@ class Table(ABC):
 
     # Writing
 
+    def _schema(self) -> IcebergSchema:
+        return self._iceberg().schema()
+
     @traced("append")
     @checked
     def append(self, data: Any, *, evolve_schema: bool = False, message: str = "", author: str = "") -> None:
@@ -238,7 +242,7 @@ class Table(ABC):
             evolve_schema: in the same transaction, add the columns that the data has and the table has not, and widen
                 columns as Iceberg allows it (int to long, float to double, more digits of a decimal).
         """
-        with rows.taken(data, repeatable=self._repeats_writes) as given:
+        with rows.taken(data, repeatable=self._repeats_writes, schema=self._schema) as given:
 
             def operation(iceberg: IcebergTable) -> None:
                 with translated(self._subject), iceberg.transaction() as change:
@@ -263,7 +267,7 @@ class Table(ABC):
     ) -> None:
         """Replace the rows that match `filter`, or all of them, by the rows of `data`. Takes and raises as `append`."""
         matching = AlwaysTrue() if filter is None else parse_filter(filter)
-        with rows.taken(data, repeatable=self._repeats_writes) as given:
+        with rows.taken(data, repeatable=self._repeats_writes, schema=self._schema) as given:
 
             def operation(iceberg: IcebergTable) -> None:
                 with translated(self._subject), iceberg.transaction() as change:
@@ -318,7 +322,8 @@ class Table(ABC):
         Raises `InvalidArgument` if there is no key, if two rows of `data` have the same one, and as `append` does.
         """
         columns = None if on is None else texts(on, "on")
-        with rows.taken(data, repeatable=True, joined_with=self._iceberg().schema()) as given:
+        schema = self._schema()
+        with rows.taken(data, repeatable=True, joined_with=schema, schema=lambda: schema) as given:
 
             def operation(iceberg: IcebergTable) -> UpsertResult:
                 with translated(self._subject):
@@ -350,7 +355,8 @@ class Table(ABC):
         columns = None if on is None else self._known_columns(texts(on, "on"))
 
         def run(matched: Sequence[Clause], not_matched: Sequence[Clause]) -> MergeResult:
-            taken = rows.taken(data, repeatable=True, joined_with=self._iceberg().schema())
+            schema = self._schema()
+            taken = rows.taken(data, repeatable=True, joined_with=schema, schema=lambda: schema)
             with span("merge", self.name), taken as given:
 
                 def operation(iceberg: IcebergTable) -> MergeResult:
