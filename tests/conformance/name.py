@@ -69,9 +69,14 @@ def check_stored_path(path: str, max_size_bytes: int) -> None:
 
 
 def check_spread(path: str, *originals: str) -> None:
-    """The prefix of an optimized path is the hash of its original: the flattened name, or one with slashes."""
-    flattened = path.split("/", 3)[3].partition("-")[2]
-    require(path in {spread(original) for original in (flattened, *originals)}, f"the prefix of {path!r} is its hash")
+    """The digits of an optimized name are of the hash of its original: the flattened name, or one with slashes.
+
+    The folders are those of the hash as well, or such as the writer has chosen on a local disk.
+    """
+    *folders, name = path.split("/", 3)
+    require(all(re.fullmatch("[01]{4}", folder) for folder in folders), f"the folders of {path!r} are such of a hash")
+    named = {spread(original).split("/", 3)[3] for original in (name.partition("-")[2], *originals)}
+    require(name in named, f"the prefix of {path!r} is its hash")
 
 
 def original_definition_path(name: ObjectName, path: str) -> str:

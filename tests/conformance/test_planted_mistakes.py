@@ -36,6 +36,14 @@ class Patient:
         change(rows)
         self.files[path] = to_bytes(rows, **options)
 
+    def rename_leaf(self, path: str) -> None:
+        """Gives the leaf another name, in all nodes that name it as well."""
+        old, self.leaf = self.leaf, path
+        self.files[path] = self.files[old]
+        for node in [node for node in self.files if node.endswith(".arrow")]:
+            if any(row[PNODE] == old for row in to_rows(self.files[node])):
+                self.edit(node, lambda rows: [set_pnode(row, path) for row in rows if row[PNODE] == old])
+
     def check(self) -> None:
         SeedLakehouse(self.files).versions()
 
@@ -165,13 +173,18 @@ def test_a_wrong_checksum_is_found() -> None:
 def test_a_path_whose_prefix_is_not_its_hash_is_found() -> None:
     patient = Patient()
     old = patient.leaf
-    digit = "1" if old[0] == "0" else "0"
-    patient.files[digit + old[1:]] = patient.files[old]
-    for path in [path for path in patient.files if path.endswith(".arrow")]:
-        if any(row[PNODE] == old for row in to_rows(patient.files[path])):
-            patient.edit(path, lambda rows: [set_pnode(row, digit + old[1:]) for row in rows if row[PNODE] == old])
+    last = len("0000/0000/0000/0000000")
+    new = old[:last] + ("1" if old[last] == "0" else "0") + old[last + 1 :]
+    patient.rename_leaf(new)
     with pytest.raises(BrokenRule, match="is its hash"):
         patient.check()
+
+
+def test_a_folder_may_be_the_choice_of_the_writer() -> None:
+    patient = Patient()
+    digit = "1" if patient.leaf[0] == "0" else "0"
+    patient.rename_leaf(digit + patient.leaf[1:])
+    patient.check()
 
 
 def set_pnode(row: list[str | None], path: str) -> None:

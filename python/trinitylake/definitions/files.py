@@ -42,7 +42,8 @@ def new_id() -> str:
 
 def new_namespace_def(id: str | None = None, properties: Mapping[str, str] | None = None) -> proto.NamespaceDef:
     """The definition of a namespace. `id` defaults to a fresh one."""
-    return proto.NamespaceDef(id=id or new_id(), properties=_text_properties(properties))
+    # An empty map takes protobuf as long as all the rest.
+    return proto.NamespaceDef(id=id or new_id(), properties=_text_properties(properties) or None)
 
 
 def new_table_def(

@@ -4,6 +4,7 @@
 //! the inverses are for files that were found in a listing.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use uuid::Uuid;
 use xxhash_rust::xxh3::xxh3_64;
@@ -180,65 +181,36 @@ pub fn definition_path(
     id: Uuid,
     max_size_bytes: usize,
 ) -> String {
-    DefinitionName::new(kind, namespace, name, id, max_size_bytes).path()
-}
-
-/// The name of a definition file, whose id can still be changed: to see which folder each id leads to takes no path of
-/// each.
-#[derive(Clone, Debug)]
-pub struct DefinitionName {
-    /// Before it is optimised.
-    text: Vec<u8>,
-}
-
-impl DefinitionName {
-    pub fn new(
-        kind: ObjectKind,
-        namespace: &str,
-        name: &str,
-        id: Uuid,
-        max_size_bytes: usize,
-    ) -> DefinitionName {
-        let fixed =
-            OPTIMIZED_PREFIX_SIZE_BYTES + kind.word().len() + 2 + UUID_SIZE_BYTES + DEFINITION_SUFFIX.len();
-        let segment = SEGMENT_MAX_SIZE_BYTES + OPTIMIZED_PREFIX_SIZE_BYTES - 9;
-        let room = max_size_bytes.min(segment).saturating_sub(fixed);
-        let mut text = String::with_capacity(fixed + name.len() + namespace.len() + 1);
-        text.push_str(kind.word());
-        text.push('-');
-        let start = text.len();
-        match kind {
-            ObjectKind::Namespace => {}
-            ObjectKind::Table | ObjectKind::View | ObjectKind::TransactionRecord => {
-                text.push_str(name);
-                text.push('-');
-            }
+    let fixed =
+        OPTIMIZED_PREFIX_SIZE_BYTES + kind.word().len() + 2 + UUID_SIZE_BYTES + DEFINITION_SUFFIX.len();
+    let segment = SEGMENT_MAX_SIZE_BYTES + OPTIMIZED_PREFIX_SIZE_BYTES - 9;
+    let room = max_size_bytes.min(segment).saturating_sub(fixed);
+    let mut text = String::with_capacity(fixed + name.len() + namespace.len() + 1);
+    text.push_str(kind.word());
+    text.push('-');
+    let start = text.len();
+    match kind {
+        ObjectKind::Namespace => {}
+        ObjectKind::Table | ObjectKind::View | ObjectKind::TransactionRecord => {
+            text.push_str(name);
+            text.push('-');
         }
-        text.push_str(namespace);
-        text.truncate(start + cut(&text[start..], room).len());
-        text.push('-');
-        text.push_str(id.as_hyphenated().encode_lower(&mut Uuid::encode_buffer()));
-        text.push_str(DEFINITION_SUFFIX);
-        DefinitionName { text: text.into_bytes() }
     }
+    text.push_str(namespace);
+    text.truncate(start + cut(&text[start..], room).len());
+    text.push('-');
+    text.push_str(id.as_hyphenated().encode_lower(&mut Uuid::encode_buffer()));
+    text.push_str(DEFINITION_SUFFIX);
+    optimize(&text)
+}
 
-    pub fn set_id(&mut self, id: Uuid) {
-        let start = self.text.len() - DEFINITION_SUFFIX.len() - UUID_SIZE_BYTES;
-        id.as_hyphenated().encode_lower(&mut self.text[start..start + UUID_SIZE_BYTES]);
+/// A path that is spread by a hash, in the folder of the writer's choice, if it has one: it is told the folder that the hash
+/// leads to (format §3).
+pub fn in_chosen_folder(mut path: String, choose: impl FnOnce(&str) -> Option<Arc<str>>) -> String {
+    if let Some(folder) = path.get(..FOLDER_SIZE_BYTES).and_then(choose) {
+        path.replace_range(..FOLDER_SIZE_BYTES, &folder);
     }
-
-    /// `aaaa/bbbb/cccc`.
-    pub fn folder(&self) -> [u8; FOLDER_SIZE_BYTES] {
-        let [hash] = murmur3([self.text.as_slice()]);
-        let mut folder = *b"0000/0000/0000";
-        write_folder(hash, &mut folder);
-        folder
-    }
-
-    pub fn path(&self) -> String {
-        // It was made of texts.
-        optimize(str::from_utf8(&self.text).unwrap_or_default())
-    }
+    path
 }
 
 /// An id for the name of a definition file with this content: 58 random bits, and 62 of the XXH3 of the content (a UUID

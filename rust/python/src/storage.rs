@@ -433,8 +433,8 @@ impl CoreStorage for StorageOfProcess {
         self.get_storage()?.copy_within(source_root, path).await
     }
 
-    fn knows_folder(&self, folder: &str) -> bool {
-        self.get_storage().is_ok_and(|storage| storage.knows_folder(folder))
+    fn folder_instead_of(&self, spread: &str) -> Option<Arc<str>> {
+        self.get_storage().ok()?.folder_instead_of(spread)
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

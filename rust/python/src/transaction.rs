@@ -437,7 +437,8 @@ impl Transaction {
         let files = files.into_iter().map(|(path, bytes)| (path, Bytes::from_owner(bytes)));
         let outcome = with!(self, py, run_to_end, |transaction| async {
             storage.create_all(files).await?;
-            transaction.commit(limits).await
+            // Its state has some ten thousand bytes, which would be moved together with what goes around it.
+            Box::pin(transaction.commit(limits)).await
         })?;
         outcome_to_python(py, outcome)
     }

@@ -286,8 +286,8 @@ impl Storage for KeepingStorage {
         self.inner.copy_within(source_root, path).await
     }
 
-    fn knows_folder(&self, folder: &str) -> bool {
-        self.inner.knows_folder(folder)
+    fn folder_instead_of(&self, spread: &str) -> Option<Arc<str>> {
+        self.inner.folder_instead_of(spread)
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

@@ -185,10 +185,10 @@ pub trait Storage: Send + Sync + Debug {
     async fn copy_within(&self, _source_root: &str, _path: &str) -> Result<bool> {
         Ok(false)
     }
-    /// Whether a folder is there, and lasts, as far as this handle knows without looking: a file in it costs no new
-    /// folder. True where there are no folders.
-    fn knows_folder(&self, _folder: &str) -> bool {
-        true
+    /// The folder for a new file that may lie in any of many, and whose hash leads to this one; `None` for this one, as
+    /// always where there are no folders. On a disk a new folder costs as much as the file.
+    fn folder_instead_of(&self, _spread: &str) -> Option<Arc<str>> {
+        None
     }
     /// Removes the file; one that is absent already is fine.
     async fn delete(&self, path: &str) -> Result<()>;

@@ -2,9 +2,10 @@
 //!
 //! Invariants:
 //! - A file that many may want to create appears under its name whole or not at all: it is written under a staging name
-//!   in the same folder and *linked* to its own name, which fails if the name is taken. A file system without hard
-//!   links is refused, because a rename would replace the other writer's commit. A file whose name nobody else can give
-//!   is written under that name; nobody looks for it before something names it (`write_ahead`).
+//!   in the same folder, or under none if it need not last, and *linked* to its own name, which fails if the name is
+//!   taken. A file system without hard links is refused, because a rename would replace the other writer's commit. A
+//!   file whose name nobody else can give is written under that name; nobody looks for it before something names it
+//!   (`write_ahead`).
 //! - With [`Durability::Fsync`], what [`Storage::put_if_absent`] created survives a power loss: the file
 //!   is synced before it is linked, its folder after, and so is every folder on the way to the root the
 //!   first time that this handle writes below it (another process may have made it a moment ago).
@@ -18,6 +19,7 @@ mod containment;
 mod disk_sync;
 mod durable;
 mod folder;
+mod gathering;
 mod in_parts;
 mod listing;
 mod machine;
@@ -172,8 +174,8 @@ impl Storage for LocalStorage {
         self.blocking(move |folder| folder.walk(&folder_name)).await
     }
 
-    fn knows_folder(&self, folder: &str) -> bool {
-        self.0.knows_folder(folder)
+    fn folder_instead_of(&self, spread: &str) -> Option<Arc<str>> {
+        self.0.gathering.folder_instead_of(spread)
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

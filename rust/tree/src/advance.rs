@@ -16,6 +16,9 @@ use trinitylake_format::node::draft::{Draft, Message, Text};
 #[derive(Debug)]
 pub struct Advance {
     pub root: Draft,
+    /// So many of its last messages are all that its next absorption has to look at ([`Draft::absorb_last`]); `None` if that
+    /// is not known.
+    pub unabsorbed: Option<usize>,
     pub nodes: Vec<(Text, Draft)>,
     pub tally: Tally,
 }
@@ -31,21 +34,24 @@ pub async fn advance(
     usual_size_bytes: usize,
 ) -> Result<Advance> {
     let root = Draft::of(root, nodes.height_of(root).await?);
-    advance_draft(nodes, environment, config, root, changes, usual_size_bytes).await
+    advance_draft(nodes, environment, config, (root, None), changes, usual_size_bytes).await
 }
 
-/// The same for a root that was taken apart before.
+/// The same for a root that was taken apart before, with what was said of it then.
 pub async fn advance_draft(
     nodes: &NodeStore,
     environment: &dyn Environment,
     config: &TreeConfig,
-    mut root: Draft,
+    (mut root, unabsorbed): (Draft, Option<usize>),
     changes: Vec<Message>,
     usual_size_bytes: usize,
 ) -> Result<Advance> {
     let mut flush = Flush::new(nodes, environment, config);
-    settle(&mut root);
-    make_way(&mut root, &changes);
+    match unabsorbed {
+        Some(count) if !root.is_leaf() => root.absorb_last(count),
+        _ => settle(&mut root),
+    }
+    let has_one_each = make_way(&mut root, &changes);
 
     let tail_size: usize = changes.iter().map(Message::size_bytes).sum();
     let cap = config.root_buffer_cap_bytes(tail_size.max(usual_size_bytes));
@@ -60,9 +66,11 @@ pub async fn advance_draft(
     while root.rows.len() >= config.order {
         root = grow(&mut flush, root, config.order);
     }
-    root.buffer.extend(changes);
     let tally = flush.tally;
-    Ok(Advance { root, nodes: flush.into_staged(), tally })
+    let is_as_it_was = has_one_each && tally == Tally::default() && !root.is_leaf();
+    let unabsorbed = is_as_it_was.then_some(changes.len());
+    root.buffer.extend(changes);
+    Ok(Advance { root, unabsorbed, nodes: flush.into_staged(), tally })
 }
 
 /// Applies what the root itself can take: all of it in a leaf, own keys in an inner node.
@@ -75,21 +83,28 @@ fn settle(root: &mut Draft) {
 }
 
 /// Rule 7: what this version writes again need not be kept from before. Rows of the root take the new values at once
-/// (rule 15): a row that is hidden by a message must not be parted from it later, with a value that nobody has kept.
-fn make_way(root: &mut Draft, changes: &[Message]) {
+/// (rule 15): a row that is hidden by a message must not be parted from it later, with a value that nobody has kept. Says
+/// whether no message stays for a key that is written again.
+fn make_way(root: &mut Draft, changes: &[Message]) -> bool {
     let mut changes: Vec<&Message> = changes.iter().collect();
     changes.sort_unstable_by(|a, b| a.key.cmp(&b.key));
     let change_of = |key: &Text| {
         let found = changes.binary_search_by(|change| change.key.cmp(key)).ok()?;
         Some(&changes[found].value)
     };
-    let buffer = std::mem::take(&mut root.buffer);
+    let mut buffer = std::mem::take(&mut root.buffer);
+    let mut has_one_each = true;
     let is_kept = |message: &Message| match change_of(&message.key) {
         None => true,
         // Deleted once more: it stays hidden while the tree is changed below.
-        Some(value) => value.is_none() && root.is_parked(message),
+        Some(value) => {
+            let stays = value.is_none() && root.is_parked(message);
+            has_one_each &= !stays;
+            stays
+        }
     };
-    root.buffer = buffer.into_iter().filter(is_kept).collect();
+    buffer.retain(is_kept);
+    root.buffer = buffer;
     let is_leaf = root.is_leaf();
     root.rows.retain_mut(|row| match change_of(&row.key) {
         Some(Some(value)) => {
@@ -99,6 +114,7 @@ fn make_way(root: &mut Draft, changes: &[Message]) {
         Some(None) => !is_leaf,
         None => true,
     });
+    has_one_each
 }
 
 /// A root with one child and no key takes the child's place; one without a child becomes a leaf.

@@ -20,7 +20,7 @@ use trinitylake_format::config::TreeConfig;
 use trinitylake_format::definition::LakehouseDefinition;
 use trinitylake_format::moved_lakehouse::Placement;
 use trinitylake_format::node::Node;
-use trinitylake_format::node::codec::{Encoded, decode, encode, encode_root};
+use trinitylake_format::node::codec::{Encoded, decode, encode_in_turn, encode_root};
 use trinitylake_format::node::draft::node_system_rows;
 use trinitylake_format::node::draft::{Draft, Text};
 use trinitylake_format::node::frames::Frames;
@@ -54,6 +54,7 @@ pub struct Prepared {
     version: Arc<Version>,
     bytes: Bytes,
     draft: Draft,
+    unabsorbed: Option<usize>,
 }
 
 /// A root as the next commit changes it.
@@ -61,12 +62,19 @@ pub struct Prepared {
 struct TakenApart {
     root: Arc<Node>,
     draft: Draft,
+    unabsorbed: Option<usize>,
 }
 
 /// A root with more messages is taken apart anew: large transactions leave such, and memory is worth more then.
 const KEPT_MESSAGES_MAX: usize = 4096;
 
 impl Prepared {
+    /// With what the tree says of it for the commit after it
+    /// ([`Advance::unabsorbed`](trinitylake_tree::advance::Advance::unabsorbed)).
+    pub fn absorbed_but_for(self, unabsorbed: Option<usize>) -> Self {
+        Prepared { unabsorbed, ..self }
+    }
+
     /// Its name and its bytes, as [`Storage::sync`](trinitylake_storage::Storage::sync) takes them.
     pub fn file(&self) -> (&str, &Bytes) {
         (&self.version.root_path, &self.bytes)
@@ -139,15 +147,16 @@ impl Publisher {
         }
     }
 
-    /// A root as it was before it was encoded, if it was created here last, and if nobody has asked for it before.
-    pub fn take_apart(&self, root: &Arc<Node>) -> Option<Draft> {
+    /// A root as it was before it was encoded, with what was said of it, if it was created here last, and if nobody has asked
+    /// for it before.
+    pub fn take_apart(&self, root: &Arc<Node>) -> Option<(Draft, Option<usize>)> {
         let last = self.last.get().lock().unwrap_or_else(PoisonError::into_inner).take();
-        last.filter(|last| Arc::ptr_eq(&last.root, root)).map(|last| last.draft)
+        last.filter(|last| Arc::ptr_eq(&last.root, root)).map(|last| (last.draft, last.unabsorbed))
     }
 
-    fn keep(&self, root: &Arc<Node>, draft: Draft) {
+    fn keep(&self, root: &Arc<Node>, draft: Draft, unabsorbed: Option<usize>) {
         let is_small = draft.buffer.len() <= KEPT_MESSAGES_MAX;
-        let last = is_small.then(|| TakenApart { root: root.clone(), draft });
+        let last = is_small.then(|| TakenApart { root: root.clone(), draft, unabsorbed });
         *self.last.get().lock().unwrap_or_else(PoisonError::into_inner) = last;
     }
 
@@ -180,9 +189,10 @@ impl Publisher {
         nodes: Vec<(Text, Draft)>,
     ) -> Result<Vec<(Text, Encoded)>> {
         let now = self.versions.environment().now_millis().to_string();
+        let mut frames = self.frames.get().lock().unwrap_or_else(PoisonError::into_inner);
         let encode = |(path, draft): (Text, Draft)| {
             let system = node_system_rows(&path, now.clone());
-            Ok((path, encode(&system, &draft, config.order, config.compression)?))
+            Ok((path, encode_in_turn(&mut frames, &system, &draft, config.order, config.compression)?))
         };
         nodes.into_iter().map(encode).collect()
     }
@@ -228,15 +238,15 @@ impl Publisher {
             let mut frames = self.frames.get().lock().unwrap_or_else(PoisonError::into_inner);
             encode_root(&mut frames, &system, &draft, config.order, config.compression)?
         };
+        // Its buffer is not sorted here: the next commit, which asks it for a key or two, makes the next root.
         let root = Arc::new(encoded.node);
-        root.index_buffer();
         let version = Version::new(number, root, metadata, definition, self.versions.nodes().clone())?;
-        Ok(Prepared { version: Arc::new(version), bytes: encoded.bytes, draft })
+        Ok(Prepared { version: Arc::new(version), bytes: encoded.bytes, draft, unabsorbed: None })
     }
 
     /// Creates the root, if nobody else has created that of its version. It counts once it is confirmed.
     pub async fn claim(&self, root: Prepared, deadline_millis: u64) -> Result<Slot, Unpublished> {
-        let Prepared { version, bytes, draft } = root;
+        let Prepared { version, bytes, draft, unabsorbed } = root;
         let number = version.number;
         let (storage, environment) = (self.versions.storage().as_ref(), self.versions.environment().as_ref());
         let asked = Moment::now(environment);
@@ -244,7 +254,7 @@ impl Publisher {
         let (claim, answered) = dated(claim).await;
         match claim {
             Claim::Won { sent_once } => {
-                self.keep(&version.root, draft);
+                self.keep(&version.root, draft, unabsorbed);
                 // All of the time counts that passed until the answer was here: the root may have been created just now.
                 // A second request may have come late.
                 let answered = answered.filter(|_| sent_once);

@@ -68,7 +68,18 @@ pub fn encode(
     order: usize,
     compression: Compression,
 ) -> Result<Encoded> {
-    encode_with(&mut Frames::default(), &Cuts::default(), system, draft, order, compression)
+    encode_in_turn(&mut Frames::default(), system, draft, order, compression)
+}
+
+/// The same with a compressor that is kept: to make one takes as long as to compress a small node.
+pub fn encode_in_turn(
+    frames: &mut Frames,
+    system: &[(&str, String)],
+    draft: &Draft,
+    order: usize,
+    compression: Compression,
+) -> Result<Encoded> {
+    encode_with(frames, &Cuts::default(), system, draft, order, compression)
 }
 
 /// The same for a root, which has most of its rows in common with the one that was encoded with these frames before.

@@ -107,6 +107,17 @@ impl Draft {
         keep(&mut self.buffer, &stays);
     }
 
+    /// The same where only the last so many messages came in since, and no two of all are for one key: those before have
+    /// nothing to do with any of them.
+    pub fn absorb_last(&mut self, count: usize) {
+        for message in self.buffer.split_off(self.buffer.len().saturating_sub(count)) {
+            match (self.find_row(&message.key), &message.value) {
+                (Ok(row), Some(value)) => self.rows[row].value = value.clone(),
+                _ => self.buffer.push(message),
+            }
+        }
+    }
+
     pub fn buffer_size_bytes(&self) -> usize {
         self.buffer.iter().map(Message::size_bytes).sum()
     }

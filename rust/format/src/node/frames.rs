@@ -15,7 +15,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use arrow_array::{Array, StringArray};
 use arrow_buffer::Buffer;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::zstd::{Compressor, append_as_it_is};
 
@@ -131,6 +131,19 @@ struct Frame {
     packed: Vec<u8>,
 }
 
+/// Bytes at the start and at the end of a piece that tell it from others.
+const HASHED_END_SIZE_BYTES: usize = 64;
+
+/// A hash by which a piece is found again. All of it is compared then, so it is enough to hash a little; pieces whose
+/// middles alone differ are compressed each time.
+fn hash_of_ends(part: &[u8]) -> u64 {
+    let hash = |end: &[u8]| xxh3_64_with_seed(end, part.len() as u64);
+    match (part.first_chunk::<HASHED_END_SIZE_BYTES>(), part.last_chunk::<HASHED_END_SIZE_BYTES>()) {
+        (Some(first), Some(last)) => hash(first).rotate_left(1) ^ hash(last),
+        _ => hash(part),
+    }
+}
+
 /// By the hash of what they hold, which needs no other.
 type ByHash = HashMap<u64, Frame, BuildHasherDefault<AsItIs>>;
 
@@ -181,7 +194,7 @@ impl Frames {
                 append_as_it_is(&part, file);
                 continue;
             }
-            let hash = xxh3_64(&part);
+            let hash = hash_of_ends(&part);
             let before = file.len();
             let packed = match self.kept.remove(&hash) {
                 Some(frame) if frame.raw == part => {

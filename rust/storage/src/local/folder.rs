@@ -7,16 +7,17 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use rustix::fs::OFlags;
 
 use super::containment::{Containment, KnownFolders, parent};
 use super::disk_sync::DiskSync;
+use super::gathering::Gathering;
 use super::listing::file_info;
 use super::write_ahead::Ahead;
-use crate::staging::{Staged, is_staging_name, refuses_hard_links};
+use crate::staging::{Staged, Unnamed, is_staging_name, refuses_hard_links};
 use crate::{Durability, FileInfo, PutOutcome, checked_range};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::check_path;
@@ -33,6 +34,9 @@ pub(super) struct Folder {
     /// Files that are open to be written part by part.
     pub(super) files_in_parts: AtomicUsize,
     pub(super) sync: DiskSync,
+    pub(super) gathering: Gathering,
+    /// Files cannot be made here that have no name yet, as far as is known.
+    pub(super) has_no_unnamed_files: AtomicBool,
 }
 
 impl Folder {
@@ -47,6 +51,8 @@ impl Folder {
             ahead: Ahead::default(),
             files_in_parts: AtomicUsize::new(0),
             sync,
+            gathering: Gathering::default(),
+            has_no_unnamed_files: AtomicBool::new(false),
         }
     }
 
@@ -83,6 +89,11 @@ impl Folder {
         let failure = |error: io::Error| self.nothing_created(path, &error);
         let staged = self.ahead.take_staged(path, bytes);
         let (file, unsynced) = self.prepare(path)?;
+        if self.durability == Durability::None
+            && let Some(outcome) = self.put_unnamed(path, &file, bytes)?
+        {
+            return Ok(outcome);
+        }
         // To sync a file for a name that is taken takes longer than to look.
         let is_synced_now = self.durability == Durability::Fsync && staged.is_none();
         if is_synced_now && file.symlink_metadata().is_ok() {
@@ -136,6 +147,36 @@ impl Folder {
             return Err(self.not_settled(path, &error));
         }
         Ok(outcome)
+    }
+
+    /// The same without a staging name, for a file that need not last. `None` where that cannot be done, now or ever:
+    /// nothing was created then, and a file under a staging name shows what is wrong.
+    fn put_unnamed(&self, path: &str, file: &Path, bytes: &[u8]) -> Result<Option<PutOutcome>> {
+        if self.has_no_unnamed_files.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let linked = match Unnamed::write(file, bytes) {
+            Ok(unnamed) => {
+                self.containment.check_root()?;
+                unnamed.link(file)
+            }
+            Err(error) => Err(error),
+        };
+        match linked {
+            Ok(()) => Ok(Some(PutOutcome::Created)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                self.name_is_taken(path, file).map(Some)
+            }
+            Err(error) => {
+                self.unnamed_failed(&error);
+                Ok(None)
+            }
+        }
+    }
+
+    /// It is not tried again, unless somebody removed a folder, which says nothing of the next file.
+    pub(super) fn unnamed_failed(&self, error: &io::Error) {
+        self.has_no_unnamed_files.fetch_or(!is_absent(error), Ordering::Relaxed);
     }
 
     /// `AlreadyExists`, unless what has the name is nothing that could be read there, now or later: that proves that

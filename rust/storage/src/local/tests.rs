@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::disk_sync::{SyncOf, sync_to_disk};
 use super::*;
 use crate::claim::{Claim, claim};
-use crate::staging::{Staged, refuses_hard_links};
+use crate::staging::{Staged, Unnamed, refuses_hard_links};
 use crate::{open, tests::local};
 use trinitylake_base::environment::testing::TestEnvironment;
 use trinitylake_base::process_id::process_id;
@@ -43,21 +43,22 @@ async fn a_root_that_does_not_exist_is_empty_until_the_first_file() {
     }
 }
 
-/// A definition goes where a folder is, if its name is free: where files are to last, only into a folder that lasts, and
-/// no more into one that somebody removed.
+/// A handle remembers which folders are there: where files are to last, only those that last, and none any more that
+/// somebody removed.
 #[tokio::test]
 async fn a_folder_is_known_once_it_costs_nothing() {
     for durability in [Durability::Fsync, Durability::None] {
         let folder = tempfile::tempdir().unwrap();
-        let storage = local(folder.path(), durability);
-        assert!(!storage.knows_folder("a/b"));
+        let storage =
+            LocalStorage::new(&RootUri::parse(folder.path().to_str().unwrap()).unwrap(), durability);
+        assert!(!storage.0.knows_folder("a/b"));
         storage.write_ahead("a/b/first", Bytes::from_static(b"content")).await.unwrap();
-        assert_eq!(storage.knows_folder("a/b"), durability == Durability::None, "nothing is synced yet");
+        assert_eq!(storage.0.knows_folder("a/b"), durability == Durability::None, "nothing is synced yet");
         storage.sync(&["a/b/first".to_owned()], None).await.unwrap();
-        assert!(storage.knows_folder("a/b") && !storage.knows_folder("a/c"));
+        assert!(storage.0.knows_folder("a/b") && !storage.0.knows_folder("a/c"));
         fs::remove_dir_all(folder.path().join("a")).unwrap();
-        create(&*storage, "a/b/second").await.unwrap();
-        assert!(storage.knows_folder("a/b"), "made again");
+        create(&storage, "a/b/second").await.unwrap();
+        assert!(storage.0.knows_folder("a/b"), "made again");
     }
 }
 
@@ -104,7 +105,8 @@ async fn staging_leftovers_are_hidden_and_harmless() {
     for number in 0..300 {
         fs::write(folder.path().join(format!("_staged#{}{number:09}", process_id())), "").unwrap();
     }
-    assert_eq!(create(&*storage, "_001.arrow").await.unwrap(), PutOutcome::Created);
+    let synced = local(folder.path(), Durability::Fsync);
+    assert_eq!(create(&*synced, "_001.arrow").await.unwrap(), PutOutcome::Created);
     storage.put_hint("hint", Bytes::new()).await.unwrap();
     assert_eq!(paths(&*storage).await, ["_001.arrow", "hint"]);
     assert_eq!(storage.list("_").await.unwrap().len(), 1);
@@ -320,6 +322,47 @@ fn a_link_that_was_made_is_recognised() {
     fs::remove_file(&file).unwrap();
     fs::hard_link(&staged.path, &file).unwrap();
     assert!(staged.is_same_file(&file));
+}
+
+/// To give a file a staging name and to take it away again was a quarter of what the system did for an unsynced root.
+/// Where there are files without a name, one becomes visible whole, with the rights of any other file, if its name is free.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_without_a_name_gets_one_that_is_free() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    // A file system may have none.
+    let Ok(ours) = Unnamed::write(&file, b"ours") else { return };
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nobody sees it");
+    ours.link(&file).unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "ours");
+    fs::write(folder.path().join("other"), "other").unwrap();
+    let mode = |name: &str| folder.path().join(name).metadata().unwrap().mode();
+    assert_eq!(mode("file"), mode("other"));
+    // Failure mode 28: the link was made, but the reply said otherwise.
+    ours.link(&file).unwrap();
+    let theirs = Unnamed::write(&file, b"theirs").unwrap();
+    assert_eq!(theirs.link(&file).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    drop(theirs);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "ours");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left of it");
+}
+
+/// A file system that has no files without names (NFS, older overlays) is asked for one once.
+#[tokio::test]
+async fn files_are_staged_where_there_are_none_without_a_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage =
+        LocalStorage::new(&RootUri::parse(folder.path().to_str().unwrap()).unwrap(), Durability::None);
+    // What there was to see of such a file system.
+    let is_known = || storage.0.has_no_unnamed_files.load(Ordering::Relaxed);
+    storage.0.unnamed_failed(&io::Error::from(io::ErrorKind::NotFound));
+    assert!(!is_known(), "somebody removed a folder");
+    storage.0.unnamed_failed(&io::Error::from(io::ErrorKind::Unsupported));
+    assert!(is_known());
+    assert_eq!(create(&storage, "file").await.unwrap(), PutOutcome::Created);
+    assert_eq!(create(&storage, "file").await.unwrap(), PutOutcome::AlreadyExists);
+    assert_eq!(paths(&storage).await, ["file"]);
 }
 
 /// Failure mode 29: EPERM is how Linux says that FAT has no hard links.

@@ -36,6 +36,8 @@ pub struct Model {
     /// Every key that was ever written, to be looked up also when it is gone.
     pub known: BTreeSet<String>,
     pub tally: Tally,
+    /// Roots whose next absorption had to look at the newest messages alone.
+    pub absorbed_quickly: u64,
     /// What the nodes of the latest version name.
     pub named: BTreeSet<String>,
     /// All versions so far.
@@ -68,6 +70,7 @@ impl Model {
             dictionary: Dictionary::new(),
             known: BTreeSet::new(),
             tally: Tally::default(),
+            absorbed_quickly: 0,
             named: BTreeSet::new(),
             versions: Vec::new(),
         }
@@ -104,6 +107,13 @@ impl Model {
                 .await
                 .unwrap();
         self.tally += advance.tally;
+        if let Some(count) = advance.unabsorbed {
+            let (mut quickly, mut wholly) = (advance.root.clone(), advance.root.clone());
+            quickly.absorb_last(count);
+            wholly.absorb();
+            assert_eq!(quickly, wholly, "the next commit begins with that");
+            self.absorbed_quickly += 1;
+        }
         for (path, draft) in &advance.nodes {
             assert!(draft.rows.len() < order, "{path} was not split");
         }

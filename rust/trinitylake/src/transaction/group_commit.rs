@@ -307,7 +307,9 @@ impl CommitQueue {
         group.retain(|_| stays.next() == Some(&true));
 
         let usual_size_bytes = self.usual_size_bytes(&group);
-        let claim = claim_for(lakehouse, &previous, &group, usual_size_bytes, deadline_millis);
+        // Its state has some ten thousand bytes, and those of all who wait for it would hold them once or twice again, and
+        // move them.
+        let claim = Box::pin(claim_for(lakehouse, &previous, &group, usual_size_bytes, deadline_millis));
         let (claimed, others_wait) = join(claim, commit_queue::are_others_waiting(lakehouse, &group)).await;
         let verdict = match claimed {
             Ok(Claimed::Root(created)) => {

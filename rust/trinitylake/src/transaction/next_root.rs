@@ -127,7 +127,7 @@ async fn write_below_root(
     let messages = group.iter().flat_map(|member| member.messages.iter().cloned()).collect();
     let root = match lakehouse.publisher().take_apart(&previous.root) {
         Some(root) => root,
-        None => Draft::of(&previous.root, lakehouse.nodes().height_of(&previous.root).await?),
+        None => (Draft::of(&previous.root, lakehouse.nodes().height_of(&previous.root).await?), None),
     };
     let advance =
         advance_draft(lakehouse.nodes(), environment, config, root, messages, usual_size_bytes).await?;
@@ -135,6 +135,7 @@ async fn write_below_root(
     let paths: Vec<String> = nodes.iter().map(|(path, _)| path.to_string()).collect();
     let (inline, files) = Inline::of(lakehouse.storage().as_ref(), previous, group);
     let root = prepare_root(lakehouse, previous, group, advance.root, &inline)?;
+    let root = root.absorbed_but_for(advance.unabsorbed);
     let pending: Vec<&PendingWrites> = group.iter().filter_map(|member| member.pending.as_deref()).collect();
     let write_nodes = async {
         lakehouse.nodes().write_ahead(nodes).await?;

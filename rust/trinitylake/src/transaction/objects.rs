@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use uuid::Uuid;
 
 use super::Transaction;
 use super::changes::{NewValue, Write};
@@ -11,10 +10,7 @@ use super::footprint::Requirement;
 use crate::definition::LakehouseDefinition;
 use crate::error::{Error, Result};
 use crate::key::{ObjectKind, ObjectName};
-use crate::path::{DefinitionName, content_id, lakehouse_definition_path};
-
-/// Ids that are tried for one definition, of which each leads to one of 4,096 folders.
-const FOLDERS_TRIED: u64 = 64;
+use crate::path::{content_id, definition_path, in_chosen_folder, lakehouse_definition_path};
 
 impl Transaction {
     pub async fn create(
@@ -126,9 +122,8 @@ impl Transaction {
     pub(super) fn stage(&self, kind: ObjectKind, namespace: &str, name: &str, bytes: Bytes) -> NewValue {
         let id = content_id(self.lakehouse.environment().uuid(), &bytes);
         let max_size_bytes = self.base.config.file_path_max_size_bytes;
-        let name = DefinitionName::new(kind, namespace, name, id, max_size_bytes);
-        let storage = self.lakehouse.storage();
-        let path = in_known_folder(name, id, |folder| storage.knows_folder(folder)).path();
+        let path = definition_path(kind, namespace, name, id, max_size_bytes);
+        let path = in_chosen_folder(path, |spread| self.lakehouse.storage().folder_instead_of(spread));
         NewValue::Staged { path, bytes, written: false }
     }
 
@@ -247,55 +242,4 @@ impl Transaction {
 
 fn object(kind: ObjectKind, namespace: &str, name: &str) -> ObjectName {
     ObjectName { kind, namespace: namespace.to_string(), name: name.to_string() }
-}
-
-/// The name of a new file with this id, or with one that differs in its first 32 bits, which are random: the first that
-/// leads to a folder which the store knows to be there, and if none does, any. Where a new folder costs as much as the
-/// file, a lakehouse so needs some hundred of them instead of one for nearly each of its first thousands of definitions.
-fn in_known_folder(mut name: DefinitionName, id: Uuid, is_known: impl Fn(&str) -> bool) -> DefinitionName {
-    let (high, low) = id.as_u64_pair();
-    for other in 0..FOLDERS_TRIED {
-        name.set_id(Uuid::from_u64_pair(high ^ other << 32, low));
-        if str::from_utf8(&name.folder()).is_ok_and(&is_known) {
-            break;
-        }
-    }
-    name
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::RefCell;
-    use std::collections::HashSet;
-
-    use super::*;
-    use crate::path::{FOLDER_SIZE_BYTES, definition_id, definition_path, names_content};
-
-    /// A new folder costs a local disk as much as the definition in it, and each of the first thousands of definitions
-    /// got one of its own. Whichever id is taken, it names the same object and says the same of the content.
-    #[test]
-    fn definitions_go_where_folders_are() {
-        let name_of = |id| DefinitionName::new(ObjectKind::Table, "n", "t", id, 1024);
-        let (known, mut made) = (RefCell::new(HashSet::new()), 0);
-        for number in 0..1_000u64 {
-            let content = number.to_le_bytes();
-            let id = content_id(Uuid::from_u64_pair(number.wrapping_mul(0x9E37_79B9_7F4A_7C15), 0), &content);
-            let tried = RefCell::new(0);
-            let name = in_known_folder(name_of(id), id, |folder| {
-                *tried.borrow_mut() += 1;
-                known.borrow().contains(folder)
-            });
-            let path = name.path();
-            let (_, found) = definition_id(&path).unwrap();
-            assert_eq!(names_content(found, &content), Some(true), "{path}");
-            assert_eq!(path, definition_path(ObjectKind::Table, "n", "t", found, 1024));
-            assert_eq!(path.as_bytes()[..FOLDER_SIZE_BYTES], name.folder());
-            let is_new = known.borrow_mut().insert(path[..FOLDER_SIZE_BYTES].to_owned());
-            assert!(!is_new || *tried.borrow() == FOLDERS_TRIED, "a folder is made where none is known");
-            made += u64::from(is_new);
-        }
-        assert!((120..240).contains(&made), "{made} folders for a thousand definitions, 180 are likely");
-        let any = in_known_folder(name_of(Uuid::nil()), Uuid::nil(), |_| true);
-        assert_eq!(any.path(), name_of(Uuid::nil()).path(), "as it comes elsewhere");
-    }
 }

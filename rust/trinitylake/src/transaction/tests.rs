@@ -9,6 +9,7 @@ mod groups;
 mod inline_definitions;
 mod isolation;
 mod limits;
+mod places;
 mod queue;
 mod races;
 mod records;

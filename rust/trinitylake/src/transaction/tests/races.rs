@@ -35,7 +35,7 @@ async fn a_root_is_made_of_the_one_before_it_whoever_made_that() {
     {
         add_namespace(handle, name).await.unwrap();
         let root = handle.known().root.clone();
-        let kept = handle.publisher().take_apart(&root).unwrap();
+        let (kept, _) = handle.publisher().take_apart(&root).unwrap();
         assert_eq!(kept, Draft::of(&root, root.height().unwrap()));
         assert_eq!(handle.publisher().take_apart(&root), None, "it has been taken");
         add_namespace(handle, &format!("{name}.{name}")).await.unwrap();
