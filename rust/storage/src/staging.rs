@@ -51,6 +51,14 @@ fn are_same(ours: io::Result<Metadata>, other: &Path) -> bool {
     }
 }
 
+/// Before Linux 6.0 the mask of the process was forgotten for files without a name where the file system knows no access
+/// lists: all could write to them. Such files get a staging name, and so do those of a process that has no mask.
+#[cfg(any(target_os = "linux", test))]
+pub(super) fn check_mask(file: &Metadata) -> io::Result<()> {
+    let is_for_all = file.mode() & 0o777 == 0o666;
+    if is_for_all { Err(ErrorKind::Unsupported.into()) } else { Ok(()) }
+}
+
 /// A file without a name, which is gone when nobody has it open any more and it was not linked to one (`O_TMPFILE`). It
 /// spares a name that comes and goes, a quarter of what the system does to create a file by a link. Only for files that
 /// need not last: a file system without a journal may forget a synced file that had no name when it was synced.
@@ -66,6 +74,7 @@ impl Unnamed {
         let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
         // As `OpenOptions` creates files: the mask of the process takes away what it is to.
         let mut handle = File::from(open(folder, flags, Mode::from_raw_mode(0o666))?);
+        check_mask(&handle.metadata()?)?;
         handle.write_all(bytes)?;
         Ok(Self(handle))
     }

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::disk_sync::{SyncOf, sync_to_disk};
 use super::*;
 use crate::claim::{Claim, claim};
-use crate::staging::{Staged, Unnamed, refuses_hard_links};
+use crate::staging::{Staged, Unnamed, check_mask, refuses_hard_links};
 use crate::{open, tests::local};
 use trinitylake_base::environment::testing::TestEnvironment;
 use trinitylake_base::process_id::process_id;
@@ -346,6 +346,18 @@ fn a_file_without_a_name_gets_one_that_is_free() {
     drop(theirs);
     assert_eq!(fs::read_to_string(&file).unwrap(), "ours");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left of it");
+}
+
+/// Before Linux 6.0 a root without a name could be written by everybody, as if the process had no mask.
+#[test]
+fn a_file_that_all_may_write_is_not_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    for (mode, is_taken) in [(0o666, false), (0o644, true), (0o600, true), (0o664, true)] {
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(check_mask(&file.metadata().unwrap()).is_ok(), is_taken, "{mode:o}");
+    }
 }
 
 /// A file system that has no files without names (NFS, older overlays) is asked for one once.
