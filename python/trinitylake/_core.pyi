@@ -311,6 +311,20 @@ class Lakehouse:
         properties: Mapping[str, str] | None = None,
         base: Version | None = None,
     ) -> Transaction: ...
+    # Creates an object on that version, in a transaction that does nothing else, and commits it. False, and nothing was
+    # created, where that was refused or others were faster. Raises as `Transaction.commit`, but for lost races.
+    def create_at_once(
+        self,
+        base: Version,
+        isolation: Isolation,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        definition: bytes,
+        message: str,
+        author: str,
+    ) -> bool: ...
+
     # ObjectNotFound, TransactionExpired, CommitConflict if it was committed and undone
     def resume(self, id: str) -> Transaction: ...
     def saved_transactions(self) -> list[SavedTransaction]: ...

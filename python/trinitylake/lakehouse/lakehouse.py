@@ -21,10 +21,8 @@ from trinitylake.base.arguments import (
 from trinitylake.base.log_note import NO_NOTE, LogNote
 from trinitylake.base.markup import framed, pairs, shown
 from trinitylake.errors import (
-    CommitConflict,
     NotALakehouse,
     ObjectAlreadyExists,
-    TransactionExpired,
     TrinityLakeError,
 )
 from trinitylake.lakehouse.bulk.statements import BulkStatements
@@ -490,27 +488,16 @@ class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, S
     def execute_at_once(self, statement: Callable[[Transaction], Result], note: LogNote = NO_NOTE) -> Result:
         return self.execute(statement, note, self.core.lately())
 
-    def execute_in_core(self, change: Callable[[_core.Transaction], Result], note: LogNote = NO_NOTE) -> Result:
-        def statement(transaction: Transaction) -> Result:
-            return change(transaction.state())
-
+    def create_at_once(self, name: str, definition: bytes, note: LogNote) -> None:
         base = self.core.lately()
-        if base is None or tracing.is_on():
-            return self.execute(statement, note, base)
-        # A `Transaction` has tables, checks and spans, which nobody could ask for here: to make one, and to commit it
-        # in steps, takes a third as long as what the core does for such a commit.
-        core = self._begin_on(base, note)
-        with suppress(CommitConflict, TransactionExpired):
-            try:
-                result = change(core)
-            except TrinityLakeError:
-                core.rollback()
-            else:
-                if isinstance(core.commit(), int):
-                    return result
-        # It was refused on that version, which may have expired, or somebody was faster: what that means shows on the
-        # latest one.
-        return self.execute(statement, note)
+        # A `Transaction` has tables, checks and spans, which nobody could ask for here, and even that of the core takes
+        # its time to make: without them Python does half as much for such a commit.
+        if base is not None and not tracing.is_on():
+            isolation = self._default_isolation(base)
+            if self.core.create_at_once(base, isolation, "namespace", name, "", definition, note.message, note.author):
+                return
+            base = None  # what it means that it was refused there, or that somebody was faster, shows on the latest one
+        self.execute(lambda transaction: transaction.state().create("namespace", name, "", definition), note, base)
 
     def _begin_on(self, base: _core.Version, note: LogNote) -> _core.Transaction:
         isolation = self._default_isolation(base)

@@ -57,8 +57,8 @@ class Statements(Reader):
         """As `execute`, without a look for the latest version before: for one that is right if its commit succeeds."""
 
     @abstractmethod
-    def execute_in_core(self, change: Callable[[_core.Transaction], Result], note: LogNote = NO_NOTE) -> Result:
-        """As `execute_at_once`, for one that needs nothing but the transaction of the core."""
+    def create_at_once(self, name: str, definition: bytes, note: LogNote) -> None:
+        """As `execute_at_once`, for the statement that creates a namespace, and nothing else."""
 
     @abstractmethod
     def _afterwards(self, namespace: str, name: str, table: Table) -> Table:
@@ -97,17 +97,21 @@ class Statements(Reader):
 
         name = namespace_name(identifier)
 
-        def create(core: _core.Transaction) -> Namespace:
-            definition = new_namespace_def(None, properties)
-            core.create("namespace", name, "", serialize(definition))
-            return Namespace(name, definition.id, dict(properties or {}))
+        definition = new_namespace_def(None, properties)
+        made = Namespace(name, definition.id, dict(properties or {}))
+        data, note = serialize(definition), LogNote(message, author)
 
         def create_unless_there(transaction: OpenTransaction) -> Namespace:
             core = transaction.state()
-            return transaction.namespace(name) if core.exists("namespace", name) else create(core)
+            if core.exists("namespace", name):
+                return transaction.namespace(name)
+            core.create("namespace", name, "", data)
+            return made
 
-        note = LogNote(message, author)
-        return self.execute(create_unless_there, note) if exist_ok else self.execute_in_core(create, note)
+        if exist_ok:
+            return self.execute(create_unless_there, note)
+        self.create_at_once(name, data, note)
+        return made
 
     @checked
     def alter_namespace(
@@ -480,8 +484,8 @@ class OpenTransaction(Statements):
     def state(self) -> _core.Transaction:
         """The transaction of the core. Raises `TransactionClosed` if it has ended."""
 
-    def execute_in_core(self, change: Callable[[_core.Transaction], Result], note: LogNote = NO_NOTE) -> Result:
-        return self.execute_at_once(lambda transaction: change(transaction.state()), note)
+    def create_at_once(self, name: str, definition: bytes, note: LogNote) -> None:
+        self.execute_at_once(lambda transaction: transaction.state().create("namespace", name, "", definition), note)
 
     @property
     @abstractmethod

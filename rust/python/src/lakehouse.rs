@@ -17,7 +17,9 @@ use trinitylake::expiry::{Retention, expire_by};
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
 use trinitylake::transaction::fate::{Fate, fate};
 use trinitylake::transaction::saved_list;
-use trinitylake::transaction::{Isolation, Note, Transaction as CoreTransaction, TransactionOptions};
+use trinitylake::transaction::{
+    CommitLimits, Isolation, Note, Outcome, Transaction as CoreTransaction, TransactionOptions,
+};
 use trinitylake::tree_compaction::{TreeSize, compact};
 
 use crate::arrow;
@@ -183,6 +185,44 @@ impl Lakehouse {
             None => run_quick(py, self.inner.latest())?,
         };
         Transaction::new(py, self.inner.begin(base, options).map_err(to_python)?, &self.storage)
+    }
+
+    /// Creates an object on that version, in a transaction that does nothing else, and commits it. False, and nothing was
+    /// created, where that was refused or others were faster.
+    #[allow(clippy::too_many_arguments, reason = "arguments of Python")]
+    fn create_at_once(
+        &self,
+        py: Python<'_>,
+        base: &Version,
+        isolation: &str,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        definition: &[u8],
+        message: &str,
+        author: &str,
+    ) -> PyResult<bool> {
+        let options = TransactionOptions {
+            isolation: Isolation::parse(isolation).map_err(to_python)?,
+            id: None,
+            message: message.to_string(),
+            author: author.to_string(),
+            properties: BTreeMap::new(),
+        };
+        let (kind, definition) = (parse_kind(kind)?, Bytes::copy_from_slice(definition));
+        let mut transaction = self.inner.begin(base.inner.clone(), options).map_err(to_python)?;
+        run_to_end(py, async {
+            if transaction.create(kind, namespace, name, definition).await.is_err() {
+                transaction.rollback().await?;
+                return Ok(false);
+            }
+            match transaction.commit(CommitLimits::default()).await {
+                Ok(Outcome::Committed(_)) => Ok(true),
+                Ok(Outcome::Clashes(_)) => transaction.rollback().await.map(|_| false),
+                Err(Error::CommitConflict { .. } | Error::TransactionExpired(_)) => Ok(false),
+                Err(error) => Err(error),
+            }
+        })
     }
 
     fn resume(&self, py: Python<'_>, id: &str) -> PyResult<Transaction> {
