@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,8 @@ from trinitylake.rest.http.turns import MAX_THREADS
 
 #: So many are run at a time; then the core may commit them, and whoever has been committed goes on.
 MAX_TAKEN = 8
+#: Those in the line wait for so long for others whose steps are run, in all, until some of them are committed.
+_HOLD_SECONDS = 0.005
 
 Result = TypeVar("Result")
 Answer = int | _core.Clashes | BaseException
@@ -99,8 +102,9 @@ class Company:
         self._lock = threading.Lock()
         self._waiting: deque[_Request] = deque()
         self._is_working = False
-        #: In the line. Only the thread that works asks.
+        #: In the line, and for how long they may be held up yet. Only the thread that works asks.
         self._n_committing = 0
+        self._hold_seconds = _HOLD_SECONDS
 
     async def run(self, steps: Steps[Result]) -> Result:
         """What the steps return or raise.
@@ -142,8 +146,7 @@ class Company:
         """Until nobody waits for anything."""
         while (company := self._taken()) is not None:
             if company:
-                self._line.hold()  # for those who are about to come: what a disk does for one takes as long as for many
-                self._commit(self._begin(company))
+                self._begin(company)
             self._finish(self._line.take(waits=not self._waiting))
 
     def _taken(self) -> list[_Request] | None:
@@ -154,12 +157,20 @@ class Company:
                 return None
             return [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_TAKEN))]
 
-    def _begin(self, company: Sequence[_Request]) -> list[_Committing]:
-        """Run their first steps; returns those that are to be committed."""
-        committing = []
+    def _begin(self, company: Sequence[_Request]) -> None:
+        """Run their first steps, and have the core commit those that are to be committed."""
+        committing: list[_Committing] = []
         ended: list[_Request] = []
         prepare = None
+        if not self._n_committing:
+            self._hold_seconds = _HOLD_SECONDS
+        if self._hold_seconds > 0:  # for these, too: what a disk does for one takes as long as for many
+            self._line.hold()
+        release_at = time.monotonic() + self._hold_seconds
         for request in company:
+            if time.monotonic() > release_at:  # steps that take long, or many that end without a commit
+                self._commit(committing)
+                committing = []
             if request.pause is None:
                 if request.outcome.cancelled():
                     continue
@@ -171,8 +182,9 @@ class Company:
                 committing.append((request, pause))
             else:
                 self._go_on_or_end(request, pause, ended)
+        self._commit(committing)
+        self._hold_seconds = release_at - time.monotonic()
         _tell(ended)
-        return committing
 
     def _commit(self, committing: Sequence[_Committing]) -> None:
         """Have the core commit these, if there are any; it goes on with others in any case."""
@@ -180,11 +192,14 @@ class Company:
         try:
             self._line.add([(request, pause.core, pause.files) for request, pause in committing])
         except Exception as error:
+            self._line.add([])  # it may be held yet, with others in it
             self._finish([(request, error) for request, _ in committing])
 
     def _finish(self, answered: Sequence[tuple[_Request, Answer]]) -> None:
         """Run the steps of those who have been in the line."""
         self._n_committing -= len(answered)
+        if answered:
+            self._hold_seconds = _HOLD_SECONDS
         ended: list[_Request] = []
         for request, answer in answered:
             pause = request.go_on(answer)
