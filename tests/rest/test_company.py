@@ -19,6 +19,8 @@ from rest.client import Client, running
 from rest.shop import with_tables
 from trinitylake import _core
 from trinitylake.lakehouse.commit_steps import MAY_WAIT, CommitPause, Steps, run_alone
+from trinitylake.rest.errors import RestError
+from trinitylake.rest.http import company as company_module
 from trinitylake.rest.http.company import Company
 from trinitylake.rest.http.threads import Threads
 from trinitylake.tables.table_turns import turns
@@ -147,6 +149,23 @@ def test_a_core_that_raises_is_told_to_all_and_the_next_are_answered(
         assert not line.is_held
         assert set_property(client, NAMES[0], "there").code == 200
     assert shop.table(NAMES[0]).properties["value"] == "there"
+
+
+def test_a_line_without_a_thread_is_told_as_any_other_want_of_threads(
+    shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was committed, and the answer was 500, which clients take for a commit whose outcome nobody knows."""
+
+    class Line(Gate):
+        def add(self, company: list[Any]) -> None:
+            if company:
+                raise OSError("cannot start a thread for commits")
+
+    Line(monkeypatch)._is_open.set()
+    with running(shop) as server:
+        answer = set_property(Client(server), NAMES[0], "lost")
+    assert (answer.code, answer.error) == (503, "ServiceUnavailableException")
+    assert "value" not in shop.table(NAMES[0]).properties
 
 
 def test_who_has_to_wait_for_the_turn_of_a_table_holds_nobody_up(shop: tl.Lakehouse) -> None:
@@ -349,6 +368,36 @@ def test_steps_that_end_after_the_server_are_run_to_their_end(shop: tl.Lakehouse
     goes_on.set()
     assert done.wait(10)
     wait_for(lambda: shop.exists("late"))
+
+
+def test_a_company_whose_program_ends_takes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python waits at its end for the thread that runs commits, which had something to do as long as clients sent any.
+    A program that did not end its server went on for half a minute beside sixteen of them.
+    """
+    monkeypatch.setattr(company_module, "_LOOK_SECONDS", 0.05)
+    n_begun = 0
+
+    async def client(company: Company) -> None:
+        def steps() -> Steps[None]:
+            nonlocal n_begun
+            n_begun += 1
+            time.sleep(0.001)
+            return
+            yield
+
+        while n_begun < 2000:
+            await company.run(steps())
+
+    async def run(company: Company) -> list[object]:
+        clients = [asyncio.ensure_future(client(company)) for _ in range(24)]
+        while n_begun < 50:
+            await asyncio.sleep(0.001)
+        company._pool.shutdown(wait=False)  # as Python does
+        return list(await asyncio.gather(*clients, return_exceptions=True))
+
+    refused = in_a_company(run)
+    assert {type(one) for one in refused} == {RestError}
+    assert n_begun < 1000
 
 
 def test_steps_that_are_run_alone_commit_with_the_limits_that_are_given() -> None:

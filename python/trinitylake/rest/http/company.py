@@ -25,13 +25,15 @@ from typing import Any, TypeAlias, TypeVar
 from trinitylake import _core
 from trinitylake.lakehouse.commit_steps import CommitPause, MayWait, Pause, Steps
 from trinitylake.rest.errors import RestError
-from trinitylake.rest.http.threads import Threads, submit
+from trinitylake.rest.http.threads import Threads, no_thread, submit
 from trinitylake.rest.http.turns import MAX_THREADS
 
 #: So many are run at a time; then the core may commit them, and whoever has been committed goes on.
 MAX_TAKEN = 8
 #: Those in the line wait for so long for others whose steps are run, in all, until some of them are committed.
 _HOLD_SECONDS = 0.005
+#: How often it is looked whether the program ends.
+_LOOK_SECONDS = 0.5
 
 Result = TypeVar("Result")
 Answer = int | _core.Clashes | BaseException
@@ -102,6 +104,8 @@ class Company:
         self._lock = threading.Lock()
         self._waiting: deque[_Request] = deque()
         self._is_working = False
+        #: While those are finished that have come.
+        self._refuses = False
         #: In the line, and for how long they may be held up yet. Only the thread that works asks.
         self._n_committing = 0
         self._hold_seconds = _HOLD_SECONDS
@@ -109,8 +113,11 @@ class Company:
     async def run(self, steps: Steps[Result]) -> Result:
         """What the steps return or raise.
 
-        Where the caller is cancelled they go on to their end, if they have begun, and nobody hears of it.
+        Where the caller is cancelled they go on to their end, if they have begun, and nobody hears of it. Raises
+        `RestError` 503 if there is no thread for them.
         """
+        if self._refuses:
+            raise no_thread()
         outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._add(_Request(steps, outcome, copy_context()))
         return await outcome
@@ -126,34 +133,48 @@ class Company:
             self._waiting.append(request)
             if not self._is_working:
                 try:
-                    self._begin_to_work()
+                    self._begin_to_work(is_new=request.pause is None)
                 except RestError:
                     self._waiting.pop()
                     raise
         self._line.wake()
 
-    def _begin_to_work(self) -> None:
+    def _begin_to_work(self, is_new: bool) -> None:
         try:
             submit(self._pool, self._work)
-        except RestError as no_thread:  # perhaps the server has ended, and a request that nobody waits for has not
-            try:
+        except RestError as refused:
+            if is_new:
+                raise
+            try:  # perhaps the server has ended, and a request that nobody waits for has not
                 threading.Thread(target=self._work, name="trinitylake-rest-commits").start()
             except RuntimeError:
-                raise no_thread from None
+                raise refused from None
         self._is_working = True
 
     def _work(self) -> None:
         """Until nobody waits for anything."""
+        look_at = time.monotonic() + _LOOK_SECONDS
         while (company := self._taken()) is not None:
+            if time.monotonic() > look_at:
+                # Python waits for this thread where the program ends without the server: for ever, if clients go on.
+                self._refuses = not self._pool_goes_on()
+                look_at = time.monotonic() + _LOOK_SECONDS
             if company:
                 self._begin(company)
             self._finish(self._line.take(waits=not self._waiting))
+
+    def _pool_goes_on(self) -> bool:
+        try:
+            self._pool.submit(int)
+        except RuntimeError:
+            return False
+        return True
 
     def _taken(self) -> list[_Request] | None:
         """Those who have come, the first of them. None if nobody has, and nobody is being committed."""
         with self._lock:
             if not self._waiting and not self._n_committing:
-                self._is_working = False
+                self._is_working = self._refuses = False
                 return None
             return [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_TAKEN))]
 
@@ -193,7 +214,8 @@ class Company:
             self._line.add([(request, pause.core, pause.files) for request, pause in committing])
         except Exception as error:
             self._line.add([])  # it may be held yet, with others in it
-            self._finish([(request, error) for request, _ in committing])
+            answer = no_thread() if isinstance(error, OSError) else error  # the line could not begin its own
+            self._finish([(request, answer) for request, _ in committing])
 
     def _finish(self, answered: Sequence[tuple[_Request, Answer]]) -> None:
         """Run the steps of those who have been in the line."""
