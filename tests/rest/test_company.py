@@ -309,8 +309,7 @@ def test_who_waits_in_the_line_is_not_held_up_for_long(shop: tl.Lakehouse, monke
             time.sleep(0.001)
             if n_refused < 500 and not is_done.is_set():
                 loop.call_soon_threadsafe(come)
-            return
-            yield
+            yield from ()
 
         def commits() -> Steps[int]:
             transaction = shop.begin()
@@ -382,8 +381,7 @@ def test_a_company_whose_program_ends_takes_nothing_more(monkeypatch: pytest.Mon
             nonlocal n_begun
             n_begun += 1
             time.sleep(0.001)
-            return
-            yield
+            yield from ()
 
         while n_begun < 2000:
             await company.run(steps())
