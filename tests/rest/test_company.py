@@ -486,7 +486,6 @@ def test_what_waits_in_a_line_that_nobody_has_any_more_is_committed(shop: tl.Lak
     wait_for(lambda: shop.exists("before"))
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
 def test_a_child_has_a_line_of_its_own(shop: tl.Lakehouse) -> None:
     """The thread of a line is not there in a child: who came into the line waited for ever."""
     line = _core.CommitLine()
