@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 import weakref
 
 import pytest
@@ -22,6 +23,7 @@ from rest.client import Client, running
 from rest.shop import with_tables
 from trinitylake.rest import RestServer, serve
 from trinitylake.rest.http import server as module
+from trinitylake.rest.request.call import SEPARATOR, namespace_of
 
 PROGRAM = """
 import json, os, threading
@@ -136,3 +138,18 @@ def test_a_commit_leaves_nothing_that_refers_to_itself(lake: tl.Lakehouse) -> No
             gc.garbage.clear()
             gc.enable()
     assert not left
+
+
+def test_namespaces_that_are_remembered_are_short() -> None:
+    """A namespace was remembered with its parts, a thousand of them, however long. Somebody with a token that opens
+    nothing sent some of 60 KB: the memory of the server rose by half a MiB with each, and never fell.
+    """
+    tracemalloc.start()
+    try:
+        for number in range(40):
+            assert len(namespace_of(SEPARATOR.join(f"{number}-{part}" for part in range(5000)))) == 5000
+        grown, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert grown < 1 << 20
+    assert namespace_of(f"a{SEPARATOR}b") is namespace_of(f"a{SEPARATOR}b")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,11 +25,15 @@ from typing import Any, TypeAlias, TypeVar
 from trinitylake import _core
 from trinitylake.lakehouse.commit_steps import CommitPause, MayWait, Pause, Steps
 from trinitylake.rest.errors import RestError
-from trinitylake.rest.http.threads import Threads, submit
+from trinitylake.rest.http.threads import Threads, no_thread, submit
 from trinitylake.rest.http.turns import MAX_THREADS
 
 #: So many are run at a time; then the core may commit them, and whoever has been committed goes on.
 MAX_TAKEN = 8
+#: Those in the line wait for so long for others whose steps are run, in all, until some of them are committed.
+_HOLD_SECONDS = 0.005
+#: How often it is looked whether the program ends.
+_LOOK_SECONDS = 0.5
 
 Result = TypeVar("Result")
 Answer = int | _core.Clashes | BaseException
@@ -99,14 +104,20 @@ class Company:
         self._lock = threading.Lock()
         self._waiting: deque[_Request] = deque()
         self._is_working = False
-        #: In the line. Only the thread that works asks.
+        #: While those are finished that have come.
+        self._refuses = False
+        #: In the line, and for how long they may be held up yet. Only the thread that works asks.
         self._n_committing = 0
+        self._hold_seconds = _HOLD_SECONDS
 
     async def run(self, steps: Steps[Result]) -> Result:
         """What the steps return or raise.
 
-        Where the caller is cancelled they go on to their end, if they have begun, and nobody hears of it.
+        Where the caller is cancelled they go on to their end, if they have begun, and nobody hears of it. Raises
+        `RestError` 503 if there is no thread for them.
         """
+        if self._refuses:
+            raise no_thread()
         outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._add(_Request(steps, outcome, copy_context()))
         return await outcome
@@ -122,44 +133,65 @@ class Company:
             self._waiting.append(request)
             if not self._is_working:
                 try:
-                    self._begin_to_work()
+                    self._begin_to_work(is_new=request.pause is None)
                 except RestError:
                     self._waiting.pop()
                     raise
         self._line.wake()
 
-    def _begin_to_work(self) -> None:
+    def _begin_to_work(self, is_new: bool) -> None:
         try:
             submit(self._pool, self._work)
-        except RestError as no_thread:  # perhaps the server has ended, and a request that nobody waits for has not
-            try:
+        except RestError as refused:
+            if is_new:
+                raise
+            try:  # perhaps the server has ended, and a request that nobody waits for has not
                 threading.Thread(target=self._work, name="trinitylake-rest-commits").start()
             except RuntimeError:
-                raise no_thread from None
+                raise refused from None
         self._is_working = True
 
     def _work(self) -> None:
         """Until nobody waits for anything."""
+        look_at = time.monotonic() + _LOOK_SECONDS
         while (company := self._taken()) is not None:
+            if time.monotonic() > look_at:
+                # Python waits for this thread where the program ends without the server: for ever, if clients go on.
+                self._refuses = not self._pool_goes_on()
+                look_at = time.monotonic() + _LOOK_SECONDS
             if company:
-                self._line.hold()  # for those who are about to come: what a disk does for one takes as long as for many
-                self._commit(self._begin(company))
+                self._begin(company)
             self._finish(self._line.take(waits=not self._waiting))
+
+    def _pool_goes_on(self) -> bool:
+        try:
+            self._pool.submit(int)
+        except RuntimeError:
+            return False
+        return True
 
     def _taken(self) -> list[_Request] | None:
         """Those who have come, the first of them. None if nobody has, and nobody is being committed."""
         with self._lock:
             if not self._waiting and not self._n_committing:
-                self._is_working = False
+                self._is_working = self._refuses = False
                 return None
             return [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_TAKEN))]
 
-    def _begin(self, company: Sequence[_Request]) -> list[_Committing]:
-        """Run their first steps; returns those that are to be committed."""
-        committing = []
+    def _begin(self, company: Sequence[_Request]) -> None:
+        """Run their first steps, and have the core commit those that are to be committed."""
+        committing: list[_Committing] = []
         ended: list[_Request] = []
         prepare = None
+        if not self._n_committing:
+            self._hold_seconds = _HOLD_SECONDS
+        if self._hold_seconds > 0:  # for these, too: what a disk does for one takes as long as for many
+            self._line.hold()
+        release_at = time.monotonic() + self._hold_seconds
         for request in company:
+            if time.monotonic() > release_at:  # steps that take long, or many that end without a commit
+                self._commit(committing)
+                committing = []
             if request.pause is None:
                 if request.outcome.cancelled():
                     continue
@@ -171,8 +203,9 @@ class Company:
                 committing.append((request, pause))
             else:
                 self._go_on_or_end(request, pause, ended)
+        self._commit(committing)
+        self._hold_seconds = release_at - time.monotonic()
         _tell(ended)
-        return committing
 
     def _commit(self, committing: Sequence[_Committing]) -> None:
         """Have the core commit these, if there are any; it goes on with others in any case."""
@@ -180,11 +213,15 @@ class Company:
         try:
             self._line.add([(request, pause.core, pause.files) for request, pause in committing])
         except Exception as error:
-            self._finish([(request, error) for request, _ in committing])
+            self._line.add([])  # it may be held yet, with others in it
+            answer = no_thread() if isinstance(error, OSError) else error  # the line could not begin its own
+            self._finish([(request, answer) for request, _ in committing])
 
     def _finish(self, answered: Sequence[tuple[_Request, Answer]]) -> None:
         """Run the steps of those who have been in the line."""
         self._n_committing -= len(answered)
+        if answered:
+            self._hold_seconds = _HOLD_SECONDS
         ended: list[_Request] = []
         for request, answer in answered:
             pause = request.go_on(answer)

@@ -75,8 +75,12 @@ def submit(pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
         pool.submit(run_once)
     except RuntimeError as error:
         if once.acquire(blocking=False):
-            message = "the server has no thread for this request: try again"
-            raise RestError(503, "ServiceUnavailableException", message) from error
+            raise no_thread() from error
+
+
+def no_thread() -> RestError:
+    """503: there is none, and never will be."""
+    return RestError(503, "ServiceUnavailableException", "the server has no thread for this request: try again")
 
 
 def _succeed(outcome: asyncio.Future[Result], result: Result) -> None:

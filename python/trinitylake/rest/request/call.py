@@ -66,6 +66,8 @@ Model = TypeVar("Model", bound=BaseModel)
 
 #: Between the parts of a nested namespace (the unit separator).
 SEPARATOR = "\x1f"
+#: Of the text of a namespace whose parts are not looked for again: longer than most.
+_MAX_REMEMBERED_LENGTH = 250
 
 
 class FileAccess(Protocol):
@@ -300,10 +302,16 @@ def decoded(raw: str) -> str:
         raise bad_request(f"{raw!r} in the path is not UTF-8") from error
 
 
-@lru_cache(1024)
 def namespace_of(text: str) -> tuple[str, ...]:
     """A namespace as a path or query writes it. Raises `RestError` 400 for an empty part."""
+    return (_remembered_namespace if len(text) <= _MAX_REMEMBERED_LENGTH else _namespace)(text)
+
+
+def _namespace(text: str) -> tuple[str, ...]:
     return checked_namespace(text.split(SEPARATOR))
+
+
+_remembered_namespace = lru_cache(1024)(_namespace)
 
 
 def checked_namespace(parts: list[str] | tuple[str, ...]) -> tuple[str, ...]:
