@@ -204,7 +204,7 @@ def test_a_change_is_for_the_core_if_all_of_its_properties_are_inert(updates: li
         {},
         optional={
             "identifier": st.sampled_from(
-                [None, {}, {"namespace": ["shop"], "name": "one"}, {"namespace": "x", "name": 1}]
+                [None, {}, {"namespace": ["shop"], "name": "one"}, {"namespace": "x", "name": 1}, [["shop"], "one"]]
             ),
             "requirements": st.lists(
                 st.sampled_from(
@@ -214,6 +214,7 @@ def test_a_change_is_for_the_core_if_all_of_its_properties_are_inert(updates: li
                         {"type": "assert-table-uuid"},
                         {"type": "assert-create"},
                         {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": None},
+                        ["assert-table-uuid", "00000000-0000-4000-8000-000000000000"],
                     ]
                 ),
                 max_size=2,
@@ -228,7 +229,14 @@ def test_a_change_is_for_the_core_if_all_of_its_properties_are_inert(updates: li
                         {"action": st.just("remove-properties")},
                         optional={"removals": st.lists(st.text(max_size=3) | st.none(), max_size=3)},
                     ),
-                    st.sampled_from([{"action": "set-current-schema", "schema-id": 0}, {"action": "?"}, {}]),
+                    st.sampled_from(
+                        [
+                            {"action": "set-current-schema", "schema-id": 0},
+                            {"action": "?"},
+                            {},
+                            ["set-properties", {"note": "1"}, None],
+                        ]
+                    ),
                 ),
                 max_size=3,
             ),

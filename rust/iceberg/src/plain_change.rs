@@ -5,8 +5,12 @@
 //! any other, which also tells what is wrong.
 
 use std::collections::HashSet;
+use std::fmt;
+use std::marker::PhantomData;
 
 use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, MapAccess, Visitor};
 
 use crate::properties::{Entries, PropertyChange};
 
@@ -24,14 +28,38 @@ pub struct PlainChange {
     pub changes: Vec<PropertyChange>,
 }
 
+/// An object of JSON. What serde derives for a structure also reads an array of its fields, which means nothing to any other
+/// reader.
+struct Object<Fields>(Fields);
+
+impl<'text, Fields: Deserialize<'text>> Deserialize<'text> for Object<Fields> {
+    fn deserialize<D: Deserializer<'text>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader<Fields>(PhantomData<Fields>);
+
+        impl<'text, Fields: Deserialize<'text>> Visitor<'text> for Reader<Fields> {
+            type Value = Object<Fields>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'text>>(self, map: A) -> Result<Self::Value, A::Error> {
+                Fields::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(Reader(PhantomData))
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Body {
-    identifier: Option<Identifier>,
+    identifier: Option<Object<Identifier>>,
     #[serde(default)]
-    requirements: Vec<Requirement>,
+    requirements: Vec<Object<Requirement>>,
     #[serde(default)]
-    updates: Vec<Update>,
+    updates: Vec<Object<Update>>,
 }
 
 #[derive(Deserialize)]
@@ -58,13 +86,14 @@ struct Update {
 
 /// What the body of a commit says, if it is as plain as that.
 pub fn plain_change(body: &[u8]) -> Option<PlainChange> {
-    let body: Body = serde_json::from_slice(body).ok()?;
-    let table_uuid = match <[Requirement; 1]>::try_from(body.requirements) {
-        Ok([required]) => Some(table_uuid(required)?),
+    let Object::<Body>(body) = serde_json::from_slice(body).ok()?;
+    let table_uuid = match <[Object<Requirement>; 1]>::try_from(body.requirements) {
+        Ok([Object(required)]) => Some(table_uuid(required)?),
         Err(requirements) if requirements.is_empty() => None,
         Err(_) => return None,
     };
-    let changes: Vec<_> = body.updates.into_iter().map(property_change).collect::<Option<_>>()?;
+    let changes: Vec<_> =
+        body.updates.into_iter().map(|Object(update)| property_change(update)).collect::<Option<_>>()?;
     let names = changes.iter().map(|change| match change {
         PropertyChange::Set(properties) => properties.len(),
         PropertyChange::Remove(names) => names.len(),
@@ -72,7 +101,7 @@ pub fn plain_change(body: &[u8]) -> Option<PlainChange> {
     if changes.len() > MAX_NAMES || names.sum::<usize>() > MAX_NAMES {
         return None;
     }
-    let identifier = body.identifier.map(|Identifier { mut namespace, name }| {
+    let identifier = body.identifier.map(|Object(Identifier { mut namespace, name })| {
         namespace.push(name);
         namespace
     });
@@ -146,6 +175,7 @@ mod tests {
             r#"{"action": "remove-properties", "updates": {"note": "1"}}"#,
             r#"{"action": "set-location", "location": "x"}"#,
             r#"{"updates": {"note": "1"}}"#,
+            r#"["set-properties", {"note": "1"}, null]"#,
         ] {
             assert_eq!(asked(update, ""), None, "{update}");
         }
@@ -157,13 +187,15 @@ mod tests {
             format!(r#", "requirements": [{}]"#, uuid.replace('-', "")),
             format!(r#", "requirements": [{}]"#, uuid.replace("table", "view")),
             r#", "requirements": null"#.to_owned(),
+            format!(r#", "requirements": [["assert-table-uuid", "{UUID}"]]"#),
+            r#", "identifier": [["a"], "t"]"#.to_owned(),
             r#", "identifier": {"namespace": "a", "name": "t"}"#.to_owned(),
             r#", "more": 1"#.to_owned(),
             r#", "updates": []"#.to_owned(),
         ] {
             assert_eq!(asked(SET, &more), None, "{more}");
         }
-        for body in [&b""[..], b"[]", b"{", b"{} {}", b"\xff", b"\xef\xbb\xbf{}"] {
+        for body in [&b""[..], b"[]", b"[null, [], []]", b"{", b"{} {}", b"\xff", b"\xef\xbb\xbf{}"] {
             assert_eq!(plain_change(body), None, "{body:?}");
         }
     }

@@ -200,11 +200,14 @@ impl CommitLine {
                 take_told(&mut state)
             });
         }
-        let to_python = |one: Answered| match one.answer {
-            Ok(outcome) => Ok((one.who, outcome_to_python(py, outcome)?)),
-            Err(error) => Ok((one.who, to_python(error).into_value(py).into_any())),
+        // Each by itself: an answer that cannot be made is no reason for another one to be lost.
+        let answer = |answer: CoreResult<Outcome>| match answer.map(|outcome| outcome_to_python(py, outcome))
+        {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => error.into_value(py).into_any(),
+            Err(error) => to_python(error).into_value(py).into_any(),
         };
-        answered.into_iter().map(to_python).collect()
+        Ok(answered.into_iter().map(|one| (one.who, answer(one.answer))).collect())
     }
 
     /// Have `take` not wait, this time or the next.
