@@ -552,10 +552,11 @@ def publish_boundary(storage: Storage, version: int) -> None: ...
 
 # A line in which transactions wait for their commit: one company after the other, on a thread that never waits for
 # Python's lock. As far as they fit beside each other a company is one version, and its files are made to last together.
+@final
 class CommitLine:
-    def __init__(
-        self, max_attempts: int | None = None, timeout_seconds: float | None = None, coordination: str | None = None
-    ) -> None: ...
+    def __new__(
+        cls, max_attempts: int | None = None, timeout_seconds: float | None = None, coordination: str | None = None
+    ) -> Self: ...
 
     # Begins no other company before `add` is called.
     def hold(self) -> None: ...
