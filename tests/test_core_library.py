@@ -1,6 +1,6 @@
 """The core as a library that the system loads.
 
-An allocator took memory of each thread by the quickest way, which takes of the little that the loader keeps for libraries
+An allocator took memory of each thread by the quickest way: of the little that the loader keeps for libraries
 that are loaded later. Other packages do so, too, and an import that finds nothing left fails: "cannot allocate memory
 in static TLS block".
 """
