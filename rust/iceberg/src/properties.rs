@@ -262,6 +262,7 @@ mod tests {
         refused("\"owner\":\"ana\"", "\"gc.enabled\":\"false\"");
         // Readers take the last one: to set the first was answered, and changed nothing.
         refused("\"owner\":\"ana\"", "\"a\":\"b\",\"a\":\"c\"");
+        refused("\"owner\":\"ana\"", "\"owner\":\"ana\",\"owner\":\"bo\"");
         refused("\"unknown\"", "\"properties\":{},\"unknown\"");
         refused("\"metadata-log\"", "\"another-log\"");
         refused("\"last-updated-ms\":9", "\"last-updated-ms\":-9");
