@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.http.routes import Endpoint
-
-#: Paths whose endpoint is not looked for again, as long as they are not longer than the names of most tables.
-_MAX_REMEMBERED, _MAX_REMEMBERED_LENGTH = 1024, 250
+from trinitylake.rest.remembered import Remembered
 
 
 class Router:
@@ -33,7 +30,7 @@ class Router:
             self._paths.setdefault(n_segments, []).append((pattern, methods))
             for method in methods:
                 self._candidates.setdefault((method, n_segments), []).append((pattern, endpoint))
-        self._remembered = lru_cache(_MAX_REMEMBERED)(self._match)
+        self._match = Remembered(self._matched)
 
     def find(self, method: str, path: str) -> tuple[Endpoint, dict[str, str]]:
         """The endpoint, and the names in the path, with their escapes.
@@ -41,8 +38,7 @@ class Router:
         Raises `RestError` 404 for a path that nothing answers, 405 for one that answers other methods only, which are
         told (RFC 9110 §15.5.6).
         """
-        match = self._remembered if len(path) <= _MAX_REMEMBERED_LENGTH else self._match
-        if found := match(method, path):
+        if found := self._match(method, path):
             endpoint, names = found
             return endpoint, names.copy()
         fitting = [methods for pattern, methods in self._paths.get(path.count("/"), ()) if pattern.fullmatch(path)]
@@ -53,7 +49,7 @@ class Router:
             )
         raise RestError(404, "NotFoundException", "there is no such path")
 
-    def _match(self, method: str, path: str) -> tuple[Endpoint, dict[str, str]] | None:
+    def _matched(self, method: str, path: str) -> tuple[Endpoint, dict[str, str]] | None:
         for pattern, endpoint in self._candidates.get((method, path.count("/")), ()):
             if found := pattern.fullmatch(path):
                 return endpoint, found.groupdict()

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -21,6 +20,7 @@ from trinitylake.base.parsed_size import parsed_size_bytes
 from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.options import ServerOptions
+from trinitylake.rest.remembered import Remembered
 from trinitylake.rest.security.locations import LocationGate
 from trinitylake.rest.security.principals import Principal, Role
 from trinitylake.rest.state.addresses import LATEST, source_of
@@ -66,8 +66,6 @@ Model = TypeVar("Model", bound=BaseModel)
 
 #: Between the parts of a nested namespace (the unit separator).
 SEPARATOR = "\x1f"
-#: Of the text of a namespace whose parts are not looked for again: longer than most.
-_MAX_REMEMBERED_LENGTH = 250
 
 
 class FileAccess(Protocol):
@@ -302,16 +300,10 @@ def decoded(raw: str) -> str:
         raise bad_request(f"{raw!r} in the path is not UTF-8") from error
 
 
+@Remembered
 def namespace_of(text: str) -> tuple[str, ...]:
     """A namespace as a path or query writes it. Raises `RestError` 400 for an empty part."""
-    return (_remembered_namespace if len(text) <= _MAX_REMEMBERED_LENGTH else _namespace)(text)
-
-
-def _namespace(text: str) -> tuple[str, ...]:
     return checked_namespace(text.split(SEPARATOR))
-
-
-_remembered_namespace = lru_cache(1024)(_namespace)
 
 
 def checked_namespace(parts: list[str] | tuple[str, ...]) -> tuple[str, ...]:
