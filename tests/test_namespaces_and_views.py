@@ -234,3 +234,43 @@ def test_a_namespace_is_created_though_all_that_a_handle_knows_has_expired(tmp_p
     other.vacuum(grace="0 seconds")
     lake.create_namespace("three")
     assert [*tl.open(str(tmp_path / "lake")).namespaces()] == ["known", "one", "three", "two"]
+
+
+def test_a_namespace_is_altered_as_the_latest_version_has_it(tmp_path: Path) -> None:
+    """A statement begins on the version that was the latest a moment ago, and does not look for a newer one. What
+    another process has set since must not be taken away by it, what that one has created is there, and what it has
+    dropped is not."""
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    for name in ("shop", "dropped"):
+        lake.create_namespace(name, {"first": "1"})
+    other = tl.open(str(tmp_path / "lake"))
+    other.alter_namespace("shop", {"second": "2"})
+    other.create_namespace("new")
+    other.drop_namespace("dropped")
+    altered = lake.alter_namespace("shop", {"third": "3"}, message="a third one", author="ann")
+    assert altered.properties == {"first": "1", "second": "2", "third": "3"}
+    assert altered == tl.open(str(tmp_path / "lake")).namespace("shop")
+    assert [(one.message, one.author) for one in lake.log(limit=1)[0].transactions] == [("a third one", "ann")]
+    other.create_namespace("newer")
+    assert lake.alter_namespace("newer", {"a": "b"}).properties == {"a": "b"}
+    with pytest.raises(tl.ObjectNotFound):
+        lake.alter_namespace("dropped", {"a": "b"})
+    with pytest.raises(tl.InvalidArgument):
+        lake.alter_namespace("shop", {"": "b"})
+    before = lake.version
+    with lake.transaction() as txn:
+        txn.alter_namespace("shop", {"fourth": "4"}, remove_properties=["first"])
+        assert txn.namespace("shop").properties == {"second": "2", "third": "3", "fourth": "4"}
+    assert lake.version == before + 1
+
+
+def test_a_namespace_is_altered_though_all_that_a_handle_knows_has_expired(tmp_path: Path) -> None:
+    """As above, for a statement that reads what it changes in the version that has gone."""
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("shop", {"first": "1"})
+    other = tl.open(str(tmp_path / "lake"))
+    for value in ("2", "3"):
+        other.alter_namespace("shop", {"first": value})
+    other.expire(keep=1)
+    other.vacuum(grace="0 seconds")
+    assert lake.alter_namespace("shop", {"second": "x"}).properties == {"first": "3", "second": "x"}

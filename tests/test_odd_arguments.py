@@ -93,6 +93,7 @@ LEFT_OUT = {
     "change_rows",
     "change_definition",
     "commit_async",
+    "alter_at_once",
     "create_at_once",
     "definition_to_commit",
     "drop",

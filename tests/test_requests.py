@@ -430,6 +430,16 @@ def test_a_namespace_takes_one_round_of_writes(shop: Shop) -> None:
     assert trace.counts["PUT"] <= 3, trace
 
 
+def test_a_change_of_a_namespace_takes_one_round_of_writes(shop: Shop) -> None:
+    """It waited for a look at the newest version before, though whether what it changed is still the same shows when it
+    commits."""
+    shop.lake.create_namespace("first", {"owner": "ann"})
+    traces = [shop.traced(lambda n=n: shop.lake.alter_namespace("first", {"owner": f"team {n}"})) for n in range(3)]
+    trace = min(traces, key=lambda trace: trace.millis)
+    assert trace.millis == WRITE_MILLIS, trace
+    assert trace.counts["PUT"] <= 3, trace
+
+
 def test_a_namespace_that_begins_on_an_old_version_is_as_one_on_the_newest(shop: Shop) -> None:
     """It begins without a look. What others did meanwhile, it must find all the same."""
     other = shop.elsewhere()

@@ -65,6 +65,7 @@ def rounds(bench: Bench) -> None:
         lake.table("warm.t").overwrite(ROWS, filter="id = 4")
         lake.table("warm.six").scan().to_arrow()
         measure("create a namespace", lambda: lake.create_namespace("other"), 2.1)
+        measure("change a property of a namespace", lambda: lake.alter_namespace("other", {"owner": "ann"}), 2.1)
         measure("create a table", lambda: lake.create_table("n.new", ROWS.schema))
         measure("append 10 rows, with a handle", lambda: table.append(ROWS), 2.5)
         measure("append 10 rows, by name", lambda: lake.table("n.t").append(ROWS), 2.5)

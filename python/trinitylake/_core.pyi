@@ -311,9 +311,10 @@ class Lakehouse:
         properties: Mapping[str, str] | None = None,
         base: Version | None = None,
     ) -> Transaction: ...
-    # Creates an object on that version, in a transaction that does nothing else, and commits it. False, and nothing was
-    # created, where that was refused or others were faster. Raises as `Transaction.commit`, but for lost races.
-    def create_at_once(
+    # Creates an object on that version, in a transaction that does nothing else, and commits it; or gives one another
+    # definition. False, and nothing was written, where that was refused or others were faster. Raises as
+    # `Transaction.commit`, but for lost races.
+    def write_at_once(
         self,
         base: Version,
         isolation: Isolation,
@@ -321,6 +322,7 @@ class Lakehouse:
         namespace: str,
         name: str,
         definition: bytes,
+        replaces: bool,
         message: str,
         author: str,
     ) -> bool: ...

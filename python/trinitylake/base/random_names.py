@@ -7,7 +7,6 @@ that gives it up waits for all the others.
 from __future__ import annotations
 
 import os
-import threading
 
 _SIZE_BYTES = 16
 _NAMES = 256
@@ -17,21 +16,20 @@ class _Bytes:
     """Random bytes of the system, none given out twice. Safe to share between threads; a forked child has its own."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._left = b""
+        self._renew()
         os.register_at_fork(after_in_child=self._renew)
 
     def _renew(self) -> None:
-        self._lock = threading.Lock()
-        self._left = b""
+        self._left: list[bytes] = []
 
     def take(self) -> bytes:
         """Sixteen of them."""
-        with self._lock:
-            if not self._left:
-                self._left = os.urandom(_SIZE_BYTES * _NAMES)
-            taken, self._left = self._left[:_SIZE_BYTES], self._left[_SIZE_BYTES:]
-        return taken
+        while True:
+            try:
+                return self._left.pop()  # nobody else is given these: a list gives each of its items out once
+            except IndexError:
+                many = os.urandom(_SIZE_BYTES * _NAMES)
+                self._left = [many[start : start + _SIZE_BYTES] for start in range(0, len(many), _SIZE_BYTES)]
 
 
 _bytes = _Bytes()
@@ -44,8 +42,7 @@ def random_hex() -> str:
 
 def random_uuid_text() -> str:
     """A UUID of version 4 as text, of which nobody makes the same again."""
-    taken = bytearray(_bytes.take())
-    taken[6] = taken[6] & 0x0F | 0x40  # RFC 9562, version and variant
-    taken[8] = taken[8] & 0x3F | 0x80
+    taken = _bytes.take()
     digits = taken.hex()
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    variant = "89ab"[taken[8] & 3]  # RFC 9562, after the version
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"

@@ -34,6 +34,7 @@ from trinitylake.lakehouse.history import (
     time_of,
 )
 from trinitylake.lakehouse.housekeeping import Housekeeping
+from trinitylake.lakehouse.namespace import Namespace
 from trinitylake.lakehouse.own_folders import require_no_own_folder
 from trinitylake.lakehouse.past_versions import PastVersions
 from trinitylake.lakehouse.pictures import heading, log_picture
@@ -47,7 +48,7 @@ from trinitylake.lakehouse.settings import (
     default_isolation,
     new_lakehouse_def,
 )
-from trinitylake.lakehouse.statements import Statements
+from trinitylake.lakehouse.statements import NamespaceChange, Statements, alter_namespace
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.lakehouse.undo import Undo
 from trinitylake.lakehouse.upkeep import Upkeep, upkeep
@@ -488,16 +489,35 @@ class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, S
     def execute_at_once(self, statement: Callable[[Transaction], Result], note: LogNote = NO_NOTE) -> Result:
         return self.execute(statement, note, self.core.lately())
 
+    # A `Transaction` has tables, checks and spans, which nobody could ask for in these two, and even that of the core
+    # takes its time to make: without them Python does half as much for such a commit. What it means that a statement
+    # was refused, or that somebody was faster, shows on the latest version.
+
     def create_at_once(self, name: str, definition: bytes, note: LogNote) -> None:
         base = self.core.lately()
-        # A `Transaction` has tables, checks and spans, which nobody could ask for here, and even that of the core takes
-        # its time to make: without them Python does half as much for such a commit.
         if base is not None and not tracing.is_on():
-            isolation = self._default_isolation(base)
-            if self.core.create_at_once(base, isolation, "namespace", name, "", definition, note.message, note.author):
+            if self._is_written_at_once(base, name, definition, note, replaces=False):
                 return
-            base = None  # what it means that it was refused there, or that somebody was faster, shows on the latest one
+            base = None
         self.execute(lambda transaction: transaction.state().create("namespace", name, "", definition), note, base)
+
+    def alter_at_once(self, name: str, change: NamespaceChange, note: LogNote) -> Namespace:
+        base = self.core.lately()
+        if base is not None and not tracing.is_on():
+            changed = None
+            with suppress(TrinityLakeError):
+                before = base.read("namespace", name)
+                changed = None if before is None else change(before)
+            if changed is not None and self._is_written_at_once(base, name, changed[0], note, replaces=True):
+                return changed[1]
+            base = None
+        return self.execute(lambda transaction: alter_namespace(transaction, name, change), note, base)
+
+    def _is_written_at_once(
+        self, base: _core.Version, name: str, definition: bytes, note: LogNote, *, replaces: bool
+    ) -> bool:
+        isolation, (message, author) = self._default_isolation(base), note
+        return self.core.write_at_once(base, isolation, "namespace", name, "", definition, replaces, message, author)
 
     def _begin_on(self, base: _core.Version, note: LogNote) -> _core.Transaction:
         isolation = self._default_isolation(base)

@@ -7,10 +7,12 @@ once against what the transaction sees: `ObjectNotFound`, `ObjectAlreadyExists`,
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from os import PathLike
+from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from trinitylake.base.arguments import checked, checked_as, table_properties, texts
@@ -35,6 +37,16 @@ if TYPE_CHECKING:
     from trinitylake.tables.table import Table
 
 Result = TypeVar("Result")
+#: From the bytes of the definition of a namespace to those of the changed one, and what that is.
+NamespaceChange = Callable[[bytes], tuple[bytes, Namespace]]
+
+
+@functools.cache
+def _definition_files() -> ModuleType:
+    """The module, when it is first needed. An import statement in a function takes its time at each call."""
+    from trinitylake.definitions import files
+
+    return files
 
 
 class Statements(Reader):
@@ -59,6 +71,10 @@ class Statements(Reader):
     @abstractmethod
     def create_at_once(self, name: str, definition: bytes, note: LogNote) -> None:
         """As `execute_at_once`, for the statement that creates a namespace, and nothing else."""
+
+    @abstractmethod
+    def alter_at_once(self, name: str, change: NamespaceChange, note: LogNote) -> Namespace:
+        """As `execute_at_once`, for the statement that changes the definition of a namespace, and nothing else."""
 
     @abstractmethod
     def _afterwards(self, namespace: str, name: str, table: Table) -> Table:
@@ -93,13 +109,12 @@ class Statements(Reader):
 
         Raises `ObjectAlreadyExists` unless `exist_ok`, which leaves an existing one as it is.
         """
-        from trinitylake.definitions import new_namespace_def, serialize
-
         name = namespace_name(identifier)
 
-        definition = new_namespace_def(None, properties)
+        definitions = _definition_files()
+        definition = definitions.new_namespace_def(None, properties)
         made = Namespace(name, definition.id, dict(properties or {}))
-        data, note = serialize(definition), LogNote(message, author)
+        data, note = definitions.serialize(definition), LogNote(message, author)
 
         def create_unless_there(transaction: OpenTransaction) -> Namespace:
             core = transaction.state()
@@ -124,19 +139,15 @@ class Statements(Reader):
         author: str = "",
     ) -> Namespace:
         """Set and remove properties of a namespace, leaving the others as they are. Raises `ObjectNotFound`."""
-        from trinitylake.definitions import parse_namespace_def, serialize
-
-        name = namespace_name(identifier)
+        name, definitions = namespace_name(identifier), _definition_files()
         removed = list(remove_properties)
 
-        def statement(transaction: OpenTransaction) -> Namespace:
-            with transaction.located("namespace", name):
-                definition = parse_namespace_def(transaction.read_definition("namespace", name))
+        def change(before: bytes) -> tuple[bytes, Namespace]:
+            definition = definitions.parse_namespace_def(before)
             change_properties(definition.properties, properties, removed)
-            transaction.state().replace("namespace", name, "", serialize(definition))
-            return Namespace(name, definition.id, dict(definition.properties))
+            return definitions.serialize(definition), Namespace(name, definition.id, dict(definition.properties))
 
-        return self.execute(statement, LogNote(message, author))
+        return self.alter_at_once(name, change, LogNote(message, author))
 
     @checked
     def drop_namespace(
@@ -471,6 +482,14 @@ class Statements(Reader):
         self.execute(statement, LogNote(message, author))
 
 
+def alter_namespace(transaction: OpenTransaction, name: str, change: NamespaceChange) -> Namespace:
+    """Put a changed definition in the place of that of a namespace."""
+    with transaction.located("namespace", name):
+        definition, altered = change(transaction.read_definition("namespace", name))
+    transaction.state().replace("namespace", name, "", definition)
+    return altered
+
+
 class OpenTransaction(Statements):
     """A transaction, as the statements in it see it.
 
@@ -486,6 +505,9 @@ class OpenTransaction(Statements):
 
     def create_at_once(self, name: str, definition: bytes, note: LogNote) -> None:
         self.execute_at_once(lambda transaction: transaction.state().create("namespace", name, "", definition), note)
+
+    def alter_at_once(self, name: str, change: NamespaceChange, note: LogNote) -> Namespace:
+        return self.execute_at_once(lambda transaction: alter_namespace(transaction, name, change), note)
 
     @property
     @abstractmethod

@@ -45,11 +45,8 @@ fn location(i: usize) -> String {
 
 /// A message for key `i`.
 pub fn message(i: usize) -> Message {
-    Message {
-        key: key(i).as_str().into(),
-        value: Some(location(i + 2_000_000).as_str().into()),
-        txn: location(i + 3_000_000)[60..96].into(),
-    }
+    let location_of = Some(location(i + 2_000_000).as_str().into());
+    Message::new(key(i).as_str().into(), location_of, location(i + 3_000_000)[60..96].into())
 }
 
 /// An inner node as it is after many commits.
@@ -67,9 +64,10 @@ pub fn node() -> Draft {
 /// A leaf, and messages that go into it: sets of new keys and of present ones, and deletes.
 pub fn leaf_and_messages() -> (Draft, Vec<Message>) {
     let leaf = Draft { height: 0, children: Vec::new(), buffer: Vec::new(), ..node() };
-    let messages = (0..64).map(|i| Message {
-        value: (i % 4 > 0).then(|| location(i + 4_000_000).as_str().into()),
-        ..message(i * 37 % 1280)
+    let messages = (0..64).map(|i| {
+        let mut message = message(i * 37 % 1280);
+        message.value = (i % 4 > 0).then(|| location(i + 4_000_000).as_str().into());
+        message
     });
     (leaf, messages.collect())
 }

@@ -187,10 +187,10 @@ impl Lakehouse {
         Transaction::new(py, self.inner.begin(base, options).map_err(to_python)?, &self.storage)
     }
 
-    /// Creates an object on that version, in a transaction that does nothing else, and commits it. False, and nothing was
-    /// created, where that was refused or others were faster.
+    /// Creates an object on that version, in a transaction that does nothing else, and commits it; or gives one another
+    /// definition. False, and nothing was written, where that was refused or others were faster.
     #[allow(clippy::too_many_arguments, reason = "arguments of Python")]
-    fn create_at_once(
+    fn write_at_once(
         &self,
         py: Python<'_>,
         base: &Version,
@@ -199,6 +199,7 @@ impl Lakehouse {
         namespace: &str,
         name: &str,
         definition: &[u8],
+        replaces: bool,
         message: &str,
         author: &str,
     ) -> PyResult<bool> {
@@ -212,7 +213,12 @@ impl Lakehouse {
         let (kind, definition) = (parse_kind(kind)?, Bytes::copy_from_slice(definition));
         let mut transaction = self.inner.begin(base.inner.clone(), options).map_err(to_python)?;
         run_to_end(py, async {
-            if transaction.create(kind, namespace, name, definition).await.is_err() {
+            let written = if replaces {
+                transaction.replace(kind, namespace, name, definition).await
+            } else {
+                transaction.create(kind, namespace, name, definition).await
+            };
+            if written.is_err() {
                 transaction.rollback().await?;
                 return Ok(false);
             }

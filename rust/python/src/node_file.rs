@@ -154,11 +154,11 @@ fn merge_messages(py: Python<'_>, buffers: Vec<AnyRecordBatch>) -> PyResult<Boun
                 if keys.is_null(row) || txns.is_null(row) {
                     return Err(invalid(format!("row {row} is no message: key and txn are not null")));
                 }
-                messages.push(Message {
-                    key: keys.value(row).into(),
-                    value: values.is_valid(row).then(|| values.value(row).into()),
-                    txn: txns.value(row).into(),
-                });
+                messages.push(Message::new(
+                    keys.value(row).into(),
+                    values.is_valid(row).then(|| values.value(row).into()),
+                    txns.value(row).into(),
+                ));
             }
         }
     }

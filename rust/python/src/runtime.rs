@@ -66,7 +66,7 @@ pub fn run<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T>> + Se
 pub fn run_to_end<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T>> + Send) -> PyResult<T> {
     let runtime = runtime()?;
     // That of a commit has some ten thousand bytes, which would be moved several times before it begins.
-    let future = Box::pin(future);
+    let future = pin!(future);
     py.detach(|| runtime.block_on(future)).map_err(to_python)
 }
 

@@ -437,6 +437,10 @@ impl CoreStorage for StorageOfProcess {
         self.get_storage().ok()?.folder_instead_of(spread)
     }
 
+    fn is_hint_rationed(&self) -> bool {
+        self.get_storage().is_ok_and(|storage| storage.is_hint_rationed())
+    }
+
     async fn delete(&self, path: &str) -> Result<()> {
         self.get_storage()?.delete(path).await
     }

@@ -215,6 +215,10 @@ impl Storage for CountingStorage {
         self.inner.folder_instead_of(spread)
     }
 
+    fn is_hint_rationed(&self) -> bool {
+        self.inner.is_hint_rationed()
+    }
+
     async fn delete(&self, path: &str) -> Result<()> {
         add(&self.tally.delete, 1);
         self.inner.delete(path).await

@@ -290,6 +290,10 @@ impl Storage for KeepingStorage {
         self.inner.folder_instead_of(spread)
     }
 
+    fn is_hint_rationed(&self) -> bool {
+        self.inner.is_hint_rationed()
+    }
+
     async fn delete(&self, path: &str) -> Result<()> {
         if let Some((cache, _)) = self.cache_of(path) {
             cache.remove(path);

@@ -190,6 +190,11 @@ pub trait Storage: Send + Sync + Debug {
     fn folder_instead_of(&self, _spread: &str) -> Option<Arc<str>> {
         None
     }
+    /// Whether all who write the hint do so about once a second, and not with each version: since a store takes few writes to
+    /// one name, or since it takes as long as a good part of a commit.
+    fn is_hint_rationed(&self) -> bool {
+        !matches!(Scheme::of_root(self.root()), None | Some(Scheme::File | Scheme::Memory))
+    }
     /// Removes the file; one that is absent already is fine.
     async fn delete(&self, path: &str) -> Result<()>;
     /// Whether the file is there.

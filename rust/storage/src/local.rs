@@ -178,6 +178,10 @@ impl Storage for LocalStorage {
         self.0.gathering.folder_instead_of(spread)
     }
 
+    fn is_hint_rationed(&self) -> bool {
+        self.0.durability == Durability::None
+    }
+
     async fn delete(&self, path: &str) -> Result<()> {
         let path = path.to_owned();
         self.blocking(move |folder| folder.delete(&path)).await

@@ -250,6 +250,10 @@ impl Storage for RetryingStorage {
         self.inner.folder_instead_of(spread)
     }
 
+    fn is_hint_rationed(&self) -> bool {
+        self.inner.is_hint_rationed()
+    }
+
     async fn delete(&self, path: &str) -> Result<()> {
         repeat!(self, self.inner.delete(path))
     }

@@ -19,6 +19,9 @@ pub struct Advance {
     /// So many of its last messages are all that its next absorption has to look at ([`Draft::absorb_last`]); `None` if that
     /// is not known.
     pub unabsorbed: Option<usize>,
+    /// It is the root that was given, with the changes behind its messages, and nothing else: its columns can be made of
+    /// those of that root.
+    pub is_grown: bool,
     pub nodes: Vec<(Text, Draft)>,
     pub tally: Tally,
 }
@@ -47,11 +50,14 @@ pub async fn advance_draft(
     usual_size_bytes: usize,
 ) -> Result<Advance> {
     let mut flush = Flush::new(nodes, environment, config);
-    match unabsorbed {
-        Some(count) if !root.is_leaf() => root.absorb_last(count),
-        _ => settle(&mut root),
-    }
-    let has_one_each = make_way(&mut root, &changes);
+    let is_absorbed = match unabsorbed {
+        Some(count) if !root.is_leaf() => !root.absorb_last(count),
+        _ => {
+            settle(&mut root);
+            false
+        }
+    };
+    let way = make_way(&mut root, &changes);
 
     let tail_size: usize = changes.iter().map(Message::size_bytes).sum();
     let cap = config.root_buffer_cap_bytes(tail_size.max(usual_size_bytes));
@@ -67,10 +73,11 @@ pub async fn advance_draft(
         root = grow(&mut flush, root, config.order);
     }
     let tally = flush.tally;
-    let is_as_it_was = has_one_each && tally == Tally::default() && !root.is_leaf();
-    let unabsorbed = is_as_it_was.then_some(changes.len());
+    let is_as_it_was = tally == Tally::default() && !root.is_leaf();
+    let unabsorbed = (is_as_it_was && way.has_one_each).then_some(changes.len());
+    let is_grown = is_as_it_was && is_absorbed && !way.was_in_the_way;
     root.buffer.extend(changes);
-    Ok(Advance { root, unabsorbed, nodes: flush.into_staged(), tally })
+    Ok(Advance { root, unabsorbed, is_grown, nodes: flush.into_staged(), tally })
 }
 
 /// Applies what the root itself can take: all of it in a leaf, own keys in an inner node.
@@ -82,39 +89,64 @@ fn settle(root: &mut Draft) {
     }
 }
 
+/// What [`make_way`] found.
+struct Way {
+    /// No message stays for a key that is written again.
+    has_one_each: bool,
+    /// A message or a row of the root was for a key that is written again.
+    was_in_the_way: bool,
+}
+
 /// Rule 7: what this version writes again need not be kept from before. Rows of the root take the new values at once
-/// (rule 15): a row that is hidden by a message must not be parted from it later, with a value that nobody has kept. Says
-/// whether no message stays for a key that is written again.
-fn make_way(root: &mut Draft, changes: &[Message]) -> bool {
-    let mut changes: Vec<&Message> = changes.iter().collect();
-    changes.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-    let change_of = |key: &Text| {
-        let found = changes.binary_search_by(|change| change.key.cmp(key)).ok()?;
-        Some(&changes[found].value)
-    };
+/// (rule 15): a row that is hidden by a message must not be parted from it later, with a value that nobody has kept.
+fn make_way(root: &mut Draft, changes: &[Message]) -> Way {
+    let newer = ByKey::of(changes);
+    let mut way = Way { has_one_each: true, was_in_the_way: false };
     let mut buffer = std::mem::take(&mut root.buffer);
-    let mut has_one_each = true;
-    let is_kept = |message: &Message| match change_of(&message.key) {
+    buffer.retain(|message| match newer.find(message) {
         None => true,
-        // Deleted once more: it stays hidden while the tree is changed below.
-        Some(value) => {
-            let stays = value.is_none() && root.is_parked(message);
-            has_one_each &= !stays;
+        Some(change) => {
+            way.was_in_the_way = true;
+            // Deleted once more: it stays hidden while the tree is changed below.
+            let stays = change.value.is_none() && root.is_parked(message);
+            way.has_one_each &= !stays;
             stays
         }
-    };
-    buffer.retain(is_kept);
+    });
     root.buffer = buffer;
     let is_leaf = root.is_leaf();
-    root.rows.retain_mut(|row| match change_of(&row.key) {
-        Some(Some(value)) => {
-            row.value = value.clone();
-            true
+    let mut is_kept = vec![true; root.rows.len()];
+    for change in changes {
+        let Ok(row) = root.find_row(&change.key) else { continue };
+        way.was_in_the_way = true;
+        match &change.value {
+            Some(value) => root.rows[row].value = value.clone(),
+            None => is_kept[row] = !is_leaf,
         }
-        Some(None) => !is_leaf,
-        None => true,
-    });
-    has_one_each
+    }
+    if is_kept.contains(&false) {
+        let mut is_kept = is_kept.into_iter();
+        root.rows.retain(|_| is_kept.next().unwrap_or(true));
+    }
+    way
+}
+
+/// Messages that can be found by their keys, of each of which there is one.
+struct ByKey<'a>(Vec<(u64, &'a Message)>);
+
+impl<'a> ByKey<'a> {
+    fn of(messages: &'a [Message]) -> ByKey<'a> {
+        let mut messages: Vec<_> = messages.iter().map(|message| (message.key_hash(), message)).collect();
+        messages.sort_unstable_by_key(|(hash, _)| *hash);
+        ByKey(messages)
+    }
+
+    fn find(&self, other: &Message) -> Option<&'a Message> {
+        let hash = other.key_hash();
+        let first = self.0.partition_point(|(known, _)| *known < hash);
+        let same = self.0[first..].iter().take_while(|(known, _)| *known == hash);
+        same.map(|(_, message)| *message).find(|message| message.key == other.key)
+    }
 }
 
 /// A root with one child and no key takes the child's place; one without a child becomes a leaf.

@@ -157,7 +157,7 @@ impl<'a> Flush<'a> {
         let parked = draft.take_parked(separator);
         let row = draft.rows.remove(separator);
         if parked.is_none() {
-            draft.buffer.insert(0, Message { key: row.key, value: Some(row.value), txn: REHOMED.into() });
+            draft.buffer.insert(0, Message::new(row.key, Some(row.value), REHOMED.into()));
         }
     }
 

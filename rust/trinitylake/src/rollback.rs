@@ -49,10 +49,8 @@ impl Lakehouse {
     async fn tree_with_records_of(&self, latest: &Version, target: &Version, id: &str) -> Result<Draft> {
         let (kept, there) = try_join(records(latest), records(target)).await?;
         let txn: Text = id.into();
-        let message = |key: &String, value: Option<&String>| Message {
-            key: key.as_str().into(),
-            value: value.map(|location| location.as_str().into()),
-            txn: txn.clone(),
+        let message = |key: &String, value: Option<&String>| {
+            Message::new(key.as_str().into(), value.map(|location| location.as_str().into()), txn.clone())
         };
         let new = kept.iter().filter(|(key, location)| there.get(*key) != Some(*location));
         let gone = there.keys().filter(|key| !kept.contains_key(*key));

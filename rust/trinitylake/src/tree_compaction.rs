@@ -168,11 +168,7 @@ async fn published(
 async fn with_changes_of(lakehouse: &Lakehouse, version: &Version, root: Draft) -> Result<Draft> {
     let own = version.root.messages().filter(|message| version.metadata.commits(message.txn));
     let changes: Vec<Message> = own
-        .map(|message| Message {
-            key: message.key.into(),
-            value: message.value.map(Into::into),
-            txn: message.txn.into(),
-        })
+        .map(|message| Message::new(message.key.into(), message.value.map(Into::into), message.txn.into()))
         .collect();
     if changes.is_empty() {
         return Ok(root);

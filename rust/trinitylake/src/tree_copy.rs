@@ -99,10 +99,8 @@ pub async fn publish(
             let (Some(lakehouse), Some(latest)) = (target, &latest) else {
                 return Err(Error::InvalidArgument("there is no lakehouse that could be changed".into()));
             };
-            let messages = changes.into_iter().map(|(key, location)| Message {
-                key: key.into(),
-                value: location.map(Into::into),
-                txn: committed.id.as_str().into(),
+            let messages = changes.into_iter().map(|(key, location)| {
+                Message::new(key.into(), location.map(Into::into), committed.id.as_str().into())
             });
             let root = latest.root.clone();
             with_messages(

@@ -1,9 +1,10 @@
 //! Writing the latest version hint beside the commits.
 //!
 //! Best effort: no commit waits for a slow store, and while one write is under way only the newest version is
-//! remembered for the next. All writers overwrite one object, and some stores take one write a second to a name: so on a
-//! remote store it is written about once a second, by whichever process finds that no other does it. The newest version
-//! of a process is told at last, when it has stopped committing (docs/decisions/0034).
+//! remembered for the next. All writers overwrite one object, and some stores take one write a second to a name; and on a
+//! disk whose files need not last it is a twentieth of a commit. There it is written about once a second, by whichever
+//! process finds that no other does it. The newest version of a process is told at last, when it has stopped committing
+//! (docs/decisions/0034).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,9 +12,9 @@ use std::time::Duration;
 use super::discovery::{read_hint, write_hint};
 use trinitylake_base::environment::{Environment, Task};
 use trinitylake_base::per_process::PerProcess;
-use trinitylake_storage::{Storage, is_remote};
+use trinitylake_storage::Storage;
 
-/// How often all processes together write the hint on a remote store, about.
+/// How often all processes together write the hint where that is rationed, about.
 const PAUSE_MILLIS: u64 = 1000;
 
 #[derive(Debug, Default)]
@@ -49,7 +50,7 @@ impl HintWriter {
         let mut writer = Writing { hint: self.clone(), is_done: false };
         let clock = environment.clone();
         environment.background(Box::pin(async move {
-            let is_rationed = is_remote(storage.as_ref());
+            let is_rationed = storage.is_hint_rationed();
             while writer.has_next() {
                 if is_rationed {
                     writer.tell_in_turn(storage.as_ref(), clock.as_ref()).await;

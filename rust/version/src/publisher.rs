@@ -206,7 +206,7 @@ impl Publisher {
         what: &str,
     ) -> Result<Arc<Version>> {
         let deadline = self.versions.environment().elapsed_millis() + DOUBT_MILLIS;
-        let prepared = self.prepare(latest, metadata, draft, latest.definition.clone())?;
+        let prepared = self.prepare(latest, metadata, draft, false, latest.definition.clone())?;
         let slot = self.claim(prepared, deadline).await;
         match slot.map_err(Unpublished::into_error)? {
             Slot::Won(created) => self.confirm(created).await.map_err(Unpublished::into_error),
@@ -221,12 +221,14 @@ impl Publisher {
         }
     }
 
-    /// The root after `previous`, as it will be written.
+    /// The root after `previous`, as it will be written. The draft `is_grown` if it is that root with more messages behind
+    /// its own ([`Advance::is_grown`](trinitylake_tree::advance::Advance::is_grown)).
     pub fn prepare(
         &self,
         previous: &Version,
         metadata: RootMetadata,
         draft: Draft,
+        is_grown: bool,
         definition: Arc<LakehouseDefinition>,
     ) -> Result<Prepared> {
         self.versions.check_intact()?;
@@ -234,9 +236,10 @@ impl Publisher {
         let number = previous.number + 1;
         let config = &previous.config;
         let system = metadata.system_rows()?;
+        let grown_from = is_grown.then_some(previous.root.as_ref());
         let encoded = {
             let mut frames = self.frames.get().lock().unwrap_or_else(PoisonError::into_inner);
-            encode_root(&mut frames, &system, &draft, config.order, config.compression)?
+            encode_root(&mut frames, &system, &draft, grown_from, config.order, config.compression)?
         };
         // Its buffer is not sorted here: the next commit, which asks it for a key or two, makes the next root.
         let root = Arc::new(encoded.node);

@@ -84,10 +84,8 @@ fn lakehouse(namespaces: &BTreeSet<String>, dropped: &BTreeSet<String>, late: &B
         files.put("leaf-last.arrow", &[], &Draft::default());
         children.push("leaf-last.arrow".into());
     }
-    let message = |name: &String, value: Option<&str>| Message {
-        key: key(name).as_str().into(),
-        value: value.map(Into::into),
-        txn: "txn".into(),
+    let message = |name: &String, value: Option<&str>| {
+        Message::new(key(name).as_str().into(), value.map(Into::into), "txn".into())
     };
     let buffer = late
         .iter()

@@ -8,15 +8,16 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use arrow_array::builder::StringBuilder;
-use arrow_array::{ArrayRef, RecordBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
 use arrow_buffer::Buffer;
 use arrow_ipc::reader::read_footer_length;
 use arrow_ipc::{Footer, Schema, Type, root_as_footer};
+use arrow_schema::ArrowError;
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::columns::{CONTENT_MAX_SIZE_BYTES, SMALL_CONTENT_SIZE_BYTES};
-use super::draft::Draft;
+use super::draft::{Draft, Message};
 use super::frames::{Cuts, Frames};
 use super::ipc_file::{self, Body, END_OF_STREAM, MAGIC};
 use super::{COLUMNS, HEIGHT, N_KEYS, Node, columns, node_schema};
@@ -79,20 +80,23 @@ pub fn encode_in_turn(
     order: usize,
     compression: Compression,
 ) -> Result<Encoded> {
-    encode_with(frames, &Cuts::default(), system, draft, order, compression)
+    encode_with(frames, &Cuts::default(), lay_out(system, draft, None, order), order, compression)
 }
 
-/// The same for a root, which has most of its rows in common with the one that was encoded with these frames before.
+/// The same for a root, which has most of its rows in common with the one that was encoded with these frames before. The
+/// draft is that of the node `grown_from`, if there is one, with more messages behind its own: then what both have is copied
+/// column by column.
 pub fn encode_root(
     frames: &mut Frames,
     system: &[(&str, String)],
     draft: &Draft,
+    grown_from: Option<&Node>,
     order: usize,
     compression: Compression,
 ) -> Result<Encoded> {
-    let keys = draft.buffer.iter().map(|message| &*message.key);
-    let cuts = Cuts::of_root(system.len() + COUNTS, order, keys);
-    let encoded = encode_with(frames, &cuts, system, draft, order, compression);
+    let cuts = Cuts::of_root(system.len() + COUNTS, order, draft.buffer.iter().map(Message::key_hash));
+    let batch = lay_out(system, draft, grown_from, order);
+    let encoded = encode_with(frames, &cuts, batch, order, compression);
     frames.turn();
     encoded
 }
@@ -100,12 +104,11 @@ pub fn encode_root(
 fn encode_with(
     frames: &mut Frames,
     cuts: &Cuts,
-    system: &[(&str, String)],
-    draft: &Draft,
+    batch: Result<RecordBatch, ArrowError>,
     order: usize,
     compression: Compression,
 ) -> Result<Encoded> {
-    let batch = lay_out(system, draft, order).map_err(|error| Error::corrupt("(new node)", error))?;
+    let batch = batch.map_err(|error| Error::corrupt("(new node)", error))?;
     // A file that its own reader would refuse must never be written.
     let node = Node::from_batch(&batch, "(new node)", Some(order))?;
     let bytes = write_batch(&batch, compression, frames, cuts)?;
@@ -148,57 +151,126 @@ fn write_batch(
 fn lay_out(
     system: &[(&str, String)],
     draft: &Draft,
+    grown_from: Option<&Node>,
     order: usize,
-) -> Result<RecordBatch, arrow_schema::ArrowError> {
+) -> Result<RecordBatch, ArrowError> {
     let counts: [_; COUNTS] = [(N_KEYS, draft.rows.len().to_string()), (HEIGHT, draft.height.to_string())];
-    let n_system = system.len() + counts.len();
-    let rows = n_system + order + draft.buffer.len();
-    // Of exactly this size: the node stays in the cache as it is built here, and the cache does not count unused
-    // capacity.
-    let mut key_size: usize = system.iter().chain(&counts).map(|(name, _)| name.len()).sum();
-    let mut value_size: usize = system.iter().chain(&counts).map(|(_, text)| text.len()).sum();
-    for row in &draft.rows {
-        key_size += row.key.len();
-        value_size += row.value.len();
-    }
-    for message in &draft.buffer {
-        key_size += message.key.len();
-        value_size += message.value.as_ref().map_or(0, |value| value.len());
-    }
-    let mut key = StringBuilder::with_capacity(rows, key_size);
-    let mut value = StringBuilder::with_capacity(rows, value_size);
-    let mut child = StringBuilder::with_capacity(rows, draft.children.iter().map(|path| path.len()).sum());
-    let mut txn = StringBuilder::with_capacity(rows, draft.buffer.iter().map(|m| m.txn.len()).sum());
-
-    for (name, text) in system.iter().chain(counts.iter()) {
-        key.append_value(name);
-        value.append_value(text);
-    }
-    key.append_null();
-    value.append_null();
-    for row in &draft.rows {
-        key.append_value(&row.key);
-        value.append_value(&row.value);
-    }
-    let padding = order.saturating_sub(draft.rows.len() + 1);
-    key.append_nulls(padding);
-    value.append_nulls(padding);
-    child.append_nulls(n_system);
-    for path in &draft.children {
-        child.append_value(path);
-    }
-    child.append_nulls((order + draft.buffer.len()).saturating_sub(draft.children.len()));
-    txn.append_nulls(n_system + order);
-    for message in &draft.buffer {
-        key.append_value(&message.key);
-        value.append_option(message.value.as_deref());
-        txn.append_value(&message.txn);
-    }
-    let columns: Vec<ArrayRef> = [key.finish(), value.finish(), child.finish(), txn.finish()]
-        .into_iter()
-        .map(|column| std::sync::Arc::new(column) as ArrayRef)
-        .collect();
+    let system = || system.iter().chain(&counts).map(|(name, text)| (*name, text.as_str()));
+    let newer = grown_from.and_then(|node| Some((node, draft.buffer.get(node.n_messages()..)?)));
+    let columns = match newer {
+        Some((node, newer)) => {
+            let columns = Columns::grown(system, node, newer)?;
+            debug_assert_eq!(
+                columns,
+                Columns::of(system, draft, order),
+                "the draft is not that of this node"
+            );
+            columns
+        }
+        None => Columns::of(system, draft, order),
+    };
+    let columns = columns.0.map(|column| std::sync::Arc::new(column) as ArrayRef).to_vec();
     RecordBatch::try_new(node_schema(), columns)
+}
+
+/// Keys, values, children and transactions.
+#[derive(Debug, PartialEq)]
+struct Columns([StringArray; COLUMNS.len()]);
+
+impl Columns {
+    fn of<'a, S: Iterator<Item = (&'a str, &'a str)>>(
+        system: impl Fn() -> S,
+        draft: &Draft,
+        order: usize,
+    ) -> Columns {
+        let n_system = system().count();
+        let rows = n_system + order + draft.buffer.len();
+        // Of exactly this size: the node stays in the cache as it is built here, and the cache does not count unused
+        // capacity.
+        let mut key_size: usize = system().map(|(name, _)| name.len()).sum();
+        let mut value_size: usize = system().map(|(_, text)| text.len()).sum();
+        for row in &draft.rows {
+            key_size += row.key.len();
+            value_size += row.value.len();
+        }
+        for message in &draft.buffer {
+            key_size += message.key.len();
+            value_size += message.value.as_ref().map_or(0, |value| value.len());
+        }
+        let mut key = StringBuilder::with_capacity(rows, key_size);
+        let mut value = StringBuilder::with_capacity(rows, value_size);
+        let children_size = draft.children.iter().map(|path| path.len()).sum();
+        let mut child = StringBuilder::with_capacity(rows, children_size);
+        let mut txn = StringBuilder::with_capacity(rows, draft.buffer.iter().map(|m| m.txn.len()).sum());
+
+        for (name, text) in system() {
+            key.append_value(name);
+            value.append_value(text);
+        }
+        key.append_null();
+        value.append_null();
+        for row in &draft.rows {
+            key.append_value(&row.key);
+            value.append_value(&row.value);
+        }
+        let padding = order.saturating_sub(draft.rows.len() + 1);
+        key.append_nulls(padding);
+        value.append_nulls(padding);
+        child.append_nulls(n_system);
+        for path in &draft.children {
+            child.append_value(path);
+        }
+        child.append_nulls((order + draft.buffer.len()).saturating_sub(draft.children.len()));
+        txn.append_nulls(n_system + order);
+        for message in &draft.buffer {
+            key.append_value(&message.key);
+            value.append_option(message.value.as_deref());
+            txn.append_value(&message.txn);
+        }
+        Columns([key.finish(), value.finish(), child.finish(), txn.finish()])
+    }
+
+    /// Those of a node with other system rows and more messages.
+    fn grown<'a, S: Iterator<Item = (&'a str, &'a str)>>(
+        system: impl Fn() -> S,
+        node: &Node,
+        newer: &[Message],
+    ) -> Result<Columns, ArrowError> {
+        let kept = node.rows_below_system();
+        let n_system = system().count();
+        let builder = |kept: &StringArray, more_size: usize| {
+            let ends = kept.offsets();
+            let kept_size = (ends[kept.len()] - ends[0]) as usize;
+            StringBuilder::with_capacity(n_system + kept.len() + newer.len(), kept_size + more_size)
+        };
+        let names_size: usize = system().map(|(name, _)| name.len()).sum();
+        let texts_size: usize = system().map(|(_, text)| text.len()).sum();
+        let sum = |size_of: fn(&Message) -> usize| newer.iter().map(size_of).sum::<usize>();
+        let mut key = builder(&kept[0], names_size + sum(|message| message.key.len()));
+        let mut value = builder(
+            &kept[1],
+            texts_size + sum(|message| message.value.as_ref().map_or(0, |value| value.len())),
+        );
+        let mut child = builder(&kept[2], 0);
+        let mut txn = builder(&kept[3], sum(|message| message.txn.len()));
+
+        for (name, text) in system() {
+            key.append_value(name);
+            value.append_value(text);
+        }
+        child.append_nulls(n_system);
+        txn.append_nulls(n_system);
+        for (column, kept) in [&mut key, &mut value, &mut child, &mut txn].into_iter().zip(&kept) {
+            column.append_array(kept)?;
+        }
+        for message in newer {
+            key.append_value(&message.key);
+            value.append_option(message.value.as_deref());
+            txn.append_value(&message.txn);
+        }
+        child.append_nulls(newer.len());
+        Ok(Columns([key.finish(), value.finish(), child.finish(), txn.finish()]))
+    }
 }
 
 /// Reads a node file. `order` is the N of the lakehouse where it is known; `path` is for messages.

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::{CREATED_AT_MILLIS, MessageRef, NODE_ID, Node};
 use crate::path::node_id;
 
@@ -29,9 +31,19 @@ pub struct Message {
     pub key: Text,
     pub value: Option<Text>,
     pub txn: Text,
+    /// Of the key. A message stays in the root for hundreds of commits, each of which would hash it anew.
+    key_hash: u64,
 }
 
 impl Message {
+    pub fn new(key: Text, value: Option<Text>, txn: Text) -> Message {
+        Message { key_hash: xxh3_64(key.as_bytes()), key, value, txn }
+    }
+
+    pub fn key_hash(&self) -> u64 {
+        self.key_hash
+    }
+
     /// What the message takes in a node file, before compression: texts and offsets.
     pub fn size_bytes(&self) -> usize {
         self.key.len() + self.value.as_ref().map_or(0, |value| value.len()) + self.txn.len() + 16
@@ -40,7 +52,7 @@ impl Message {
 
 impl From<MessageRef<'_>> for Message {
     fn from(message: MessageRef<'_>) -> Self {
-        Message { key: message.key.into(), value: message.value.map(Into::into), txn: message.txn.into() }
+        Message::new(message.key.into(), message.value.map(Into::into), message.txn.into())
     }
 }
 
@@ -108,14 +120,16 @@ impl Draft {
     }
 
     /// The same where only the last so many messages came in since, and no two of all are for one key: those before have
-    /// nothing to do with any of them.
-    pub fn absorb_last(&mut self, count: usize) {
-        for message in self.buffer.split_off(self.buffer.len().saturating_sub(count)) {
+    /// nothing to do with any of them. Says whether anything changed.
+    pub fn absorb_last(&mut self, count: usize) -> bool {
+        let before = self.buffer.len();
+        for message in self.buffer.split_off(before.saturating_sub(count)) {
             match (self.find_row(&message.key), &message.value) {
                 (Ok(row), Some(value)) => self.rows[row].value = value.clone(),
                 _ => self.buffer.push(message),
             }
         }
+        self.buffer.len() < before
     }
 
     pub fn buffer_size_bytes(&self) -> usize {

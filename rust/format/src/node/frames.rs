@@ -59,14 +59,14 @@ pub struct Cuts {
 }
 
 impl Cuts {
-    /// Those of a root: system rows, key table, and pieces of its write buffer.
-    pub fn of_root<'a>(n_system: usize, order: usize, messages: impl Iterator<Item = &'a str>) -> Cuts {
+    /// Those of a root: system rows, key table, and pieces of its write buffer, of whose messages these are the hashes of
+    /// the keys.
+    pub fn of_root(n_system: usize, order: usize, messages: impl Iterator<Item = u64>) -> Cuts {
         let buffer = n_system + order;
         let (mut rows, mut fine) = (vec![n_system, buffer], Vec::new());
         let (mut last, mut last_fine) = (0, 0);
-        for (number, key) in messages.enumerate() {
+        for (number, hash) in messages.enumerate() {
             let here = number + 1;
-            let hash = xxh3_64(key.as_bytes());
             if COARSE.has_cut(here - last, hash) {
                 (last, last_fine) = (here, here);
                 rows.push(buffer + here);

@@ -247,6 +247,12 @@ impl Node {
         (rows(&self.keys), rows(&self.values), rows(&self.children))
     }
 
+    /// All columns without the system rows.
+    pub fn rows_below_system(&self) -> [StringArray; COLUMNS.len()] {
+        let rows = self.keys.len() - self.table;
+        [&self.keys, &self.values, &self.children, &self.txns].map(|column| column.slice(self.table, rows))
+    }
+
     pub fn system_rows(&self) -> impl Iterator<Item = (&str, &str)> {
         (0..self.table).map(|row| (self.keys.value(row), self.values.value(row)))
     }

@@ -15,7 +15,7 @@ fn row(key: &str) -> Row {
 }
 
 fn message(key: &str, value: Option<&str>) -> Message {
-    Message { key: key.into(), value: value.map(Into::into), txn: "t".into() }
+    Message::new(key.into(), value.map(Into::into), "t".into())
 }
 
 #[test]

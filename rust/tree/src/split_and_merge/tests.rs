@@ -11,11 +11,11 @@ fn row(key: &str, value: &str) -> Row {
 }
 
 fn set(key: &str, value: &str) -> Message {
-    Message { key: key.into(), value: Some(value.into()), txn: "t".into() }
+    Message::new(key.into(), Some(value.into()), "t".into())
 }
 
 fn delete(key: &str) -> Message {
-    Message { key: key.into(), value: None, txn: "t".into() }
+    Message::new(key.into(), None, "t".into())
 }
 
 fn inner(keys: &[&str], buffer: Vec<Message>) -> Draft {

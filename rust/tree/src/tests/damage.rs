@@ -96,7 +96,7 @@ impl Tree {
         let commit = async {
             // No room in the buffer of the root: the old messages, for every child, go down.
             let environment = TestEnvironment::seeded(1);
-            let change = Message { key: key.into(), value: None, txn: "t".into() };
+            let change = Message::new(key.into(), None, "t".into());
             let config = config(ORDER, 0, 0, 1024);
             advance(&self.nodes(), environment.as_ref(), &config, &self.root, vec![change], 0).await.map(drop)
         };
@@ -118,7 +118,7 @@ fn assert_corrupt(results: [Result<()>; 5]) {
 }
 
 fn message(key: &str) -> Message {
-    Message { key: key.into(), value: Some("w".into()), txn: "old".into() }
+    Message::new(key.into(), Some("w".into()), "old".into())
 }
 
 #[tokio::test]

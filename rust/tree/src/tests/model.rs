@@ -7,7 +7,7 @@ use arrow_array::StringArray;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-use crate::advance::advance;
+use crate::advance::advance_draft;
 use crate::diff::{Difference, diff};
 use crate::flush::Tally;
 use crate::invariant::walk;
@@ -19,8 +19,9 @@ use trinitylake_base::environment::testing::TestEnvironment;
 use trinitylake_format::config::TreeConfig;
 use trinitylake_format::key::KeyRange;
 use trinitylake_format::node::Node;
-use trinitylake_format::node::codec::{Compression, decode, encode};
+use trinitylake_format::node::codec::{Compression, decode, encode, encode_root};
 use trinitylake_format::node::draft::{Draft, Message};
+use trinitylake_format::node::frames::Frames;
 use trinitylake_storage::memory_files::MemoryFiles;
 
 pub type Dictionary = BTreeMap<String, String>;
@@ -38,6 +39,10 @@ pub struct Model {
     pub tally: Tally,
     /// Roots whose next absorption had to look at the newest messages alone.
     pub absorbed_quickly: u64,
+    /// Roots that were made of the columns of the one before.
+    pub grown: u64,
+    /// The latest root as it was before it was encoded, with what was said of it, where its writer is the next one as well.
+    taken_apart: Option<(Draft, Option<usize>)>,
     /// What the nodes of the latest version name.
     pub named: BTreeSet<String>,
     /// All versions so far.
@@ -71,6 +76,8 @@ impl Model {
             known: BTreeSet::new(),
             tally: Tally::default(),
             absorbed_quickly: 0,
+            grown: 0,
+            taken_apart: None,
             named: BTreeSet::new(),
             versions: Vec::new(),
         }
@@ -95,17 +102,16 @@ impl Model {
         let txn = format!("t{}", self.versions.len());
         let messages: Vec<Message> = changes
             .iter()
-            .map(|(key, value)| Message {
-                key: key.as_str().into(),
-                value: value.as_deref().map(Into::into),
-                txn: txn.as_str().into(),
+            .map(|(key, value)| {
+                Message::new(key.as_str().into(), value.as_deref().map(Into::into), txn.as_str().into())
             })
             .collect();
         let (order, compression) = (self.config.order, self.config.compression);
+        let before = self.taken_apart.take();
+        let before = before.unwrap_or_else(|| (Draft::of(&self.root, self.root.height().unwrap()), None));
+        let (nodes, environment) = (&self.nodes, self.environment.as_ref());
         let advance =
-            advance(&self.nodes, self.environment.as_ref(), &self.config, &self.root, messages.clone(), 0)
-                .await
-                .unwrap();
+            advance_draft(nodes, environment, &self.config, before, messages.clone(), 0).await.unwrap();
         self.tally += advance.tally;
         if let Some(count) = advance.unabsorbed {
             let (mut quickly, mut wholly) = (advance.root.clone(), advance.root.clone());
@@ -120,7 +126,14 @@ impl Model {
         let encoded = advance.nodes.into_iter();
         let encoded = encoded.map(|(path, draft)| (path, encode(&[], &draft, order, compression).unwrap()));
         self.nodes.write(encoded.collect()).await.unwrap();
-        let root = encode(&[("version", txn.clone())], &advance.root, order, compression).unwrap();
+        self.grown += u64::from(advance.is_grown);
+        let (system, grown_from) =
+            ([("version", txn.clone())], advance.is_grown.then_some(self.root.as_ref()));
+        let frames = &mut Frames::default();
+        let root = encode_root(frames, &system, &advance.root, grown_from, order, compression).unwrap();
+        // Now and then another handle goes on.
+        let is_kept = !self.versions.len().is_multiple_of(5);
+        self.taken_apart = is_kept.then_some((advance.root, advance.unabsorbed));
         self.root = Arc::new(decode(root.bytes, "root", Some(order)).unwrap());
         if self.versions.len().is_multiple_of(2) {
             self.root.index_buffer();

@@ -305,14 +305,14 @@ impl Mender {
             let decision = decide(&self.nodes, &root, "(root)", &key).await?;
             // What a message above says is newer.
             if decision.location.is_none() && matches!(decision.by, DecidedBy::Node(_)) {
-                messages.push(Message { key: key.into(), value: Some(location.into()), txn: txn.clone() });
+                messages.push(Message::new(key.into(), Some(location.into()), txn.clone()));
             }
         }
-        messages.extend(older.into_iter().map(|(key, location)| Message {
-            key: key.into(),
-            value: Some(location.into()),
-            txn: txn.clone(),
-        }));
+        messages.extend(
+            older
+                .into_iter()
+                .map(|(key, location)| Message::new(key.into(), Some(location.into()), txn.clone())),
+        );
         with_messages(&self.nodes, environment.as_ref(), &publisher, &config, root, messages).await.map(Some)
     }
 

@@ -60,10 +60,8 @@ impl Changes {
         let txn: Text = id.into();
         self.writes
             .iter()
-            .map(|(key, write)| Message {
-                key: key.as_str().into(),
-                value: write.value.location().map(Into::into),
-                txn: txn.clone(),
+            .map(|(key, write)| {
+                Message::new(key.as_str().into(), write.value.location().map(Into::into), txn.clone())
             })
             .collect()
     }

@@ -289,10 +289,8 @@ fn to_submission(intended: IntendedTransaction) -> Option<Submission> {
     let isolation = Isolation::of_proto(intended.isolation());
     let saved = intended.footprint?;
     let txn: Text = intended.id.as_str().into();
-    let messages = saved.writes.iter().map(|write| Message {
-        key: write.key.as_str().into(),
-        value: write.location.as_deref().map(Into::into),
-        txn: txn.clone(),
+    let messages = saved.writes.iter().map(|write| {
+        Message::new(write.key.as_str().into(), write.location.as_deref().map(Into::into), txn.clone())
     });
     let messages: Vec<Message> = messages.collect();
     (!messages.is_empty()).then(|| Submission {

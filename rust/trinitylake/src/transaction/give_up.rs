@@ -153,11 +153,7 @@ impl Transaction {
     /// The transaction that writes the record.
     fn giving_up(&self, latest: &Version, value: &NewValue, attempt: u32) -> Result<Submission> {
         let (key, id) = (self.record_key()?, self.lakehouse.environment().uuid().to_string());
-        let message = Message {
-            key: key.as_str().into(),
-            value: value.location().map(Into::into),
-            txn: id.as_str().into(),
-        };
+        let message = Message::new(key.as_str().into(), value.location().map(Into::into), id.as_str().into());
         let mut footprint = Footprint::default();
         footprint.require(Requirement::Absent(key));
         Ok(Submission {

@@ -134,7 +134,7 @@ async fn write_below_root(
     let nodes = lakehouse.publisher().encode_nodes(config, advance.nodes)?;
     let paths: Vec<String> = nodes.iter().map(|(path, _)| path.to_string()).collect();
     let (inline, files) = Inline::of(lakehouse.storage().as_ref(), previous, group);
-    let root = prepare_root(lakehouse, previous, group, advance.root, &inline)?;
+    let root = prepare_root(lakehouse, previous, group, (advance.root, advance.is_grown), &inline)?;
     let root = root.absorbed_but_for(advance.unabsorbed);
     let pending: Vec<&PendingWrites> = group.iter().filter_map(|member| member.pending.as_deref()).collect();
     let write_nodes = async {
@@ -157,7 +157,7 @@ fn prepare_root(
     lakehouse: &Lakehouse,
     previous: &Version,
     group: &[Submission],
-    root: Draft,
+    (root, is_grown): (Draft, bool),
     inline: &Inline,
 ) -> Result<Prepared> {
     let committed = group.iter().map(|member| member.info.clone()).collect();
@@ -169,7 +169,7 @@ fn prepare_root(
         metadata.inline_definition = Some(changed.bytes().to_vec());
         definition = changed.clone();
     }
-    lakehouse.publisher().prepare(previous, metadata, root, definition)
+    lakehouse.publisher().prepare(previous, metadata, root, is_grown, definition)
 }
 
 /// Removes files that nothing refers to, as far as the store lets it: each is asked for once.

@@ -59,11 +59,8 @@ fn is_accepted<T>(result: Result<T, Error>) -> Option<T> {
 
 fn nodes() -> Vec<Vec<u8>> {
     let row = |key: &str| Row { key: key.into(), value: format!("table-{key}.binpb").as_str().into() };
-    let message = |key: &str, value: Option<&str>| Message {
-        key: key.into(),
-        value: value.map(Into::into),
-        txn: "3c0e".into(),
-    };
+    let message =
+        |key: &str, value: Option<&str>| Message::new(key.into(), value.map(Into::into), "3c0e".into());
     let leaf = Draft { rows: ["b", "d", "größer"].map(row).to_vec(), ..Draft::default() };
     let inner = Draft {
         height: 2,

@@ -29,7 +29,7 @@ fn row(key: &str) -> Row {
 }
 
 fn message(key: &str, value: Option<&str>) -> Message {
-    Message { key: key.into(), value: value.map(Into::into), txn: "txn".into() }
+    Message::new(key.into(), value.map(Into::into), "txn".into())
 }
 
 fn leaf() -> Draft {
