@@ -28,7 +28,6 @@ kept = [_core.optimize_paths(paths) for _ in range(int(sys.argv[1]))]
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems keep no such limit")
 def test_memory_of_the_core_counts_towards_the_limit() -> None:
     """Its allocator reserves a gigabyte when the core is loaded. That was taken for what the process had, so the core
     could use all of it beyond the limit."""
