@@ -95,6 +95,10 @@ impl Unnamed {
         match linked {
             // See `put_if_absent`: only the file says whether it is ours.
             Err(_) if are_same(self.0.metadata(), file) => Ok(()),
+            // Not that somebody removed the folder: nothing leads to the file, as where there is no `/proc`.
+            Err(Errno::NOENT) if file.parent().is_some_and(Path::exists) => {
+                Err(ErrorKind::Unsupported.into())
+            }
             linked => Ok(linked?),
         }
     }
@@ -118,6 +122,12 @@ impl Drop for Staged {
     }
 }
 
+/// Whether an error of [`Unnamed`] says what its file system is like. Others say what happened, and nothing of the next
+/// file: somebody removed a folder, the disk was full, too many files were open.
+pub(super) fn has_no_unnamed_files(error: &io::Error) -> bool {
+    refuses_hard_links(error) || matches!(error.kind(), ErrorKind::IsADirectory | ErrorKind::InvalidInput)
+}
+
 /// `name#digits`: a file that its writer did not finish, ours or that of another library.
 pub(super) fn is_staging_name(name: &str) -> bool {
     name.rsplit_once('#')
@@ -135,3 +145,6 @@ pub(super) fn refuses_hard_links(error: &io::Error) -> bool {
             | ErrorKind::CrossesDevices
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import Pipe as pipe
 
 from trinitylake.rest.errors import RestError, bad_request
+from trinitylake.rest.state.limited_memory import limited_environment
 from trinitylake.rest.state.query_folders import QueryFolder
 
 #: Processes at work in one server, and for one principal; how long one more waits for its turn.
@@ -134,17 +135,11 @@ class _Process:
     def __init__(self) -> None:
         self._folder = QueryFolder()
         self._connection, theirs = pipe()
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            "TMPDIR": self._folder.path,
-            "ARROW_DEFAULT_MEMORY_POOL": "system",  # others reserve memory before they need it
-        }
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _PROGRAM, str(theirs.fileno()), str(PROCESS_SIZE_BYTES)],
                 pass_fds=[theirs.fileno(), self._folder.descriptor],
-                env=environment,
+                env=limited_environment(TMPDIR=self._folder.path),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

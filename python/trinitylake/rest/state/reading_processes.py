@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import pickle
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from multiprocessing import Pipe as pipe
 
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.state import reading_program
+from trinitylake.rest.state.limited_memory import limited_environment
 from trinitylake.rest.state.reading_program import Question
 
 #: At a time: of peers that answer, and those that are about to be ended.
@@ -160,16 +160,11 @@ class _Process:
         self._next_id = 0
         self._waiting: dict[int, Future[bytes]] = {}
         self._connection, theirs = pipe()
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            "ARROW_DEFAULT_MEMORY_POOL": "system",  # others reserve memory before they need it
-        }
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _PROGRAM, str(theirs.fileno()), str(PROCESS_SIZE_BYTES)],
                 pass_fds=[theirs.fileno()],
-                env=environment,
+                env=limited_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -22,6 +22,7 @@ from multiprocessing import Pipe as pipe
 from trinitylake import _core
 from trinitylake.lakehouse.upkeep import Skipped, Tidied
 from trinitylake.reopening import StorageForTasks
+from trinitylake.rest.state.limited_memory import limited_environment
 
 #: What the process may take besides what it has when it begins; less on a machine that has less.
 MAX_SIZE_BYTES = 4 << 30
@@ -68,18 +69,12 @@ class UpkeepProcess:
         """What the process answered; the table that it was at if it ended without an answer."""
         connection, theirs = pipe()
         folder = tempfile.mkdtemp(prefix="trinitylake-upkeep-")
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            "TMPDIR": folder,
-            "ARROW_DEFAULT_MEMORY_POOL": "system",  # others reserve memory before they need it
-        }
         table = ""
         with connection, suppress(EOFError, OSError):
             process = subprocess.Popen(
                 [sys.executable, "-m", f"{__package__}.upkeep_program", str(theirs.fileno()), str(_size_bytes())],
                 pass_fds=[theirs.fileno()],
-                env=environment,
+                env=limited_environment(TMPDIR=folder),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -17,7 +17,7 @@ use super::disk_sync::DiskSync;
 use super::gathering::Gathering;
 use super::listing::file_info;
 use super::write_ahead::Ahead;
-use crate::staging::{Staged, Unnamed, is_staging_name, refuses_hard_links};
+use crate::staging::{Staged, Unnamed, has_no_unnamed_files, is_staging_name, refuses_hard_links};
 use crate::{Durability, FileInfo, PutOutcome, checked_range};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::check_path;
@@ -174,9 +174,9 @@ impl Folder {
         }
     }
 
-    /// It is not tried again, unless somebody removed a folder, which says nothing of the next file.
+    /// It is not tried again where the file system has no such files.
     pub(super) fn unnamed_failed(&self, error: &io::Error) {
-        self.has_no_unnamed_files.fetch_or(!is_absent(error), Ordering::Relaxed);
+        self.has_no_unnamed_files.fetch_or(has_no_unnamed_files(error), Ordering::Relaxed);
     }
 
     /// `AlreadyExists`, unless what has the name is nothing that could be read there, now or later: that proves that

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::disk_sync::{SyncOf, sync_to_disk};
 use super::*;
 use crate::claim::{Claim, claim};
-use crate::staging::{Staged, Unnamed, check_mask, refuses_hard_links};
+use crate::staging::{Staged, refuses_hard_links};
 use crate::{open, tests::local};
 use trinitylake_base::environment::testing::TestEnvironment;
 use trinitylake_base::process_id::process_id;
@@ -324,42 +324,6 @@ fn a_link_that_was_made_is_recognised() {
     assert!(staged.is_same_file(&file));
 }
 
-/// To give a file a staging name and to take it away again was a quarter of what the system did for an unsynced root.
-/// Where there are files without a name, one becomes visible whole, with the rights of any other file, if its name is free.
-#[cfg(target_os = "linux")]
-#[test]
-fn a_file_without_a_name_gets_one_that_is_free() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("file");
-    // A file system may have none.
-    let Ok(ours) = Unnamed::write(&file, b"ours") else { return };
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nobody sees it");
-    ours.link(&file).unwrap();
-    assert_eq!(fs::read_to_string(&file).unwrap(), "ours");
-    fs::write(folder.path().join("other"), "other").unwrap();
-    let mode = |name: &str| folder.path().join(name).metadata().unwrap().mode();
-    assert_eq!(mode("file"), mode("other"));
-    // Failure mode 28: the link was made, but the reply said otherwise.
-    ours.link(&file).unwrap();
-    let theirs = Unnamed::write(&file, b"theirs").unwrap();
-    assert_eq!(theirs.link(&file).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
-    drop(theirs);
-    assert_eq!(fs::read_to_string(&file).unwrap(), "ours");
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left of it");
-}
-
-/// Before Linux 6.0 a root without a name could be written by everybody, as if the process had no mask.
-#[test]
-fn a_file_that_all_may_write_is_not_taken() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("file");
-    fs::write(&file, "").unwrap();
-    for (mode, is_taken) in [(0o666, false), (0o644, true), (0o600, true), (0o664, true)] {
-        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
-        assert_eq!(check_mask(&file.metadata().unwrap()).is_ok(), is_taken, "{mode:o}");
-    }
-}
-
 /// A file system that has no files without names (NFS, older overlays) is asked for one once.
 #[tokio::test]
 async fn files_are_staged_where_there_are_none_without_a_name() {
@@ -370,6 +334,8 @@ async fn files_are_staged_where_there_are_none_without_a_name() {
     let is_known = || storage.0.has_no_unnamed_files.load(Ordering::Relaxed);
     storage.0.unnamed_failed(&io::Error::from(io::ErrorKind::NotFound));
     assert!(!is_known(), "somebody removed a folder");
+    storage.0.unnamed_failed(&io::Error::from(io::ErrorKind::StorageFull));
+    assert!(!is_known(), "somebody may make room");
     storage.0.unnamed_failed(&io::Error::from(io::ErrorKind::Unsupported));
     assert!(is_known());
     assert_eq!(create(&storage, "file").await.unwrap(), PutOutcome::Created);

@@ -1,0 +1,119 @@
+"""A namespace that one call of the core creates (`create_at_once`) beside one whose transaction Python begins.
+
+Whatever has happened to the lakehouse before, both end in the same way.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import trinitylake as tl
+from trinitylake import core
+from trinitylake.base.log_note import LogNote
+from trinitylake.lakehouse.lakehouse import Durability, Lakehouse
+
+Story = Callable[[tl.Lakehouse, tl.Lakehouse], None]
+
+#: What differs between two runs: ids, and the folders that a hash leads to.
+RANDOM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|([01]{4}/){3}[01]{8}-")
+NAMES = ["a", "", "x" * 100, "x" * 101, "\u00e9" * 51, "a.b.c", "a b", "a\nb", "a/b", "..", "x" * 1000]
+
+
+def nothing(_: tl.Lakehouse, __: tl.Lakehouse) -> None:
+    """Nobody else is there."""
+
+
+def another_created_it(lake: tl.Lakehouse, other: tl.Lakehouse) -> None:
+    lake.create_namespace("before")
+    other.create_namespace("a")
+
+
+def another_dropped_it(lake: tl.Lakehouse, other: tl.Lakehouse) -> None:
+    lake.create_namespace("a")
+    other.drop_namespace("a")
+
+
+def others_went_on(lake: tl.Lakehouse, other: tl.Lakehouse) -> None:
+    lake.create_namespace("before")
+    for number in range(20):
+        other.create_namespace(f"other{number}")
+
+
+def others_changed_the_settings(_: tl.Lakehouse, other: tl.Lakehouse) -> None:
+    other.alter({"commit.coordination": "queue", "node.compression": "none"}, default_isolation="serializable")
+
+
+def the_next_root_is_damaged(lake: tl.Lakehouse, _: tl.Lakehouse) -> None:
+    lake.create_namespace("before")
+    (Path(folder_of(lake)) / core.root_path(lake.version + 1)).write_bytes(b"nothing")
+
+
+def a_folder_lies_where_the_next_root_goes(lake: tl.Lakehouse, _: tl.Lakehouse) -> None:
+    lake.create_namespace("before")
+    (Path(folder_of(lake)) / core.root_path(lake.version + 1)).mkdir()
+
+
+def it_is_gone(lake: tl.Lakehouse, _: tl.Lakehouse) -> None:
+    lake.create_namespace("before")
+    shutil.rmtree(folder_of(lake))
+
+
+def folder_of(lake: tl.Lakehouse) -> str:
+    return lake.uri.removeprefix("file://")
+
+
+def in_a_transaction(lake: Lakehouse, name: str, definition: bytes, note: LogNote) -> None:
+    base = lake.core.lately()
+    lake.execute(lambda transaction: transaction.state().create("namespace", name, "", definition), note, base)
+
+
+def told(folder: Path, story: Story, durability: Durability) -> list[object]:
+    """All that can be seen of it: answers, errors, the log, and how many files there are."""
+    lake = tl.create(folder, durability=durability)
+    story(lake, tl.open(folder, durability=durability))
+    seen: list[object] = []
+    made_any = False
+    names = NAMES[:1] if story in (the_next_root_is_damaged, it_is_gone) else NAMES  # else two things are wrong at once
+    for number, name in enumerate(names):
+        try:
+            made = lake.create_namespace(name, {"number": str(number)}, message=f"makes {number}", author="me")
+            seen.append((made.name, made.properties))
+            made_any = True
+        except tl.TrinityLakeError as error:
+            seen.append((type(error), RANDOM.sub("#", str(error)).replace(str(folder), "")))
+    if made_any:
+        log = [*tl.open(folder).log()]
+        seen += [(e.version, e.message, e.author, [one.summary for one in e.transactions]) for e in log]
+        seen += [(name, dict(tl.open(folder).namespace(name).properties)) for name in tl.open(folder).namespaces()]
+    seen.append(sum(len(files) for _, _, files in os.walk(folder)))
+    return seen
+
+
+@pytest.mark.parametrize("durability", ["none", "fsync"])
+@pytest.mark.parametrize(
+    "story",
+    [
+        nothing,
+        another_created_it,
+        another_dropped_it,
+        others_went_on,
+        others_changed_the_settings,
+        the_next_root_is_damaged,
+        a_folder_lies_where_the_next_root_goes,
+        it_is_gone,
+    ],
+)
+def test_a_namespace_is_created_at_once_as_in_a_transaction(
+    tmp_path: Path, story: Story, durability: Durability, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing held the shorter way against the longer one, which is taken where somebody traces."""
+    at_once = told(tmp_path / "lake", story, durability)
+    shutil.rmtree(tmp_path / "lake", ignore_errors=True)
+    monkeypatch.setattr(Lakehouse, "create_at_once", in_a_transaction)
+    assert at_once == told(tmp_path / "lake", story, durability)
