@@ -1,4 +1,4 @@
-"""A namespace that one call of the core creates (`create_at_once`) beside one whose transaction Python begins.
+"""A namespace that one call of the core creates or alters beside one whose transaction Python begins.
 
 Whatever has happened to the lakehouse before, both end in the same way.
 """
@@ -17,6 +17,8 @@ import trinitylake as tl
 from trinitylake import core
 from trinitylake.base.log_note import LogNote
 from trinitylake.lakehouse.lakehouse import Durability, Lakehouse
+from trinitylake.lakehouse.namespace import Namespace
+from trinitylake.lakehouse.statements import NamespaceChange, alter_namespace
 
 Story = Callable[[tl.Lakehouse, tl.Lakehouse], None]
 
@@ -37,6 +39,11 @@ def another_created_it(lake: tl.Lakehouse, other: tl.Lakehouse) -> None:
 def another_dropped_it(lake: tl.Lakehouse, other: tl.Lakehouse) -> None:
     lake.create_namespace("a")
     other.drop_namespace("a")
+
+
+def another_altered_it(lake: tl.Lakehouse, other: tl.Lakehouse) -> None:
+    lake.create_namespace("there", {"first": "1", "gone": "2"})
+    other.alter_namespace("there", {"first": "one", "second": "two"})
 
 
 def others_went_on(lake: tl.Lakehouse, other: tl.Lakehouse) -> None:
@@ -73,6 +80,10 @@ def in_a_transaction(lake: Lakehouse, name: str, definition: bytes, note: LogNot
     lake.execute(lambda transaction: transaction.state().create("namespace", name, "", definition), note, base)
 
 
+def altered_in_a_transaction(lake: Lakehouse, name: str, change: NamespaceChange, note: LogNote) -> Namespace:
+    return lake.execute(lambda transaction: alter_namespace(transaction, name, change), note)
+
+
 def told(folder: Path, story: Story, durability: Durability) -> list[object]:
     """All that can be seen of it: answers, errors, the log, and how many files there are."""
     lake = tl.create(folder, durability=durability)
@@ -80,13 +91,28 @@ def told(folder: Path, story: Story, durability: Durability) -> list[object]:
     seen: list[object] = []
     made_any = False
     names = NAMES[:1] if story in (the_next_root_is_damaged, it_is_gone) else NAMES  # else two things are wrong at once
-    for number, name in enumerate(names):
+
+    def see(statement: Callable[[], Namespace]) -> None:
+        nonlocal made_any
         try:
-            made = lake.create_namespace(name, {"number": str(number)}, message=f"makes {number}", author="me")
+            made = statement()
             seen.append((made.name, made.properties))
             made_any = True
         except tl.TrinityLakeError as error:
             seen.append((type(error), RANDOM.sub("#", str(error)).replace(str(folder), "")))
+
+    def alter(name: str, properties: dict[str, str]) -> Namespace:
+        return lake.alter_namespace(
+            name, properties, remove_properties=["gone"], message=f"alters {name[:9]}", author="me"
+        )
+
+    see(lambda: alter("there", {"third": "3"}))
+    for number, name in enumerate(names):
+        properties, message = {"number": str(number)}, f"makes {number}"
+        see(lambda: lake.create_namespace(name, properties, message=message, author="me"))  # noqa: B023 (called at once)
+    for name in names[:4]:
+        see(lambda: alter(name, {"number": "none", "new": name}))  # noqa: B023
+        see(lambda: alter(name, {"": "no name"}))  # noqa: B023
     if made_any:
         log = [*tl.open(folder).log()]
         seen += [(e.version, e.message, e.author, [one.summary for one in e.transactions]) for e in log]
@@ -102,6 +128,7 @@ def told(folder: Path, story: Story, durability: Durability) -> list[object]:
         nothing,
         another_created_it,
         another_dropped_it,
+        another_altered_it,
         others_went_on,
         others_changed_the_settings,
         the_next_root_is_damaged,
@@ -109,11 +136,12 @@ def told(folder: Path, story: Story, durability: Durability) -> list[object]:
         it_is_gone,
     ],
 )
-def test_a_namespace_is_created_at_once_as_in_a_transaction(
+def test_a_namespace_is_written_at_once_as_in_a_transaction(
     tmp_path: Path, story: Story, durability: Durability, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing held the shorter way against the longer one, which is taken where somebody traces."""
     at_once = told(tmp_path / "lake", story, durability)
     shutil.rmtree(tmp_path / "lake", ignore_errors=True)
     monkeypatch.setattr(Lakehouse, "create_at_once", in_a_transaction)
+    monkeypatch.setattr(Lakehouse, "alter_at_once", altered_in_a_transaction)
     assert at_once == told(tmp_path / "lake", story, durability)
