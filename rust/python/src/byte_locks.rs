@@ -46,6 +46,14 @@ impl ByteLocks {
         }
     }
 
+    /// The process that has the byte, 0 for one that the system does not name; `None` if it is free, or this one's.
+    /// `OSError` where the file system has no locks.
+    fn holder(&self, position: i64) -> PyResult<Option<i32>> {
+        let mut lock = one_byte(libc::F_WRLCK, position);
+        fcntl(self.file, FcntlArg::F_GETLK(&mut lock)).map_err(to_python)?;
+        Ok((libc::c_int::from(lock.l_type) != libc::F_UNLCK).then_some(lock.l_pid.max(0)))
+    }
+
     /// Gives the byte back. `OSError` where the file system has no locks.
     fn unlock(&self, position: i64) -> PyResult<()> {
         self.set(libc::F_UNLCK, position).map_err(to_python)
@@ -54,14 +62,17 @@ impl ByteLocks {
 
 impl ByteLocks {
     fn set(&self, kind: libc::c_int, position: i64) -> Result<(), Errno> {
-        let lock = libc::flock {
-            l_type: kind as _,
-            l_whence: libc::SEEK_SET as _,
-            l_start: position as _,
-            l_len: 1,
-            l_pid: 0,
-        };
-        fcntl(self.file, FcntlArg::F_SETLK(&lock)).map(drop)
+        fcntl(self.file, FcntlArg::F_SETLK(&one_byte(kind, position))).map(drop)
+    }
+}
+
+fn one_byte(kind: libc::c_int, position: i64) -> libc::flock {
+    libc::flock {
+        l_type: kind as _,
+        l_whence: libc::SEEK_SET as _,
+        l_start: position as _,
+        l_len: 1,
+        l_pid: 0,
     }
 }
 
