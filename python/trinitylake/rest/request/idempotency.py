@@ -20,12 +20,13 @@ from collections.abc import Callable
 from starlette.responses import Response
 
 from trinitylake.errors import CommitStateUnknown, TrinityLakeError
-from trinitylake.lakehouse.commit_steps import Steps, in_steps
+from trinitylake.lakehouse.commit_steps import MAY_WAIT, Steps, in_steps
 from trinitylake.lakehouse.history import CommittedTransaction
 from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.request.call import REQUEST_ID_PREFIX, RESERVED_PROPERTY_PREFIX, Call
 from trinitylake.rest.state.addresses import LATEST
+from trinitylake.tables.staged_tables import SMALL_METADATA_SIZE_BYTES
 
 HEADER = "Idempotency-Key"
 FINGERPRINT_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}request"
@@ -57,6 +58,7 @@ def answered_once(call: Call, handler: Handler, replay: Replay) -> Steps[Respons
         raise bad_request(f"{HEADER} is a UUID, not {key[:100]!r}")
     id = f"{REQUEST_ID_PREFIX}{_digest(call.principal.name, key.lower())[:40]}"
     fingerprint = _digest(call.method, call.route.replace(f"/{LATEST}/", "/", 1), call.body.hex())
+    takes_long = True  # to read what was committed before, for all that is known
     if (version := _committed(call, id)) is None:
         _require_remembered(call, key)
         call.commit.id = id
@@ -71,6 +73,9 @@ def answered_once(call: Call, handler: Handler, replay: Replay) -> Steps[Respons
             version = call.commit.version
             if version is None or not _transactions(call, version, id):
                 return response  # nothing was to be changed
+            takes_long = len(response.body) > SMALL_METADATA_SIZE_BYTES
+    if takes_long:
+        yield MAY_WAIT
     return _again(call, id, fingerprint, version, replay)
 
 

@@ -135,13 +135,14 @@ def commit(call: Call) -> Steps[Response]:
         is_short = catalog.source is call.service.lake and len(call.body) <= QUICK_SIZE_BYTES
         inert = inert_change(call.body, identifier) if is_short else None
         change: TableChange | None = None
+        takes_long = False
         if inert is None:
             change = _whole_change(call, identifier)
             if change.brings_files:
                 yield MAY_WAIT  # for manifests, which are read
 
         def statement(transaction: Transaction) -> Steps[StagedTable | _Changed]:
-            nonlocal inert, change
+            nonlocal inert, change, takes_long
             if inert is not None:
                 properties, required_id = inert
                 inert = None
@@ -150,7 +151,7 @@ def commit(call: Call) -> Steps[Response]:
                     return changed
             change = change or _whole_change(call, identifier)
             table = None if change.is_creation else opened(transaction, *name)
-            if table is not None and not is_quick(transaction, table):
+            if table is not None and (takes_long := not is_quick(transaction, table)):
                 yield MAY_WAIT  # for its metadata, or for where it lives
             gate = call.locations(catalog)
             whole = change.model_copy(
@@ -164,6 +165,9 @@ def commit(call: Call) -> Steps[Response]:
 
         with translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
             staged = yield from catalog.write_steps(statement)
+        if takes_long:
+            with suppress(RestError):  # without a thread for it here: to try again would be a second commit
+                yield MAY_WAIT  # for the same metadata, of which the answer is made
         return _staged_response(call, staged)
 
 
