@@ -65,10 +65,12 @@ def holder(folder: Path, table_id: str) -> Iterator[subprocess.Popen[str]]:
     """Another process that has the turn."""
     command = [sys.executable, "-c", ASK, str(folder), table_id, "stay"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().strip() == "True"
-        yield process
-        process.kill()
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == "True"
+            yield process
+        finally:  # it may have stopped, and would be waited for
+            process.kill()
 
 
 @contextmanager
@@ -84,8 +86,10 @@ def lender(folder: Path, table_id: str) -> Iterator[Callable[[], None]]:
             process.stdin.flush()
             assert process.stdout.readline() == "done\n"
 
-        yield take_or_give_back
-        process.kill()
+        try:
+            yield take_or_give_back
+        finally:
+            process.kill()
 
 
 @pytest.fixture

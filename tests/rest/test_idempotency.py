@@ -165,3 +165,19 @@ def test_the_key_of_somebody_else_is_another_key(shop: tl.Lakehouse, tmp_path: P
 def test_the_config_tells_how_long_a_key_is_known(http_client: Client, shop: tl.Lakehouse) -> None:
     assert http_client("GET", "/v1/config").body["idempotency-key-lifetime"] == "PT604800S"
     assert "idempotency-key-lifetime" not in http_client("GET", "/v1/config?warehouse=@version/1").body
+
+
+@pytest.mark.parametrize("namespace", ["shop", "latest"])
+def test_a_request_is_the_same_with_and_without_the_prefix(
+    http_client: Client, shop: tl.Lakehouse, namespace: str
+) -> None:
+    """To take the prefix out of a path, the first `latest` in it was taken out, which may be the name of a namespace: the
+    same request was refused as another one.
+    """
+    key = str(uuid.uuid4())
+    shop.create_namespace("latest")
+    path = f"/namespaces/{namespace}/tables"
+    assert send(http_client, "POST", f"/v1{path}", {"name": "fresh", "schema": COLUMNS}, key).code == 200
+    version = shop.version
+    assert send(http_client, "POST", f"/v1/latest{path}", {"name": "fresh", "schema": COLUMNS}, key).code == 200
+    assert shop.version == version

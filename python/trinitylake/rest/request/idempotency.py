@@ -57,7 +57,7 @@ def answered_once(call: Call, handler: Handler, replay: Replay) -> Steps[Respons
     if not _KEY.fullmatch(key):
         raise bad_request(f"{HEADER} is a UUID, not {key[:100]!r}")
     id = f"{REQUEST_ID_PREFIX}{_digest(call.principal.name, key.lower())[:40]}"
-    fingerprint = _digest(call.method, call.route.replace(f"/{LATEST}/", "/", 1), call.body.hex())
+    fingerprint = _digest(call.method, _route_without_prefix(call), call.body.hex())
     takes_long = True  # to read what was committed before, for all that is known
     if (version := _committed(call, id)) is None:
         _require_remembered(call, key)
@@ -77,6 +77,12 @@ def answered_once(call: Call, handler: Handler, replay: Replay) -> Steps[Respons
     if takes_long:
         yield MAY_WAIT
     return _again(call, id, fingerprint, version, replay)
+
+
+def _route_without_prefix(call: Call) -> str:
+    """The path of a request is the same with the prefix of the latest version and without one."""
+    prefix = call.raw_names.get("prefix")
+    return call.route if prefix is None else call.route.replace(f"/{prefix}/", "/", 1)
 
 
 def _committed(call: Call, id: str) -> int | None:

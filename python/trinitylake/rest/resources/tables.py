@@ -329,6 +329,12 @@ def load_response(
     return responses.of_file(call.service.io, path, snapshots, if_none_match)
 
 
+def table_id(catalog: ServedCatalog, identifier: tuple[str, ...]) -> str | None:
+    """The id of a table, whatever names it has had; None if there is none."""
+    data = catalog.state().read("table", *object_name(identifier, NoSuchTableError))
+    return None if data is None else parse_table_def(data).id
+
+
 def _make_folders(catalog: ServedCatalog, location: str) -> None:
     """On a local disk, the folders of a table: DuckDB writes files there and does not make folders."""
     io = catalog.file_io()
