@@ -132,6 +132,26 @@ def test_who_has_ended_sending_is_answered(server: RestServer, lake: tl.Lakehous
     assert lake.table("shop.orders").properties["color"] == "red"
 
 
+def test_who_has_ended_sending_is_given_the_rest_of_an_answer(server: RestServer, lake: tl.Lakehouse) -> None:
+    """A large answer waits until its client takes it, and was lost where the connection ended meanwhile."""
+    with_tables(lake, "shop.orders")
+    lake.table("shop.orders").set_properties({f"p{n}": "v" * 3000 for n in range(4000)})
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        connection.settimeout(30)
+        connection.connect(("127.0.0.1", server.port))
+        connection.sendall(
+            b"GET /v1/namespaces/shop/tables/orders HTTP/1.1\r\nHost: localhost\r\n" + AUTHORIZATION + b"\r\n"
+        )
+        received = connection.recv(100)
+        wait_for(lambda: server._app.service.meters.running == 0)
+        connection.shutdown(socket.SHUT_WR)
+        time.sleep(0.2)
+        received += until_closed(connection)
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert f"content-length: {len(body)}".encode() in head.lower()
+
+
 @pytest.mark.parametrize(
     ("sent", "answered"),
     [

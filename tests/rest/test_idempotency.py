@@ -171,8 +171,8 @@ def test_the_config_tells_how_long_a_key_is_known(http_client: Client, shop: tl.
 def test_a_request_is_the_same_with_and_without_the_prefix(
     http_client: Client, shop: tl.Lakehouse, namespace: str
 ) -> None:
-    """To take the prefix out of a path, the first `latest` in it was taken out, which may be the name of a namespace: the
-    same request was refused as another one.
+    """To take the prefix out of a path, the first `latest` in it was taken out, which may be the name of a namespace:
+    the same request was refused as another one.
     """
     key = str(uuid.uuid4())
     shop.create_namespace("latest")

@@ -179,8 +179,8 @@ def test_a_new_table_comes_with_them(ask: Client, assumed: mock.Mock, staged: bo
 
 
 def test_a_new_table_comes_with_them_if_the_request_has_a_key(ask: Client, lake_on_s3: tl.Lakehouse) -> None:
-    """What has a key is answered from what was committed, and access was left out there. Iceberg's clients send a key where
-    the server tells that it knows them, and could not write to the table that they had made.
+    """What has a key is answered from what was committed, and access was left out there. Iceberg's clients send a key
+    where the server tells that it knows them, and could not write to the table that they had made.
     """
     body, headers = {"name": "new", "schema": COLUMNS}, {**WISH, "Idempotency-Key": str(uuid.uuid4())}
 

@@ -59,7 +59,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def eof_received(self) -> bool:  # type: ignore[override]
         """Whether the connection stays open: for the answers to what has come. With TLS asyncio ends it in any case."""
         if self._is_idle or self.cycle.more_body or self.scheme == "https":
-            return False
+            self.transport.close()  # when all was given away that waits here
+            return self.scheme != "https"
         for cycle in self._cycles:
             cycle.scope[SENDS_NO_MORE] = True  # type: ignore[literal-required]
         self.cycle.keep_alive = False
