@@ -209,7 +209,7 @@ class App:
 
     def _audit(self, endpoint: Endpoint, call: Call, code: int) -> None:
         if code < 300:
-            if call.commit.version is not None and endpoint.writes:
+            if call.commit.version is not None and call.commit.is_own:
                 self.service.latest_commits.append(call.commit.version)
             outcome: Outcome = "committed" if call.commit.version is not None else "staged"
         else:
