@@ -33,6 +33,7 @@ from trinitylake.rest.resources.elsewhere import peer_of
 from trinitylake.rest.resources.names import Name, Rename
 from trinitylake.rest.resources.table_changes import (
     QUICK_SIZE_BYTES,
+    QUICK_UPDATES,
     TableChange,
     inert_change,
     is_quick,
@@ -138,8 +139,8 @@ def commit(call: Call) -> Steps[Response]:
         takes_long = False
         if inert is None:
             change = _whole_change(call, identifier)
-            if change.brings_files:
-                yield MAY_WAIT  # for manifests, which are read
+            if change.brings_files or len(change.updates) > QUICK_UPDATES:
+                yield MAY_WAIT  # for manifests, which are read, or for others
 
         def statement(transaction: Transaction) -> Steps[StagedTable | _Changed]:
             nonlocal inert, change, takes_long
