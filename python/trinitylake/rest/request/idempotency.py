@@ -32,6 +32,8 @@ HEADER = "Idempotency-Key"
 FINGERPRINT_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}request"
 _KEY = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 
+#: Of a body, at a time.
+_PART_SIZE_BYTES = 64 << 10
 #: The digit of a UUID that tells its version, where the time is in front.
 _TIMED = "7"
 
@@ -57,7 +59,7 @@ def answered_once(call: Call, handler: Handler, replay: Replay) -> Steps[Respons
     if not _KEY.fullmatch(key):
         raise bad_request(f"{HEADER} is a UUID, not {key[:100]!r}")
     id = f"{REQUEST_ID_PREFIX}{_digest(call.principal.name, key.lower())[:40]}"
-    fingerprint = _digest(call.method, _route_without_prefix(call), call.body.hex())
+    fingerprint = _fingerprint(call)
     takes_long = True  # to read what was committed before, for all that is known
     if (version := _committed(call, id)) is None:
         _require_remembered(call, key)
@@ -77,6 +79,16 @@ def answered_once(call: Call, handler: Handler, replay: Replay) -> Steps[Respons
     if takes_long:
         yield MAY_WAIT
     return _again(call, id, fingerprint, version, replay)
+
+
+def _fingerprint(call: Call) -> str:
+    """What the request is. Of a large body a part at a time is written in hexadecimal, and copied."""
+    body = call.body
+    parts = (call.method, _route_without_prefix(call), body[:_PART_SIZE_BYTES].hex())
+    digest = hashlib.sha256("\0".join(parts).encode())
+    for start in range(_PART_SIZE_BYTES, len(body), _PART_SIZE_BYTES):
+        digest.update(body[start : start + _PART_SIZE_BYTES].hex().encode())
+    return digest.hexdigest()
 
 
 def _route_without_prefix(call: Call) -> str:
