@@ -177,7 +177,7 @@ def test_many_changes_of_a_table_have_a_thread_of_their_own(
 
     commit = StagedTable.commit
     monkeypatch.setattr(StagedTable, "commit", noted)
-    for count in (300, 2):
+    for count in (100, 2):
         updates = [{"action": "set-properties", "updates": {"color": str(number)}} for number in range(count)]
         removal = {"action": "remove-properties", "removals": ["write.metadata.metrics.default"]}
         assert http_client("POST", ORDERS, {"updates": [removal, *updates]}).code == 200
