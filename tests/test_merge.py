@@ -423,3 +423,12 @@ def test_columns_that_differ_are_found_in_every_type() -> None:
         }
     )
     assert differing(left, right).tolist() == [True, False, True, True, True]
+
+
+def test_a_condition_that_is_null_does_not_hold(lake: tl.Lakehouse) -> None:
+    table = lake.create_table("ns.t", numbers([1, 2, 3]).schema)
+    table.append(numbers([1, 2, 3]))
+    data = pa.table({"id": [1, 2, 4, 5], "n": pa.array([None, 20, None, 50], pa.int64())})
+    merge = table.merge(data, on="id").when_matched_delete(condition="source.n > 0")
+    assert merge.when_not_matched_insert(condition="source.n > 0").execute() == (0, 1, 1)
+    assert pairs(table) == {1: 1, 3: 3, 5: 50}
