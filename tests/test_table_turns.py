@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import gc
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from trinitylake import _core
 from trinitylake.tables import table_turns
 from trinitylake.tables.table_turns import ProcessTurns
 
@@ -28,6 +30,22 @@ with table_turns.ProcessTurns().taken([sys.argv[2]]):
     print(asked[-1], flush=True)
     if sys.argv[3:]:
         sys.stdin.read()
+"""
+
+#: Takes the turn of a table and gives it back, each time it is told to.
+LEND = """
+import sys, tempfile
+tempfile.tempdir = sys.argv[1]
+from trinitylake.tables import table_turns
+turns, ours = table_turns.ProcessTurns(), []
+for _ in sys.stdin:
+    if ours:
+        turns.give_back(ours)
+        ours.clear()
+    else:
+        turns.take([sys.argv[2]], ours)
+        assert ours
+    print("done", flush=True)
 """
 
 
@@ -47,10 +65,46 @@ def holder(folder: Path, table_id: str) -> Iterator[subprocess.Popen[str]]:
     """Another process that has the turn."""
     command = [sys.executable, "-c", ASK, str(folder), table_id, "stay"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().strip() == "True"
-        yield process
-        process.kill()
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == "True"
+            yield process
+        finally:  # it may have stopped, and would be waited for
+            process.kill()
+
+
+@contextmanager
+def lender(folder: Path, table_id: str) -> Iterator[Callable[[], None]]:
+    """Another process, which has the turn and has it not, in turns."""
+    command = [sys.executable, "-c", LEND, str(folder), table_id]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+
+        def take_or_give_back() -> None:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "done\n"
+
+        try:
+            yield take_or_give_back
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def tries(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes that are tried here, where nobody is waited for longer than a moment."""
+    found: list[int] = []
+    try_lock = table_turns._try_lock
+
+    def noted(file: _core.ByteLocks, start: int, ours: list[int]) -> bool:
+        found.append(start)
+        return try_lock(file, start, ours)
+
+    monkeypatch.setattr(table_turns, "PROCESS_TURN_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(table_turns, "_try_lock", noted)
+    return found
 
 
 def test_a_process_has_the_turn_of_its_tables_and_of_no_others(folder: Path) -> None:
@@ -73,6 +127,61 @@ def test_who_waited_too_long_goes_on_without_the_turn(folder: Path, monkeypatch:
         with ProcessTurns().taken(["a"]):
             assert process.poll() is None
         assert not is_free(folder, "a"), "the turn of another is not given back by who did not have it"
+
+
+def test_a_process_that_has_stopped_is_waited_for_once(folder: Path, tries: list[int]) -> None:
+    """Somebody had a debugger in a process that had the turn of a table: six commits of others took 22 seconds, since
+    each of them waited for two seconds, and once more after each race that it lost.
+    """
+    turns = ProcessTurns()
+    with holder(folder, "a") as process:
+        process.send_signal(signal.SIGSTOP)
+        with turns.taken(["a"]):
+            assert len(tries) > 2, "the first one waits"
+        for _ in range(2):
+            tries.clear()
+            with turns.taken(["a", "b"]):
+                assert len(tries) == 2, "none of those that follow"
+        assert turns.take(["a"], [], waits=False), "nor does a server give it to a thread that may wait"
+        assert not is_free(folder, "a")
+    with turns.taken(["a"]):
+        assert not is_free(folder, "a"), "the turn is ours as soon as it is free"
+
+
+def test_who_has_the_turn_next_is_waited_for(folder: Path, tries: list[int]) -> None:
+    turns = ProcessTurns()
+    with holder(folder, "a"), turns.taken(["a"]):
+        pass
+    with holder(folder, "a"):
+        assert not turns.take(["a"], [], waits=False)
+        tries.clear()
+        with turns.taken(["a"]):
+            assert len(tries) > 2
+
+
+def test_a_process_that_gave_the_turn_back_is_waited_for_again(folder: Path, tries: list[int]) -> None:
+    turns = ProcessTurns()
+    with lender(folder, "a") as take_or_give_back:
+        take_or_give_back()
+        with turns.taken(["a"]):
+            assert len(tries) > 2
+        take_or_give_back()
+        with turns.taken(["a"]):
+            pass
+        take_or_give_back()
+        assert not turns.take(["a"], [], waits=False)
+
+
+def test_nobody_counts_as_waited_for_whose_turn_was_only_looked_at(folder: Path, tries: list[int]) -> None:
+    """All tables of a transaction have the same two seconds: where they went into the first one, the second was not
+    waited for.
+    """
+    turns = ProcessTurns()
+    with holder(folder, "a"), holder(folder, "b"):
+        with turns.taken(["a", "b"]):
+            pass
+        assert turns.take(["a"], [], waits=False)
+        assert not turns.take(["b"], [], waits=False)
 
 
 def test_without_a_place_for_the_file_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

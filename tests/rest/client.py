@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -80,3 +81,11 @@ def connect(server: RestServer, warehouse: str | None = None) -> RestCatalog:
     if server.token:
         chosen["token"] = server.token
     return RestCatalog("test", uri=server.url, **chosen)
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    """Raises `AssertionError` if it never does."""
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,6 +57,20 @@ def lake_on_s3(s3: S3Server) -> tl.Lakehouse:
     root = f"s3://{s3.new_bucket()}/the/lake"
     lake = tl.create(root, name="on s3", order=5, storage_options=s3.storage_options)
     return with_tables(lake, "shop.orders", "payroll.orders")
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> tuple[dict[str, Path], ssl.SSLContext]:
+    """Options of a server on localhost, and a client's context that trusts it."""
+    from trustme import CA
+
+    authority, context = CA(), ssl.create_default_context()
+    certificate = authority.issue_cert("localhost")
+    files = {"certificate_file": tmp_path / "certificate.pem", "key_file": tmp_path / "key.pem"}
+    certificate.cert_chain_pems[0].write_to_path(str(files["certificate_file"]))
+    certificate.private_key_pem.write_to_path(str(files["key_file"]))
+    authority.configure_trust(context)
+    return files, context
 
 
 @pytest.fixture

@@ -207,3 +207,25 @@ def test_a_transaction_outlives_its_server(shop: tl.Lakehouse) -> None:
         assert rows(second, "@txn/nightly") == 5
         assert Client(second)("POST", f"/trinitylake/v1/transactions/{id}/commit").body["version"] == 3
     assert shop.table("shop.orders").scan().to_arrow().num_rows == 5
+
+
+def test_the_commits_of_both_kinds_of_paths_are_told_once_and_in_order(server: RestServer, shop: tl.Lakehouse) -> None:
+    """Whoever had an open transaction was not warned of commits beside it on paths without a prefix, and was warned of
+    requests that were sent again, and of transactions that were committed by SQL.
+    """
+    client, before = Client(server), shop.version
+    key = {"Idempotency-Key": "6f4cdd3c-6f4c-4f4c-8f4c-6f4cdd3c6f4c"}
+    assert client("POST", "/v1/latest/namespaces", {"namespace": ["a"]}, headers=key).code == 200
+    assert client("POST", "/v1/namespaces", {"namespace": ["b"]}).code == 200
+    assert client("POST", "/v1/latest/namespaces", {"namespace": ["a"]}, headers=key).code == 200, "it was committed"
+    id = server.transactions.begin().id
+    assert client("POST", f"/v1/txn~{id}/namespaces", {"namespace": ["c"]}).code == 200
+    assert client("POST", f"/trinitylake/v1/transactions/{id}/commit").code == 200
+    for path in ("/v1/namespaces", "/v1/latest/namespaces"):
+        name = ["sys", "transactions", f"of{path.count('/')}"]
+        assert client("POST", path, {"namespace": name}).code == 200
+        inside = f"/v1/txn~{name[-1]}/namespaces"
+        assert client("POST", inside, {"namespace": name[-1:]}).code == 200
+        assert client("POST", f"{path}/{'%1F'.join(name)}/properties", {"updates": {"commit": "true"}}).code == 200
+    assert shop.version == before + 5
+    assert server.latest_commits == [before + 1, before + 2]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import trinitylake as tl
-from rest.client import Client, running
+from rest.client import Client, running, wait_for
 from rest.shop import with_tables
 from trinitylake import _core
 from trinitylake.lakehouse.commit_steps import MAY_WAIT, CommitPause, Steps, run_alone
@@ -499,10 +499,3 @@ def test_a_child_has_a_line_of_its_own(shop: tl.Lakehouse) -> None:
     assert shop.exists("child")
     line.add([begun(shop, "afterwards")])
     assert all_of(line, 1) == {"afterwards": shop.version}
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)

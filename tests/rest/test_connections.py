@@ -11,20 +11,28 @@ from __future__ import annotations
 import gc
 import http.client
 import socket
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
+from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 import trinitylake as tl
-from rest.client import TOKEN, running
+from rest.client import TOKEN, running, wait_for
 from rest.shop import with_tables
+from trinitylake.lakehouse.commit_steps import MAY_WAIT, Steps
 from trinitylake.rest import RestServer
+from trinitylake.rest.http.app import App
 from trinitylake.rest.http.protocol import MAX_HEADERS_SIZE_BYTES, BoundedProtocol
+from trinitylake.rest.http.routes import Endpoint
+from trinitylake.rest.request.call import Call
 from trinitylake.tables.table_turns import turns
 
 CHUNKED = b"POST /v1/namespaces HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
 AUTHORIZATION = f"Authorization: Bearer {TOKEN}\r\n".encode()
+COLOR = b'{"updates": [{"action": "set-properties", "updates": {"color": "red"}}]}'
 HEALTHZ = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 
 
@@ -102,6 +110,82 @@ def test_headers_that_stop_while_another_request_is_at_work_end_the_connection(
     with turns.taken([lake.table("shop.orders").id]), connected(server) as connection:
         connection.sendall(head + b"\r\n" + body + HEALTHZ)
         until_closed(connection)
+
+
+@pytest.mark.parametrize("n_requests", [1, 2])
+def test_who_has_ended_sending_is_answered(server: RestServer, lake: tl.Lakehouse, n_requests: int) -> None:
+    """Some clients end their side of a connection with their last request. It was closed without an answer, and whether
+    the commit had been made they could not know.
+    """
+    with_tables(lake, "shop.orders")
+    length = b"Content-Length: %d\r\n\r\n" % len(COLOR)
+    head = b"POST /v1/namespaces/shop/tables/orders HTTP/1.1\r\nHost: localhost\r\n" + AUTHORIZATION + length
+    with connected(server) as connection:
+        with turns.taken([lake.table("shop.orders").id]):
+            connection.sendall(n_requests * (head + COLOR))
+            wait_for(lambda: bool(server._app._turns._shares))
+            connection.shutdown(socket.SHUT_WR)
+            time.sleep(0.2)
+        received = until_closed(connection)
+    assert received.count(b"HTTP/1.1 200") == n_requests
+    assert b"connection: close" in received
+    assert lake.table("shop.orders").properties["color"] == "red"
+
+
+def test_who_has_ended_sending_is_given_the_rest_of_an_answer(server: RestServer, lake: tl.Lakehouse) -> None:
+    """A large answer waits until its client takes it, and was lost where the connection ended meanwhile."""
+    with_tables(lake, "shop.orders")
+    lake.table("shop.orders").set_properties({f"p{n}": "v" * 3000 for n in range(4000)})
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        connection.settimeout(30)
+        connection.connect(("127.0.0.1", server.port))
+        connection.sendall(
+            b"GET /v1/namespaces/shop/tables/orders HTTP/1.1\r\nHost: localhost\r\n" + AUTHORIZATION + b"\r\n"
+        )
+        received = connection.recv(100)
+        wait_for(lambda: server._app.service.meters.running == 0)
+        connection.shutdown(socket.SHUT_WR)
+        time.sleep(0.2)
+        received += until_closed(connection)
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert f"content-length: {len(body)}".encode() in head.lower()
+
+
+@pytest.mark.parametrize(
+    ("sent", "answered"),
+    [
+        (b"", b""),
+        (HEALTHZ, b""),
+        (HEALTHZ + b"\r\n", b"HTTP/1.1 200"),
+        (CHUNKED + AUTHORIZATION + b"\r\n4\r\n", b""),
+    ],
+    ids=["nothing", "headers", "a request", "a part of a body"],
+)
+def test_who_has_ended_sending_keeps_no_connection(server: RestServer, sent: bytes, answered: bytes) -> None:
+    """Nor is it waited for what cannot come."""
+    with connected(server) as connection:
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        assert until_closed(connection)[:12] == answered
+
+
+def test_what_is_done_for_a_browser_ends_with_it(server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has gone away looks the same as who has ended sending and waits for an answer, as no browser does."""
+    is_asked, is_told = threading.Event(), threading.Event()
+
+    def waits(app: App, endpoint: Endpoint, call: Call) -> Steps[Response]:
+        is_asked.set()
+        yield MAY_WAIT
+        wait_for(lambda: not call.is_wanted())
+        is_told.set()
+        return Response()
+
+    monkeypatch.setattr(App, "_answer", waits)
+    with connected(server) as connection:
+        connection.sendall(b"GET /trinitylake/v1/page/log HTTP/1.1\r\nHost: localhost\r\n" + AUTHORIZATION + b"\r\n")
+        assert is_asked.wait(30)
+    assert is_told.wait(30)
 
 
 @pytest.mark.parametrize(

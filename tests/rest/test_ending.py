@@ -6,19 +6,28 @@ import http.client
 import json
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+
 import trinitylake as tl
-from rest.client import Client, running
+from rest.client import Client, running, wait_for
 from rest.shop import with_tables
+from trinitylake.rest import serve
+from trinitylake.rest.http.protocol import BoundedProtocol
+from trinitylake.rest.http.server import GRACE_SECONDS
+from trinitylake.rest.http.unsent import GOODBYE_SECONDS
+from trinitylake.tables.table_turns import turns
 
 #: A server whose answers come twelve seconds after the work for them is done, however slow the machine, and that gives
 #: requests one second.
@@ -39,6 +48,8 @@ App._answer = late
 app(sys.argv[1:])
 """
 TABLE = "/v1/namespaces/shop/tables/orders"
+COLOR = '{"updates": [{"action": "set-properties", "updates": {"color": "red"}}]}'
+POST_COLOR = f"POST {TABLE} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(COLOR)}\r\n\r\n{COLOR}".encode()
 
 
 @contextmanager
@@ -119,3 +130,81 @@ def test_requests_that_a_server_cannot_finish_are_told_what_to_do(lake: tl.Lakeh
         again = Client(server)("POST", keyed, change("walt"), headers={"Idempotency-Key": key})
     assert again.code == 200
     assert commits(lake) == before + 2
+
+
+def test_idle_clients_with_tls_do_not_hold_up_the_end(
+    lake: tl.Lakehouse, tls: tuple[dict[str, Path], ssl.SSLContext]
+) -> None:
+    """To close TLS is a question, and a client that had its connection in a pool did not hear it: each restart of a
+    server took thirty seconds. So it did with a client that had begun the handshake and did not go on.
+    """
+    files, context = tls
+    server = serve(lake, **files).start()
+    with ExitStack() as connections:
+        idle, silent, half = (
+            connections.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+            for _ in range(3)
+        )
+        asked = connections.enter_context(context.wrap_socket(idle, server_hostname="localhost"))
+        asked.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert asked.recv(65536).startswith(b"HTTP/1.1 200")
+        connections.enter_context(context.wrap_socket(silent, server_hostname="localhost"))
+        half.sendall(b"\x16\x03\x01")
+        began = time.monotonic()
+        server.stop()
+        assert time.monotonic() - began < GRACE_SECONDS / 2
+
+
+@pytest.mark.parametrize("is_slow", [False, True], ids=["at work", "not yet taken"])
+def test_answers_with_tls_are_given_whole_by_a_server_that_ends(
+    lake: tl.Lakehouse, tls: tuple[dict[str, Path], ssl.SSLContext], is_slow: bool
+) -> None:
+    """It waits for no goodbye of a client, and that must not take away what the client has not read yet."""
+    files, context = tls
+    with_tables(lake, "shop.orders")
+    lake.table("shop.orders").set_properties({f"p{n}": "v" * 1000 for n in range(4000)})
+    server = serve(lake, **files).start()
+    with ExitStack() as ends, ThreadPoolExecutor(1) as threads:
+        raw = ends.enter_context(socket.socket())
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        raw.settimeout(60)
+        raw.connect(("127.0.0.1", server.port))
+        connection = ends.enter_context(context.wrap_socket(raw, server_hostname="localhost"))
+        with turns.taken([lake.table("shop.orders").id]):
+            connection.sendall(f"GET {TABLE} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() if is_slow else POST_COLOR)
+            received = connection.recv(100) if is_slow else b""
+            wait_for(lambda: is_slow or bool(server._app._turns._shares))
+            ending = threads.submit(server.stop)
+            wait_for(lambda: not server._server.servers)
+            time.sleep(4 * GOODBYE_SECONDS)
+            assert not ending.done()
+        while data := connection.recv(1 << 16):
+            received += data
+        head, _, body = received.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        assert len(json.loads(body)["metadata"]["properties"]) >= 4000
+        ending.result(GRACE_SECONDS / 2)
+
+
+def test_who_comes_through_a_handshake_after_the_end_began_is_not_waited_for(
+    lake: tl.Lakehouse, tls: tuple[dict[str, Path], ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not there when all connections were told, and could go on with requests for as long as others had one."""
+    monkeypatch.setattr(BoundedProtocol, "headers_timeout_seconds", 600)
+    files, context = tls
+    with_tables(lake, "shop.orders")
+    server = serve(lake, **files).start()
+    with ExitStack() as ends, ThreadPoolExecutor(1) as threads:
+        first, late = (
+            ends.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=20)) for _ in range(2)
+        )
+        connection = ends.enter_context(context.wrap_socket(first, server_hostname="localhost"))
+        with turns.taken([lake.table("shop.orders").id]):
+            connection.sendall(POST_COLOR)
+            wait_for(lambda: bool(server._app._turns._shares))
+            ending = threads.submit(server.stop)
+            wait_for(lambda: not server._server.servers)
+            late_one = ends.enter_context(context.wrap_socket(late, server_hostname="localhost"))
+            assert late_one.recv(1000) == b""
+            assert not ending.done()
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 import uuid
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from rest.shop import COLUMNS, ROWS, VIEW_VERSION
 from trinitylake.lakehouse.commit_steps import Steps
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest import RestServer
+from trinitylake.rest.request import idempotency
+from trinitylake.rest.request.call import Call
 
 RED = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"color": "red"}}]}
 
@@ -165,3 +168,43 @@ def test_the_key_of_somebody_else_is_another_key(shop: tl.Lakehouse, tmp_path: P
 def test_the_config_tells_how_long_a_key_is_known(http_client: Client, shop: tl.Lakehouse) -> None:
     assert http_client("GET", "/v1/config").body["idempotency-key-lifetime"] == "PT604800S"
     assert "idempotency-key-lifetime" not in http_client("GET", "/v1/config?warehouse=@version/1").body
+
+
+@pytest.mark.parametrize("namespace", ["shop", "latest"])
+def test_a_request_is_the_same_with_and_without_the_prefix(
+    http_client: Client, shop: tl.Lakehouse, namespace: str
+) -> None:
+    """To take the prefix out of a path, the first `latest` in it was taken out, which may be the name of a namespace:
+    the same request was refused as another one.
+    """
+    key = str(uuid.uuid4())
+    shop.create_namespace("latest")
+    path = f"/namespaces/{namespace}/tables"
+    assert send(http_client, "POST", f"/v1{path}", {"name": "fresh", "schema": COLUMNS}, key).code == 200
+    version = shop.version
+    assert send(http_client, "POST", f"/v1/latest{path}", {"name": "fresh", "schema": COLUMNS}, key).code == 200
+    assert shop.version == version
+
+
+def test_a_large_request_takes_little_memory_to_be_known_again(
+    http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it was is kept as a digest of its body in hexadecimal: of 16 MB that took 96 more, for each at work."""
+    calls: list[Call] = []
+    fingerprint = idempotency._fingerprint
+
+    def noted(call: Call) -> str:
+        calls.append(call)
+        return fingerprint(call)
+
+    monkeypatch.setattr(idempotency, "_fingerprint", noted)
+    key, path = str(uuid.uuid4()), "/v1/namespaces/shop/properties"
+    body = {"updates": {"text": "x" * (4 << 20)}, "removals": []}
+    other = {"updates": {"text": "x" * ((4 << 20) - 1) + "y"}, "removals": []}
+    assert [send(http_client, "POST", path, one, key).code for one in (body, body, other)] == [200, 200, 422]
+    tracemalloc.start()
+    try:
+        assert len({fingerprint(call) for call in calls}) == 2
+        assert tracemalloc.get_traced_memory()[1] < len(calls[0].body) * 1.5
+    finally:
+        tracemalloc.stop()

@@ -226,24 +226,15 @@ def test_a_catalog_names_no_code_and_no_other_place_for_secrets(pair: tuple[Any,
     assert other.RequestHandlerClass.seen == []
 
 
-def test_tls_is_not_talked_down(tmp_path: Path) -> None:
+def test_tls_is_not_talked_down(lake: tl.Lakehouse, tls: tuple[dict[str, Path], ssl.SSLContext]) -> None:
     """Neither to plain HTTP nor to an old version."""
-    from trustme import CA
-
-    authority = CA()
-    certificate = authority.issue_cert("localhost")
-    file, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    certificate.cert_chain_pems[0].write_to_path(str(file))
-    certificate.private_key_pem.write_to_path(str(key))
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    with running(lake, token=WALT, certificate_file=file, key_file=key) as server:
+    files, context = tls
+    context.minimum_version = ssl.TLSVersion.TLSv1
+    with running(lake, token=WALT, **files) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as plain:
             plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert b"HTTP/" not in plain.recv(1000)
         for version, works in ((ssl.TLSVersion.TLSv1_1, False), (ssl.TLSVersion.TLSv1_2, True)):
-            context = ssl.create_default_context()
-            authority.configure_trust(context)
-            context.minimum_version = ssl.TLSVersion.TLSv1
             context.maximum_version = version
             with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
                 if works:

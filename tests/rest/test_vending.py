@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,25 @@ def test_a_new_table_comes_with_them(ask: Client, assumed: mock.Mock, staged: bo
     [given] = made["storage-credentials"]
     assert given["prefix"] == made["metadata"]["location"] + "/"
     assert "s3:PutObject" in policies(assumed)[0]["Statement"][0]["Action"]
+
+
+def test_a_new_table_comes_with_them_if_the_request_has_a_key(ask: Client, lake_on_s3: tl.Lakehouse) -> None:
+    """What has a key is answered from what was committed, and access was left out there. Iceberg's clients send a key
+    where the server tells that it knows them, and could not write to the table that they had made.
+    """
+    body, headers = {"name": "new", "schema": COLUMNS}, {**WISH, "Idempotency-Key": str(uuid.uuid4())}
+
+    def given() -> Any:
+        answer = ask("POST", "/v1/namespaces/shop/tables", body, headers=headers, token=WALT)
+        assert answer.code == 200
+        return answer.body.get("storage-credentials")
+
+    [first], [again] = given(), given()
+    assert first["prefix"] == again["prefix"] == location(lake_on_s3, "shop.new")
+    lake_on_s3.rename_table("shop.new", "payroll.new")
+    assert given() is None, "it is nobody's in the shop any more"
+    lake_on_s3.create_table("shop.new", ROWS)
+    assert given() is None, "nor is this one the one that was made"
 
 
 @pytest.mark.parametrize("folder", ["payroll", "payroll/orders", "shop", "elsewhere"])

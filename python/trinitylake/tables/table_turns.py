@@ -3,7 +3,7 @@
 Without it every commit of one writer makes all the others redo theirs, so that eight writers do the work of thirty. It
 saves work and decides nothing: writers on other machines, and those that miss each other here, still meet in the commit
 itself. So a transaction that has waited for a while goes on out of turn: the other one may have stopped, or wait for
-this one.
+this one. For a process that had the turn all that time the next ones do not wait, before somebody has seen it free.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ class ProcessTurns:
         self._guard = threading.Lock()
         self._file: _core.ByteLocks | None = None
         self._is_opened = False
+        #: The bytes for which somebody has waited in vain, and the process that had each.
+        self._in_vain: dict[int, int] = {}
 
     @contextmanager
     def taken(self, table_ids: Iterable[str]) -> Iterator[None]:
@@ -66,22 +68,43 @@ class ProcessTurns:
     def take(self, table_ids: Iterable[str], ours: list[int], *, waits: bool = True) -> bool:
         """As `taken`. `ours` gets what is taken, for `give_back`, also if the waiting is interrupted.
 
-        Who does not wait is told whether all of it was free.
+        Who does not wait is told whether there is nothing to wait for.
         """
         if (file := self._open()) is None:
             return True
         deadline = time.monotonic() + PROCESS_TURN_TIMEOUT_SECONDS if waits else 0.0
         for id in table_ids:
             start = _place(id)
-            pause = _FIRST_PAUSE_SECONDS
-            while not _try_lock(file, start, ours):
+            if _try_lock(file, start, ours):
+                if self._in_vain:
+                    self._in_vain.pop(start, None)
+            elif not self._is_in_vain(file, start):
                 if not waits:
                     return False
-                if time.monotonic() >= deadline:
-                    break
-                time.sleep(pause * (0.5 + random.random()))
-                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+                self._wait(file, start, ours, deadline)
         return True
+
+    def _wait(self, file: _core.ByteLocks, start: int, ours: list[int], deadline: float) -> None:
+        """Until the byte is ours, or it is late."""
+        began, holder = time.monotonic(), _holder(file, start)
+        pause = _FIRST_PAUSE_SECONDS
+        while (now := time.monotonic()) < deadline:
+            time.sleep(pause * (0.5 + random.random()))
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            if _try_lock(file, start, ours):
+                return
+        # Not if the time went into another table, nor if others had their turns meanwhile.
+        if now - began >= PROCESS_TURN_TIMEOUT_SECONDS / 2 and holder is not None and _holder(file, start) == holder:
+            self._in_vain[start] = holder
+
+    def _is_in_vain(self, file: _core.ByteLocks, start: int) -> bool:
+        """Whether somebody has waited for the process that has the byte, which has not given it back since."""
+        if (holder := self._in_vain.get(start)) is None:
+            return False
+        if _holder(file, start) == holder:
+            return True
+        self._in_vain.pop(start, None)
+        return False
 
     def give_back(self, ours: list[int]) -> None:
         """End the turns that `take` took."""
@@ -119,6 +142,13 @@ def _try_lock(file: _core.ByteLocks, start: int, ours: list[int]) -> bool:
         return True
     ours.append(start)
     return True
+
+
+def _holder(file: _core.ByteLocks, start: int) -> int | None:
+    """The process that has the byte; None if no other has it, or nobody can tell."""
+    with contextlib.suppress(OSError):
+        return file.holder(start)
+    return None
 
 
 class _Held:

@@ -39,29 +39,42 @@ impl ByteLocks {
 
     /// Whether the byte is locked for this process now. `OSError` where the file system has no locks.
     fn try_lock(&self, position: i64) -> PyResult<bool> {
-        match self.set(libc::F_WRLCK, position) {
+        match self.set(true, position) {
             Ok(()) => Ok(true),
             Err(Errno::EACCES | Errno::EAGAIN) => Ok(false),
             Err(error) => Err(to_python(error)),
         }
     }
 
+    /// The process that has the byte, 0 for one that the system does not name; `None` if it is free, or this one's.
+    /// `OSError` where the file system has no locks.
+    fn holder(&self, position: i64) -> PyResult<Option<i32>> {
+        let mut lock = one_byte(true, position);
+        fcntl(self.file, FcntlArg::F_GETLK(&mut lock)).map_err(to_python)?;
+        Ok((lock.l_type != one_byte(false, position).l_type).then_some(lock.l_pid.max(0)))
+    }
+
     /// Gives the byte back. `OSError` where the file system has no locks.
     fn unlock(&self, position: i64) -> PyResult<()> {
-        self.set(libc::F_UNLCK, position).map_err(to_python)
+        self.set(false, position).map_err(to_python)
     }
 }
 
 impl ByteLocks {
-    fn set(&self, kind: libc::c_int, position: i64) -> Result<(), Errno> {
-        let lock = libc::flock {
-            l_type: kind as _,
-            l_whence: libc::SEEK_SET as _,
-            l_start: position as _,
-            l_len: 1,
-            l_pid: 0,
-        };
-        fcntl(self.file, FcntlArg::F_SETLK(&lock)).map(drop)
+    fn set(&self, is_locked: bool, position: i64) -> Result<(), Errno> {
+        fcntl(self.file, FcntlArg::F_SETLK(&one_byte(is_locked, position))).map(drop)
+    }
+}
+
+/// The system's constants have the type of the field on macOS, and another one on Linux.
+fn one_byte(is_locked: bool, position: i64) -> libc::flock {
+    let kind = if is_locked { libc::F_WRLCK } else { libc::F_UNLCK };
+    libc::flock {
+        l_type: kind as _,
+        l_whence: libc::SEEK_SET as _,
+        l_start: position as _,
+        l_len: 1,
+        l_pid: 0,
     }
 }
 

@@ -34,7 +34,7 @@ from trinitylake.rest.files.delegation import Delegation
 from trinitylake.rest.http.assets import asset_responders
 from trinitylake.rest.http.company import Company
 from trinitylake.rest.http.observation import REQUEST_ID, ROUTE, Observer
-from trinitylake.rest.http.protocol import IS_WHOLE
+from trinitylake.rest.http.protocol import IS_WHOLE, SENDS_NO_MORE
 from trinitylake.rest.http.router import Router
 from trinitylake.rest.http.routes import CATALOG, SIGN, Endpoint, all_endpoints
 from trinitylake.rest.http.threads import Threads
@@ -209,7 +209,7 @@ class App:
 
     def _audit(self, endpoint: Endpoint, call: Call, code: int) -> None:
         if code < 300:
-            if call.commit.version is not None and "prefix" in call.raw_names:
+            if call.commit.version is not None and call.commit.is_own:
                 self.service.latest_commits.append(call.commit.version)
             outcome: Outcome = "committed" if call.commit.version is not None else "staged"
         else:
@@ -304,7 +304,7 @@ async def _watched(request: Request) -> AsyncIterator[Callable[[], bool]]:
     is_gone = threading.Event()
 
     async def watch() -> None:
-        while not await request.is_disconnected():
+        while SENDS_NO_MORE not in request.scope and not await request.is_disconnected():
             await asyncio.sleep(_WATCH_SECONDS)
         is_gone.set()
 

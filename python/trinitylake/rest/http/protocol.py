@@ -21,6 +21,8 @@ MAX_HEADERS_SIZE_BYTES = 64 << 10
 HEADERS_TIMEOUT_SECONDS = 15.0
 #: Where it is left, in the scope of a request, that all of it has come.
 IS_WHOLE = "trinitylake.is_whole"
+#: And that its client sends no more. It may wait for its answer, or have gone away: both look the same.
+SENDS_NO_MORE = "trinitylake.sends_no_more"
 #: For which a connection may be idle. Longer than most clients and proxies keep theirs, so that they close it: a
 #: request that meets a server which has just closed is reset, and its client cannot tell whether it was heard.
 KEEP_ALIVE_SECONDS = 75
@@ -38,6 +40,7 @@ class BoundedProtocol(HttpToolsProtocol):
     headers_timeout_seconds: ClassVar[float] = HEADERS_TIMEOUT_SECONDS
     untaken_seconds: ClassVar[float] = UNTAKEN_SECONDS
     unsent: ClassVar[UnsentAnswers]
+    is_ending: ClassVar[bool] = False
     _outgoing: Outgoing
     _cycles: deque[RequestResponseCycle]
     _timer: asyncio.TimerHandle | None = None
@@ -50,6 +53,18 @@ class BoundedProtocol(HttpToolsProtocol):
         self._outgoing = Outgoing(transport, self.unsent, self._who, self.untaken_seconds)
         super().connection_made(self._outgoing)
         self._wait_for_headers()
+        if self.is_ending:  # it was not there yet when the others were told
+            self.shutdown()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Whether the connection stays open: for the answers to what has come. With TLS asyncio ends it in any case."""
+        if self._is_idle or self.cycle.more_body or self.scheme == "https":
+            self.transport.close()  # when all was given away that waits here
+            return self.scheme != "https"
+        for cycle in self._cycles:
+            cycle.scope[SENDS_NO_MORE] = True  # type: ignore[literal-required]
+        self.cycle.keep_alive = False
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()

@@ -19,7 +19,7 @@ from trinitylake.errors import InvalidArgument, StorageError
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.rest.freed_memory import give_back_large_blocks, keep_what_is_here
 from trinitylake.rest.http.app import App
-from trinitylake.rest.http.protocol import KEEP_ALIVE_SECONDS, protocol_of_one_server
+from trinitylake.rest.http.protocol import KEEP_ALIVE_SECONDS, BoundedProtocol, protocol_of_one_server
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.security.guard import Bearers, is_loopback
 from trinitylake.rest.security.tokens import Tokens
@@ -35,6 +35,25 @@ _START_SECONDS = 10.0
 _SAVING_SECONDS, _LOOK_SECONDS = 15.0, 0.5
 
 logger = logging.getLogger("trinitylake.rest")
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn's, which at its end waits for requests and for nobody who has not sent any.
+
+    Args:
+        protocol: of its connections.
+    """
+
+    def __init__(self, config: uvicorn.Config, protocol: type[BoundedProtocol]) -> None:
+        super().__init__(config)
+        self._protocol = protocol
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._protocol.is_ending = True
+        for server in self.servers:
+            server.close()
+        self.servers = []  # to wait for them is to wait for each stranger who does not go on with a handshake
+        await super().shutdown(sockets)
 
 
 class RestServer:
@@ -64,9 +83,10 @@ class RestServer:
         self._app = App(lake, bearers, options)
         self._scheme = "http" if certificate_file is None else "https"
         self._host = host
+        protocol = protocol_of_one_server()
         config = uvicorn.Config(
             self._app,
-            http=protocol_of_one_server(),
+            http=protocol,
             ssl_certfile=certificate_file,
             ssl_keyfile=key_file,
             log_config=None,
@@ -83,7 +103,7 @@ class RestServer:
             config.load()
         except (OSError, ssl.SSLError) as error:
             raise InvalidArgument(f"the certificate or its key cannot be used: {error}") from error
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config, protocol)
         self._thread: threading.Thread | None = None
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -116,7 +136,7 @@ class RestServer:
     @property
     def latest_commits(self) -> list[int]:
         """The newest versions that requests committed outside of open transactions, at most 1,000; oldest first."""
-        return list(self._app.service.latest_commits)
+        return sorted(set(self._app.service.latest_commits))
 
     def start(self) -> Self:
         """Answer from a thread. Raises `StorageError` if the server does not come up."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import selectors
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -17,6 +18,8 @@ MAX_UNSENT_SIZE_BYTES = 256 << 20
 MAX_UNSENT_OF_ONE_SIZE_BYTES = 128 << 20
 #: What is given to the transport at a time: it keeps about as much again, so a connection has 128 KiB uncounted.
 PIECE_SIZE_BYTES = 64 << 10
+#: For which a client who has all that it was sent may leave the end of TLS without an answer.
+GOODBYE_SECONDS = 0.5
 
 logger = logging.getLogger("trinitylake.rest")
 
@@ -120,6 +123,8 @@ class Outgoing(asyncio.Transport):
         self._is_paused = self._is_closing = False
         self._given_size_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._has_ended = False
+        self._goodbye: asyncio.TimerHandle | None = None
 
     @property
     def is_waiting(self) -> bool:
@@ -181,7 +186,7 @@ class Outgoing(asyncio.Transport):
         if self._waiting:
             self._transport.pause_reading()
         else:
-            self._transport.close()
+            self._close()
 
     def abort(self) -> None:
         self._is_closing = True
@@ -193,8 +198,23 @@ class Outgoing(asyncio.Transport):
         logger.warning("a connection of %s is cut off: %s", self._who() or "a stranger", reason)
         self.abort()
 
+    def _close(self) -> None:
+        self._transport.close()
+        # With TLS that is a question, for whose answer asyncio waits 30 seconds: an idle client does not hear it.
+        if self._goodbye is None and not self._has_ended and self._transport.get_extra_info("sslcontext") is not None:
+            self._goodbye = asyncio.get_running_loop().call_later(GOODBYE_SECONDS, self._stop_asking)
+
+    def _stop_asking(self) -> None:
+        if not self._transport.get_write_buffer_size() and _has_room(self._transport):
+            self._transport.abort()
+        else:
+            self._goodbye = asyncio.get_running_loop().call_later(GOODBYE_SECONDS, self._stop_asking)
+
     def end(self) -> None:
         """Nothing more can be sent."""
+        self._has_ended = True
+        if self._goodbye is not None:
+            self._goodbye.cancel()
         while self._waiting:
             self._unsent.remove(*self._waiting.popleft())
         self._small.clear()
@@ -235,7 +255,7 @@ class Outgoing(asyncio.Transport):
         if not self._waiting:
             self._unsent.forget(self)
             if self._is_closing:
-                self._transport.close()
+                self._close()
 
     def _give(self, data: bytes | bytearray | memoryview) -> None:
         self._given_size_bytes += len(data)
@@ -258,3 +278,13 @@ class Outgoing(asyncio.Transport):
             self.cut_off(f"nothing of an answer was taken in {self._timeout_seconds:g} seconds")
         else:
             self._look_later(taken)
+
+
+def _has_room(transport: asyncio.Transport) -> bool:
+    """Whether the system takes more: then it has all that was given, of which a transport with TLS tells a part."""
+    socket = transport.get_extra_info("socket")
+    if socket is None or socket.fileno() < 0:
+        return True
+    with selectors.DefaultSelector() as selector:
+        selector.register(socket.fileno(), selectors.EVENT_WRITE)
+        return bool(selector.select(0))

@@ -20,17 +20,20 @@ from collections.abc import Callable
 from starlette.responses import Response
 
 from trinitylake.errors import CommitStateUnknown, TrinityLakeError
-from trinitylake.lakehouse.commit_steps import Steps, in_steps
+from trinitylake.lakehouse.commit_steps import MAY_WAIT, Steps, in_steps
 from trinitylake.lakehouse.history import CommittedTransaction
 from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.request.call import REQUEST_ID_PREFIX, RESERVED_PROPERTY_PREFIX, Call
 from trinitylake.rest.state.addresses import LATEST
+from trinitylake.tables.staged_tables import SMALL_METADATA_SIZE_BYTES
 
 HEADER = "Idempotency-Key"
 FINGERPRINT_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}request"
 _KEY = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 
+#: Of a body, at a time.
+_PART_SIZE_BYTES = 64 << 10
 #: The digit of a UUID that tells its version, where the time is in front.
 _TIMED = "7"
 
@@ -56,7 +59,8 @@ def answered_once(call: Call, handler: Handler, replay: Replay) -> Steps[Respons
     if not _KEY.fullmatch(key):
         raise bad_request(f"{HEADER} is a UUID, not {key[:100]!r}")
     id = f"{REQUEST_ID_PREFIX}{_digest(call.principal.name, key.lower())[:40]}"
-    fingerprint = _digest(call.method, call.route.replace(f"/{LATEST}/", "/", 1), call.body.hex())
+    fingerprint = _fingerprint(call)
+    takes_long = True  # to read what was committed before, for all that is known
     if (version := _committed(call, id)) is None:
         _require_remembered(call, key)
         call.commit.id = id
@@ -71,7 +75,26 @@ def answered_once(call: Call, handler: Handler, replay: Replay) -> Steps[Respons
             version = call.commit.version
             if version is None or not _transactions(call, version, id):
                 return response  # nothing was to be changed
+            takes_long = len(response.body) > SMALL_METADATA_SIZE_BYTES
+    if takes_long:
+        yield MAY_WAIT
     return _again(call, id, fingerprint, version, replay)
+
+
+def _fingerprint(call: Call) -> str:
+    """What the request is. Of a large body a part at a time is written in hexadecimal, and copied."""
+    body = call.body
+    parts = (call.method, _route_without_prefix(call), body[:_PART_SIZE_BYTES].hex())
+    digest = hashlib.sha256("\0".join(parts).encode())
+    for start in range(_PART_SIZE_BYTES, len(body), _PART_SIZE_BYTES):
+        digest.update(body[start : start + _PART_SIZE_BYTES].hex().encode())
+    return digest.hexdigest()
+
+
+def _route_without_prefix(call: Call) -> str:
+    """The path of a request is the same with the prefix of the latest version and without one."""
+    prefix = call.raw_names.get("prefix")
+    return call.route if prefix is None else call.route.replace(f"/{prefix}/", "/", 1)
 
 
 def _committed(call: Call, id: str) -> int | None:

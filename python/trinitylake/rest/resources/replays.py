@@ -18,9 +18,24 @@ def nothing(call: Call, state: ViewAt) -> Response:
 
 
 def table(call: Call, state: ViewAt) -> Response:
-    """The table in the path, or of the name in the body, as it was committed."""
-    name = call.name("table") if "table" in call.raw_names else str(json.loads(call.body)["name"])
-    return tables.load_response(call, call.served(state), (*call.namespace(), name))
+    """The table in the path, as it was committed."""
+    return tables.load_response(call, call.served(state), call.identifier("table"))
+
+
+def new_table(call: Call, state: ViewAt) -> Response:
+    """The table of the name in the body, as it was committed, with access to its files if the first answer had that.
+
+    Not if another table has that name now, or none: then its files may be no more the client's.
+    """
+    identifier = (*call.namespace(), str(json.loads(call.body)["name"]))
+    made = call.served(state)
+    response = tables.load_response(call, made, identifier)
+    delegation = call.service.delegation
+    if delegation is None or not delegation.is_wished(call):
+        return response
+    if tables.table_id(made, identifier) != tables.table_id(call.served(call.service.lake), identifier):
+        return response
+    return delegation.added(call, identifier, response)
 
 
 def unregistered_table(call: Call, state: ViewAt) -> Response:

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 LAST_ADDED = -1
 #: Of the metadata of a table, perhaps compressed: to read or change more takes long.
 QUICK_SIZE_BYTES = SMALL_METADATA_SIZE_BYTES
+#: Of one table: each makes its metadata anew, and small ones are many in few bytes.
+QUICK_UPDATES = 20
 #: Updates by which a table becomes smaller, if anything.
 _REMOVING = (
     RemovePartitionSpecsUpdate,

@@ -33,6 +33,7 @@ from trinitylake.rest.resources.elsewhere import peer_of
 from trinitylake.rest.resources.names import Name, Rename
 from trinitylake.rest.resources.table_changes import (
     QUICK_SIZE_BYTES,
+    QUICK_UPDATES,
     TableChange,
     inert_change,
     is_quick,
@@ -135,13 +136,14 @@ def commit(call: Call) -> Steps[Response]:
         is_short = catalog.source is call.service.lake and len(call.body) <= QUICK_SIZE_BYTES
         inert = inert_change(call.body, identifier) if is_short else None
         change: TableChange | None = None
+        takes_long = False
         if inert is None:
             change = _whole_change(call, identifier)
-            if change.brings_files:
-                yield MAY_WAIT  # for manifests, which are read
+            if change.brings_files or len(change.updates) > QUICK_UPDATES:
+                yield MAY_WAIT  # for manifests, which are read, or for others
 
         def statement(transaction: Transaction) -> Steps[StagedTable | _Changed]:
-            nonlocal inert, change
+            nonlocal inert, change, takes_long
             if inert is not None:
                 properties, required_id = inert
                 inert = None
@@ -150,7 +152,7 @@ def commit(call: Call) -> Steps[Response]:
                     return changed
             change = change or _whole_change(call, identifier)
             table = None if change.is_creation else opened(transaction, *name)
-            if table is not None and not is_quick(transaction, table):
+            if table is not None and (takes_long := not is_quick(transaction, table)):
                 yield MAY_WAIT  # for its metadata, or for where it lives
             gate = call.locations(catalog)
             whole = change.model_copy(
@@ -164,6 +166,9 @@ def commit(call: Call) -> Steps[Response]:
 
         with translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
             staged = yield from catalog.write_steps(statement)
+        if takes_long:
+            with suppress(RestError):  # without a thread for it here: to try again would be a second commit
+                yield MAY_WAIT  # for the same metadata, of which the answer is made
         return _staged_response(call, staged)
 
 
@@ -323,6 +328,12 @@ def load_response(
             return responses.of_metadata(call.service.io.uri_of(path), text, snapshots, if_none_match)
     path = metadata_path(definition, f"{namespace}.{name}")
     return responses.of_file(call.service.io, path, snapshots, if_none_match)
+
+
+def table_id(catalog: ServedCatalog, identifier: tuple[str, ...]) -> str | None:
+    """The id of a table, whatever names it has had; None if there is none."""
+    data = catalog.state().read("table", *object_name(identifier, NoSuchTableError))
+    return None if data is None else parse_table_def(data).id
 
 
 def _make_folders(catalog: ServedCatalog, location: str) -> None:

@@ -40,6 +40,7 @@ class Commit:
         message, author, properties: for the log of the lakehouse.
         id: of the transaction, if the client must be able to send the request twice.
         version: that the request has committed.
+        is_own: it has done so now, in a transaction that it began.
         transaction_id: of the transaction that it worked in.
         names: of objects in the body, for the audit log.
     """
@@ -49,6 +50,7 @@ class Commit:
     properties: Mapping[str, str] = field(default_factory=dict)
     id: str | None = None
     version: int | None = None
+    is_own: bool = False
     transaction_id: str | None = None
     names: list[str] = field(default_factory=list)
 
@@ -119,7 +121,7 @@ class ServedCatalog(TrinityLakeCatalog):
                         raise
                     lost = transaction
                 else:
-                    told.transaction_id = transaction.id
+                    told.is_own, told.transaction_id = True, transaction.id
                     return result
         raise AssertionError("the last attempt returns or raises")
 
