@@ -304,7 +304,7 @@ def test_the_command_ends_with_five(copied: Callable[[], Path]) -> None:
 
 
 def test_nodes_that_were_exchanged_are_not_believed(tmp_path: Path) -> None:
-    """Two leaves had been exchanged. Each was whole, so objects were missing in lists, and a commit built on that."""
+    """Two leaves had been exchanged. Each was whole, so objects were missing in lists, and commits built on that."""
     lake = tl.create(str(tmp_path / "lake"), order=4, durability="none")
     names = [f"n{number:02}" for number in range(20)]
     for name in names:
@@ -315,7 +315,7 @@ def test_nodes_that_were_exchanged_are_not_believed(tmp_path: Path) -> None:
     first.write_bytes(other)
     second.write_bytes(one)
     opened = tl.open(lake.uri)
-    for refused in (opened.namespaces, lambda: [opened.namespace(name) for name in names], opened.compact_tree):
+    for refused in (opened.namespaces, lambda: [opened.namespace(name) for name in names]):
         with pytest.raises(tl.CorruptFile, match="the node of another name"):
             refused()
     found = {finding.path for finding in opened.fsck().findings if "another name" in finding.message}
