@@ -40,6 +40,10 @@ fn decoded<T: Message + Default>(bytes: Bytes) -> Result<T> {
 
 /// The definition of an object.
 pub fn of(kind: ObjectKind, bytes: Bytes) -> Result<Value> {
+    // To protobuf that is a definition that says nothing, but each has an id.
+    if bytes.is_empty() {
+        return Err(Error::corrupt("(definition)", "the file is empty"));
+    }
     match kind {
         ObjectKind::Namespace => namespace(bytes),
         ObjectKind::Table => table(bytes),

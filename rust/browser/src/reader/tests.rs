@@ -212,6 +212,15 @@ fn a_definition_is_read_from_the_root_that_holds_it() {
     }
 }
 
+/// An empty file was shown as a namespace without properties, and as a table without columns.
+#[test]
+fn an_empty_file_is_no_definition() {
+    for kind in ["namespace", "table", "view"] {
+        let reply = Files::default().told(&json!(kind), Bytes::new());
+        assert_eq!(reply["problem"]["code"], 500, "{kind}: {reply}");
+    }
+}
+
 /// A node that names itself as its child was followed for ever.
 #[test]
 fn a_cycle_ends() {
