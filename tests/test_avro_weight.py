@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,32 @@ def test_what_is_cut_off_or_unknown_is_an_error(table: tl.Table) -> None:
         Allowance(6).spend(b"no Avro", "")
 
 
+@pytest.mark.parametrize("name", ["*-m0.avro", "snap-*.avro"])
+def test_a_damaged_manifest_is_named(tmp_path: Path, name: str) -> None:
+    """A decoder takes what is damaged for numbers, texts: `KeyError: 'avro.schema'` and "'utf-8' codec can't
+    decode byte 0xe1" were all that a reader heard of a manifest, with no word about which file it was.
+    """
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    lake.create_namespace("a")
+    lake.create_table("a.t", {"id": "bigint"}).append({"id": [1]})
+    [file] = (tmp_path / "lake").rglob(name)
+    whole = file.read_bytes()
+    damaged = [bytes(len(whole)), b"", b"no Avro", *(whole[:length] for length in range(4, len(whole), 97))]
+    damaged += [whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :] for at in range(0, len(whole), 53)]
+    for data in damaged:
+        file.write_bytes(data)
+        reading.manifest_lists.clear()
+        for read in (lambda: lake.table("a.t").scan().to_arrow(), lambda: lake.table("a.t").scan().count()):
+            # A name in it that is damaged is that of another file, of the lakehouse or not.
+            with suppress(CorruptFile, tl.errors.InvalidLocation):
+                read()
+    file.write_bytes(bytes(len(whole)))
+    reading.manifest_lists.clear()
+    with pytest.raises(CorruptFile, match=file.name) as caught:
+        lake.table("a.t").scan().to_arrow()
+    assert file.name in caught.value.path
+
+
 def test_a_manifest_counts_once(table: tl.Table) -> None:
     """A list of three kilobytes that named one manifest five thousand times kept a commit busy for an hour."""
     manifest = manifest_of(table, "s3://b/a", 3, "gzip")
@@ -117,7 +144,7 @@ def test_nothing_follows_an_empty_block(table: tl.Table) -> None:
     def hide(header: dict[bytes, bytes], blocks: Blocks) -> None:
         blocks.insert(1, (0, b""))
 
-    with pytest.raises(ValueError, match="goes on behind an empty block"):
+    with pytest.raises(CorruptFile, match="goes on behind an empty block"):
         reading.read_entries(table.iceberg.io, written(table, hide))
     at_the_end = written(table, lambda header, blocks: blocks.append((0, b"")))
     assert len(reading.read_entries(table.iceberg.io, at_the_end)) == 3
@@ -152,7 +179,7 @@ def test_a_header_has_weight_and_its_schema_a_limit(table: tl.Table) -> None:
 def test_a_schema_that_nests_without_end_is_no_schema(table: tl.Table) -> None:
     """It was a `RecursionError`, which nobody expects of a file that cannot be read."""
     nested = written(table, lambda header, blocks: header.update({b"avro.schema": b"[" * 2000 + b"]" * 2000}))
-    with pytest.raises(ValueError, match="nests too deeply"):
+    with pytest.raises(CorruptFile, match="nests too deeply"):
         reading.read_entries(table.iceberg.io, nested)
 
 
@@ -171,7 +198,7 @@ def test_no_field_is_a_name_for_one_reader_alone(table: tl.Table, id: int) -> No
             path["field-id"] = id
         header[b"avro.schema"] = json.dumps(schema).encode()
 
-    with pytest.raises(ValueError, match="two fields of one id" if id == 100 else "'file_path' with the id 999"):
+    with pytest.raises(CorruptFile, match="two fields of one id" if id == 100 else "'file_path' with the id 999"):
         reading.read_entries(table.iceberg.io, written(table, name_twice))
 
 
@@ -189,7 +216,7 @@ def test_a_list_of_manifests_says_it_in_one_way(table: tl.Table) -> None:
     path["name"] = "of_another_table"
     header[b"avro.schema"] = json.dumps(schema).encode()
     file.write_bytes(avro_file(header, blocks))
-    with pytest.raises(ValueError, match="'of_another_table' with the id 500"):
+    with pytest.raises(CorruptFile, match="'of_another_table' with the id 500"):
         reading.read_list(iceberg.io, uri)
 
 

@@ -301,3 +301,24 @@ def test_the_command_ends_with_five(copied: Callable[[], Path]) -> None:
     assert "goes on from version" in told.stdout
     assert run(app, ["fsck", "--root", str(root), "--repair"]).exit_code == 0
     assert run(app, ["fsck", "--root", str(root), "--version", "x"]).exit_code == 2
+
+
+def test_nodes_that_were_exchanged_are_not_believed(tmp_path: Path) -> None:
+    """Two leaves had been exchanged. Each was whole, so objects were missing in lists, and commits built on that."""
+    lake = tl.create(str(tmp_path / "lake"), order=4, durability="none")
+    names = [f"n{number:02}" for number in range(20)]
+    for name in names:
+        lake.create_namespace(name)
+    nodes = lake.at(version=lake.version).nodes().to_pylist()
+    first, second = [tmp_path / "lake" / node["path"] for node in nodes if node["height"] == 0][:2]
+    one, other = first.read_bytes(), second.read_bytes()
+    first.write_bytes(other)
+    second.write_bytes(one)
+    opened = tl.open(lake.uri)
+    for refused in (opened.namespaces, lambda: [opened.namespace(name) for name in names]):
+        with pytest.raises(tl.CorruptFile, match="the node of another name"):
+            refused()
+    found = {finding.path for finding in opened.fsck().findings if "another name" in finding.message}
+    assert found == {str(path.relative_to(tmp_path / "lake")) for path in (first, second)}
+    assert opened.fsck(repair=True).repair is not None
+    assert tl.open(lake.uri).namespaces() == names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -182,6 +183,22 @@ def test_a_link_does_not_lead_out_of_a_local_root(tmp_path: Path) -> None:
     for path in ("link.avro", "folder/secret.avro"):
         with pytest.raises(InvalidLocation, match="leaves the lakehouse"):
             file_io.new_input(file_io.uri_of(path)).open()
+
+
+@pytest.mark.parametrize("what", ["folder", "pipe", "link in a circle"])
+def test_what_is_no_file_is_not_there(tmp_path: Path, what: str) -> None:
+    """A scan waited for ever for a pipe in the place of a manifest, and Arrow had an error of its own for a folder."""
+    place = tmp_path / "lake" / "m.avro"
+    place.parent.mkdir()
+    if what == "folder":
+        place.mkdir()
+    elif what == "pipe":
+        os.mkfifo(place)
+    else:
+        place.symlink_to(place)
+    file_io = LakehouseFileIO(make_store("local", tmp_path / "lake"))
+    with pytest.raises(FileNotFoundError, match=r"m\.avro"):
+        file_io.new_input(file_io.uri_of("m.avro")).open()
 
 
 def test_a_root_that_is_itself_a_link_works(tmp_path: Path) -> None:

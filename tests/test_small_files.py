@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import os
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -236,6 +238,38 @@ def test_a_file_that_is_missing_or_damaged_is_an_error_that_names_it(lake: tl.La
         lake.table("a.t").scan().to_arrow_batch_reader().read_all()
     paths[2].write_bytes(whole)
     assert lake.table("a.t").scan().to_arrow_batch_reader().read_all().num_rows == 5
+
+
+#: Reads a file three times for each of its bytes, which is another one each time, and tells how often it had its rows.
+ONE_BYTE_AFTER_THE_OTHER = """
+import pathlib, sys
+import pyarrow as pa
+from trinitylake._core import bloom_filter_may_hold, read_together, text_sizes
+
+whole, damaged = pathlib.Path(sys.argv[1]).read_bytes(), pathlib.Path(sys.argv[1] + ".damaged")
+columns = pa.schema([pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})])
+read = 0
+for position in range(len(whole)):
+    for byte in (0x00, 0x7F, 0xFF):
+        data = whole[:position] + bytes([byte]) + whole[position + 1:]
+        damaged.write_bytes(data)
+        read += read_together([str(damaged)], columns, 1 << 24, 1 << 20)[1]
+        text_sizes(data)
+bloom_filter_may_hold(bytes.fromhex("15001c1c00001c1c00001c1c000000"), pa.array([1]))
+print(read)
+"""
+
+
+def test_a_damaged_file_prints_nothing(tmp_path: Path) -> None:
+    """Before the error that says what is wrong with a file, a user saw "thread panicked at …/parquet-59/src/…", and
+    fifty lines of functions: the library's panics were caught, and printed all the same.
+    """
+    schema = pa.schema([pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})])
+    pq.write_table(pa.table({"id": [1, None, 3]}, schema=schema), tmp_path / "file.parquet", compression="zstd")
+    command = [sys.executable, "-c", ONE_BYTE_AFTER_THE_OTHER, str(tmp_path / "file.parquet")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 0
 
 
 @settings(max_examples=40, deadline=None)

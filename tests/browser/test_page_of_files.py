@@ -19,7 +19,9 @@ import pytest
 import trinitylake as tl
 from browser.driver import Browser
 from browser.test_page import HOSTILE, found_by, opened
+from golden import archive
 from rest.shop import with_tables
+from trinitylake import core
 from trinitylake.definitions import new_table_def, serialize
 from trinitylake.page import write_files
 
@@ -247,6 +249,51 @@ def test_hostile_files_end_in_words(browser: Browser, lake: tl.Lakehouse, tmp_pa
         browser.devtools("Network.clearBrowserCache", {})
         opened(browser, f"{server.url}/site")
         assert "went wrong" in browser.text("main h1")
+
+
+def test_definitions_that_a_root_holds_are_shown(browser: Browser, tmp_path: Path) -> None:
+    """Where a writer had died between his root and the definitions beside it, the page said that they were not there,
+    until somebody committed again.
+    """
+    name = f"generation_7/{archive.HELD_DEFINITIONS}"
+    folder = archive.unpack_into(name, tmp_path / "lake")
+    root = core.root_path(archive.expectation(name)["latest"])
+    held = archive.held_definitions(core.read_node((folder / root).read_bytes()).system)
+    write_files(tmp_path / "site", "../lake")
+    with serving(tmp_path) as server:
+        url = f"{server.url}/site"
+        opened(browser, url, "#/latest/namespace/held")
+        assert browser.wait_for_text("東京")
+        opened(browser, url, "#/latest/namespace/before")
+        assert browser.wait_for_text("research")
+        opened(browser, url, "#/latest/view/before/big")
+        assert "SELECT * FROM cities" in browser.wait_for_text("SELECT id FROM cities")
+        # A definition of the version before, which has a file.
+        opened(browser, url, "#/version~2/namespace/before")
+        assert browser.text("main h1") == "before"
+        # Nothing was asked for that is not there.
+        assert not [path for _, path in server.of_lakehouse() for one in held if path.endswith(one)]
+
+
+def test_the_log_goes_on_behind_a_damaged_root(browser: Browser, tmp_path: Path) -> None:
+    """The log ended at a root that was damaged or missing, as if all before it had expired."""
+    lake = tl.create(str(tmp_path / "lake"), durability="none")
+    for name in "abcdefgh":
+        with lake.transaction(message=f"made {name}") as txn:
+            txn.create_namespace(name)
+    (tmp_path / "lake" / core.root_path(3)).write_bytes(b"damaged")
+    (tmp_path / "lake" / core.root_path(5)).unlink()
+    write_files(tmp_path / "site", "../lake")
+    with serving(tmp_path) as server:
+        opened(browser, f"{server.url}/site", "#/latest/log")
+        shown = browser.wait_for_text("made a")
+        assert [name for name in "abcdefgh" if f"made {name}" in shown] == ["a", "b", "d", "f", "g", "h"]
+        assert shown.count("damaged") >= 2
+        for version in (0, 1):
+            (tmp_path / "lake" / core.root_path(version)).unlink()
+        opened(browser, f"{server.url}/site", "#/latest/log")
+        assert "made b" in browser.wait_for_text("made b")
+        assert browser.text("main").count("not there") <= 1, "what has expired is no damage"
 
 
 def test_hostile_names_and_words_are_nothing_but_text(browser: Browser, tmp_path: Path) -> None:

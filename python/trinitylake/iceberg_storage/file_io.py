@@ -351,9 +351,14 @@ class LakehouseFileIO(FileIO):
         return os.path.realpath(real_path) if os.path.islink(real_path) else real_path
 
     def open_local(self, path: str) -> pa.NativeFile | None:
-        """A local file, read by Arrow itself without Python in between; None if the root is not local."""
+        """A local file, read by Arrow itself without Python in between; None if the root is not local.
+
+        As in the core, what is no file is not there: Arrow would wait for a pipe for ever. Raises as `missed` does.
+        """
         if (real_path := self.local_path(path)) is None:
             return None
+        if not os.path.isfile(real_path):
+            self.missed(path)
         try:
             return pa.OSFile(real_path, "rb")
         except FileNotFoundError as error:

@@ -1,6 +1,7 @@
-//! What every layer needs: the kinds of errors, the spelling of locations and moments, and where time, ids and
-//! randomness come from.
+//! What every layer needs: the kinds of errors, the spelling of locations and moments, panics that are errors, and where
+//! time, ids and randomness come from.
 
+pub mod caught;
 #[cfg(not(target_family = "wasm"))]
 pub mod environment;
 pub mod error;

@@ -8,22 +8,27 @@ use trinitylake_format::definition::LakehouseDefinition;
 use trinitylake_format::definition::proto::{
     Column, DataType, NamespaceDef, Schema, TableDef, TableType, ViewDef,
 };
+use trinitylake_format::key::ObjectKind;
 use trinitylake_format::path::root_version;
 
 use crate::question::Lakehouse;
 
 impl Lakehouse {
     pub fn of(definition: &LakehouseDefinition) -> Lakehouse {
-        let versions = definition.exported_snapshots().iter();
+        // One by one, and not sorted where it need not be: functions that sort are large.
+        let mut snapshots = serde_json::Map::new();
+        for (name, path) in definition.exported_snapshots() {
+            if let Some(version) = root_version(path) {
+                snapshots.insert(name.clone(), version.into());
+            }
+        }
         let mut roots: Vec<String> = definition.root_uri().map(str::to_string).into_iter().collect();
         roots.extend(definition.former_root_uris().iter().cloned());
-        roots.sort_by_key(|root| std::cmp::Reverse(root.len()));
+        roots.sort_unstable_by_key(|root| std::cmp::Reverse(root.len()));
         Lakehouse {
             name: definition.name().to_string(),
             properties: definition.properties().clone(),
-            snapshots: versions
-                .filter_map(|(name, path)| Some((name.clone(), root_version(path)?)))
-                .collect(),
+            snapshots,
             roots,
         }
     }
@@ -33,12 +38,28 @@ fn decoded<T: Message + Default>(bytes: Bytes) -> Result<T> {
     T::decode(bytes).map_err(|error| Error::corrupt("(definition)", format!("not a definition: {error}")))
 }
 
-pub fn namespace(bytes: Bytes) -> Result<Value> {
+/// The definition of an object.
+pub fn of(kind: ObjectKind, bytes: Bytes) -> Result<Value> {
+    // To protobuf that is a definition that says nothing, but each has an id.
+    if bytes.is_empty() {
+        return Err(Error::corrupt("(definition)", "the file is empty"));
+    }
+    match kind {
+        ObjectKind::Namespace => namespace(bytes),
+        ObjectKind::Table => table(bytes),
+        ObjectKind::View => view(bytes),
+        ObjectKind::TransactionRecord => {
+            Err(Error::InvalidArgument("no object is a transaction".to_string()))
+        }
+    }
+}
+
+fn namespace(bytes: Bytes) -> Result<Value> {
     let found: NamespaceDef = decoded(bytes)?;
     Ok(json!({ "properties": found.properties }))
 }
 
-pub fn table(bytes: Bytes) -> Result<Value> {
+fn table(bytes: Bytes) -> Result<Value> {
     let found: TableDef = decoded(bytes)?;
     let kind = match found.table_type() {
         TableType::Managed => "managed",
@@ -54,7 +75,7 @@ pub fn table(bytes: Bytes) -> Result<Value> {
     }))
 }
 
-pub fn view(bytes: Bytes) -> Result<Value> {
+fn view(bytes: Bytes) -> Result<Value> {
     let found: ViewDef = decoded(bytes)?;
     let queries: Vec<Value> =
         found.representations.iter().map(|one| json!({ "dialect": one.dialect, "sql": one.sql })).collect();

@@ -42,6 +42,12 @@ pub enum Question {
     Namespace,
     Table,
     View,
+    /// The same of the definition with this path, whose file may not be there, if a root holds it (format §4); else null.
+    Held {
+        root: String,
+        kind: String,
+        path: String,
+    },
     /// The locations of definitions, null for what is not there.
     Locate {
         root: String,
@@ -212,7 +218,7 @@ pub struct Lakehouse {
     pub name: String,
     pub properties: BTreeMap<String, String>,
     /// Versions by the names of their snapshots.
-    pub snapshots: BTreeMap<String, u64>,
+    pub snapshots: serde_json::Map<String, serde_json::Value>,
     /// Where it lies and lay, as locations in Iceberg's metadata begin; the longest that fits counts.
     pub roots: Vec<String>,
 }

@@ -13,7 +13,7 @@ use trinitylake_format::path::{root_path, root_version};
 use trinitylake_tree::scan::Scan;
 use trinitylake_tree::search::get_many;
 use trinitylake_version::moment::AtMoment;
-use trinitylake_version::root_metadata::{OPERATION_PROPERTY, RootMetadata};
+use trinitylake_version::root_metadata::{OPERATION_PROPERTY, RootMetadata, held_definition};
 
 use crate::definitions;
 use crate::fetched::Fetched;
@@ -66,14 +66,18 @@ impl Reader {
             Question::RootPath { version } => Answer::Path(root_path(version)),
             Question::Root { root, named } => Answer::Root(Box::new(self.root(&root, named)?)),
             Question::Lakehouse => Answer::Lakehouse(self.lakehouse(file)?),
-            Question::Namespace => Answer::Definition(definitions::namespace(file)?),
-            Question::Table => Answer::Definition(definitions::table(file)?),
-            Question::View => Answer::Definition(definitions::view(file)?),
+            Question::Namespace => Answer::Definition(definitions::of(ObjectKind::Namespace, file)?),
+            Question::Table => Answer::Definition(definitions::of(ObjectKind::Table, file)?),
+            Question::View => Answer::Definition(definitions::of(ObjectKind::View, file)?),
+            Question::Held { root, kind, path } => {
+                match held_definition(self.nodes.get(&root)?.as_ref(), &path) {
+                    Some(bytes) => Answer::Definition(definitions::of(known(&kind)?, bytes)?),
+                    None => Answer::Nothing,
+                }
+            }
             Question::Locate { root, objects } => Answer::Locations(self.locate(&root, &objects)?),
             Question::Objects { root, kind, namespace, start, limit } => {
-                let kind =
-                    kind_of(&kind).ok_or_else(|| Error::InvalidArgument(format!("no kind is {kind}")))?;
-                let range = self.names.objects_in(kind, Some(&namespace.join(".")))?;
+                let range = self.names.objects_in(known(&kind)?, Some(&namespace.join(".")))?;
                 let (found, next) = self.scan(&root, range, start, limit)?;
                 Answer::Names { items: found.into_iter().map(|one| one.name).collect(), next }
             }
@@ -249,6 +253,10 @@ impl Reader {
                 .collect(),
         })
     }
+}
+
+fn known(kind: &str) -> Result<ObjectKind> {
+    kind_of(kind).ok_or_else(|| Error::InvalidArgument(format!("no kind is {kind}")))
 }
 
 /// The least key after this one.

@@ -1,12 +1,11 @@
 //! What a Bloom filter of a Parquet file says about values.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Date32Type, Int32Type, Int64Type};
 use arrow_array::{Array, ArrayRef, BooleanArray};
 use arrow_schema::DataType;
 use parquet::bloom_filter::Sbbf;
+use trinitylake_base::caught::quietly;
 
 /// Of each value, whether it may be among those that a filter was made of; not so for an absent one, which no filter
 /// knows. None if the filter cannot be read, or for values of another type than whole numbers, dates, texts and bytes.
@@ -17,7 +16,7 @@ use parquet::bloom_filter::Sbbf;
 /// * `values`: of the type that the file has them stored with.
 pub fn may_hold(filter: &[u8], values: &ArrayRef) -> Option<BooleanArray> {
     // A filter without a block is none that the library expects.
-    catch_unwind(AssertUnwindSafe(|| checked(&Sbbf::from_bytes(filter).ok()?, values))).ok().flatten()
+    quietly(|| checked(&Sbbf::from_bytes(filter).ok()?, values)).ok().flatten()
 }
 
 fn checked(filter: &Sbbf, values: &ArrayRef) -> Option<BooleanArray> {

@@ -12,8 +12,6 @@ mod footer;
 mod pages;
 pub mod text_sizes;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 use bytes::Bytes;
@@ -22,6 +20,7 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{
     ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy,
 };
+use trinitylake_base::caught::quietly;
 
 use crate::columns::Columns;
 use crate::pages::{FileRows, Rows};
@@ -45,11 +44,11 @@ pub fn read_together(
 ) -> (RecordBatch, usize) {
     let target = columns::target(asked);
     // Parquet's library is held to give an error for whatever bytes it gets, and has panicked instead.
-    let read = catch_unwind(AssertUnwindSafe(|| {
+    let read = quietly(|| {
         let (files, columns) = first_files(files, asked, max_size_bytes)?;
         let count = files.len();
         Some((decoded(Rows::new(files), &columns, &target).ok()?, count))
-    }));
+    });
     read.ok().flatten().unwrap_or_else(|| (RecordBatch::new_empty(target), 0))
 }
 

@@ -1,13 +1,12 @@
 //! How many bytes the texts of a file have, as its footer says: each counted as often as it is there, though the file may
 //! have it once and refer to it.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use bytes::Bytes;
 use parquet::errors::Result;
 use parquet::file::metadata::{
     ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy,
 };
+use trinitylake_base::caught::quietly;
 
 use crate::footer;
 
@@ -22,7 +21,7 @@ pub fn text_sizes(tail: &Bytes) -> Option<Vec<Vec<Option<u64>>>> {
         return None;
     }
     // Parquet's library is held to give an error for whatever bytes it gets, and has panicked instead.
-    let metadata = catch_unwind(AssertUnwindSafe(|| metadata_of(tail).ok())).ok().flatten()?;
+    let metadata = quietly(|| metadata_of(tail).ok()).ok().flatten()?;
     let size = |size: i64| u64::try_from(size).ok();
     let groups = metadata.row_groups().iter().map(|group| {
         group.columns().iter().map(|column| column.unencoded_byte_array_data_bytes().and_then(size)).collect()

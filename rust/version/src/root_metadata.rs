@@ -141,8 +141,8 @@ impl RootMetadata {
                 CREATED_AT_MILLIS => metadata.created_at_millis = number(CREATED_AT_MILLIS, value)?,
                 LAKEHOUSE_DEF => metadata.lakehouse_definition = value.to_string(),
                 LAKEHOUSE_DEF_INLINE => metadata.inline_definition = from_hexadecimal(value),
-                // The page for browsers must stay small, and reads their files a moment later.
-                #[cfg(not(target_arch = "wasm32"))]
+                // The page for browsers must stay small, and asks for one at a time (`held_definition`).
+                #[cfg(not(target_family = "wasm"))]
                 INLINE_DEFINITIONS => metadata.inline_definitions = from_row(value),
                 PREVIOUS_ROOT => metadata.previous_root = Some(value.to_string()),
                 ROLLBACK_FROM_ROOT => metadata.rollback_from_root = Some(value.to_string()),
@@ -256,13 +256,22 @@ fn to_row(definitions: &BTreeMap<String, Bytes>) -> Option<String> {
 }
 
 /// What is no definition, or not the one that its name was given for, is left out.
-fn from_row(text: &str) -> BTreeMap<String, Bytes> {
-    let definitions = text.split_terminator('\n').filter_map(|line| {
+fn from_row(row: &str) -> BTreeMap<String, Bytes> {
+    let definitions = row.split('\n').filter_map(|line| {
         let (path, text) = line.split_once('\t')?;
-        let bytes = from_hexadecimal(text)?;
-        is_definition(path, &bytes).then(|| (path.to_string(), Bytes::from(bytes)))
+        Some((path.to_string(), definition_of(path, text)?))
     });
     definitions.collect()
+}
+
+/// A definition by its path if the root holds it: one of [`RootMetadata::inline_definitions`].
+pub fn held_definition(root: &Node, path: &str) -> Option<Bytes> {
+    let (_, row) = root.system_rows().find(|(key, _)| *key == INLINE_DEFINITIONS)?;
+    row.split('\n').find_map(|line| definition_of(path, line.strip_prefix(path)?.strip_prefix('\t')?))
+}
+
+fn definition_of(path: &str, hexadecimal: &str) -> Option<Bytes> {
+    from_hexadecimal(hexadecimal).filter(|bytes| is_definition(path, bytes)).map(Bytes::from)
 }
 
 /// Is it the content of a definition file, as far as the name of that tells?
@@ -292,6 +301,8 @@ fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
     use trinitylake_format::key::ObjectKind;
+    use trinitylake_format::node::codec::{Compression, decode, encode};
+    use trinitylake_format::node::draft::Draft;
     use trinitylake_format::path::{content_id, definition_path};
 
     #[test]
@@ -316,9 +327,20 @@ mod tests {
         let row = to_row(&held).unwrap();
         assert_eq!((from_row(&row), damaged_inline_definitions(&row)), (held, 0));
         assert_eq!(to_row(&BTreeMap::new()), None);
-        let exchanged = to_row(&BTreeMap::from([(other, bytes.clone()), (path.clone(), bytes)])).unwrap();
+        let root = |row: &str| {
+            let system = [(INLINE_DEFINITIONS, row.to_string())];
+            decode(encode(&system, &Draft::default(), 4, Compression::Zstd).unwrap().bytes, "root", None)
+                .unwrap()
+        };
+        assert_eq!(held_definition(&root(&row), &path), Some(bytes.clone()));
+        for absent in ["", "n.binpb", &other, &path[..path.len() - 1]] {
+            assert_eq!(held_definition(&root(&row), absent), None, "{absent}");
+        }
+        let exchanged =
+            to_row(&BTreeMap::from([(other.clone(), bytes.clone()), (path.clone(), bytes)])).unwrap();
         assert_eq!(from_row(&exchanged).into_keys().collect::<Vec<_>>(), [path]);
         assert_eq!(damaged_inline_definitions(&exchanged), 1);
+        assert_eq!(held_definition(&root(&exchanged), &other), None);
         for damaged in ["a", "_lakehouse_def_x.binpb\t00\n", "a\tzz", "\n"] {
             assert_eq!((from_row(damaged).len(), damaged_inline_definitions(damaged)), (0, 1), "{damaged}");
         }

@@ -26,6 +26,7 @@ from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.avro.file import _SCHEMA_KEY, MAGIC, META_SCHEMA, SYNC_SIZE, AvroFile, AvroFileHeader, AvroOutputFile
 from pyiceberg.avro.reader import Reader, StructReader
 from pyiceberg.avro.resolver import construct_reader, resolve_reader, resolve_writer
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
@@ -53,7 +54,7 @@ from pyiceberg.types import StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from trinitylake._core import is_named_once
-from trinitylake.errors import CorruptFile
+from trinitylake.errors import CorruptFile, TrinityLakeError
 from trinitylake.iceberg_storage.derived import Derived
 from trinitylake.iceberg_storage.extended_pyiceberg.avro_encoding import Encode, encoder_of, number
 from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import MAX_MANIFEST_SIZE_BYTES, Allowance
@@ -269,8 +270,13 @@ def _encoded(manifest: ManifestFile, layout: AvroLayout) -> bytes:
 
 
 def read_entries(io: FileIO, manifest: ManifestFile, discard_deleted: bool = True) -> list[ManifestEntry]:
-    """The entries of a manifest, with what they inherit from it. Raises `TooHeavy` for one of more than 256 MiB."""
-    with _PreparedInput(io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[READ_VERSION]) as file:
+    """The entries of a manifest, with what they inherit from it.
+
+    Raises:
+        TooHeavy: for one of more than 256 MiB.
+        CorruptFile: for one that is damaged, or no manifest.
+    """
+    with _opened(io, manifest) as file:
         entries = [_inherit_from_manifest(entry, manifest) for entry in file]
     inherit(entries, manifest)
     if any(field.contains_nan is not False for field in manifest.partitions or ()):
@@ -290,7 +296,7 @@ def entries_to_copy(io: FileIO, manifest: ManifestFile, spec: PartitionSpec, sch
         spec, schema: of the manifest that they are put into.
     """
     target = _entry_layout(spec.partition_type(schema), 2).avro_schema
-    with _PreparedInput(io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[READ_VERSION]) as file:
+    with _opened(io, manifest) as file:
         if file.header.meta[SCHEMA_KEY] != target:
             return read_entries(io, manifest)
         entries = [_inherit_from_manifest(entry, manifest) for entry in file.copied_entries()]
@@ -302,28 +308,52 @@ def files_named(io: FileIO, manifest: ManifestFile) -> Iterator[tuple[ManifestEn
 
     Raises as `read_entries` does, perhaps when some were given.
     """
-    with _PreparedInput(io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[READ_VERSION]) as file:
+    with _opened(io, manifest) as file:
         for entry in file:
             if entry.status != ManifestEntryStatus.DELETED:
                 yield entry.status, entry.data_file.file_path
 
 
+@contextmanager
+def _opened(io: FileIO, manifest: ManifestFile) -> Iterator[_PreparedInput]:
+    """A manifest to be read. Raises as `read_entries` does."""
+    uri = manifest.manifest_path
+    file = _PreparedInput(io.new_input(uri), MANIFEST_ENTRY_SCHEMAS[READ_VERSION])
+    with _decoding("manifest", uri), file:
+        yield file
+
+
+@contextmanager
+def _decoding(what: str, uri: str) -> Iterator[None]:
+    """Say of whatever a decoder stumbles over which file it is: it takes what is damaged for numbers and texts, and
+    knows no name. What storage says, and what is refused, is no damage. Raises `CorruptFile`.
+    """
+    try:
+        yield
+    except (TrinityLakeError, ValidationError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        told = "the schema in its header is missing" if isinstance(error, KeyError) else error or type(error).__name__
+        raise CorruptFile(f"the {what} {uri} is damaged, or is none: {told}", path=uri) from error
+
+
 def read_list(io: FileIO, uri: str) -> list[ManifestFile]:
-    """The manifests of a manifest list. Raises `CorruptFile` for one that names a manifest twice."""
+    """The manifests of a manifest list. Raises `CorruptFile` for one that is damaged or names a manifest twice."""
     with io.new_input(uri).open() as stream:
         data = stream.read()
-    Allowance(MAX_MANIFEST_SIZE_BYTES).spend(data, uri)
-    with (
-        _shallow_schema(),
-        AvroFile[ManifestFile](
-            _ReadFile(uri, data),
-            MANIFEST_LIST_FILE_SCHEMAS[READ_VERSION],
-            read_types={-1: ManifestFile, 508: PartitionFieldSummary},
-            read_enums={517: ManifestContent},
-        ) as file,
-    ):
-        _check_ids(file.schema)
-        manifests = list(file)
+    with _decoding("manifest list", uri):
+        Allowance(MAX_MANIFEST_SIZE_BYTES).spend(data, uri)
+        with (
+            _shallow_schema(),
+            AvroFile[ManifestFile](
+                _ReadFile(uri, data),
+                MANIFEST_LIST_FILE_SCHEMAS[READ_VERSION],
+                read_types={-1: ManifestFile, 508: PartitionFieldSummary},
+                read_enums={517: ManifestContent},
+            ) as file,
+        ):
+            _check_ids(file.schema)
+            manifests = list(file)
     if len({manifest.manifest_path for manifest in manifests}) < len(manifests):  # all of its rows would count twice
         raise CorruptFile(f"the manifest list {uri} names a manifest twice", path=uri)
     return manifests

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use prost::Message as _;
 use serde_json::{Value, json};
-use trinitylake_format::definition::proto::LakehouseDef;
+use trinitylake_format::definition::proto::{LakehouseDef, NamespaceDef};
 use trinitylake_format::node::codec::{Compression, encode};
 use trinitylake_format::node::draft::{Draft, Message, Row};
+use trinitylake_format::path::{content_id, definition_path};
 
 use super::*;
 
@@ -179,6 +181,42 @@ fn a_root_says_what_its_version_did() {
     assert_eq!(changes.as_array().unwrap().len(), 2);
     // The root and nothing else was read for that.
     assert_eq!(files.rounds, 1);
+}
+
+/// Where a writer had died between a root and the definitions beside it, the page said that they were not there.
+#[test]
+fn a_definition_is_read_from_the_root_that_holds_it() {
+    let definition =
+        NamespaceDef { properties: [("owner".into(), "me".into())].into(), ..NamespaceDef::default() };
+    let bytes = definition.encode_to_vec();
+    let path = |content: &[u8]| {
+        let id = content_id(uuid::Uuid::from_u128(7), content);
+        definition_path(ObjectKind::Namespace, "shop", "", id, 200)
+    };
+    let (held, exchanged) = (path(&bytes), path(b"another definition"));
+    let hexadecimal: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let lines = [&held, &exchanged].map(|path| format!("{path}\t{hexadecimal}\n"));
+    let mut files = Files::default();
+    let system = [("lakehouse_def", "d.binpb".to_string()), ("definitions_inline", lines.concat())];
+    files.put(ROOT, &system, &Draft::default());
+    let mut told =
+        |kind: &str, path: &str| files.ask(&json!({ "held": { "root": ROOT, "kind": kind, "path": path } }));
+    assert_eq!(told("namespace", &held), Ok(json!({ "properties": { "owner": "me" } })));
+    // Not what its name was given for; held by nobody; of no kind that has definitions.
+    assert_eq!(told("namespace", &exchanged), Ok(Value::Null));
+    assert_eq!(told("namespace", "n.binpb"), Ok(Value::Null));
+    for kind in ["transaction", "castle"] {
+        assert!(told(kind, &held).is_err(), "{kind}");
+    }
+}
+
+/// An empty file was shown as a namespace without properties, and as a table without columns.
+#[test]
+fn an_empty_file_is_no_definition() {
+    for kind in ["namespace", "table", "view"] {
+        let reply = Files::default().told(&json!(kind), Bytes::new());
+        assert_eq!(reply["problem"]["code"], 500, "{kind}: {reply}");
+    }
 }
 
 /// A node that names itself as its child was followed for ever.

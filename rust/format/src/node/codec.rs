@@ -5,8 +5,6 @@
 //! decompresses to more than it says ([`columns`]). The texts are checked as they become arrays, and any panic in that
 //! becomes `CorruptFile`.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use arrow_array::builder::StringBuilder;
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
 use arrow_buffer::Buffer;
@@ -21,6 +19,7 @@ use super::draft::{Draft, Message};
 use super::frames::{Cuts, Frames};
 use super::ipc_file::{self, Body, END_OF_STREAM, MAGIC};
 use super::{COLUMNS, HEIGHT, N_KEYS, Node, columns, node_schema};
+use trinitylake_base::caught::quietly;
 use trinitylake_base::error::{Error, Result};
 
 /// Footer metadata: `xxh3-64:<16 hex digits>` over all bytes before the footer.
@@ -273,10 +272,15 @@ impl Columns {
     }
 }
 
-/// Reads a node file. `order` is the N of the lakehouse where it is known; `path` is for messages.
+/// Reads the node file at `path`, which is refused under the name of another node. `order` is the N of the lakehouse where
+/// it is known.
 pub fn decode(bytes: Bytes, path: &str, order: Option<usize>) -> Result<Node> {
     let batch = decode_batch(bytes, path)?;
-    Node::from_batch(&batch, path, order)
+    let node = Node::from_batch(&batch, path, order)?;
+    if let Some(held) = node.other_name(path) {
+        return Err(Error::corrupt(path, format!("it is the node of another name, {held}")));
+    }
+    Ok(node)
 }
 
 /// The rows of a node file: the checksum is verified, the arrays are valid, the layout is not yet checked.
@@ -285,9 +289,8 @@ pub fn decode_batch(bytes: Bytes, path: &str) -> Result<RecordBatch> {
     let frame = Frame::check(&bytes).map_err(corrupt)?;
     let body = Buffer::from(bytes.clone()).slice_with_length(frame.body_offset, frame.body_size);
     // The checks above leave little to stumble over; should something still, that is a damaged file.
-    let decoded = catch_unwind(AssertUnwindSafe(|| columns::read(&frame.batch, &body)));
-    let columns = decoded
-        .unwrap_or_else(|_| Err("not a valid Arrow record batch: its structure contradicts itself".into()))
+    let columns = quietly(|| columns::read(&frame.batch, &body))
+        .unwrap_or_else(|panic| Err(format!("not a valid Arrow record batch: {panic}")))
         .map_err(corrupt)?;
     let columns = columns.map(|column| std::sync::Arc::new(column) as ArrayRef).to_vec();
     RecordBatch::try_new(node_schema(), columns).map_err(|error| Error::corrupt(path, error))

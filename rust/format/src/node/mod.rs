@@ -27,6 +27,7 @@ use std::sync::{Arc, OnceLock};
 use arrow_array::{Array, RecordBatch, StringArray, cast::AsArray};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
+use crate::path::{node_id, parse_id};
 use trinitylake_base::error::{Error, Result};
 
 /// The system key that counts key rows of the table; every node has it.
@@ -259,6 +260,12 @@ impl Node {
 
     pub fn system(&self, key: &str) -> Option<&str> {
         self.system_rows().find_map(|(name, value)| (name == key).then_some(value))
+    }
+
+    /// The id that it holds, where that is not the one in the name of its file.
+    fn other_name(&self, path: &str) -> Option<&str> {
+        let named = node_id(path)?;
+        self.system(NODE_ID).filter(|held| parse_id(held) != Some(named))
     }
 
     pub fn n_messages(&self) -> usize {

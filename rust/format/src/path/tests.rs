@@ -110,6 +110,19 @@ fn names_that_only_look_like_ours_are_not_taken_apart() {
     {
         assert_eq!(definition_id(&name), None, "{name}");
     }
+    // What a UUID's parser takes beside the one form that names have.
+    for other in [
+        format!("{{{id}}}"),
+        format!("urn:uuid:{id}"),
+        id.replace('-', ""),
+        id.replacen('-', "0", 1),
+        id.replacen('0', "g", 1),
+        format!("{}-", &id[..35]),
+        format!("{id}0"),
+        id[1..].to_string(),
+    ] {
+        assert_eq!(lakehouse_definition_id(&format!("_lakehouse_def_{other}.binpb")), None, "{other}");
+    }
     assert_eq!(intent_file(&format!("_queue/1-{id}.binpb")), None);
     assert_eq!(lakehouse_definition_id("_lakehouse_def_.binpb"), None);
 }

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use super::{Finding, Fsck, Kind, fingerprint};
 use crate::key::NameSizes;
+use crate::node::Node;
 use crate::node::draft::Text;
-use crate::node::{NODE_ID, Node};
-use crate::path::node_id;
 use crate::tree::MAX_HEIGHT;
 use crate::tree::invariant::rules_broken;
 use crate::tree::node_store::NodeStore;
@@ -62,12 +61,6 @@ impl Fsck {
         let bounds = (place.above.as_deref(), place.below.as_deref());
         for problem in rules_broken(node, place.height, self.order, bounds) {
             self.findings.push(Finding::new(Kind::Broken, &place.path, problem).at(self.current));
-        }
-        if let (Some(named), Some(held)) = (node_id(&place.path), node.system(NODE_ID))
-            && held != named.to_string()
-        {
-            let message = format!("it is the node of another name, {held}");
-            self.findings.push(Finding::new(Kind::Misplaced, &place.path, message).at(self.current));
         }
         if let Some(seen) = self.seen.get_mut(&fingerprint(&place.path))
             && node.n_keys() > 0

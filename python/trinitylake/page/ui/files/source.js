@@ -52,7 +52,7 @@ export class FilesSource {
   async namespaces(at, parent, next, signal) {
     const root = await this.#rootPath(at, signal);
     const found = await this.#answer({ namespaces: { root, parent, start: next ?? null, limit: PAGE } }, signal);
-    if (parent.length && !found.items.length && next === undefined) await this.#location(at, "namespace", parent, signal);
+    if (parent.length && !found.items.length && next === undefined) await this.#location(root, "namespace", parent, signal);
     return { items: found.items, next: found.next ?? undefined };
   }
 
@@ -164,11 +164,21 @@ export class FilesSource {
     const last = Math.max(version - LOG + 1, 0);
     const roots = await Promise.all(range(last, version).map((one) => this.#rootOf(one, signal).catch((error) => {
       if (error.name === "AbortError") throw error;
-      return null;
+      return error;
     })));
     for (; version >= last; version -= 1) {
       const root = roots[version - last];
-      if (root === null) return { entries, next: null, "oldest-version": version + 1 };
+      // What is not there has expired, and so has all before it. Where one before it is there, this one is lost.
+      if (root.code === 404 && roots.slice(0, version - last).every((one) => one.code === 404)) {
+        return { entries, next: null, "oldest-version": version + 1 };
+      }
+      if (root instanceof Error) {
+        entries.push({
+          version, "created-at-millis": null, problem: root.message, "rollback-from": null, "rollback-to": null,
+          transactions: [], snapshots: names.get(version) ?? [],
+        });
+        continue;
+      }
       const entry = {
         version, "created-at-millis": root["created-at-millis"], problem: "", "rollback-from": root["rollback-from"],
         "rollback-to": root["rollback-to"], transactions: root.transactions.map(shownInLog), snapshots: names.get(version) ?? [],
@@ -207,8 +217,8 @@ export class FilesSource {
   }
 
   /** Where the definition of an object lies. */
-  async #location(at, kind, name, signal) {
-    const [found] = await this.#locations(await this.#rootPath(at, signal), [{ kind, name }], signal);
+  async #location(root, kind, name, signal) {
+    const [found] = await this.#locations(root, [{ kind, name }], signal);
     if (found === null) throw new Refused(404, `There is no ${kind} ${name.join(".")} in this version.`);
     return found;
   }
@@ -223,8 +233,11 @@ export class FilesSource {
   }
 
   async #definition(at, kind, name, signal) {
-    const bytes = await this.#fetch(await this.#location(at, kind, name, signal), signal);
-    return this.#answer(kind, signal, bytes);
+    const root = await this.#rootPath(at, signal);
+    const path = await this.#location(root, kind, name, signal);
+    // What the root holds may have no file: its writer may be on the way to it, or have died there.
+    const held = await this.#answer({ held: { root, kind, path } }, signal);
+    return held ?? this.#answer(kind, signal, await this.#fetch(path, signal));
   }
 
   /** The answer of the core to a question, for which all nodes are fetched that it wants. */

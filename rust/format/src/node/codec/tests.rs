@@ -9,8 +9,9 @@ use arrow_schema::{DataType, Field, Schema};
 use proptest::prelude::*;
 
 use super::*;
-use crate::node::CREATED_AT_MILLIS;
 use crate::node::draft::{Message, Row};
+use crate::node::{CREATED_AT_MILLIS, NODE_ID};
+use crate::path::node_path;
 
 const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
 const ORDER: usize = 6;
@@ -345,7 +346,7 @@ fn by_arrow(bytes: &[u8]) -> Option<RecordBatch> {
         arrow_ipc::reader::FileReader::try_new(std::io::Cursor::new(bytes), None)
     });
     let mut reader = reader.ok()?.ok()?;
-    std::panic::catch_unwind(AssertUnwindSafe(|| reader.next())).ok()??.ok()
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| reader.next())).ok()??.ok()
 }
 
 /// Columns of any texts, nulls among them.
@@ -555,4 +556,27 @@ fn counts_that_contradict_the_columns_are_refused() {
         other[at + field] -= 1;
         assert_corrupt(decode(other.into(), "p", Some(4)), message);
     }
+}
+
+/// Two leaves had been exchanged. Each was whole, so each was believed: objects were missing in lists, and were there twice.
+#[test]
+fn a_node_under_the_name_of_another_is_refused() {
+    let paths = [1, 2].map(|number| node_path(uuid::Uuid::from_u128(number)));
+    let id = "00000000-0000-0000-0000-000000000001";
+    let of = |id: &str| {
+        let system = [(NODE_ID, id.to_string())];
+        encode(&system, &Draft::default(), 4, Compression::Zstd).unwrap().bytes
+    };
+    assert_eq!(decode(of(id), &paths[0], None).unwrap().system(NODE_ID), Some(id));
+    for (id, path) in [(id, &paths[1]), ("nobody", &paths[0])] {
+        let refused = decode(of(id), path, None);
+        assert!(
+            matches!(&refused, Err(Error::CorruptFile { message, .. }) if message.contains("another name")),
+            "{refused:?}"
+        );
+    }
+    // Who names it otherwise, or does not write it down, says nothing.
+    assert!(decode(of(id), "node.arrow", None).is_ok());
+    let unnamed = encode(&[], &Draft::default(), 4, Compression::Zstd).unwrap().bytes;
+    assert!(decode(unnamed, &paths[0], None).is_ok());
 }

@@ -1,0 +1,83 @@
+//! Panics of libraries that read what others wrote: to whoever reads, damaged bytes, of which an error tells.
+//!
+//! Rust prints each panic before anybody can catch it, for developers. A user with a damaged file saw that in front of the
+//! error which says what is wrong. So a panic in [`quietly`] prints nothing. All others go on to the hook that was there
+//! before, also those that somebody else catches: what the library does wrong itself shall be seen.
+
+#[cfg(not(target_family = "wasm"))]
+pub use hook::quietly;
+
+/// A browser prints nothing, and catches no panic but in JavaScript (`ui/files/core.js`).
+#[cfg(target_family = "wasm")]
+pub fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    Ok(work())
+}
+
+#[cfg(not(target_family = "wasm"))]
+mod hook {
+    use std::any::Any;
+    use std::cell::Cell;
+    use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+    use std::sync::Once;
+
+    thread_local! {
+        /// How many calls of [`quietly`] this thread is in.
+        static DEPTH: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// What the work gives, or the message of the panic that ended it. Whatever it has changed by then is not to be used.
+    pub fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+        static HOOK: Once = Once::new();
+        // Who is panicking cannot exchange the hook; the next one does.
+        if !std::thread::panicking() {
+            HOOK.call_once(|| {
+                let before = take_hook();
+                set_hook(Box::new(move |panic| {
+                    if DEPTH.get() == 0 {
+                        before(panic);
+                    }
+                }));
+            });
+        }
+        DEPTH.set(DEPTH.get() + 1);
+        let done = catch_unwind(AssertUnwindSafe(work));
+        DEPTH.set(DEPTH.get() - 1);
+        done.map_err(|panic| message_of(panic.as_ref()))
+    }
+
+    fn message_of(panic: &(dyn Any + Send)) -> String {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_string());
+        text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{catch_unwind, set_hook, take_hook};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// Of a damaged file a user saw "thread panicked at …/parquet/…", and then the error that told what was wrong.
+    #[test]
+    fn what_is_caught_prints_nothing_and_all_else_does() {
+        let printed = Arc::new(Mutex::new(Vec::new()));
+        let own_thread = std::thread::current().id();
+        let (told, before) = (printed.clone(), take_hook());
+        set_hook(Box::new(move |panic| {
+            if std::thread::current().id() != own_thread {
+                return before(panic);
+            }
+            told.lock().unwrap().push(panic.payload_as_str().unwrap_or_default().to_string());
+        }));
+        assert_eq!(quietly(|| 7), Ok(7));
+        assert_eq!(quietly(|| -> u8 { panic!("text") }), Err("text".to_string()));
+        assert_eq!(quietly(|| -> u8 { panic!("number {}", 7) }), Err("number 7".to_string()));
+        let inner = quietly(|| quietly(|| -> u8 { panic!("inner") }).map_err(|_| -> u8 { panic!("outer") }));
+        assert_eq!(inner, Err("outer".to_string()));
+        assert!(printed.lock().unwrap().is_empty());
+        // There has been such a region, which ended.
+        assert!(catch_unwind(|| panic!("a fault of our own")).is_err());
+        assert_eq!(*printed.lock().unwrap(), ["a fault of our own"]);
+    }
+}
