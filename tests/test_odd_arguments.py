@@ -94,7 +94,7 @@ LEFT_OUT = {
     "change_definition",
     "commit_async",
     "alter_at_once",
-    "create_at_once",
+    "created_at_once",
     "definition_to_commit",
     "drop",
     "execute",

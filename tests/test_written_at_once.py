@@ -15,10 +15,9 @@ import pytest
 
 import trinitylake as tl
 from trinitylake import core
-from trinitylake.base.log_note import LogNote
-from trinitylake.lakehouse.lakehouse import Durability, Lakehouse
+from trinitylake.base import tracing
+from trinitylake.lakehouse.lakehouse import Durability
 from trinitylake.lakehouse.namespace import Namespace
-from trinitylake.lakehouse.statements import NamespaceChange, alter_namespace
 
 Story = Callable[[tl.Lakehouse, tl.Lakehouse], None]
 
@@ -75,15 +74,6 @@ def folder_of(lake: tl.Lakehouse) -> str:
     return lake.uri.removeprefix("file://")
 
 
-def in_a_transaction(lake: Lakehouse, name: str, definition: bytes, note: LogNote) -> None:
-    base = lake.core.lately()
-    lake.execute(lambda transaction: transaction.state().create("namespace", name, "", definition), note, base)
-
-
-def altered_in_a_transaction(lake: Lakehouse, name: str, change: NamespaceChange, note: LogNote) -> Namespace:
-    return lake.execute(lambda transaction: alter_namespace(transaction, name, change), note, lake.core.lately())
-
-
 def told(folder: Path, story: Story, durability: Durability) -> list[object]:
     """All that can be seen of it: answers, errors, the log, and how many files there are."""
     lake = tl.create(folder, durability=durability)
@@ -111,7 +101,7 @@ def told(folder: Path, story: Story, durability: Durability) -> list[object]:
     for number, name in enumerate(names):
         properties, message = {"number": str(number)}, f"makes {number}"
         see(lambda: lake.create_namespace(name, properties, message=message, author="me"))  # noqa: B023 (called at once)
-    for name in names[:4]:
+    for name in names[:4] if len(names) > 1 else ():
         see(lambda: alter(name, {"number": "none", "new": name}))  # noqa: B023
         see(lambda: alter(name, {"": "no name"}))  # noqa: B023
     if made_any:
@@ -143,6 +133,5 @@ def test_a_namespace_is_written_at_once_as_in_a_transaction(
     """Nothing held the shorter way against the longer one, which is taken where somebody traces."""
     at_once = told(tmp_path / "lake", story, durability)
     shutil.rmtree(tmp_path / "lake", ignore_errors=True)
-    monkeypatch.setattr(Lakehouse, "create_at_once", in_a_transaction)
-    monkeypatch.setattr(Lakehouse, "alter_at_once", altered_in_a_transaction)
+    monkeypatch.setattr(tracing, "is_on", lambda: True)
     assert at_once == told(tmp_path / "lake", story, durability)

@@ -312,21 +312,13 @@ class Lakehouse:
         properties: Mapping[str, str] | None = None,
         base: Version | None = None,
     ) -> Transaction: ...
-    # Creates an object on that version, in a transaction that does nothing else, and commits it; or gives one another
-    # definition. False, and nothing was written, where that was refused or others were faster. Raises as
-    # `Transaction.commit`, but for lost races.
-    def write_at_once(
-        self,
-        base: Version,
-        isolation: Isolation,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        definition: bytes,
-        replaces: bool,
-        message: str,
-        author: str,
-    ) -> bool: ...
+    # Creates a namespace on the version that was the latest a moment ago, in a transaction that does nothing else, and
+    # commits it. The id of what was created, if no definition was given; None, and nothing was created, where there is
+    # no such version, where that was refused, or where others were faster. Raises as `Transaction.commit`, but for lost
+    # races.
+    def create_namespace(self, name: str, definition: bytes | None, message: str, author: str) -> str | None: ...
+    # Puts another definition in the place of that of a namespace, in the same way. Says whether it did.
+    def replace_namespace(self, base: Version, name: str, definition: bytes, message: str, author: str) -> bool: ...
 
     # ObjectNotFound, TransactionExpired, CommitConflict if it was committed and undone
     def resume(self, id: str) -> Transaction: ...

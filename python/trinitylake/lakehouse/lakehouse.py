@@ -493,13 +493,8 @@ class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, S
     # takes its time to make: without them Python does half as much for such a commit. What it means that a statement
     # was refused, or that somebody was faster, shows on the latest version.
 
-    def create_at_once(self, name: str, definition: bytes, note: LogNote) -> None:
-        base = self.core.lately()
-        if base is not None and not tracing.is_on():
-            if self._is_written_at_once(base, name, definition, note, replaces=False):
-                return
-            base = None
-        self.execute(lambda transaction: transaction.state().create("namespace", name, "", definition), note, base)
+    def created_at_once(self, name: str, definition: bytes | None, note: LogNote) -> str | None:
+        return None if tracing.is_on() else self.core.create_namespace(name, definition, *note)
 
     def alter_at_once(self, name: str, change: NamespaceChange, note: LogNote) -> Namespace:
         base = self.core.lately()
@@ -508,16 +503,10 @@ class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, S
             with suppress(TrinityLakeError):
                 before = base.read("namespace", name)
                 changed = None if before is None else change(before)
-            if changed is not None and self._is_written_at_once(base, name, changed[0], note, replaces=True):
+            if changed is not None and self.core.replace_namespace(base, name, changed[0], *note):
                 return changed[1]
             base = None
         return self.execute(lambda transaction: alter_namespace(transaction, name, change), note, base)
-
-    def _is_written_at_once(
-        self, base: _core.Version, name: str, definition: bytes, note: LogNote, *, replaces: bool
-    ) -> bool:
-        isolation, (message, author) = self._default_isolation(base), note
-        return self.core.write_at_once(base, isolation, "namespace", name, "", definition, replaces, message, author)
 
     def _begin_on(self, base: _core.Version, note: LogNote) -> _core.Transaction:
         isolation = self._default_isolation(base)

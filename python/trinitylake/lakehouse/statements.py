@@ -7,14 +7,13 @@ once against what the transaction sees: `ObjectNotFound`, `ObjectAlreadyExists`,
 
 from __future__ import annotations
 
-import functools
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from os import PathLike
-from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
+from trinitylake.base import tracing
 from trinitylake.base.arguments import checked, checked_as, table_properties, texts
 from trinitylake.base.log_note import NO_NOTE, LogNote
 from trinitylake.base.properties import OWN_PROPERTY_PREFIX, change_properties
@@ -41,14 +40,6 @@ Result = TypeVar("Result")
 NamespaceChange = Callable[[bytes], tuple[bytes, Namespace]]
 
 
-@functools.cache
-def _definition_files() -> ModuleType:
-    """The module, when it is first needed. An import statement in a function takes its time at each call."""
-    from trinitylake.definitions import files
-
-    return files
-
-
 class Statements(Reader):
     """Statements over namespaces, tables and views.
 
@@ -69,8 +60,11 @@ class Statements(Reader):
         """As `execute`, without a look for the latest version before: for one that is right if its commit succeeds."""
 
     @abstractmethod
-    def create_at_once(self, name: str, definition: bytes, note: LogNote) -> None:
-        """As `execute_at_once`, for the statement that creates a namespace, and nothing else."""
+    def created_at_once(self, name: str, definition: bytes | None, note: LogNote) -> str | None:
+        """The id of a namespace that the core has created in a commit of its own, if no definition was given.
+
+        None where nothing was created, since that could not be, or was refused.
+        """
 
     @abstractmethod
     def alter_at_once(self, name: str, change: NamespaceChange, note: LogNote) -> Namespace:
@@ -109,24 +103,27 @@ class Statements(Reader):
 
         Raises `ObjectAlreadyExists` unless `exist_ok`, which leaves an existing one as it is.
         """
-        name = namespace_name(identifier)
+        name, note = namespace_name(identifier), LogNote(message, author)
+        # Protobuf and all that a transaction needs take as long as a fifth of a commit to a disk.
+        if not properties and not exist_ok and (id := self.created_at_once(name, None, note)) is not None:
+            return Namespace(name, id, {})
 
-        definitions = _definition_files()
-        definition = definitions.new_namespace_def(None, properties)
-        made = Namespace(name, definition.id, dict(properties or {}))
-        data, note = definitions.serialize(definition), LogNote(message, author)
+        from trinitylake.definitions import new_namespace_def, serialize
 
-        def create_unless_there(transaction: OpenTransaction) -> Namespace:
+        definition = new_namespace_def(None, properties)
+        data, made = serialize(definition), Namespace(name, definition.id, dict(properties or {}))
+
+        def create(transaction: OpenTransaction) -> Namespace:
             core = transaction.state()
-            if core.exists("namespace", name):
+            if exist_ok and core.exists("namespace", name):
                 return transaction.namespace(name)
             core.create("namespace", name, "", data)
             return made
 
-        if exist_ok:
-            return self.execute(create_unless_there, note)
-        self.create_at_once(name, data, note)
-        return made
+        if properties and not exist_ok and self.created_at_once(name, data, note) is not None:
+            return made
+        # What it means that it was refused, or that somebody was faster, shows on the latest version.
+        return self.execute_at_once(create, note) if tracing.is_on() and not exist_ok else self.execute(create, note)
 
     @checked
     def alter_namespace(
@@ -139,13 +136,14 @@ class Statements(Reader):
         author: str = "",
     ) -> Namespace:
         """Set and remove properties of a namespace, leaving the others as they are. Raises `ObjectNotFound`."""
-        name, definitions = namespace_name(identifier), _definition_files()
-        removed = list(remove_properties)
+        from trinitylake.definitions import parse_namespace_def, serialize
+
+        name, removed = namespace_name(identifier), list(remove_properties)
 
         def change(before: bytes) -> tuple[bytes, Namespace]:
-            definition = definitions.parse_namespace_def(before)
+            definition = parse_namespace_def(before)
             change_properties(definition.properties, properties, removed)
-            return definitions.serialize(definition), Namespace(name, definition.id, dict(definition.properties))
+            return serialize(definition), Namespace(name, definition.id, dict(definition.properties))
 
         return self.alter_at_once(name, change, LogNote(message, author))
 
@@ -503,8 +501,8 @@ class OpenTransaction(Statements):
     def state(self) -> _core.Transaction:
         """The transaction of the core. Raises `TransactionClosed` if it has ended."""
 
-    def create_at_once(self, name: str, definition: bytes, note: LogNote) -> None:
-        self.execute_at_once(lambda transaction: transaction.state().create("namespace", name, "", definition), note)
+    def created_at_once(self, name: str, definition: bytes | None, note: LogNote) -> str | None:
+        return None
 
     def alter_at_once(self, name: str, change: NamespaceChange, note: LogNote) -> Namespace:
         return self.execute_at_once(lambda transaction: alter_namespace(transaction, name, change), note)

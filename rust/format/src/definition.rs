@@ -32,6 +32,11 @@ pub struct LakehouseDefinition {
     message: proto::LakehouseDef,
 }
 
+/// The definition of a namespace that has no properties.
+pub fn namespace_definition(id: String) -> Bytes {
+    proto::NamespaceDef { id, ..proto::NamespaceDef::default() }.encode_to_vec().into()
+}
+
 impl LakehouseDefinition {
     /// Parses a definition file; refuses a major version above [`MAJOR_VERSION`].
     pub fn decode(bytes: Bytes, path: &str) -> Result<LakehouseDefinition> {
@@ -67,6 +72,10 @@ impl LakehouseDefinition {
 
     pub fn properties(&self) -> &BTreeMap<String, String> {
         &self.message.properties
+    }
+
+    pub fn default_isolation(&self) -> proto::IsolationLevel {
+        self.message.default_isolation()
     }
 
     pub fn order(&self) -> usize {

@@ -96,6 +96,11 @@ impl Isolation {
         }
     }
 
+    /// That of transactions which do not choose one.
+    pub fn default_of(definition: &LakehouseDefinition) -> Isolation {
+        Isolation::of_proto(definition.default_isolation())
+    }
+
     pub(crate) fn of_proto(level: IsolationLevel) -> Isolation {
         match level {
             IsolationLevel::Snapshot => Isolation::Snapshot,
