@@ -55,7 +55,12 @@ impl Lakehouse {
     }
 
     /// A transaction of one statement.
-    fn begin_at_once(&self, base: Arc<CoreVersion>, message: &str, author: &str) -> PyResult<CoreTransaction> {
+    fn begin_at_once(
+        &self,
+        base: Arc<CoreVersion>,
+        message: &str,
+        author: &str,
+    ) -> PyResult<CoreTransaction> {
         let options = TransactionOptions {
             isolation: Isolation::default_of(&base.definition),
             message: message.to_string(),
