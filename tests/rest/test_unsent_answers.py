@@ -10,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -310,3 +313,67 @@ def test_what_was_written_is_sent_before_the_connection_closes_and_not_after_it_
         assert len(given) == (ends == "close")
 
     asyncio.run(run())
+
+
+def test_an_answer_with_tls_is_whole_though_its_client_took_some_of_it_just_now(
+    tls: tuple[dict[str, Path], ssl.SSLContext],
+) -> None:
+    """A server that waited for no goodbye took room in the system for a sign that all had been sent. Of a client who
+    made that room in the same turn of a busy loop, before the loop had written the rest there, it cut off the end."""
+    files, trusting = tls
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(files["certificate_file"], files["key_file"])
+    made: list[Outgoing] = []
+
+    class Answering(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+            assert isinstance(transport, asyncio.Transport)
+            made.append(Outgoing(transport, UnsentAnswers(), lambda: "ana", 60))
+            made[0].write(bytes(MIB))
+            made[0].close()
+
+        def pause_writing(self) -> None:
+            made[0].pause()
+
+        def resume_writing(self) -> None:
+            made[0].resume()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            made[0].end()
+
+    def connected(port: int) -> ssl.SSLSocket:
+        raw = socket.socket()
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+        raw.settimeout(60)
+        raw.connect(("127.0.0.1", port))
+        return trusting.wrap_socket(raw, server_hostname="localhost")
+
+    async def run() -> int:
+        loop, aside = asyncio.get_running_loop(), asyncio.to_thread
+        server = await loop.create_server(Answering, "127.0.0.1", 0, ssl=own)
+        client = await aside(connected, server.sockets[0].getsockname()[1])
+        with client:
+            size_bytes = 0
+            while not made or made[0]._goodbye is None or made[0].get_write_buffer_size():
+                size_bytes += len(await aside(client.recv, 1 << 14))
+            goodbye = made[0]._goodbye
+            assert isinstance(goodbye, asyncio.TimerHandle)
+            taken: list[bytes] = []
+
+            def take() -> None:
+                while not unsent._has_room(made[0]._transport):
+                    taken.append(client.recv(1 << 14))
+
+            # In one turn: a loop that was busy hears both the client and the end of its patience.
+            loop.call_at(goodbye.when() - 0.001, take)
+            time.sleep(max(goodbye.when() - loop.time(), 0) + 0.01)
+            await asyncio.sleep(0.1)
+            assert taken
+            with suppress(ssl.SSLEOFError, ConnectionResetError):
+                while data := await aside(client.recv, 1 << 16):
+                    taken.append(data)
+        server.close()
+        return size_bytes + sum(map(len, taken))
+
+    assert asyncio.run(run()) == MIB
