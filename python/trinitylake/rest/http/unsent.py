@@ -16,7 +16,8 @@ from typing import Any
 #: Of answers that wait, in all, and for one principal. One that is larger waits alone.
 MAX_UNSENT_SIZE_BYTES = 256 << 20
 MAX_UNSENT_OF_ONE_SIZE_BYTES = 128 << 20
-#: What is given to the transport at a time: it keeps about as much again, so a connection has 128 KiB uncounted.
+#: What is given to the transport at a time: it keeps about as much again, so a connection has 128 KiB uncounted,
+#: and 192 KiB with TLS.
 PIECE_SIZE_BYTES = 64 << 10
 #: For which a client who has all that it was sent may leave the end of TLS without an answer.
 GOODBYE_SECONDS = 0.5
