@@ -10,15 +10,18 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 import trinitylake as tl
-from rest.client import TOKEN, Client, running
+from rest.client import TOKEN, Client, running, wait_for
 from rest.shop import with_tables
-from trinitylake.rest import RestServer
+from trinitylake.rest import RestServer, serve
 from trinitylake.rest.http import unsent
 from trinitylake.rest.http.protocol import BoundedProtocol
 from trinitylake.rest.http.unsent import PIECE_SIZE_BYTES, Outgoing, UnsentAnswers
@@ -310,3 +313,94 @@ def test_what_was_written_is_sent_before_the_connection_closes_and_not_after_it_
         assert len(given) == (ends == "close")
 
     asyncio.run(run())
+
+
+def test_an_answer_with_tls_is_whole_though_its_client_took_some_of_it_just_now(
+    tls: tuple[dict[str, Path], ssl.SSLContext],
+) -> None:
+    """A server that waited for no goodbye took room in the system for a sign that all had been sent. Of a client who
+    made that room in the same turn of a busy loop, before the loop had written the rest there, it cut off the end."""
+    files, trusting = tls
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(files["certificate_file"], files["key_file"])
+    made: list[Outgoing] = []
+
+    class Answering(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+            assert isinstance(transport, asyncio.Transport)
+            made.append(Outgoing(transport, UnsentAnswers(), lambda: "ana", 60))
+            made[0].write(bytes(MIB))
+            made[0].close()
+
+        def pause_writing(self) -> None:
+            made[0].pause()
+
+        def resume_writing(self) -> None:
+            made[0].resume()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            made[0].end()
+
+    def connected(port: int) -> ssl.SSLSocket:
+        raw = socket.socket()
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+        raw.settimeout(60)
+        raw.connect(("127.0.0.1", port))
+        return trusting.wrap_socket(raw, server_hostname="localhost")
+
+    async def run() -> int:
+        loop, aside = asyncio.get_running_loop(), asyncio.to_thread
+        server = await loop.create_server(Answering, "127.0.0.1", 0, ssl=own)
+        client = await aside(connected, server.sockets[0].getsockname()[1])
+        with client:
+            size_bytes = 0
+            while not made or made[0]._goodbye is None or made[0].get_write_buffer_size():
+                size_bytes += len(await aside(client.recv, 1 << 14))
+            goodbye = made[0]._goodbye
+            assert isinstance(goodbye, asyncio.TimerHandle)
+            taken: list[bytes] = []
+
+            def take() -> None:
+                while not unsent._has_room(made[0]._transport):
+                    taken.append(client.recv(1 << 14))
+
+            # In one turn: a loop that was busy hears both the client and the end of its patience.
+            loop.call_at(goodbye.when() - 0.001, take)
+            time.sleep(max(goodbye.when() - loop.time(), 0) + 0.01)
+            await asyncio.sleep(0.1)
+            assert taken
+            with suppress(ssl.SSLEOFError, ConnectionResetError):
+                while data := await aside(client.recv, 1 << 16):
+                    taken.append(data)
+        server.close()
+        return size_bytes + sum(map(len, taken))
+
+    assert asyncio.run(run()) == MIB
+
+
+def test_a_connection_with_tls_keeps_no_more_uncounted_than_others(
+    lake: tl.Lakehouse, tls: tuple[dict[str, Path], ssl.SSLContext]
+) -> None:
+    """Asyncio gives a connection with TLS eight times the room: of a thousand whose clients took nothing, each kept a
+    MiB that counted for nobody."""
+    files, context = tls
+    with_tables(lake, "shop.orders")
+    lake.table("shop.orders").set_properties({f"p{n}": "v" * 1000 for n in range(8000)})
+    server = serve(lake, **files).start()
+    try:
+        raw = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        with context.wrap_socket(raw, server_hostname="localhost") as connection:
+            connection.sendall(f"GET {PATH} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            wait_for(lambda: bool(server._server.server_state.connections))
+            (served,) = server._server.server_state.connections
+            assert isinstance(served, BoundedProtocol)
+            wait_for(lambda: served._outgoing.is_waiting)
+            uncounted = []
+            for _ in range(50):
+                time.sleep(0.01)
+                uncounted.append(served._outgoing._transport.get_write_buffer_size())
+            assert PIECE_SIZE_BYTES < max(uncounted) < 3 * PIECE_SIZE_BYTES
+    finally:
+        server.stop()

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from trinitylake.rest.http.unsent import Outgoing, UnsentAnswers
+from trinitylake.rest.http.unsent import PIECE_SIZE_BYTES, Outgoing, UnsentAnswers
 from trinitylake.rest.security.guard import PRINCIPAL
 from trinitylake.rest.security.principals import Principal
 
@@ -50,6 +50,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._cycles = deque()
+        transport.set_write_buffer_limits(PIECE_SIZE_BYTES)  # one with TLS keeps eight times as much by default
         self._outgoing = Outgoing(transport, self.unsent, self._who, self.untaken_seconds)
         super().connection_made(self._outgoing)
         self._wait_for_headers()

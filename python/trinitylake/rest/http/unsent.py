@@ -16,10 +16,13 @@ from typing import Any
 #: Of answers that wait, in all, and for one principal. One that is larger waits alone.
 MAX_UNSENT_SIZE_BYTES = 256 << 20
 MAX_UNSENT_OF_ONE_SIZE_BYTES = 128 << 20
-#: What is given to the transport at a time: it keeps about as much again, so a connection has 128 KiB uncounted.
+#: What is given to the transport at a time: it keeps about as much again, so a connection has 128 KiB uncounted,
+#: and 192 KiB with TLS.
 PIECE_SIZE_BYTES = 64 << 10
 #: For which a client who has all that it was sent may leave the end of TLS without an answer.
 GOODBYE_SECONDS = 0.5
+#: How often in that time he must be found to have it: room in the system may be such that was made just now.
+GOODBYE_LOOKS = 10
 
 logger = logging.getLogger("trinitylake.rest")
 
@@ -202,13 +205,19 @@ class Outgoing(asyncio.Transport):
         self._transport.close()
         # With TLS that is a question, for whose answer asyncio waits 30 seconds: an idle client does not hear it.
         if self._goodbye is None and not self._has_ended and self._transport.get_extra_info("sslcontext") is not None:
-            self._goodbye = asyncio.get_running_loop().call_later(GOODBYE_SECONDS, self._stop_asking)
+            self._wait_for_goodbye(GOODBYE_LOOKS)
 
-    def _stop_asking(self) -> None:
-        if not self._transport.get_write_buffer_size() and _has_room(self._transport):
-            self._transport.abort()
+    def _wait_for_goodbye(self, looks: int) -> None:
+        pause = GOODBYE_SECONDS / GOODBYE_LOOKS
+        self._goodbye = asyncio.get_running_loop().call_later(pause, self._look_for_goodbye, looks)
+
+    def _look_for_goodbye(self, looks: int) -> None:
+        if self._transport.get_write_buffer_size() or not _has_room(self._transport):
+            self._wait_for_goodbye(GOODBYE_LOOKS)
+        elif looks > 1:
+            self._wait_for_goodbye(looks - 1)
         else:
-            self._goodbye = asyncio.get_running_loop().call_later(GOODBYE_SECONDS, self._stop_asking)
+            self._transport.abort()
 
     def end(self) -> None:
         """Nothing more can be sent."""
@@ -281,7 +290,7 @@ class Outgoing(asyncio.Transport):
 
 
 def _has_room(transport: asyncio.Transport) -> bool:
-    """Whether the system takes more: then it has all that was given, of which a transport with TLS tells a part."""
+    """Whether the system takes more: then it mostly has all that was given, of which TLS tells a part."""
     socket = transport.get_extra_info("socket")
     if socket is None or socket.fileno() < 0:
         return True
