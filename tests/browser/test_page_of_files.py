@@ -343,6 +343,7 @@ def test_what_is_read_of_very_many_tables_does_not_grow_with_them(browser: Brows
         "location": ["one.binpb"] * number,
     }
     lake.register(pa.table(ones))
+    tl.lakehouse.lakehouse._core.finish_background_tasks(10)
     write_files(tmp_path / "site", "../lake")
     with serving(tmp_path) as server:
         opened(browser, f"{server.url}/site")
