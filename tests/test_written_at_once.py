@@ -106,7 +106,9 @@ def told(folder: Path, story: Story, durability: Durability) -> list[object]:
         see(lambda: alter(name, {"": "no name"}))  # noqa: B023
     if made_any:
         log = [*tl.open(folder).log()]
-        seen += [(e.version, e.message, e.author, [one.summary for one in e.transactions]) for e in log]
+        seen += [
+            (e.version, e.message, e.author, [(one.summary, one.isolation) for one in e.transactions]) for e in log
+        ]
         seen += [(name, dict(tl.open(folder).namespace(name).properties)) for name in tl.open(folder).namespaces()]
     seen.append(sum(len(files) for _, _, files in os.walk(folder)))
     return seen

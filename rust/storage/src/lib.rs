@@ -193,7 +193,7 @@ pub trait Storage: Send + Sync + Debug {
     /// Whether all who write the hint do so about once a second, and not with each version: since a store takes few writes to
     /// one name, or since it takes as long as a good part of a commit.
     fn is_hint_rationed(&self) -> bool {
-        !matches!(Scheme::of_root(self.root()), None | Some(Scheme::File | Scheme::Memory))
+        is_remote_root(self.root())
     }
     /// Removes the file; one that is absent already is fine.
     async fn delete(&self, path: &str) -> Result<()>;
@@ -234,7 +234,11 @@ impl FromStr for Durability {
 
 /// Do the files lie with a store that is asked over the network, or on a disk or in the memory of this machine?
 pub fn is_remote(storage: &dyn Storage) -> bool {
-    !matches!(Scheme::of_root(storage.root()), None | Some(Scheme::File | Scheme::Memory))
+    is_remote_root(storage.root())
+}
+
+fn is_remote_root(root: &str) -> bool {
+    !matches!(Scheme::of_root(root), None | Some(Scheme::File | Scheme::Memory))
 }
 
 /// The store behind a root. Nothing is asked of it yet: a root that does not exist, or credentials that
