@@ -55,6 +55,10 @@ def others_changed_the_settings(_: tl.Lakehouse, other: tl.Lakehouse) -> None:
     other.alter({"commit.coordination": "queue", "node.compression": "none"}, default_isolation="serializable")
 
 
+def transactions_are_serializable(lake: tl.Lakehouse, _: tl.Lakehouse) -> None:
+    lake.alter(default_isolation="serializable")
+
+
 def the_next_root_is_damaged(lake: tl.Lakehouse, _: tl.Lakehouse) -> None:
     lake.create_namespace("before")
     (Path(folder_of(lake)) / core.root_path(lake.version + 1)).write_bytes(b"nothing")
@@ -124,6 +128,7 @@ def told(folder: Path, story: Story, durability: Durability) -> list[object]:
         another_altered_it,
         others_went_on,
         others_changed_the_settings,
+        transactions_are_serializable,
         the_next_root_is_damaged,
         a_folder_lies_where_the_next_root_goes,
         it_is_gone,
