@@ -178,11 +178,17 @@ test-browser: $(VENV)/.built $(VENV)/.packages-test
 	cd tests/browser && npm ci --silent --ignore-scripts --no-audit --no-fund
 	$(BIN)/python -m pytest --lane browser tests/browser
 
+# Changed and untracked files of the checkout; nothing outside of a checkout. A clone may belong to another user.
+CHECKOUT = if test -e .git; then git -c safe.directory='*' status --porcelain --untracked-files=all; fi
+
 # While types are checked and the site is made, each on one processor, cargo has the other.
 test:
+	@mkdir -p target && $(CHECKOUT) >target/checkout-before
 	@$(MAKE) --no-print-directory --jobs=3 lint docs test-rust
 	@$(MAKE) --no-print-directory test-python
 	@$(MAKE) --no-print-directory test-wheel
+	@$(CHECKOUT) >target/checkout-after
+	@diff target/checkout-before target/checkout-after || { echo "make test changed the files above in the checkout"; exit 1; }
 
 test-deep: export TRINITYLAKE_DEEP := 1
 # Many minutes of histories in one test.

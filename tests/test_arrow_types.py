@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trinitylake as tl
+from local_files import local_path
 
 NARROW = pa.schema(
     [
@@ -83,17 +84,17 @@ def by_compaction(table: tl.Table, folder: Path) -> None:
 
 def by_duckdb(table: tl.Table, folder: Path) -> None:
     """A file with neither a schema of Arrow nor ids, in the folder of the table."""
-    path = f"{table.location}/data/by-duckdb.parquet"
+    location = f"{table.location}/data/by-duckdb.parquet"
     given = rows(1, 2)
-    duckdb.from_arrow(given).write_parquet(path.removeprefix("file://"))
-    table.iceberg.add_files([path])
+    duckdb.from_arrow(given).write_parquet(str(local_path(location)))
+    table.iceberg.add_files([location])
 
 
 def by_spark(table: tl.Table, folder: Path) -> None:
     """A file with ids and without a schema of Arrow, as Iceberg's Java library writes it for Spark."""
     table.append(rows(1, 2))
     (task,) = table.iceberg.scan().plan_files()
-    path = task.file.file_path.removeprefix("file://")
+    path = local_path(task.file.file_path)
     pq.write_table(pq.read_table(path), path, store_schema=False)
     assert b"ARROW:schema" not in (pq.read_metadata(path).metadata or {})
     assert pq.read_schema(path).field("city").type == pa.string()
@@ -122,7 +123,7 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
 @pytest.fixture(params=WRITERS)
 def written(request: pytest.FixtureRequest, lake: tl.Lakehouse, tmp_path: Path) -> tl.Table:
     table = lake.create_table("a.written", NARROW)
-    (Path(table.location.removeprefix("file://")) / "data").mkdir(parents=True, exist_ok=True)
+    (local_path(table.location) / "data").mkdir(parents=True, exist_ok=True)
     WRITERS[request.param](table, tmp_path)
     return lake.table("a.written")
 
@@ -189,7 +190,7 @@ def test_files_with_dictionaries_and_without_are_read_together(lake: tl.Lakehous
     "Unable to merge: Field city has incompatible types", though streams and tables of many small files had them. Rows
     were given the types of their table after they had been put together, now before."""
     table = lake.create_table("a.mixed", NARROW)
-    folder = Path(table.location.removeprefix("file://")) / "data"
+    folder = local_path(table.location) / "data"
     folder.mkdir(parents=True)
     files = [in_dictionaries(rows(1, 2)), rows(3), in_dictionaries(rows(4)).cast(rows(4).schema)]
     for number, given in enumerate(files):

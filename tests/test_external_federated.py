@@ -12,6 +12,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import trinitylake as tl
+from local_files import local_path
 from trinitylake.iceberg import TrinityLakeCatalog
 
 ROWS = pa.table({"id": [1, 2, 3]})
@@ -147,8 +148,8 @@ def disk(tmp_path: Path) -> tl.Lakehouse:
 def plain_file(lake: tl.Lakehouse) -> str:
     """A file of rows in the folder of `ns.t`, as another catalog takes it over."""
     path = f"{lake.table('ns.t').location}/data/plain.parquet"
-    Path(path.removeprefix("file://")).parent.mkdir(exist_ok=True)
-    pq.write_table(ROWS, path.removeprefix("file://"))
+    local_path(path).parent.mkdir(exist_ok=True)
+    pq.write_table(ROWS, str(local_path(path)))
     return path
 
 
@@ -157,7 +158,7 @@ def test_metadata_elsewhere_that_names_files_of_the_lakehouse_is_refused(
 ) -> None:
     """Somebody copied a metadata file and registered it as an external table. When the table that it came from was
     dropped, vacuum deleted the files of both: it cannot read metadata outside of the root."""
-    metadata = Path(disk.table("ns.t").metadata_location.removeprefix("file://"))
+    metadata = local_path(disk.table("ns.t").metadata_location)
     elsewhere = tmp_path / "elsewhere" / metadata.name
     elsewhere.parent.mkdir()
     shutil.copy(metadata, elsewhere)
@@ -203,6 +204,6 @@ def test_an_external_table_whose_manifests_cannot_be_read_is_refused(disk: tl.La
     orders = catalog.load_table("sales.orders")
     snapshot = orders.current_snapshot()
     assert snapshot is not None
-    Path(snapshot.manifest_list.removeprefix("file://")).unlink()
+    local_path(snapshot.manifest_list).unlink()
     with pytest.raises(tl.InvalidLocation, match="a manifest that cannot be read"):
         disk.create_external_table("ns.orders", orders.metadata_location)

@@ -25,6 +25,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, SetS
 
 import trinitylake as tl
 from full_lakehouse import age
+from local_files import local_path
 from manifests_by_hand import data_file, manifest_of, new_snapshot_id, snapshot_of
 from rest.client import TOKEN, Client, running
 from trinitylake import _core
@@ -77,7 +78,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     age(root)
     assert lake.vacuum(grace="1 minute").version is not None, "an older version has the table"
     lake.expire(keep=1)
-    Path(statistics.removeprefix("file://")).write_bytes(b"statistics")
+    local_path(statistics).write_bytes(b"statistics")
     age(root)
     with running(lake, token=TOKEN) as server:
         yield Place(lake, server, root, metadata, task.file.file_path, statistics)
@@ -214,7 +215,7 @@ def test_a_collection_that_is_under_way_stops_whoever_takes_up_old_files(
 
 def test_a_collection_that_came_to_its_end_took_the_files(place: Place, way: Callable[[Place], None]) -> None:
     """What is left of a table of which garbage was collected cannot become one: its data file is gone."""
-    Path(place.data.removeprefix("file://")).unlink()
+    local_path(place.data).unlink()
     with pytest.raises((tl.TransactionExpired, FileNotFoundError, CommitFailedException)):
         way(place)
     assert not taken_up(place)
@@ -250,8 +251,8 @@ def test_files_that_a_new_table_only_keeps_are_taken_up_too(place: Place) -> Non
     [task] = table.scan().plan_files()
     folder, id = f"{place.lake.uri}shop/kept-01234567", new_snapshot_id()
     found = f"{folder}/data/00000-0-{uuid.uuid4()}.parquet"
-    Path(found.removeprefix("file://")).parent.mkdir(parents=True)
-    shutil.copyfile(task.file.file_path.removeprefix("file://"), found.removeprefix("file://"))
+    local_path(found).parent.mkdir(parents=True)
+    shutil.copyfile(local_path(task.file.file_path), local_path(found))
     file = data_file(found, 2, task.file.file_size_in_bytes)
     snapshot = snapshot_of(table, folder, id, [manifest_of(table, folder, id, file, ManifestEntryStatus.EXISTING)])
     age(place.root)
@@ -307,7 +308,7 @@ def test_what_a_snapshot_takes_over_from_one_that_is_gone_is_asked_for(place: Pl
     collection.end(True)
     catalog.commit_table(catalog.load_table("shop.old"), (), (update,))
     assert place.lake.table("shop.old").iceberg.snapshot_by_id(update.snapshot.snapshot_id)
-    Path(location.removeprefix("file://")).unlink()
+    local_path(location).unlink()
     with pytest.raises((tl.TransactionExpired, CommitFailedException), match="is gone"):
         catalog.commit_table(catalog.load_table("shop.old"), (), (follower(known, location, 51),))
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trinitylake as tl
+from local_files import local_path
 from trinitylake.tables.queries import planning, source
 from trinitylake.tables.queries.source import TableSource
 
@@ -43,7 +44,7 @@ def tpch(tmp_path_factory: pytest.TempPathFactory) -> tuple[tl.Lakehouse, Any, l
             for start in range(0, len(rows), 20_000):
                 table.append(rows.slice(start, 20_000))
         tasks = lake.table(f"tpch.{name}").scan().iceberg.plan_files()
-        files = [task.file.file_path.removeprefix("file://") for task in tasks]
+        files = [str(local_path(task.file.file_path)) for task in tasks]
         plain.execute(f"CREATE VIEW {name} AS FROM read_parquet({files})")
     queries = [query for _, query in made.execute("SELECT * FROM tpch_queries() ORDER BY 1").fetchall()]
     return lake, plain, queries
@@ -113,7 +114,7 @@ def written_elsewhere(table: tl.Table, names: list[str], ids: list[int | None]) 
         for name, id in zip(names, ids, strict=True)
     ]
     rows = pa.table([[number] for number in range(1, len(names) + 1)], schema=pa.schema(fields))
-    pq.write_table(rows, task.file.file_path.removeprefix("file://"))
+    pq.write_table(rows, str(local_path(task.file.file_path)))
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ on purpose, the test says why.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pyiceberg.catalog import Catalog
 
 import trinitylake as tl
@@ -24,8 +22,3 @@ def is_ours(catalog: Catalog) -> bool:
 def is_in_transaction(catalog: Catalog) -> bool:
     """Whether the catalog writes into an open transaction, which has no metadata files yet."""
     return isinstance(catalog, TrinityLakeCatalog) and isinstance(catalog.source, tl.Transaction)
-
-
-def local_path(uri: str) -> Path:
-    """The file behind a `file:` URI."""
-    return Path(uri.removeprefix("file://"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from catalogs import is_in_transaction, is_ours, local_path
+from catalogs import is_in_transaction, is_ours
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError, ValidationException
 from pyiceberg.expressions import EqualTo
@@ -26,6 +26,7 @@ from pyiceberg.table.update import (
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 import trinitylake as tl
+from local_files import local_path
 
 TABLE = ("sales", "orders")
 

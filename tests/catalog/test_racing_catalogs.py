@@ -22,6 +22,7 @@ from pyiceberg.table.update import AddSnapshotUpdate
 from pyiceberg.types import StringType
 
 import trinitylake as tl
+from local_files import local_path
 from trinitylake.iceberg import TrinityLakeCatalog, load
 
 TABLE = ("sales", "orders")
@@ -110,7 +111,7 @@ def test_a_redone_append_writes_no_data_file_twice(root: str) -> None:
     folder = Path(other.location().removeprefix("file://"))
     assert len(list(folder.rglob("*.parquet"))) == 2
     planned = {task.file.file_path for task in other.scan().plan_files()}
-    assert {Path(path.removeprefix("file://")) for path in planned} == set(folder.rglob("*.parquet"))
+    assert {local_path(path) for path in planned} == set(folder.rglob("*.parquet"))
 
 
 def test_an_append_lands_after_a_schema_change_of_somebody_else(root: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from catalogs import is_in_transaction, is_ours, local_path
+from catalogs import is_in_transaction, is_ours
 from pydantic import ValidationError
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
@@ -22,6 +22,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType
 
 import trinitylake as tl
+from local_files import local_path
 
 TABLE = ("sales", "eu", "orders")
 OTHER = ("archive", "orders_2020")

@@ -17,6 +17,7 @@ from pyiceberg.table.update import (
 from pyiceberg.types import StringType
 
 import trinitylake as tl
+from local_files import local_path
 from trinitylake.iceberg import TrinityLakeCatalog, load
 
 TABLE = ("sales", "orders")
@@ -117,7 +118,7 @@ def test_metadata_in_the_lakehouse_with_data_outside_is_not_registered(
     source = elsewhere.load_table("shop.orders")
     smuggled = tmp_path / "lake" / "sales" / "smuggled.metadata.json"
     smuggled.parent.mkdir(parents=True, exist_ok=True)
-    smuggled.write_bytes(Path(source.metadata_location.removeprefix("file://")).read_bytes())
+    smuggled.write_bytes(local_path(source.metadata_location).read_bytes())
     with pytest.raises(tl.InvalidLocation, match="outside of the lakehouse"):
         catalog.register_table(TABLE, f"file://{smuggled}")
     assert not catalog.table_exists(TABLE)
@@ -276,7 +277,7 @@ def test_a_missing_metadata_file_is_named(catalog: TrinityLakeCatalog, lake: tl.
     from trinitylake.iceberg_storage.metadata import cache
 
     table = catalog.create_table(TABLE, SCHEMA)
-    Path(table.metadata_location.removeprefix("file://")).unlink()
+    local_path(table.metadata_location).unlink()
     cache.clear()
     with pytest.raises(tl.CorruptFile, match="missing") as failure:
         catalog.load_table(TABLE)
@@ -288,7 +289,7 @@ def test_a_damaged_definition_is_named(catalog: TrinityLakeCatalog, lake: tl.Lak
     catalog.create_table(TABLE, SCHEMA)
     path = lake.state().locate("table", "sales", "orders")
     assert path is not None
-    (Path(lake.uri.removeprefix("file://")) / path).write_bytes(b"\xff\xff")
+    (local_path(lake.uri) / path).write_bytes(b"\xff\xff")
     # The handle that has written it does not read it again.
     assert catalog.load_table(TABLE).schema() is not None
     with pytest.raises(tl.CorruptFile) as failure:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import trinitylake as tl
+from local_files import local_path
 from rest.client import Client
 from rest.shop import with_tables
 from trinitylake.iceberg_storage import metadata
@@ -58,7 +59,7 @@ def test_manifests_elsewhere_have_limits(
 
 
 def test_metadata_elsewhere_have_limits(http_client: Client, elsewhere: tl.Table) -> None:
-    file = Path(elsewhere.iceberg.metadata_location.removeprefix("file://"))
+    file = local_path(elsewhere.iceberg.metadata_location)
     whole = file.read_bytes()
     for bomb in (gzip.compress(b" " * (300 << 20)), b'{"x":[' + b"[]," * 3_000_000 + b"0]}", b" " * (65 << 20)):
         file.write_bytes(bomb)
@@ -80,7 +81,7 @@ def test_metadata_elsewhere_have_limits(http_client: Client, elsewhere: tl.Table
 def test_metadata_elsewhere_are_one_compressed_text(http_client: Client, elsewhere: tl.Table) -> None:
     """Texts of nothing, one behind the other, were unpacked one by one, and for each the rest was copied twice: a few
     megabytes of them took an hour, long after the client had been told that nobody answers."""
-    Path(elsewhere.iceberg.metadata_location.removeprefix("file://")).write_bytes(gzip.compress(b"") * 1000)
+    local_path(elsewhere.iceberg.metadata_location).write_bytes(gzip.compress(b"") * 1000)
     metadata.cache.clear()
     answer = http_client("GET", PATH)
     assert (answer.code, answer.error) == (500, "CorruptFileException")

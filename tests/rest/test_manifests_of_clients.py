@@ -24,6 +24,7 @@ from pyiceberg.manifest import (
 )
 
 import trinitylake as tl
+from local_files import local_path
 from manifests_by_hand import avro_file, avro_parts, zigzag
 from rest.client import Answer, Client, running
 from rest.conftest import ROOT, WALT
@@ -147,14 +148,11 @@ def test_no_file_hides_behind_an_empty_block(shop: Shop) -> None:
     """Who looked what a manifest names ended at a block without entries, and the append that put manifests together
     went on: it brought the file of the other table in."""
     own = shop.orders.location()
-    files = [
-        Path(shop.manifest(shop.file_of(name), own, 7).manifest_path.removeprefix("file://"))
-        for name in ("shop.orders", "hr.pay")
-    ]
+    files = [local_path(shop.manifest(shop.file_of(name), own, 7).manifest_path) for name in ("shop.orders", "hr.pay")]
     manifest = shop.manifest(shop.file_of("shop.orders"), own, 7)
     header, [seen] = avro_parts(files[0].read_bytes())
     _, [hidden] = avro_parts(files[1].read_bytes())
-    Path(manifest.manifest_path.removeprefix("file://")).write_bytes(avro_file(header, [seen, (0, b""), hidden]))
+    local_path(manifest.manifest_path).write_bytes(avro_file(header, [seen, (0, b""), hidden]))
     answer = one(shop, shop.snapshot([manifest], own, 7, shop.head), WALT)
     assert answer.code == 403
     assert "goes on behind an empty block" in answer.body["error"]["message"]
