@@ -1,7 +1,7 @@
 """What can go wrong, sorted by what the caller should do next.
 
 Every error is a `TrinityLakeError` and carries `kind`, a stable snake_case word that programs may rely on
-(the command line prints it under `--json`, `docs/errors.md` lists it). The message says what, where and which
+(the command line prints it under `--json`, `docs/reference/errors.md` lists it). The message says what, where and which
 limit; it is for people and may change. The Rust core raises these classes by name.
 
 All of them survive pickling, so they reach the driver of a distributed engine unharmed.

@@ -20,7 +20,7 @@ from pyiceberg.io.fsspec import FsspecFileIO, S3V4RestSigner
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
-#: Without it file systems with the same settings are one, and so is their signer: see docs/rest.md.
+#: Without it file systems with the same settings are one, and so is their signer: see docs/guide/rest.md.
 ONE_FILE_SYSTEM_EACH = {"FSSPEC_S3_SKIP_INSTANCE_CACHE": "true"}
 #: No credentials to be found anywhere.
 NO_CREDENTIALS = {

@@ -107,7 +107,7 @@ def test_file_systems_of_pyiceberg_share_their_signer_unless_told_otherwise() ->
     """Whose fault it was that a request went out unsigned. fsspec gives every thread and every table with the same
     settings one `S3FileSystem`; PyIceberg takes the signer off it and puts its own on, in each thread that opens one
     (apache/iceberg-python#3896). A request of another thread between the two has no signature, and later ones are
-    signed as if for the last table. Once this fails, the advice in docs/rest.md can go."""
+    signed as if for the last table. Once this fails, the advice in docs/guide/rest.md can go."""
     assert in_its_own_process({}, signing_client.signers_of_two_tables) == ["second", "second"]
     assert in_its_own_process(ONE_FILE_SYSTEM_EACH, signing_client.signers_of_two_tables) == ["first", "second"]
 

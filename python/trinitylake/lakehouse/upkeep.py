@@ -51,7 +51,7 @@ class Skipped(str):
 
 
 def reason_of(why: str) -> str:
-    """The kind of a reason: that of an error (docs/errors.md), `too_large`, `ended_process`, or `other`."""
+    """The kind of a reason: that of an error (docs/reference/errors.md), `too_large`, `ended_process`, or `other`."""
     return why.reason if isinstance(why, Skipped) else "other"
 
 
