@@ -125,7 +125,7 @@ def test_nan_equals_nan_and_zero_equals_zero(lake: tl.Lakehouse) -> None:
     table.append(pa.table({"x": [0.0, 1.5], "n": [2, 3]}))
     assert table.upsert(pa.table({"x": [float("nan"), -0.0], "n": [10, 20]}), on="x") == (2, 0)
     assert sorted(table.scan().to_arrow()["n"].to_pylist()) == [3, 10, 20]
-    again = pa.table({"x": [float("nan"), 0.0], "n": [10, 20]})
+    again = pa.table({"x": [float("nan"), -0.0], "n": [10, 20]})
     assert table.upsert(again, on="x") == (0, 0), "NaN is what it was"
     with pytest.raises(InvalidArgument, match="more than once"):
         table.upsert(pa.table({"x": [0.0, -0.0], "n": [1, 2]}), on="x")

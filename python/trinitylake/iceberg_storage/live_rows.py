@@ -53,13 +53,18 @@ class LiveRows:
         self._layout: Layout | None = None
 
     def batches(self, task: FileScanTask, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of one file under the current schema, with some or all columns; `columns` may be empty.
+        """The rows of one file under the current schema, with some columns in their order, or all; it may be none.
 
         Each batch takes little memory, however wide rows are (`parquet_batches.py`), but for files other than Parquet.
         """
-        schema = self._schema
-        if columns is not None:
-            schema = schema.select(*columns) if columns else Schema()
+        if columns is None:
+            yield from self._batches(task, self._schema)
+            return
+        # A selection has the order of the table.
+        for batch in self._batches(task, self._schema.select(*columns) if columns else Schema()):
+            yield batch if batch.schema.names == list(columns) else batch.select(list(columns))
+
+    def _batches(self, task: FileScanTask, schema: Schema) -> Iterator[pa.RecordBatch]:
         if task.file.file_format == FileFormat.PARQUET:
             with self._io.new_input(task.file.file_path).open() as stream:
                 file = open_parquet(stream)

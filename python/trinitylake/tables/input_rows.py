@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trinitylake.errors import InvalidArgument, TrinityLakeError
-from trinitylake.iceberg_storage.arrow_rows import arrow_schema, nulls, requires_parts
+from trinitylake.iceberg_storage.arrow_rows import arrow_schema, no_rows, nulls, requires_parts
 from trinitylake.iceberg_storage.errors import raise_interrupt
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import check_columns, defaulted
 from trinitylake.tables.spool import Spool
-from trinitylake.tables.uuid_values import has_uuids, uuids_of_texts, without_uuid_objects
+from trinitylake.tables.uuid_values import decoded, has_uuids, uuids_of_texts, without_uuid_objects
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -71,6 +71,8 @@ def taken(
     """
     with _refusals(data):
         rows = _taken(data, _maps_of(schema))
+        if isinstance(rows, pa.RecordBatchReader):
+            rows = pa.RecordBatchReader.from_batches(rows.schema, map(partial(_with_columns_of, rows.schema), rows))
         if joined_with is not None and isinstance(rows, pa.RecordBatchReader):
             rows = _spooled(rows, arrow_schema(joined_with))
         elif repeatable and isinstance(rows, pa.RecordBatchReader):
@@ -80,6 +82,27 @@ def taken(
     finally:
         if isinstance(rows, Spool):
             rows.close()
+
+
+def _with_columns_of(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of a stream with the columns of the stream in their order: **columns are matched by name**.
+
+    Arrow takes the columns of batches by their position. Raises `InvalidArgument` for other columns or types.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    if sorted(batch.schema.names) != sorted(schema.names) or len(set(schema.names)) != len(schema):
+        raise InvalidArgument(
+            f"a record batch has the columns {', '.join(batch.schema.names)}, and the first one of the stream has "
+            f"{', '.join(schema.names)}: give all batches the same columns"
+        )
+    for field in schema:
+        if (there := batch.schema.field(field.name).type) != field.type:
+            raise InvalidArgument(
+                f"column {field.name} of a record batch has the type {there}, and in the first one of the stream "
+                f"{field.type}: give all batches the same types"
+            )
+    return pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
 
 
 def _spooled(rows: pa.RecordBatchReader, target: pa.Schema) -> Spool:
@@ -180,6 +203,8 @@ def _taken_from(items: Iterator[Any], data: Any, maps: _Maps) -> pa.Table | pa.R
         if all(isinstance(row, Mapping) for row in rows):
             # Every row decides, not only the first: a column that only later rows have would be lost.
             names = dict.fromkeys(name for row in rows for name in row)
+            if not names:
+                raise InvalidArgument("the rows have no columns")
             return pa.table({name: _array(name, [row.get(name) for row in rows], maps) for name in names})
     raise InvalidArgument(_EXPECTED.format(f"{type(data).__name__} of {type(first).__name__}"))
 
@@ -274,6 +299,7 @@ def conform(
     """
     check_columns(schema)
     target, given = arrow_schema(schema), defaulted(schema)
+    rows = _with_columns(rows, target)
     if not isinstance(rows, pa.Table):
         if stream:
             fields = _known_columns(rows.schema, target, given)
@@ -284,6 +310,11 @@ def conform(
         if field.name in needed and field.name not in rows.column_names and field.nullable and field.name not in given:
             rows = rows.append_column(field.name, nulls(rows.num_rows, field.type))
     return _conform_table(rows, target, given, exactly)
+
+
+def _with_columns(rows: Rows, target: pa.Schema) -> Rows:
+    """The same rows, or none with all columns for `[]` and `{}`, which have no columns because they have no rows."""
+    return rows if rows.schema.names else no_rows(target)
 
 
 def _conformed(
@@ -332,6 +363,7 @@ def as_far_as_known(rows: Rows, schema: Schema) -> pa.Table:
     Raises `InvalidArgument` for a value that does not fit the type of its column.
     """
     check_columns(schema)
+    rows = _with_columns(rows, arrow_schema(schema))
     given = rows if isinstance(rows, pa.Table) else rows.read_all()
     if len(set(given.column_names)) != given.num_columns:
         raise InvalidArgument(f"duplicate columns in the data: {', '.join(given.column_names)}")
@@ -358,8 +390,36 @@ def _cast(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> pa.ChunkedArra
 def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_null(values.type):
         return nulls(len(values), kind)
+    if _has_dictionary_type(values.type):
+        values = decoded(values, kind)
     if has_uuids(kind):  # as rows of DuckDB have them
         values = uuids_of_texts(values, kind)
+    made = _made(values, kind)
+    if _infinities(made) > _infinities(values):
+        raise pa.ArrowInvalid("a number is out of range")
+    return made
+
+
+def _has_dictionary_type(kind: pa.DataType) -> bool:
+    return pa.types.is_dictionary(kind) or any(
+        _has_dictionary_type(kind.field(number).type) for number in range(kind.num_fields)
+    )
+
+
+def _infinities(values: pa.Array) -> int:
+    """How many numbers are infinite, at any depth. Arrow makes them of numbers that a narrower type does not have."""
+    kind = values.type
+    if pa.types.is_floating(kind):
+        return int(pc.is_inf(values).true_count)
+    if pa.types.is_struct(kind):
+        return sum(map(_infinities, values.flatten()))
+    if pa.types.is_map(kind):
+        start, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
+        return sum(_infinities(part.slice(start, end - start)) for part in (values.keys, values.items))
+    return _infinities(values.flatten()) if isinstance(values, pa.ListArray | pa.LargeListArray) else 0
+
+
+def _made(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if not (values.null_count and requires_parts(kind) and pa.types.is_struct(values.type)):
         return values.cast(kind)
     # What a structure must have is mostly null in one that is itself, and Arrow's cast asks no further.

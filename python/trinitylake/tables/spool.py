@@ -22,13 +22,13 @@ class Spool:
 
     Args:
         schema: of the stream.
-        batches: its batches.
+        batches: its batches, all of that schema.
         is_mapped: whether `read_all` maps the file instead of reading it into memory: the table is good until `close`.
 
     Attributes:
         schema: of every batch.
 
-    Raises what the stream raises, `TypeError` for a batch of another schema, and `OSError` if the disk is full.
+    Raises what the stream raises, and `OSError` if the disk is full.
     """
 
     def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, is_mapped: bool = False) -> None:
@@ -72,7 +72,6 @@ class Spool:
     def _fill(self, batches: Iterator[pa.RecordBatch]) -> None:
         size_bytes = 0
         for batch in batches:
-            self._check(batch)
             self._kept.append(batch)
             # What a slice refers to, not what it shows: that is what it keeps in memory.
             size_bytes += batch.get_total_buffer_size()
@@ -89,10 +88,5 @@ class Spool:
                 writer.write_batch(batch)
             self._kept = []
             for batch in rest:
-                self._check(batch)
                 writer.write_batch(batch)
         self._file.flush()
-
-    def _check(self, batch: pa.RecordBatch) -> None:
-        if not batch.schema.equals(self.schema):
-            raise TypeError(f"a record batch has the columns {batch.schema.names} or types unlike those before it")

@@ -26,8 +26,12 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "allow_unsigned_extensions": "false",
     "temp_directory": "",  # else the folder for it can be read and written
 }
+#: **Times without a zone are in UTC**, as where rows are appended, whatever the zone of the machine.
+_TIME_ZONE = "SET GLOBAL TimeZone = 'UTC'"
 #: Nothing can be set any more.
 _LOCKED = {"lock_configuration": "true"}
+#: What DuckDB says where Python found that Ctrl-C was pressed.
+_INTERRUPTED = "Query interrupted"
 _SMALL_LETTERS = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
@@ -60,11 +64,13 @@ def connect(
     if is_plan:
         settings["threads"] = 1
     settings |= limits or {}
-    if is_open:
-        return duckdb.connect(":memory:", config=settings)
-    settings |= _CLOSED | ({"temp_directory": spill_folder} if spill_folder else {})
+    if not is_open:
+        settings |= _CLOSED | ({"temp_directory": spill_folder} if spill_folder else {})
     # One after the other: DuckDB takes settings in no order, and without access it takes none of folders.
     connection: Any = duckdb.connect(":memory:", config=settings)
+    connection.execute(_TIME_ZONE)
+    if is_open:
+        return connection
     if files:
         connection.execute(f"SET allowed_paths = [{', '.join(map(literal, files))}]")
     connection.execute("SET enable_external_access = false")
@@ -93,6 +99,12 @@ def refusals(subject: str, *, quotes_rows: bool) -> Iterator[None]:
     )
     try:
         yield
+    except duckdb.InterruptException:  # Ctrl-C while DuckDB computes in the thread that got it
+        raise KeyboardInterrupt from None
+    except RuntimeError as error:
+        if str(error) == _INTERRUPTED:
+            raise KeyboardInterrupt from None
+        raise
     except about_the_text as error:
         raise InvalidArgument(f"{subject}: {error}") from None
     except duckdb.Error as error:
@@ -117,6 +129,15 @@ def sandbox(subject: str, *, needs: str, quotes_rows: bool = False) -> Iterator[
 def quoted(name: str) -> str:
     """A name as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def unfiltered(column: str) -> str:
+    """The values of a column, of which DuckDB pushes no filter down.
+
+    **Rows of Arrow are filtered by DuckDB alone**: Arrow finds NaN neither larger than a number nor equal to itself,
+    compares no UUIDs, and gets some constants as Python objects, which know no date outside of the years 1 to 9999.
+    """
+    return f"coalesce({column}, NULL)"
 
 
 def folded(name: str) -> str:

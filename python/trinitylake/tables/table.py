@@ -391,6 +391,8 @@ class Table(ABC):
         keys = sorted(iceberg.schema().identifier_field_names()) if on is None else self._known_columns(on)
         if not keys:
             raise InvalidArgument(f"table {self.name} has no primary key: name the columns to compare, on=[…]")
+        if len(set(keys)) < len(keys):
+            raise InvalidArgument(f"a column of the key is named twice: {', '.join(keys)}")
         return keys
 
     def _check_keys(self, source: pa.Table, keys: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 #: Of texts.
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view())
+_WITHOUT_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 _Convert = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
@@ -35,6 +36,11 @@ def uuids_of_texts(values: pa.Array, kind: pa.DataType) -> pa.Array:
 def texts_of_uuids(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Some values with texts in the place of UUIDs, where `kind` has texts. All else is as it was."""
     return _with_parts(values, kind, _texts)
+
+
+def decoded(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Some values with those of dictionaries in the place of dictionaries, wherever they stand."""
+    return _with_parts(values, kind, lambda leaf, _: leaf)
 
 
 def without_uuid_objects(value: Any) -> Any:
@@ -68,7 +74,9 @@ def _with_parts(values: pa.Array, kind: pa.DataType, convert: _Convert) -> pa.Ar
     if given == kind:
         return values
     if is_.is_dictionary(given):
-        return _with_parts(values.dictionary_decode(), kind, convert)
+        words = _with_parts(values.dictionary, kind, convert)
+        words = words.cast(_WITHOUT_VIEWS.get(words.type, words.type))  # Arrow takes no texts by number that are views
+        return pa.DictionaryArray.from_arrays(values.indices, words).dictionary_decode()
     if is_.is_struct(given) and is_.is_struct(kind):
         return _structures(values, kind, convert)
     if is_.is_map(given) and is_.is_map(kind):

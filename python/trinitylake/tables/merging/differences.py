@@ -1,4 +1,4 @@
-"""Which rows differ between two columns, nested ones included: nulls equal nulls, and NaN equals NaN."""
+"""Which rows differ between two columns, nested ones included: nulls equal nulls, NaN equals NaN, -0.0 is not 0.0."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def _differing(left: pa.Array, right: pa.Array) -> Mask:
         return result
     equal = pc.fill_null(pc.equal(left, right), False)
     if pa.types.is_floating(kind):
-        equal = pc.or_(equal, pc.fill_null(pc.and_(pc.is_nan(left), pc.is_nan(right)), False))
+        bits = pa.int64() if kind == pa.float64() else pa.int32()
+        equal = pc.equal(left.view(bits), right.view(bits))
+        equal = pc.fill_null(pc.or_(equal, pc.and_(pc.is_nan(left), pc.is_nan(right))), False)
     result |= both & ~_numpy(equal)
     return result
 

@@ -41,17 +41,11 @@ class PlacedDataset(ds.InMemoryDataset):  # type: ignore[misc]
         self._placed = rows
         super().__init__(no_rows(rows.schema))
 
-    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:
-        """The rows that match, with these columns, as DuckDB takes them."""
+    def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> Any:
+        """The rows with these columns, as DuckDB takes them."""
         names = self._placed.schema.names if columns is None else list(columns)
         target = pa.schema([self._placed.schema.field(name) for name in names])
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            for batch in self._placed.batches(names):
-                rows = pa.Table.from_batches([batch])
-                yield from (rows if filter is None else rows.filter(filter)).to_batches()
-
-        return _Scanner(pa.RecordBatchReader.from_batches(target, batches()))
+        return _Scanner(pa.RecordBatchReader.from_batches(target, self._placed.batches(names)))
 
 
 class _Scanner:

@@ -10,7 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from trinitylake.errors import InvalidArgument
@@ -22,13 +21,13 @@ from trinitylake.tables.queries.planning import planning
 from trinitylake.tables.queries.pushed_filters import Pushed, pushed_filters
 from trinitylake.tables.queries.running import RunningQuery
 from trinitylake.tables.queries.source import PlannedRows, TableSource
-from trinitylake.tables.sql_sandbox import connect, folded, quoted, refusals
+from trinitylake.tables.sql_sandbox import connect, folded, quoted, refusals, unfiltered
 
 NEEDS = "SQL over a lakehouse"
+#: How names in a query begin that are not the caller's.
+OWN_NAME = "trinitylake_"
 _DESCRIBE = "DESCRIBE "
 _QUOTED_LINE = "LINE 1: "
-#: DuckDB tells a scan of Arrow what the other side of a join has, also of UUIDs, and then refuses to.
-_NOT_FOR_UUIDS = "join_filter_pushdown"
 
 
 @dataclass(frozen=True)
@@ -101,12 +100,10 @@ class PreparedQuery:
             limits = self._options.limits
             settings = None if limits is None else limits.settings
             is_open = self._options.is_open
-            without = _NOT_FOR_UUIDS if any(map(_has_uuids, self._arrow_rows(planned))) else ""
             connection = connect(
                 needs=NEEDS,
                 files=files,
                 spill_folder=spill,
-                without_optimizers=without,
                 is_open=is_open,
                 limits=settings,
             )
@@ -127,17 +124,18 @@ class PreparedQuery:
                 rows.raise_if_broken()
             raise
 
-    def _arrow_rows(self, planned: Mapping[NameOf, PlannedRows]) -> list[Any]:
-        """What DuckDB does not read itself."""
-        return [*self._given.values(), *(rows.scanned for rows in planned.values())]
-
     def _tables(self) -> dict[NameOf, TableSource]:
         return {(one.schema, one.name): one.of for one in self._objects if isinstance(one.of, TableSource)}
 
     def _create(self, connection: Any, planned: Mapping[NameOf, PlannedRows]) -> None:
         """Make all that the query names: tables without rows, or what has been planned of them."""
-        for name, given in self._given.items():
-            connection.register(name, given)
+        for number, (name, given) in enumerate(self._given.items()):
+            if name.startswith(OWN_NAME):  # its rows are looked at by their places
+                connection.register(name, given)
+                continue
+            connection.register(f"{OWN_NAME}given{number}", given)
+            values = unfiltered("COLUMNS(*)")
+            connection.execute(f"CREATE TEMP VIEW {quoted(name)} AS SELECT {values} FROM {OWN_NAME}given{number}")
         for schema in {folded(one.schema): one.schema for one in self._objects}.values():
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS memory.{quoted(schema)}")
         for number, one in enumerate(self._objects):
@@ -146,7 +144,7 @@ class PreparedQuery:
             elif (rows := planned.get((one.schema, one.name))) is None:
                 connection.execute(f"CREATE TABLE {one.in_sql} ({one.of.column_definitions()})")
             else:
-                registered = f"trinitylake_{number}"
+                registered = f"{OWN_NAME}{number}"
                 if rows.scanned is not None:
                     connection.register(registered, rows.scanned)
                 text = one.of.rows(rows, f"temp.main.{quoted(registered)}")
@@ -196,11 +194,6 @@ class PreparedQuery:
         tree = replaced(query.tree, values)
         (text,) = connection.execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchone()
         return str(text)
-
-
-def _has_uuids(rows: Any) -> bool:
-    schema = getattr(rows, "schema", None)
-    return isinstance(schema, pa.Schema) and pa.uuid() in schema.types
 
 
 def _of_the_query(message: str) -> str:

@@ -1,4 +1,4 @@
-"""Rows of data files that DuckDB does not read itself: our own scan, which it asks for columns and a filter."""
+"""Rows of data files that DuckDB does not read itself: our own scan, which it asks for columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trinitylake.tables.streamed_rows import streamed_rows
 class ScannedRows(ds.InMemoryDataset):  # type: ignore[misc]
     """The rows of some files of a table, as often as DuckDB asks for them.
 
-    DuckDB takes Arrow streams and datasets, and tells only datasets which columns and rows it wants. It calls one
+    DuckDB takes Arrow streams and datasets, and tells only datasets which columns it wants. It calls one
     method of theirs, which is replaced here; the dataset itself is empty.
 
     Args:
@@ -40,23 +40,21 @@ class ScannedRows(ds.InMemoryDataset):  # type: ignore[misc]
         self._columns = pa.schema([_as_in_duckdb(column) for column in columns])
         super().__init__(no_rows(self._columns))
 
-    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:
-        """The rows that match, with these columns, as DuckDB takes them."""
+    def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> Any:
+        """The rows with these columns, as DuckDB takes them."""
         names = self._columns.names if columns is None else list(columns)
         target = pa.schema([self._columns.field(name) for name in names])
-        return _Scanner(pa.RecordBatchReader.from_batches(target, self._batches(target, filter)))
+        return _Scanner(pa.RecordBatchReader.from_batches(target, self._batches(target)))
 
-    def _batches(self, target: pa.Schema, filter: Any) -> Iterator[pa.RecordBatch]:
+    def _batches(self, target: pa.Schema) -> Iterator[pa.RecordBatch]:
         scan = self._of
         try:
             with translated(self._named):
                 wanted = scan.table_metadata.schema().select(*target.names)
                 read_data_ahead(scan.io, self._tasks)
                 for batch in streamed_rows(scan, self._tasks, wanted):
-                    # DuckDB's filter is about its own types, and nanoseconds are all that can get lost.
+                    # Nanoseconds are all that can get lost.
                     table = pa.Table.from_batches([batch]).select(target.names).cast(target, safe=False)
-                    if filter is not None:
-                        table = table.filter(filter)
                     yield from table.to_batches()
         except Exception as error:
             self.failure = error

@@ -21,7 +21,7 @@ from trinitylake.tables.queries.column_types import are_read_alike, duckdb_type,
 from trinitylake.tables.queries.columns_by_name import has_columns_by_name
 from trinitylake.tables.queries.pushed_filters import Pushed
 from trinitylake.tables.queries.scanned_rows import ScannedRows
-from trinitylake.tables.sql_sandbox import literal, quoted
+from trinitylake.tables.sql_sandbox import literal, quoted, unfiltered
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -103,7 +103,7 @@ class TableSource:
     def placed(self, relation: str) -> str:
         """A query for the rows of `relation`, which have the columns of the table, and their places."""
         columns = ", ".join(
-            f"{f'-(-{quoted(name)})' if type in _FLOATING else f'CAST({quoted(name)} AS {type})'} AS {quoted(name)}"
+            f"CAST({unfiltered(quoted(name))} AS {type}) AS {quoted(name)}"
             for name, type in zip(self._names, self._types, strict=True)
         )
         return f"SELECT {columns}, {quoted(FILE)}, {quoted(POSITION)} FROM {relation}"
@@ -141,9 +141,9 @@ class TableSource:
     def rows(self, planned: PlannedRows, registered: str) -> str:
         """A query for the planned rows; `registered` is the name of those that we read."""
         columns = list(zip(map(quoted, self._names), self._types, strict=True))
-        values = [
-            # The same number, behind which no filter gets.
-            f"-(-{name})" if type in _FLOATING and number in planned.met_by_nan else name
+        # Bounds in Parquet leave NaN out.
+        in_files = [
+            unfiltered(name) if type in _FLOATING and number in planned.met_by_nan else name
             for number, (name, type) in enumerate(columns)
         ]
 
@@ -154,9 +154,9 @@ class TableSource:
 
         parts = []
         if planned.files:
-            parts.append(f"{select(values)} FROM {self._read_parquet(planned)}")
+            parts.append(f"{select(in_files)} FROM {self._read_parquet(planned)}")
         if planned.scanned is not None:
-            parts.append(f"{select(values)} FROM {registered}")
+            parts.append(f"{select([unfiltered(name) for name, _ in columns])} FROM {registered}")
         if not parts:
             parts.append(f"{select(['NULL'] * len(columns))} WHERE false")
         return " UNION ALL ".join(parts)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.extras import needing
 from trinitylake.tables.queries.parsed_query import shortened
+from trinitylake.tables.sql_sandbox import folded
 
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 _ANY_WORD = re.compile(r"[^\W\d][\w$]*")
@@ -337,7 +338,23 @@ def statement_of(connection: Any, sql: str) -> Statement | None:
     found: Statement = _READERS[types[0]](cursor, before)
     if not cursor.is_at_end:
         raise cursor.unexpected("expected the end")
+    if isinstance(found, Update | Delete | MergeInto) and found.alias == found.name[-1]:
+        short = _with_short_names(sql, found.name)
+        return found if short == sql else replace(statement_of(connection, short), sql=sql)  # type: ignore[type-var]
     return found
+
+
+def _with_short_names(sql: str, table: tuple[str, ...]) -> str:
+    """A statement in which columns of its table are named `t.id` and not `s.t.id`: its rows stand in a query there."""
+    tokens, data = tokens_of(sql), sql.encode()
+    wanted = [part for name in map(folded, table) for part in (name, ".")]
+    names = [folded(_unquoted(token.text.strip())) for token in tokens]
+    pieces, begin = [], 0
+    for at in range(1, len(tokens) - len(wanted)):
+        if names[at : at + len(wanted)] == wanted and names[at - 1] != ".":
+            pieces.append(data[begin : tokens[at].start])
+            begin = tokens[at + len(wanted) - 2].start
+    return b"".join([*pieces, data[begin:]]).decode()
 
 
 def _insert(cursor: Cursor, before: str) -> Insert:
