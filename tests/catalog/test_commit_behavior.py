@@ -158,7 +158,7 @@ def test_an_added_column_shows_in_the_table(catalog: Catalog, schema: Schema) ->
 
 def test_a_schema_can_be_committed_without_requirements(catalog: Catalog, schema: Schema) -> None:
     table = catalog.create_table(TABLE, schema)
-    changed = Schema(*schema.fields, NestedField(4, "more", LongType()))
+    changed = Schema(*schema.fields, NestedField(4, "more", LongType()), schema_id=1)
     response = table.catalog.commit_table(table, (), (AddSchemaUpdate(schema=changed), SetCurrentSchemaUpdate()))
     assert response.metadata.table_uuid == table.metadata.table_uuid
     assert response.metadata.schemas[1] == changed

@@ -17,9 +17,11 @@ import trinitylake as tl
 from rest.client import Client
 from rest.shop import COLUMNS, VIEW_VERSION, with_tables
 from rest.test_growth import steps
+from trinitylake.iceberg_storage.extended_pyiceberg import metadata_updates
+from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.view_metadata import new_view_metadata
-from trinitylake.rest.resources import table_changes, view_changes
-from trinitylake.rest.resources.table_changes import TableChange, with_free_sort_orders
+from trinitylake.rest.resources import view_changes
+from trinitylake.rest.resources.table_changes import TableChange
 from trinitylake.rest.resources.updates import MAX_UPDATES
 from trinitylake.rest.resources.view_changes import MAX_TEXTS, ViewChange, changed
 
@@ -88,8 +90,8 @@ def test_twice_as_many_sort_orders_are_twice_the_work(lake: tl.Lakehouse) -> Non
 
     def work(count: int) -> int:
         sent = TableChange.model_validate({"updates": [order(number) for number in range(count)]}).updates
-        assert len(with_free_sort_orders([*sent, *sent], metadata)) == count, "equal ones are found again"
-        return steps(lambda: with_free_sort_orders(sent, metadata), table_changes.__file__)
+        assert len(apply_updates(metadata, [*sent, *sent]).sort_orders) == 1 + count, "equal ones are found again"
+        return steps(lambda: apply_updates(metadata, sent), metadata_updates.__file__)
 
     assert work(200) < 2.2 * work(100)
 

@@ -38,24 +38,25 @@ def change(client: Client, *updates: dict[str, Any]) -> Any:
     return client("POST", ORDERS, {"requirements": [], "updates": updates})
 
 
-@pytest.mark.parametrize("value", ["x", "1e5", "9" * 5000, "None"])
+@pytest.mark.parametrize("value", ["x", "1e5", "9" * 5000, "None", "-5", "2147483648"])
 def test_a_number_of_files_is_a_number(http_client: Client, shop: tl.Lakehouse, value: str) -> None:
     answer = change(http_client, setting(**{LOGGED: value}))
     assert (answer.code, answer.error) == (400, "BadRequestException")
-    assert f"the table property '{LOGGED}' is a whole number" in answer.body["error"]["message"]
+    assert LOGGED in answer.body["error"]["message"]
+    assert "a whole number" in answer.body["error"]["message"]
     body = {"name": "new", "schema": {"type": "struct", "fields": []}, "properties": {LOGGED: value}}
     assert http_client("POST", "/v1/namespaces/shop/tables", body).code == 400
     with pytest.raises(tl.InvalidArgument, match="whole number"):
         shop.table("shop.orders").set_properties({LOGGED: value})
 
 
-@pytest.mark.parametrize(("value", "n"), [("3", 3), ("0", 1), ("-5", 1), ("99999999999999999999", 5)])
+@pytest.mark.parametrize(("value", "n"), [("3", 3), ("0", 1), ("2147483647", 5)])
 def test_so_many_files_are_named(http_client: Client, shop: tl.Lakehouse, value: str, n: int) -> None:
     assert change(http_client, setting(**{LOGGED: value})).code == 200
     for number in range(5):
         assert change(http_client, setting(note=str(number))).code == 200
     assert len(http_client.table(ORDERS)["metadata-log"]) >= n
-    assert value == "99999999999999999999" or len(http_client.table(ORDERS)["metadata-log"]) == n
+    assert value == "2147483647" or len(http_client.table(ORDERS)["metadata-log"]) == n
 
 
 def test_what_is_not_there_can_be_removed(http_client: Client, shop: tl.Lakehouse) -> None:

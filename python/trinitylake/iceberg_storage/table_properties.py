@@ -1,8 +1,11 @@
-"""Which properties a managed table may have: none that names code, lets engines delete files, or leads out of the
-table."""
+"""Which properties a managed table may have: none that names code, leaves the table, or lets engines delete files.
+
+A property that engines read has a value that they can read: a writer that meets another one cannot write the table.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from pyiceberg.table import TableProperties
@@ -37,6 +40,70 @@ _STEERING = ("write.metadata.", "history.", OWN_PROPERTY_PREFIX)
 #: How many of the metadata files before it the metadata of a table names; where it does not say, as many as snapshots.
 LOGGED_FILES = TableProperties.METADATA_PREVIOUS_VERSIONS_MAX
 
+_WAITS = ("min-wait", "max-wait", "total-timeout")
+#: What properties that engines read may say, whatever the case of its letters.
+_CHOICES = {
+    **dict.fromkeys(("write.format.default", "write.delete.format.default"), "parquet|avro|orc"),
+    "write.parquet.compression-codec": "zstd|gzip|snappy|lz4|lz4_raw|brotli|lzo|none|uncompressed",
+    "write.avro.compression-codec": "gzip|zstd|snappy|none|null|uncompressed|deflate|zstandard|bzip2",
+    "write.orc.compression-codec": "zstd|zlib|snappy|lz4|lzo|none",
+    "write.delete.granularity": "file|partition",
+    "write.metadata.metrics.default": r"none|counts|full|truncate\([1-9][0-9]{0,8}\)",
+    "write.distribution-mode": "none|hash|range",
+    **{f"write.{statement}.distribution-mode": "none|hash|range" for statement in ("delete", "update", "merge")},
+    **{f"write.{statement}.mode": "copy-on-write|merge-on-read" for statement in ("delete", "update", "merge")},
+    **{f"write.{statement}.isolation-level": "serializable|snapshot" for statement in ("delete", "update", "merge")},
+    **dict.fromkeys(
+        (
+            "commit.manifest-merge.enabled",
+            "write.metadata.delete-after-commit.enabled",
+            "write.object-storage.enabled",
+            "write.object-storage.partitioned-paths",
+            "write.spark.fanout.enabled",
+            "write.spark.accept-any-schema",
+            "write.upsert.enabled",
+            "write.wap.enabled",
+        ),
+        "true|false",
+    ),
+}
+#: The largest value of properties that are whole numbers.
+_NUMBERS = {
+    **dict.fromkeys(
+        (
+            "commit.manifest.min-count-to-merge",
+            "commit.retry.num-retries",
+            "commit.status-check.num-retries",
+            "history.expire.min-snapshots-to-keep",
+            "read.split.planning-lookback",
+            "write.metadata.metrics.max-inferred-column-defaults",
+            "write.parquet.dict-size-bytes",
+            "write.parquet.page-row-limit",
+            "write.parquet.page-size-bytes",
+            "write.parquet.row-group-limit",
+            "write.parquet.row-group-size-bytes",
+            "write.summary.partition-limit",
+            LOGGED_FILES,
+        ),
+        2**31 - 1,
+    ),
+    **dict.fromkeys(
+        (
+            *(f"commit.{retry}.{wait}-ms" for retry in ("retry", "status-check") for wait in _WAITS),
+            "commit.manifest.target-size-bytes",
+            "history.expire.max-ref-age-ms",
+            "history.expire.max-snapshot-age-ms",
+            "read.split.metadata-target-size",
+            "read.split.open-file-cost",
+            "read.split.target-size",
+            "write.delete.target-file-size-bytes",
+            "write.target-file-size-bytes",
+        ),
+        2**63 - 1,
+    ),
+}
+_COLUMN_METRICS = "write.metadata.metrics.column."
+
 
 def with_gc_disabled(properties: Mapping[str, str]) -> dict[str, str]:
     """Properties of a table whose files only the lakehouse deletes."""
@@ -48,8 +115,8 @@ def check_properties(properties: Mapping[str, str], location: str, io: Lakehouse
 
     Raises:
         InvalidLocation: for a write path outside of the table.
-        InvalidArgument: for a property that names code, lets engines delete files, or names an unknown codec, and for
-            a number that is none.
+        InvalidArgument: for a property that names code or lets engines delete files, and for a value that engines
+            cannot read.
     """
     for name in filter(is_code_property, properties):
         raise InvalidArgument(f"the table property {name!r} is not allowed: it would load code from metadata")
@@ -57,6 +124,8 @@ def check_properties(properties: Mapping[str, str], location: str, io: Lakehouse
         raise gc_is_fixed()
     if ENCRYPTION_KEY in properties:
         raise encrypted()
+    for name, value in properties.items():
+        _check_value(name, value)
     file_suffix(properties)
     logged_files(properties)
     table_path = io.path_of(location.rstrip("/"))
@@ -65,6 +134,23 @@ def check_properties(properties: Mapping[str, str], location: str, io: Lakehouse
             path = io.path_of(value.rstrip("/"))
             if path != table_path and not path.startswith(table_path + "/"):
                 raise InvalidLocation(f"the table property {name!r} leaves the table at {location!r}: {value!r}")
+
+
+def _check_value(name: str, value: str) -> None:
+    """Raises `InvalidArgument` for a value that engines cannot read."""
+    choices = _CHOICES.get("write.metadata.metrics.default" if name.startswith(_COLUMN_METRICS) else name)
+    if choices is not None and not re.fullmatch(choices, value, re.IGNORECASE):
+        expected = choices.replace("|", ", ")
+    elif (most := _NUMBERS.get(name)) is not None and not is_number(value, most):
+        expected = f"a whole number from 0 to {most}"
+    else:
+        return
+    raise InvalidArgument(f"the table property {name!r} is {value[:100]!r}; expected: {expected}")
+
+
+def is_number(value: str, most: int) -> bool:
+    """Whether a text is a whole number from 0 to `most`."""
+    return value.isascii() and value.isdecimal() and len(value) < 20 and int(value) <= most
 
 
 def logged_files(properties: Mapping[str, str]) -> int:
@@ -95,6 +181,8 @@ def is_inert(name: str) -> bool:
         or name in (GC_ENABLED, ENCRYPTION_KEY, TableProperties.FORMAT_VERSION)
         or is_location_property(name)
         or is_code_property(name)
+        or name in _CHOICES
+        or name in _NUMBERS
     )
 
 

@@ -9,8 +9,8 @@ assigns the row ids of format version 3, `table_metadata` and `metadata_updates`
 implements the private methods that PyIceberg calls on catalogs, `functions` gives single functions public names,
 `rows_read` records the predicates of a statement, `sql_comparisons` says what filters mean, with `column_values`,
 `row_filters` applies them to rows, `column_bounds` tells bounds of columns, `bounded_planning` plans scans in bounded
-work, `null_values` keeps what is null, `own_threads` gives threads to work that waits for others, `readable_numbers`
-refuses numbers that other languages cannot read, and `federated_catalog` asks other catalogs at the address given.
+work, `null_values` keeps what is null, `own_threads` gives threads to work that waits for others, and
+`federated_catalog` asks other catalogs at the address given.
 
 To try a new minor version of PyIceberg, compare it with this list. `tests/test_pyiceberg_private_parts.py` checks that
 each name is there with the parameters that are expected, and that nothing else of PyIceberg that is private is used in

@@ -1,26 +1,43 @@
 """Updates applied to table metadata, one after the other: PyIceberg's own code, without a copy of all the metadata.
 
-What PyIceberg lacks: format version 3, and `format-version` among properties, which upgrades as in Iceberg for Java.
-PyIceberg would keep it as a property that nothing reads.
+What PyIceberg lacks:
+
+- Format version 3, and `format-version` among properties, which upgrades as in Iceberg for Java. PyIceberg would keep
+  it as a property that nothing reads.
+- The table gives the ids of schemas, partition specs and sort orders. In the REST specification they are read-only: a
+  client may leave them out, and one that chose them did not know what others added meanwhile. An equal one that exists
+  is used again. The id that a client chose means, in the rest of its commit, the one that was given.
+- Time does not go back: a snapshot is never older than the table, and never from the future of this host. Java, Rust
+  and Go refuse a log of snapshots that goes back by more than a minute, as clocks of two hosts make it.
+- The invariants in `metadata_invariants.py` hold for the result.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from pyiceberg.partitioning import INITIAL_PARTITION_SPEC_ID, PARTITION_FIELD_ID_START, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetadataV3
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.sorting import INITIAL_SORT_ORDER_ID, UNSORTED_SORT_ORDER_ID, SortOrder
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
     AddSchemaUpdate,
     AddSnapshotUpdate,
     AddSortOrderUpdate,
     RemovePropertiesUpdate,
+    RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
+    SetCurrentSchemaUpdate,
+    SetDefaultSortOrderUpdate,
+    SetDefaultSpecUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableUpdate,
@@ -30,11 +47,62 @@ from pyiceberg.table.update import (
 )
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.extended_pyiceberg import readable_numbers
+from trinitylake.iceberg_storage import metadata_invariants
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE, fits
-from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import check_schema, indexed, upgraded
+from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import check_schemas, indexed, upgraded
 
 _FORMAT_VERSIONS = ("1", "2", "3")
+
+
+#: What an engine writes for "the one that was just added".
+LAST_ADDED = -1
+#: The partition field of a client that leaves its id to the server.
+NO_FIELD_ID = -1
+
+
+class _Ids:
+    """The ids of the schemas, partition specs or sort orders of one table.
+
+    Attributes:
+        last_added: the id of what was added last.
+    """
+
+    def __init__(self, known: Iterable[tuple[str, int]], first: int) -> None:
+        self._ids: dict[str, int] = {}
+        self._next = first
+        for content, id in known:
+            self._ids.setdefault(content, id)
+            self._next = max(self._next, id + 1)
+        self._given: dict[int, int] = {}
+        self.last_added: int | None = None
+
+    def give(self, content: str, chosen: int | None, default: int | None = None) -> tuple[int, bool]:
+        """The id of what has this content, and whether it is new.
+
+        Args:
+            content: equal for what is to have one id.
+            chosen: by the client, if it did.
+            default: the id if it is new, instead of the next one.
+        """
+        is_new = content not in self._ids
+        if is_new:
+            self._ids[content] = id = self._next if default is None else default
+            self._next = max(self._next, id + 1)
+        self.last_added = id = self._ids[content]
+        if chosen is not None:
+            self._given[chosen] = id
+        return id, is_new
+
+    def given(self, chosen: int) -> int:
+        """The id that a client means by one that it chose, or by `LAST_ADDED`."""
+        if chosen == LAST_ADDED and self.last_added is not None:
+            return self.last_added
+        return self._given.get(chosen, chosen)
+
+    @property
+    def is_as_chosen(self) -> bool:
+        """Whether all have the ids that their client chose."""
+        return all(chosen in (id, LAST_ADDED) for chosen, id in self._given.items())
 
 
 class MetadataBuilder:
@@ -44,6 +112,9 @@ class MetadataBuilder:
         self.base = base
         self.metadata = base
         self._context = _TableMetadataUpdateContext()
+        self._schema_ids: _Ids | None = None
+        self._spec_ids: _Ids | None = None
+        self._order_ids: _Ids | None = None
 
     def apply(self, update: TableUpdate) -> None:
         """Apply one update. Raises `ValueError` if it does not fit, which `InvalidArgument` is, too."""
@@ -54,46 +125,154 @@ class MetadataBuilder:
         if isinstance(update, UpgradeFormatVersionUpdate) and update.format_version == ROW_IDS_SINCE:
             self.metadata = upgraded(self.metadata)
             return
-        if isinstance(update, RemoveSnapshotsUpdate):  # some may be gone by themselves (`kept_snapshots.py`)
-            present = {one.snapshot_id for one in self.metadata.snapshots}
-            update = RemoveSnapshotsUpdate.model_validate(
-                {"snapshot-ids": [id for id in update.snapshot_ids if id in present]}
-            )
-            if not update.snapshot_ids:
-                return
-        if isinstance(
-            update, RemovePropertiesUpdate
-        ):  # somebody else may have removed some, or a client names one twice
-            there = [name for name in dict.fromkeys(update.removals) if name in self.metadata.properties]
-            if not there:
-                return
-            update = RemovePropertiesUpdate(removals=there)
+        applied = self._prepared(update)
+        if applied is None:
+            return
+        self.metadata = indexed(_apply_table_update(applied, self.metadata, self._context))
+        if isinstance(update, RemoveSnapshotRefUpdate) and update.ref_name == MAIN_BRANCH:
+            self.metadata = self.metadata.model_copy(update={"snapshot_log": []})  # as in Iceberg for Java
+
+    def _prepared(self, update: TableUpdate) -> TableUpdate | None:
+        """The update as PyIceberg is to apply it; None if there is nothing to do. Raises as `apply` does."""
         match update:
+            case RemoveSnapshotsUpdate():  # retention may have removed some already
+                present = {one.snapshot_id for one in self.metadata.snapshots}
+                ids = [id for id in update.snapshot_ids if id in present]
+                return RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}) if ids else None
+            case RemovePropertiesUpdate():  # somebody else may have removed some, or a client names one twice
+                there = [name for name in dict.fromkeys(update.removals) if name in self.metadata.properties]
+                return RemovePropertiesUpdate(removals=there) if there else None
             case AddSnapshotUpdate():
-                _check_counted(update.snapshot, self.metadata)
+                return AddSnapshotUpdate(snapshot=self._checked_snapshot(update.snapshot))
             case AddSchemaUpdate():
-                readable_numbers.check_schema(update.schema_)
+                return self._new_schema(update)
             case AddPartitionSpecUpdate():
-                readable_numbers.check_spec(update.spec)
+                return self._new_spec(update)
             case AddSortOrderUpdate():
-                readable_numbers.check_order(update.sort_order)
+                return self._new_order(update)
+            case SetCurrentSchemaUpdate() if self._schema_ids is not None:
+                return SetCurrentSchemaUpdate.model_validate({"schema-id": self._schema_ids.given(update.schema_id)})
+            case SetDefaultSpecUpdate() if self._spec_ids is not None:
+                return SetDefaultSpecUpdate.model_validate({"spec-id": self._spec_ids.given(update.spec_id)})
+            case SetDefaultSortOrderUpdate() if self._order_ids is not None:
+                id = self._order_ids.given(update.sort_order_id)
+                return SetDefaultSortOrderUpdate.model_validate({"sort-order-id": id})
             case SetSnapshotRefUpdate():
-                readable_numbers.check_ref(update)
-        self.metadata = indexed(_apply_table_update(update, self.metadata, self._context))
+                metadata_invariants.check_ref(update)
+        return update
+
+    def _new_schema(self, update: AddSchemaUpdate) -> AddSchemaUpdate | None:
+        schema = update.schema_
+        metadata_invariants.check_schema(schema)
+        if self._schema_ids is None:
+            self._schema_ids = _Ids(((_content(one, "schema_id"), one.schema_id) for one in self.metadata.schemas), 0)
+        chosen = schema.schema_id if "schema_id" in schema.model_fields_set else None
+        id, is_new = self._schema_ids.give(_content(schema, "schema_id"), chosen)
+        return AddSchemaUpdate(schema=schema.model_copy(update={"schema_id": id})) if is_new else None
+
+    def _new_spec(self, update: AddPartitionSpecUpdate) -> AddPartitionSpecUpdate | None:
+        spec = self._with_field_ids(update.spec)
+        metadata_invariants.check_spec(spec, self.metadata.schemas)
+        if self._spec_ids is None:
+            known = self.metadata.partition_specs
+            self._spec_ids = _Ids(((_content(one, "spec_id"), one.spec_id) for one in known), INITIAL_PARTITION_SPEC_ID)
+        chosen = spec.spec_id if "spec_id" in spec.model_fields_set else None
+        id, is_new = self._spec_ids.give(_content(spec, "spec_id"), chosen)
+        if not is_new:
+            return None
+        metadata_invariants.check_field_ids(spec, self.metadata.partition_specs)
+        return AddPartitionSpecUpdate(spec=spec.model_copy(update={"spec_id": id}))
+
+    def _with_field_ids(self, spec: PartitionSpec) -> PartitionSpec:
+        """The spec with ids for fields that have none: that of a field of another spec that is made in the same way."""
+        if all(field.field_id != NO_FIELD_ID for field in spec.fields):
+            return spec
+        known = {
+            (field.source_id, str(field.transform)): field.field_id
+            for other in self.metadata.partition_specs
+            for field in other.fields
+        }
+        last = max(
+            self.metadata.last_partition_id or 0, PARTITION_FIELD_ID_START - 1, *(f.field_id for f in spec.fields)
+        )
+        fields = []
+        for field in spec.fields:
+            if field.field_id == NO_FIELD_ID:
+                id = known.get((field.source_id, str(field.transform)), last + 1)
+                last = max(last, id)
+                field = field.model_copy(update={"field_id": id})
+            fields.append(field)
+        return spec.model_copy(update={"fields": tuple(fields)})
+
+    def _new_order(self, update: AddSortOrderUpdate) -> AddSortOrderUpdate | None:
+        order = update.sort_order
+        metadata_invariants.check_order(order, self.metadata.schemas)
+        if self._order_ids is None:
+            known = self.metadata.sort_orders
+            self._order_ids = _Ids(((_content(one, "order_id"), one.order_id) for one in known), INITIAL_SORT_ORDER_ID)
+        chosen = order.order_id if "order_id" in order.model_fields_set else None
+        default = None if order.fields else UNSORTED_SORT_ORDER_ID
+        id, is_new = self._order_ids.give(_content(order, "order_id"), chosen, default)
+        if not is_new:
+            return None
+        return AddSortOrderUpdate.model_validate({"sort-order": order.model_copy(update={"order_id": id})})
+
+    def _checked_snapshot(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with the id of its schema that the table gave, and a time that fits the table.
+
+        Raises `StaleSnapshot` for one that is numbered by older metadata, and `ValueError` for one that breaks a rule.
+        """
+        metadata = self.metadata
+        if self._spec_ids is not None and not self._spec_ids.is_as_chosen:  # its manifests have the chosen ids
+            raise StaleSnapshot("a partition spec gets another id than the writer of this snapshot chose for it")
+        changes: dict[str, int] = {}
+        if snapshot.schema_id is not None and self._schema_ids is not None:
+            changes["schema_id"] = self._schema_ids.given(snapshot.schema_id)
+        is_new_table = not self.base.schemas  # which may bring its history along
+        earliest = metadata.snapshots[-1].timestamp_ms if metadata.snapshots else 0
+        if not is_new_table:
+            earliest = max(earliest, metadata.last_updated_ms)
+        changes["timestamp_ms"] = max(earliest, min(snapshot.timestamp_ms, _now_millis()))
+        if any(getattr(snapshot, name) != value for name, value in changes.items()):
+            snapshot = snapshot.model_copy(update=changes)
+        _check_counted(snapshot, metadata)
+        metadata_invariants.check_snapshot(snapshot, metadata)
+        return snapshot
 
     def build(self) -> TableMetadata:
-        """The result, checked, with a time of its own. Raises PyIceberg's `ValidationError`."""
+        """The result, checked, with a time of its own. Raises `ValueError` and PyIceberg's `ValidationError`."""
         result = self.metadata
         if result is self.base:
             return result
-        if result.last_updated_ms <= self.base.last_updated_ms:
-            result = result.model_copy(update={"last_updated_ms": later_than(self.base)})
-        if result.schema() is not (self.base.schema() if self.base.schemas else None):
-            check_schema(result)
+        result = _with_ordered_log(result)
+        latest = max(self.base.last_updated_ms, *(entry.timestamp_ms for entry in result.snapshot_log[-1:]), 0)
+        if result.last_updated_ms <= latest:
+            result = result.model_copy(update={"last_updated_ms": max(_now_millis(), latest)})
+        if result.schemas is not self.base.schemas:
+            check_schemas(result, self.base.schemas)
         if not _has_same_columns(result, self.base):
             result.spec().check_compatible(result.schema())
             result.sort_order().check_compatible(result.schema())
+        metadata_invariants.check_metadata(result, self.base)
         return result
+
+
+def _with_ordered_log(metadata: TableMetadata) -> TableMetadata:
+    """The metadata with a log of snapshots of which no entry is older than the one before it."""
+    log = metadata.snapshot_log
+    if all(earlier.timestamp_ms <= later.timestamp_ms for earlier, later in pairwise(log)):
+        return metadata
+    times = accumulate((entry.timestamp_ms for entry in log), max)
+    ordered = [
+        entry if entry.timestamp_ms == time else entry.model_copy(update={"timestamp_ms": time})
+        for entry, time in zip(log, times, strict=True)
+    ]
+    return metadata.model_copy(update={"snapshot_log": ordered})
+
+
+def _content(one: Schema | PartitionSpec | SortOrder, id_name: str) -> str:
+    """What equal schemas, specs or sort orders have in common: all but their ids."""
+    return one.model_dump_json(exclude={id_name})
 
 
 def _has_same_columns(one: TableMetadata, other: TableMetadata) -> bool:
@@ -149,8 +328,8 @@ def _check_counted(snapshot: Snapshot, metadata: TableMetadata) -> None:
     """Whether a snapshot follows the numbers of the metadata. Raises `StaleSnapshot`, and `ValueError` for none."""
     if isinstance(metadata, TableMetadataV1):
         return
-    number, parent = snapshot.sequence_number, snapshot.parent_snapshot_id
-    if parent is not None and (number or 0) <= metadata.last_sequence_number:
+    number = snapshot.sequence_number
+    if (number or 0) <= metadata.last_sequence_number:
         raise StaleSnapshot(
             f"Cannot add snapshot with sequence number {number} older than last sequence number "
             f"{metadata.last_sequence_number}"
@@ -168,4 +347,8 @@ def _check_counted(snapshot: Snapshot, metadata: TableMetadata) -> None:
 
 def later_than(metadata: TableMetadata) -> int:
     """The present in milliseconds since the epoch, but never before the last update of `metadata`."""
-    return max(time.time_ns() // 1_000_000, metadata.last_updated_ms)
+    return max(_now_millis(), metadata.last_updated_ms)
+
+
+def _now_millis() -> int:
+    return time.time_ns() // 1_000_000

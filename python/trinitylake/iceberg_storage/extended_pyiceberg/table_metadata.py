@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Container, Mapping, Set
 from operator import is_
 from typing import Any, Self
 from uuid import UUID
@@ -16,13 +16,14 @@ from pyiceberg.typedef import IcebergBaseModel
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from trinitylake.base.parsed_size import count_values
-from trinitylake.iceberg_storage.extended_pyiceberg import readable_numbers, variant
+from trinitylake.iceberg_storage import metadata_invariants
+from trinitylake.iceberg_storage.extended_pyiceberg import variant
 
 __all__ = [
     "INITIAL_ROW_ID",
     "IndexedMetadata",
     "IndexedMetadataV3",
-    "check_schema",
+    "check_schemas",
     "indexed",
     "json_size_bytes",
     "new_table",
@@ -192,16 +193,25 @@ def new_table(
         metadata = metadata.model_copy(
             update={"schemas": [Schema(*struct.fields, schema_id=fresh.schema_id, identifier_field_ids=ids)]}
         )
-    check_schema(metadata)
-    readable_numbers.check_schema(metadata.schema())
-    readable_numbers.check_spec(metadata.spec())
-    readable_numbers.check_order(metadata.sort_order())
+    check_schemas(metadata)
+    metadata_invariants.check_schema(metadata.schema())
+    metadata_invariants.check_spec(metadata.spec(), metadata.schemas)
+    metadata_invariants.check_order(metadata.sort_order(), metadata.schemas)
+    metadata_invariants.check_metadata(metadata)
     return metadata
 
 
-def check_schema(metadata: TableMetadata) -> None:
-    """Refuse a current schema with what only a later format version has. Raises `ValueError`."""
-    schema = metadata.schema()
+def check_schemas(metadata: TableMetadata, known: Container[Schema] = ()) -> None:
+    """Refuse schemas with what only a later format version has, but for those that are known.
+
+    Raises `ValueError`.
+    """
+    for schema in metadata.schemas:
+        if schema not in known:
+            _check_format_version(schema, metadata)
+
+
+def _check_format_version(schema: Schema, metadata: TableMetadata) -> None:
     schema.check_format_version_compatibility(metadata.format_version)
     if metadata.format_version >= 3:
         return

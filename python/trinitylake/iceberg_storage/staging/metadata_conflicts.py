@@ -55,13 +55,10 @@ def check_unchanged(update: TableUpdate, ours: TableMetadata, theirs: TableMetad
             kept = {ref.snapshot_id for ref in theirs.refs.values()} - {ref.snapshot_id for ref in ours.refs.values()}
             if needed := kept & set(update.snapshot_ids):
                 raise TableConflict(f"assert-ref-snapshot-id: snapshot {min(needed)} was given a branch or tag")
-        case AddSchemaUpdate():
-            if ours.last_column_id != theirs.last_column_id:
-                raise TableConflict(
-                    f"assert-last-assigned-field-id: expected {ours.last_column_id}, found {theirs.last_column_id}"
-                )
-            if theirs.schema_by_id(update.schema_.schema_id) is not None:
-                raise TableConflict(f"assert-current-schema-id: schema {update.schema_.schema_id} was added meanwhile")
+        case AddSchemaUpdate() if ours.last_column_id != theirs.last_column_id:
+            raise TableConflict(
+                f"assert-last-assigned-field-id: expected {ours.last_column_id}, found {theirs.last_column_id}"
+            )
         case SetCurrentSchemaUpdate() if ours.current_schema_id != theirs.current_schema_id:
             raise TableConflict(
                 f"assert-current-schema-id: expected {ours.current_schema_id}, found {theirs.current_schema_id}"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
-    AddSortOrderUpdate,
     AssertCreate,
     RemovePartitionSpecsUpdate,
     RemovePartitionStatisticsUpdate,
@@ -19,7 +18,6 @@ from pyiceberg.table.update import (
     RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
     RemoveStatisticsUpdate,
-    SetDefaultSortOrderUpdate,
     SetPropertiesUpdate,
     TableRequirement,
     TableUpdate,
@@ -32,7 +30,7 @@ from trinitylake.errors import TrinityLakeError
 from trinitylake.iceberg import table_writing
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg.namespaces import require_namespace
-from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
+from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import NO_FIELD_ID, StaleSnapshot, apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import json_size_bytes
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.table_properties import is_inert
@@ -44,7 +42,6 @@ from trinitylake.tables.staged_tables import SMALL_METADATA_SIZE_BYTES
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.sorting import SortOrder
 
     from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import Allowance
     from trinitylake.iceberg_storage.staging.staged_table import StagedTable
@@ -53,8 +50,6 @@ if TYPE_CHECKING:
     from trinitylake.tables.transaction_table import TransactionTable
 
 
-#: What an engine writes for "the one that was just added".
-LAST_ADDED = -1
 #: Of the metadata of a table, perhaps compressed: to read or change more takes long.
 QUICK_SIZE_BYTES = SMALL_METADATA_SIZE_BYTES
 #: Of one table: each makes its metadata anew, and small ones are many in few bytes.
@@ -78,6 +73,15 @@ class TableChange(BaseModel):
     requirements: list[TableRequirement] = Field(default_factory=list)
     updates: Updates[TableUpdate] = Field(default_factory=list)
 
+    @field_validator("updates", mode="before")
+    @classmethod
+    def _may_lack_ids(cls, updates: Any) -> Any:
+        """The server gives ids to partition fields that have none, and PyIceberg's models need one."""
+        for update in updates if isinstance(updates, list) else ():
+            if isinstance(update, dict) and update.get("action") == "add-spec":
+                with_field_ids(update.get("spec"))
+        return updates
+
     @property
     def table(self) -> tuple[str, str]:
         """Namespace and name. Raises `RestError` 400 without an identifier."""
@@ -99,6 +103,15 @@ class TableChange(BaseModel):
     def is_creation(self) -> bool:
         """Whether the table must not exist yet."""
         return any(isinstance(requirement, AssertCreate) for requirement in self.requirements)
+
+
+def with_field_ids(spec: Any) -> Any:
+    """A partition spec of a body, of which each field has an id, or `NO_FIELD_ID`."""
+    fields = spec.get("fields") if isinstance(spec, dict) else None
+    for field in fields if isinstance(fields, list) else ():
+        if isinstance(field, dict) and field.get("field-id") is None:
+            field["field-id"] = NO_FIELD_ID
+    return spec
 
 
 def inert_change(
@@ -205,11 +218,7 @@ def _stage_one(
     transaction: Transaction, name: tuple[str, str], change: TableChange, brought: Sequence[str]
 ) -> StagedTable:
     with _sense_made(".".join(name)):
-        updates = change.updates
-        if any(isinstance(update, AddSortOrderUpdate) for update in updates) and not change.is_creation:
-            staged = table_writing.managed_table(transaction, *name, change.requirements)
-            updates = with_free_sort_orders(updates, staged.metadata)
-        return table_writing.commit_table(transaction, *name, change.requirements, updates, brought=brought)
+        return table_writing.commit_table(transaction, *name, change.requirements, change.updates, brought=brought)
 
 
 @contextmanager
@@ -221,38 +230,6 @@ def _sense_made(table: str) -> Iterator[None]:
         raise
     except (ValueError, KeyError) as error:
         raise bad_request(f"the updates of {table} make no sense: {error}") from error
-
-
-def with_free_sort_orders(updates: Sequence[TableUpdate], metadata: TableMetadata) -> list[TableUpdate]:
-    """Sort orders with the ids that they get: a client chose them before it knew of those that came meanwhile."""
-    ids = {order.order_id for order in metadata.sort_orders}
-    last = max(ids, default=0)
-    by_fields = {_fields_of(order): order.order_id for order in reversed(metadata.sort_orders)}
-    chosen: dict[int, int] = {}
-    result: list[TableUpdate] = []
-    for update in updates:
-        if isinstance(update, AddSortOrderUpdate):
-            order = update.sort_order
-            fields = _fields_of(order)
-            is_new = fields not in by_fields
-            if is_new:
-                by_fields[fields] = order.order_id if order.order_id not in ids else last + 1
-            id = by_fields[fields]
-            chosen[order.order_id] = chosen[LAST_ADDED] = id
-            if is_new:
-                ids.add(id)
-                last = max(last, id)
-                result.append(update.model_copy(update={"sort_order": order.model_copy(update={"order_id": id})}))
-        elif isinstance(update, SetDefaultSortOrderUpdate) and update.sort_order_id in chosen:
-            result.append(update.model_copy(update={"sort_order_id": chosen[update.sort_order_id]}))
-        else:
-            result.append(update)
-    return result
-
-
-def _fields_of(order: SortOrder) -> str:
-    """All that two equal sort orders have in common."""
-    return order.model_dump_json(include={"fields"})
 
 
 def _rehearse(transaction: Transaction, change: TableChange) -> None:
@@ -268,10 +245,9 @@ def _rehearse(transaction: Transaction, change: TableChange) -> None:
         return
     staged = table_writing.managed_table(transaction, namespace, name, change.requirements)
     with _sense_made(f"{namespace}.{name}"):
-        updates = with_free_sort_orders(change.updates, staged.metadata)
-        for update in updates:
+        for update in change.updates:
             check_update(update, staged.metadata, staged.io)
         try:
-            apply_updates(staged.metadata, updates)
+            apply_updates(staged.metadata, change.updates)
         except StaleSnapshot as error:
             raise CommitFailedException(str(error)) from error

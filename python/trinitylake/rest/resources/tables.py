@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
@@ -39,6 +39,7 @@ from trinitylake.rest.resources.table_changes import (
     is_quick,
     opened,
     stage,
+    with_field_ids,
 )
 from trinitylake.rest.security.principals import Role
 from trinitylake.rest.state.served_catalog import ServedCatalog
@@ -59,6 +60,11 @@ class CreateTable(BaseModel):
     write_order: SortOrder | None = Field(alias="write-order", default=None)
     stage_create: bool = Field(alias="stage-create", default=False)
     properties: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("partition_spec", mode="before")
+    @classmethod
+    def _may_lack_ids(cls, spec: Any) -> Any:
+        return with_field_ids(spec)
 
 
 class Register(BaseModel):

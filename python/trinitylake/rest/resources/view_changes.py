@@ -11,7 +11,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.schema import Schema
 from pyiceberg.view.metadata import ViewHistoryEntry, ViewMetadata, ViewVersion
 
-from trinitylake.iceberg_storage.extended_pyiceberg import readable_numbers
+from trinitylake.iceberg_storage import metadata_invariants
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.resources.names import Name
 from trinitylake.rest.resources.updates import Updates
@@ -121,15 +121,15 @@ def check_texts(version: ViewVersion) -> None:
 def check_numbers(schema: Schema) -> None:
     """Raises `RestError` 400 for a schema with numbers that other languages cannot read."""
     try:
-        readable_numbers.check_schema(schema)
+        metadata_invariants.check_schema(schema)
     except ValueError as error:
         raise bad_request(f"the schema makes no sense: {error}") from error
 
 
 def check_version_id(id: int) -> None:
     """Raises `RestError` 400 for a number of a version that other languages cannot read."""
-    if not 0 < id <= readable_numbers.MAX_INTEGER:
-        raise bad_request(f"versions of a view have numbers from 1 to {readable_numbers.MAX_INTEGER}, not {id}")
+    if not 0 < id <= metadata_invariants.MAX_INTEGER:
+        raise bad_request(f"versions of a view have numbers from 1 to {metadata_invariants.MAX_INTEGER}, not {id}")
 
 
 def changed(metadata: ViewMetadata, change: ViewChange) -> ViewMetadata:

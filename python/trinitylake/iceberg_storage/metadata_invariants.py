@@ -1,0 +1,280 @@
+"""Invariants of Iceberg table metadata, checked for every commit, whichever way it comes.
+
+Java's `TableMetadata` and `PartitionSpec` and iceberg-rust refuse to load a table that breaks one of them. PyIceberg
+does not check most of them when it applies updates, so a commit that it accepts could lock all others out.
+
+`check_schema`, `check_spec`, `check_order`, `check_ref` and `check_snapshot` check what one update brings, and
+`check_metadata` checks the result. All raise `ValueError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.table.update import SetSnapshotRefUpdate
+from pyiceberg.transforms import (
+    BucketTransform,
+    IdentityTransform,
+    TimeTransform,
+    Transform,
+    TruncateTransform,
+    VoidTransform,
+)
+from pyiceberg.types import DecimalType, FixedType, IcebergType, ListType, MapType, NestedField, StructType
+
+from trinitylake.iceberg_storage.table_properties import is_number
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
+
+MAX_INTEGER = 2**31 - 1
+MAX_LONG = 2**63 - 1
+#: Larger column ids are those of metadata columns.
+MAX_COLUMN_ID = MAX_INTEGER - 200
+MAX_DECIMAL_PRECISION = 38
+#: By how much an entry of a log may be older than the one before it. Java, Rust and Go refuse more.
+CLOCK_TOLERANCE_MILLIS = 60_000
+#: Counters of a snapshot's summary. The next commit of another writer adds to the totals.
+COUNTERS = frozenset(
+    f"{prefix}-{counted}"
+    for prefixes, counted in (
+        (("total", "added", "deleted"), "data-files"),
+        (("total", "added", "deleted"), "records"),
+        (("total", "added", "removed"), "delete-files"),
+        (("total", "added", "removed"), "position-deletes"),
+        (("total", "added", "removed"), "equality-deletes"),
+        (("total", "added", "removed"), "files-size"),
+        (("added", "removed"), "position-delete-files"),
+        (("added", "removed"), "equality-delete-files"),
+    )
+    for prefix in prefixes
+)
+
+
+def check_schema(schema: Schema) -> None:
+    """Check ids and types of columns. PyIceberg checks their names."""
+    _check_number(schema.schema_id, "the id of a schema", least=-1)
+    known: set[int] = set()
+    for field in _fields(schema.as_struct()):
+        what = f"column {field.name!r}"
+        _check_number(field.field_id, f"the id of {what}", most=MAX_COLUMN_ID)
+        if field.field_id in known:
+            raise ValueError(f"two columns have the id {field.field_id}")
+        known.add(field.field_id)
+        match field.field_type:
+            case FixedType(root=length):
+                _check_number(length, f"the length of {what}", least=1)
+            case DecimalType(precision=precision, scale=scale):
+                _check_number(precision, f"the precision of {what}", least=1, most=MAX_DECIMAL_PRECISION)
+                _check_number(scale, f"the scale of {what}", most=precision)
+
+
+def check_spec(spec: PartitionSpec, schemas: Sequence[Schema]) -> None:
+    """Check a partition spec that is added to a table with these schemas."""
+    _check_number(spec.spec_id, "the id of a partition spec", least=-1)
+    ids: set[int] = set()
+    names: set[str] = set()
+    derived: set[tuple[int, str]] = set()
+    for field in spec.fields:
+        what = f"partition field {field.name!r}"
+        _check_number(field.field_id, f"the id of {what}")
+        _check_transform(field.transform)
+        if not field.name:
+            raise ValueError(f"partition field {field.field_id} has no name")
+        if field.name in names:
+            raise ValueError(f"two partition fields have the name {field.name!r}")
+        if field.field_id in ids:
+            raise ValueError(f"two partition fields have the id {field.field_id}")
+        if not any(field.source_id in schema.field_ids for schema in schemas):
+            raise ValueError(f"{what} is made of column {field.source_id}, which the table does not have")
+        key = (field.source_id, _kind(field.transform))
+        if key in derived and not isinstance(field.transform, VoidTransform):
+            raise ValueError(f"{what} repeats another field: column {field.source_id} by {field.transform}")
+        ids.add(field.field_id)
+        names.add(field.name)
+        derived.add(key)
+
+
+def check_field_ids(spec: PartitionSpec, others: Iterable[PartitionSpec]) -> None:
+    """Check that a partition field id means the same in all specs: readers merge the specs of a table by these ids."""
+    known = {field.field_id: field for other in others for field in other.fields}
+    for field in spec.fields:
+        other = known.get(field.field_id)
+        if other is not None and not _is_same_field(field, other):
+            raise ValueError(
+                f"partition field {field.name!r} has the id {field.field_id}, which is that of {other.name!r}"
+            )
+
+
+def check_order(order: SortOrder, schemas: Sequence[Schema]) -> None:
+    """Check a sort order that is added to a table with these schemas."""
+    _check_number(order.order_id, "the id of a sort order", least=-1)
+    for field in order.fields:
+        _check_transform(field.transform)
+        if not any(field.source_id in schema.field_ids for schema in schemas):
+            raise ValueError(f"the sort order needs column {field.source_id}, which the table does not have")
+
+
+def check_ref(update: SetSnapshotRefUpdate) -> None:
+    """Check the retention of a branch or tag, and that `main` is a branch."""
+    if update.type == "tag":
+        if update.ref_name == MAIN_BRANCH:
+            raise ValueError(f"{MAIN_BRANCH} is a branch, and not a tag")
+        if update.min_snapshots_to_keep is not None or update.max_snapshot_age_ms is not None:
+            raise ValueError("a tag keeps one snapshot: it has neither min-snapshots-to-keep nor max-snapshot-age-ms")
+    if update.min_snapshots_to_keep is not None:
+        _check_number(update.min_snapshots_to_keep, "min-snapshots-to-keep", least=1)
+    for age in (update.max_snapshot_age_ms, update.max_ref_age_ms):
+        if age is not None and age <= 0:
+            raise ValueError(f"an age that branches and tags keep is more than nothing, not {age} ms")
+
+
+def check_snapshot(snapshot: Snapshot, metadata: TableMetadata) -> None:
+    """Check a snapshot that is added to a table: its ids, its sequence number and its summary."""
+    id = snapshot.snapshot_id
+    _check_number(id, "the id of a snapshot", least=1, most=MAX_LONG)  # -1 stands for no snapshot
+    if snapshot.parent_snapshot_id == id:
+        raise ValueError(f"snapshot {id} is its own parent")
+    if snapshot.schema_id is not None and metadata.schema_by_id(snapshot.schema_id) is None:
+        raise ValueError(f"snapshot {id} has schema {snapshot.schema_id}, which the table does not have")
+    number, following = snapshot.sequence_number or 0, metadata.next_sequence_number()
+    if number != following:
+        raise ValueError(f"snapshot {id} has sequence number {number}, and the next one is {following}")
+    if snapshot.summary is None:
+        raise ValueError(f"snapshot {id} has no summary, which tells the operation")
+    for name, value in snapshot.summary.additional_properties.items():
+        if name in COUNTERS and not is_number(str(value), MAX_LONG):
+            raise ValueError(f"the summary of snapshot {id} has {name} = {str(value)[:100]!r}, which is not a count")
+
+
+def check_metadata(metadata: TableMetadata, base: TableMetadata | None = None) -> None:
+    """Check metadata as a whole, as far as it differs from `base`, which is checked already."""
+    if base is None or any(
+        getattr(metadata, name) is not getattr(base, name)
+        for name in ("schemas", "partition_specs", "sort_orders", "default_spec_id", "current_schema_id")
+    ):
+        _check_columns(metadata, base)
+    if base is None or any(
+        getattr(metadata, name) is not getattr(base, name)
+        for name in ("snapshots", "refs", "snapshot_log", "current_snapshot_id")
+    ):
+        check_history(metadata)
+
+
+def _check_columns(metadata: TableMetadata, base: TableMetadata | None) -> None:
+    for ids, what in (
+        ([one.schema_id for one in metadata.schemas], "schemas"),
+        ([one.spec_id for one in metadata.partition_specs], "partition specs"),
+        ([one.order_id for one in metadata.sort_orders], "sort orders"),
+    ):
+        if len(set(ids)) < len(ids):
+            raise ValueError(f"two {what} of the table have one id: {sorted(ids)}")
+    if metadata.current_schema_id not in {one.schema_id for one in metadata.schemas}:
+        raise ValueError(f"the table has no schema {metadata.current_schema_id}, which is to be the current one")
+    if metadata.default_spec_id not in {one.spec_id for one in metadata.partition_specs}:
+        raise ValueError(f"the table has no partition spec {metadata.default_spec_id}, which is to be the default")
+    schema = metadata.schema()
+    is_new_default = base is None or base.default_spec_id != metadata.default_spec_id
+    for field in metadata.spec().fields:
+        column = schema.find_column_name(field.source_id)
+        named = _column_id(schema, field.name)
+        # A column may be dropped when nothing is made of it any more, which version 1 says by `void`.
+        if column is None and (is_new_default or not isinstance(field.transform, VoidTransform)):
+            raise ValueError(f"partition field {field.name!r} needs column {field.source_id}, which is not there")
+        may_share = isinstance(field.transform, IdentityTransform | VoidTransform) and named == field.source_id
+        if named is not None and not may_share:
+            raise ValueError(f"column {field.name!r} has the name of a partition field that is not made of it alone")
+
+
+def check_history(metadata: TableMetadata) -> None:
+    """Check snapshots, their parents, the log of current snapshots, branches and tags."""
+    parents = {one.snapshot_id: one.parent_snapshot_id for one in metadata.snapshots}
+    if len(parents) < len(metadata.snapshots):
+        raise ValueError("two snapshots of the table have one id")
+    check_parents(metadata.snapshots)
+    last_number = metadata.next_sequence_number() - 1 if metadata.format_version > 1 else 0
+    for snapshot in metadata.snapshots:
+        if (snapshot.sequence_number or 0) > last_number:
+            raise ValueError(
+                f"snapshot {snapshot.snapshot_id} has sequence number {snapshot.sequence_number}, "
+                f"and the last of the table is {last_number}"
+            )
+    for name, ref in metadata.refs.items():
+        if ref.snapshot_id not in parents:
+            raise ValueError(f"{name!r} points to snapshot {ref.snapshot_id}, which the table does not have")
+    main = metadata.refs.get(MAIN_BRANCH)
+    if (None if main is None else main.snapshot_id) != metadata.current_snapshot_id:
+        raise ValueError(f"the current snapshot is {metadata.current_snapshot_id}, and {MAIN_BRANCH} is at another one")
+    times = [*(entry.timestamp_ms for entry in metadata.snapshot_log), metadata.last_updated_ms]
+    for earlier, later in pairwise(times):
+        if later < earlier - CLOCK_TOLERANCE_MILLIS:
+            raise ValueError(f"the log of snapshots goes back in time, from {earlier} to {later} ms")
+
+
+def check_parents(snapshots: Iterable[Snapshot]) -> None:
+    """Check that no snapshot is its own ancestor, in time in proportion to the number of snapshots."""
+    parents = {one.snapshot_id: one.parent_snapshot_id for one in snapshots}
+    ends: set[int] = set()
+    for id in parents:
+        path: dict[int, None] = {}
+        following: int | None = id
+        while following is not None and following in parents and following not in ends:
+            if following in path:
+                raise ValueError(f"snapshot {following} is its own ancestor")
+            path[following] = None
+            following = parents[following]
+        ends.update(path)
+
+
+def _column_id(schema: Schema, name: str) -> int | None:
+    try:
+        return schema.find_field(name).field_id
+    except ValueError:
+        return None
+
+
+def _is_same_field(one: PartitionField, other: PartitionField) -> bool:
+    """Whether two partition fields of one id are one field, which version 1 replaces by `void` instead of removing."""
+    voids = isinstance(one.transform, VoidTransform) or isinstance(other.transform, VoidTransform)
+    return one.source_id == other.source_id and (voids or one.transform == other.transform)
+
+
+def _kind(transform: Transform[object, object]) -> str:
+    """What only one field of a spec may make of a column: the parts of a time count as one."""
+    return "time" if isinstance(transform, TimeTransform) else str(transform)
+
+
+def _fields(type: IcebergType) -> Iterator[NestedField]:
+    rest = [type]
+    while rest:
+        match rest.pop():
+            case StructType(fields=found):
+                children = list(found)
+            case ListType() as one:
+                children = [one.element_field]
+            case MapType() as one:
+                children = [one.key_field, one.value_field]
+            case _:
+                continue
+        yield from children
+        rest += [child.field_type for child in children]
+
+
+def _check_transform(transform: Transform[object, object]) -> None:
+    match transform:
+        case BucketTransform(num_buckets=number):
+            _check_number(number, "the number of buckets", least=1)
+        case TruncateTransform(width=width):
+            _check_number(width, "a width to truncate to", least=1)
+
+
+def _check_number(number: int, what: str, least: int = 0, most: int = MAX_INTEGER) -> None:
+    if not least <= number <= most:
+        raise ValueError(f"{what} is a number from {least} to {most}, not {number}")

@@ -1,0 +1,383 @@
+"""Whatever a client commits, the result can be loaded by every reader of Iceberg.
+
+PyIceberg applies updates almost without checks. So a writer of one table could add a snapshot an hour older than the
+last one, with a sequence number of 2^63 - 1 or the id -1, a second schema with an id that was taken, or a partition
+field of a column that is not there. The server took it, and Java and Rust could not load the table any more.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+from pyiceberg.exceptions import ValidationError as IcebergValidationError
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableUpdate
+
+import trinitylake as tl
+from rest.client import Answer, Client
+from rest.shop import COLUMNS, with_tables
+from trinitylake.iceberg_storage.extended_pyiceberg import metadata_updates
+from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
+
+ORDERS = "/v1/namespaces/shop/tables/orders"
+HOUR_MILLIS = 3_600_000
+MAX_LONG = 2**63 - 1
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """The table `shop.orders` with one snapshot."""
+    return with_tables(lake, "shop.orders")
+
+
+def snapshot_like(metadata: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """The update that adds a snapshot with the files of the last one; a change to None leaves a field out."""
+    last = metadata["snapshots"][-1]
+    snapshot = {
+        **last,
+        "snapshot-id": last["snapshot-id"] // 2 + 1,
+        "parent-snapshot-id": last["snapshot-id"],
+        "sequence-number": metadata["last-sequence-number"] + 1,
+        "timestamp-ms": int(time.time() * 1000),
+        "summary": {"operation": "append"},
+        **{name.replace("_", "-"): value for name, value in changes.items()},
+    }
+    return {"action": "add-snapshot", "snapshot": {name: one for name, one in snapshot.items() if one is not None}}
+
+
+def main_at(id: int) -> dict[str, Any]:
+    return {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": id}
+
+
+def add_schema(*columns: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"action": "add-schema", "schema": {"type": "struct", "fields": list(columns), **more}}
+
+
+def column(id: int, name: str, type: Any = "long") -> dict[str, Any]:
+    return {"id": id, "name": name, "type": type, "required": False}
+
+
+def add_spec(*fields: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"action": "add-spec", "spec": {"fields": list(fields), **more}}
+
+
+def part(name: str = "p", transform: str = "bucket[4]", source: int = 1, id: int | None = 1000) -> dict[str, Any]:
+    field = {"name": name, "transform": transform, "source-id": source}
+    return field if id is None else {**field, "field-id": id}
+
+
+def commit(http_client: Client, *updates: dict[str, Any]) -> Answer:
+    return http_client("POST", ORDERS, {"requirements": [], "updates": list(updates)})
+
+
+SNAPSHOTS: dict[str, tuple[dict[str, Any], str]] = {
+    "its own parent": ({"snapshot_id": 777, "parent_snapshot_id": 777}, "its own parent"),
+    "the id of no snapshot": ({"snapshot_id": -1}, "the id of a snapshot"),
+    "a sequence number far ahead": ({"sequence_number": MAX_LONG}, "the next one is 2"),
+    "an unknown schema": ({"schema_id": 9}, "which the table does not have"),
+    "no summary": ({"summary": None}, "has no summary"),
+    "a total that is no number": ({"summary": {"operation": "append", "total-records": "x"}}, "not a count"),
+    "a total below nothing": ({"summary": {"operation": "append", "total-data-files": "-1"}}, "not a count"),
+}
+
+
+@pytest.mark.parametrize("what", SNAPSHOTS)
+@pytest.mark.usefixtures("shop")
+def test_snapshot_that_others_cannot_load_is_refused(http_client: Client, what: str) -> None:
+    changes, message = SNAPSHOTS[what]
+    before = http_client.table(ORDERS)
+    update = snapshot_like(before, **changes)
+    answer = commit(http_client, update, main_at(update["snapshot"]["snapshot-id"]))
+    assert (answer.code, answer.error) == (400, "BadRequestException"), answer
+    assert message in answer.body["error"]["message"]
+    assert http_client.table(ORDERS) == before
+
+
+@pytest.mark.usefixtures("shop")
+def test_sequence_number_that_goes_back_is_a_conflict(http_client: Client) -> None:
+    before = http_client.table(ORDERS)
+    for parent in (before["current-snapshot-id"], None):  # without a parent, too
+        answer = commit(http_client, snapshot_like(before, sequence_number=1, parent_snapshot_id=parent))
+        assert (answer.code, answer.error) == (409, "CommitFailedException")
+
+
+@pytest.mark.usefixtures("shop")
+def test_parent_that_comes_later_makes_no_circle(http_client: Client) -> None:
+    """A snapshot may name a parent that retention removed; a later one must not close the circle."""
+    before = http_client.table(ORDERS)
+    assert commit(http_client, snapshot_like(before, snapshot_id=5, parent_snapshot_id=6)).code == 200
+    answer = commit(http_client, snapshot_like(before, snapshot_id=6, parent_snapshot_id=5, sequence_number=3))
+    assert (answer.code, answer.error) == (400, "BadRequestException")
+    assert "its own ancestor" in answer.body["error"]["message"]
+
+
+@pytest.mark.parametrize("skew_millis", [-HOUR_MILLIS, 2 * 60_000, HOUR_MILLIS])
+def test_time_of_snapshots_does_not_go_back_whatever_the_clocks(
+    http_client: Client, shop: tl.Lakehouse, skew_millis: int
+) -> None:
+    """A host whose clock was two minutes ahead wrote one snapshot. Those of other hosts came before it in time.
+
+    Java, Go and Rust refused the table.
+    """
+    before = http_client.table(ORDERS)
+    update = snapshot_like(before, timestamp_ms=int(time.time() * 1000) + skew_millis)
+    assert commit(http_client, update, main_at(update["snapshot"]["snapshot-id"])).code == 200
+    shop.table("shop.orders").append({"id": [4]})
+    after = http_client.table(ORDERS)
+    times = [entry["timestamp-ms"] for entry in after["snapshot-log"]]
+    assert len(times) == 3
+    assert times == sorted(times)
+    assert after["last-updated-ms"] >= times[-1]
+    assert times[-1] <= time.time() * 1000
+
+
+def test_writer_with_a_slow_clock_does_not_turn_time_back(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers that open the lakehouse themselves have clocks, too."""
+    table = shop.table("shop.orders")
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() - HOUR_MILLIS * 1_000_000)
+    table.append({"id": [4]})
+    table.iceberg.manage_snapshots().rollback_to_snapshot(table.iceberg.metadata.snapshots[0].snapshot_id).commit()
+    metadata = shop.table("shop.orders").iceberg.metadata
+    times = [*(entry.timestamp_ms for entry in metadata.snapshot_log), metadata.last_updated_ms]
+    assert len(times) == 4
+    assert times == sorted(times)
+
+
+SPECS: dict[str, tuple[dict[str, Any], str]] = {
+    "an unknown column": (add_spec(part(source=9)), "which the table does not have"),
+    "an unknown column that nothing is made of": (add_spec(part(source=9, transform="void")), "does not have"),
+    "two fields of one name": (add_spec(part(), part(transform="bucket[5]", id=1001)), "two partition fields"),
+    "two fields of one id": (add_spec(part(), part("q", "bucket[5]")), "two partition fields"),
+    "a field twice": (add_spec(part(), part("q", id=1001)), "repeats another field"),
+    "a field without a name": (add_spec(part(name="")), "has no name"),
+    "the name of a column": (add_spec(part(name="id")), "has the name of a partition field"),
+}
+
+
+@pytest.mark.parametrize("what", SPECS)
+@pytest.mark.usefixtures("shop")
+def test_partition_spec_that_others_cannot_load_is_refused(http_client: Client, what: str) -> None:
+    update, message = SPECS[what]
+    before = http_client.table(ORDERS)
+    answer = commit(http_client, update, {"action": "set-default-spec", "spec-id": -1})
+    assert (answer.code, answer.error) == (400, "BadRequestException"), answer
+    assert message in answer.body["error"]["message"]
+    assert http_client.table(ORDERS) == before
+
+
+@pytest.mark.usefixtures("shop")
+def test_partition_field_id_means_the_same_in_all_specs(http_client: Client) -> None:
+    assert commit(http_client, add_spec(part())).code == 200
+    answer = commit(http_client, add_spec(part("q", "bucket[5]")))
+    assert (answer.code, answer.error) == (400, "BadRequestException")
+    assert "which is that of 'p'" in answer.body["error"]["message"]
+
+
+@pytest.mark.parametrize("id", [None, 0, -1, 1, 7])
+@pytest.mark.usefixtures("shop")
+def test_ids_of_schemas_specs_and_orders_are_given_by_the_server(http_client: Client, id: int | None) -> None:
+    """They are read-only in the specification. A client that left the id out was told 200, and its change was lost."""
+    of = (lambda name: {}) if id is None else (lambda name: {name: id})
+    field = {"transform": "identity", "source-id": 1, "direction": "asc", "null-order": "nulls-first"}
+    answer = commit(
+        http_client,
+        add_schema(*COLUMNS["fields"], column(2, "c", "string"), **of("schema-id")),
+        {"action": "set-current-schema", "schema-id": -1},
+        add_spec(part(id=None), **of("spec-id")),
+        {"action": "set-default-spec", "spec-id": -1 if id is None else id},
+        {"action": "add-sort-order", "sort-order": {"fields": [field], **of("order-id")}},
+        {"action": "set-default-sort-order", "sort-order-id": -1 if id is None else id},
+    )
+    assert answer.code == 200, answer
+    metadata = answer.body["metadata"]
+    assert [(one["schema-id"], len(one["fields"])) for one in metadata["schemas"]] == [(0, 1), (1, 2)]
+    assert [one["spec-id"] for one in metadata["partition-specs"]] == [0, 1]
+    assert metadata["partition-specs"][1]["fields"][0]["field-id"] == 1000
+    assert [one["order-id"] for one in metadata["sort-orders"]] == [0, 1]
+    found = [metadata[f"{name}-id"] for name in ("current-schema", "default-spec", "default-sort-order")]
+    assert found == [1, 1, 1]
+
+
+@pytest.mark.usefixtures("shop")
+def test_equal_schema_spec_and_order_are_used_again(http_client: Client) -> None:
+    updates = [add_schema(*COLUMNS["fields"]), add_spec(), {"action": "set-default-spec", "spec-id": -1}]
+    metadata = commit(http_client, *updates, {"action": "set-properties", "updates": {"a": "b"}}).body["metadata"]
+    assert [one["schema-id"] for one in metadata["schemas"]] == [0]
+    assert [one["spec-id"] for one in metadata["partition-specs"]] == [0]
+    assert metadata["default-spec-id"] == 0
+
+
+@pytest.mark.usefixtures("shop")
+def test_snapshot_of_a_spec_that_gets_another_id_is_a_conflict(http_client: Client) -> None:
+    """Its manifests have the id that the client chose, which is that of another spec here."""
+    before = http_client.table(ORDERS)
+    answer = commit(http_client, add_spec(part(), **{"spec-id": 0}), snapshot_like(before))
+    assert (answer.code, answer.error) == (409, "CommitFailedException")
+
+
+BAD_PROPERTIES = {
+    "write.format.default": "bogus",
+    "write.delete.format.default": "csv",
+    "write.parquet.compression-codec": "rar",
+    "write.target-file-size-bytes": "large",
+    "commit.retry.num-retries": "-1",
+    "write.delete.mode": "merge",
+    "write.distribution-mode": "x",
+    "write.delete.isolation-level": "none",
+    "write.metadata.delete-after-commit.enabled": "maybe",
+    "write.metadata.metrics.default": "some",
+    "write.metadata.metrics.column.id": "truncate(0)",
+    "history.expire.max-snapshot-age-ms": "x",
+}
+
+
+@pytest.mark.parametrize("name", BAD_PROPERTIES)
+def test_property_with_a_value_that_engines_cannot_read_is_refused(
+    http_client: Client, shop: tl.Lakehouse, name: str
+) -> None:
+    value = BAD_PROPERTIES[name]
+    answer = commit(http_client, {"action": "set-properties", "updates": {name: value}})
+    assert (answer.code, answer.error) == (400, "BadRequestException")
+    assert name in answer.body["error"]["message"]
+    with pytest.raises(tl.InvalidArgument, match=name), shop.transaction() as transaction:
+        transaction.create_table("shop.new", {"id": "bigint"}, properties={name: value})
+
+
+# Differential: what is accepted, iceberg-rust loads.
+
+
+def loaded_by_rust(metadata: TableMetadata, folder: Path) -> str | None:
+    """What iceberg-rust says against some metadata; None if it loads."""
+    from pyiceberg_core.datafusion import IcebergDataFusionTable
+
+    file = folder / f"{uuid.uuid4()}.metadata.json"
+    file.write_text(metadata.model_dump_json())
+    try:
+        IcebergDataFusionTable(identifier=["shop", "orders"], metadata_location=file.as_uri(), file_io_properties={})
+    except Exception as error:
+        return str(error)
+    return None
+
+
+def has_void_of_dropped_column(metadata: TableMetadata) -> bool:
+    """What the specification allows and iceberg-rust cannot load: in version 1 a partition field stays as `void`."""
+    voids = [field.source_id for field in metadata.spec().fields if str(field.transform) == "void"]
+    return any(metadata.schema().find_column_name(id) is None for id in voids)
+
+
+def random_update(chosen: random.Random, metadata: dict[str, Any]) -> dict[str, Any]:
+    """An update that may be legal, or break any of the rules."""
+    small = lambda: chosen.choice([-2, -1, 0, 0, 1, 1, 1, 2, 3, 7])  # noqa: E731
+    ids = [one["snapshot-id"] for one in metadata["snapshots"]]
+    columns = [field["id"] for schema in metadata["schemas"] for field in schema["fields"]]
+
+    def optional(name: str) -> dict[str, Any]:
+        return {name: small()} if chosen.random() < 0.7 else {}
+
+    def schema() -> dict[str, Any]:
+        kept = [one for one in metadata["schemas"][-1]["fields"] if chosen.random() < 0.9]
+        types = [
+            "long",
+            "string",
+            "fixed[0]",
+            "decimal(50, 2)",
+            "timestamptz",
+            "double",
+        ]  # not those that iceberg-rust lacks
+        added = [column(chosen.randint(1, 9), chosen.choice("abpqr"), chosen.choice(types))]
+        return add_schema(*kept, *added[: chosen.randint(0, 1)], **optional("schema-id"))
+
+    def spec() -> dict[str, Any]:
+        transforms = ["identity", "bucket[4]", "bucket[0]", "truncate[3]", "void", "day", "hour", "x[1]"]
+        fields = []
+        for _ in range(chosen.choice([0, 1, 1, 2, 3])):
+            source = chosen.choice([*columns, 99])
+            fields.append(part(chosen.choice("abpq"), chosen.choice(transforms), source, chosen.randint(999, 1003)))
+        return add_spec(*fields, **optional("spec-id"))
+
+    def order() -> dict[str, Any]:
+        direction = {"direction": "desc", "null-order": "nulls-last"}
+        fields = [
+            {"source-id": chosen.choice([*columns, 99]), "transform": "identity", **direction}
+            for _ in range(chosen.randint(0, 2))
+        ]
+        return {"action": "add-sort-order", "sort-order": {"fields": fields, **optional("order-id")}}
+
+    def snapshot() -> dict[str, Any]:
+        changes: dict[str, Any] = {"snapshot_id": chosen.choice([*ids, -1, 0, *range(100, 120)])}
+        if chosen.random() < 0.3:
+            changes["sequence_number"] = chosen.choice([-1, 0, 1, metadata["last-sequence-number"] + 2, MAX_LONG])
+        if chosen.random() < 0.3:
+            changes["parent_snapshot_id"] = chosen.choice([None, *ids, *range(100, 120)])
+        if chosen.random() < 0.5:
+            changes["timestamp_ms"] = int(time.time() * 1000) + chosen.choice([-1, 1]) * chosen.randint(0, HOUR_MILLIS)
+        if chosen.random() < 0.2:
+            changes["summary"] = chosen.choice([None, {"operation": "append", "total-records": "1.5"}])
+        if chosen.random() < 0.3:
+            changes["schema_id"] = small()
+        if metadata["format-version"] == 3:
+            changes |= {"first_row_id": metadata["next-row-id"], "added_rows": chosen.randint(-1, 3)}
+        return snapshot_like(metadata, **changes)
+
+    def ref() -> dict[str, Any]:
+        type = chosen.choice(["branch", "branch", "tag"])
+        return {**main_at(chosen.choice([*ids, 105])), "type": type, "ref-name": chosen.choice(["main", "main", "b"])}
+
+    return chosen.choice(
+        [
+            schema,
+            spec,
+            order,
+            *([snapshot, snapshot] if ids else []),
+            ref,
+            lambda: {"action": "set-current-schema", "schema-id": small()},
+            lambda: {"action": "set-default-spec", "spec-id": small()},
+            lambda: {"action": "set-default-sort-order", "sort-order-id": small()},
+            lambda: {"action": "remove-snapshot-ref", "ref-name": chosen.choice(["main", "b"])},
+            lambda: {"action": "remove-snapshots", "snapshot-ids": [chosen.choice(ids)] if ids else []},
+            lambda: {"action": "remove-schemas", "schema-ids": [small()]},
+            lambda: {"action": "remove-partition-specs", "spec-ids": [small()]},
+            lambda: {"action": "upgrade-format-version", "format-version": chosen.choice([1, 2, 3])},
+        ]
+    )()
+
+
+#: What PyIceberg and our builder raise for an update that breaks a rule.
+REFUSALS = (ValueError, KeyError, ValidationError, IcebergValidationError)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_accepted_iceberg_rust_loads(
+    shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chosen = random.Random(seed)
+    offset = 0
+    real = time.time_ns
+    monkeypatch.setattr(metadata_updates.time, "time_ns", lambda: real() + offset)
+    parse: Callable[[Any], TableUpdate] = TypeAdapter(TableUpdate).validate_python
+    metadata = shop.table("shop.orders").iceberg.metadata
+    accepted = 0
+    for _ in range(60):
+        offset = chosen.randint(-HOUR_MILLIS, HOUR_MILLIS) * 1_000_000  # commits come from hosts with other clocks
+        sent = []
+        try:
+            for _ in range(chosen.randint(1, 4)):
+                known = apply_updates(metadata, [parse(one) for one in sent])
+                sent.append(random_update(chosen, json.loads(known.model_dump_json())))
+            result = apply_updates(metadata, [parse(one) for one in sent])
+        except REFUSALS:
+            continue
+        refused = loaded_by_rust(result, tmp_path)
+        assert refused is None or has_void_of_dropped_column(result), (refused, sent)
+        accepted += 1
+        metadata = result
+    assert accepted > 2
