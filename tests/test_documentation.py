@@ -58,6 +58,7 @@ PREPARED = [
 #: Pages for tools that are too heavy for here: `make integrations` runs them in environments of their own.
 ELSEWHERE = [ROOT / "docs" / "integrations" / f"{name}.md" for names in ENVIRONMENTS.values() for name in names]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benches").rglob("*.md")])
+RECORD_PARTS = ["Status", "Context", "Decision", "Alternatives", "Consequences"]
 ROWS = pa.table({"id": [1, 2, 3]})
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -196,7 +197,7 @@ def test_every_decision_is_numbered_and_listed() -> None:
     for record in records:
         text = record.read_text()
         assert text.startswith(f"# {record.name[:4]}: ")
-        assert re.findall(r"^\*\*(\w+)\.\*\*", text, re.M) == ["Context", "Decision", "Consequences"]
+        assert re.findall(rf"^(?:\*\*)?({'|'.join(RECORD_PARTS)})[.:]", text, re.M) == RECORD_PARTS, record.name
 
 
 def sources() -> Iterator[Path]:
