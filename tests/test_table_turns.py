@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -142,7 +143,6 @@ def test_a_process_that_has_stopped_is_waited_for_once(folder: Path, tries: list
             tries.clear()
             with turns.taken(["a", "b"]):
                 assert len(tries) == 2, "none of those that follow"
-        assert turns.take(["a"], [], waits=False), "nor does a server give it to a thread that may wait"
         assert not is_free(folder, "a")
     with turns.taken(["a"]):
         assert not is_free(folder, "a"), "the turn is ours as soon as it is free"
@@ -153,7 +153,6 @@ def test_who_has_the_turn_next_is_waited_for(folder: Path, tries: list[int]) -> 
     with holder(folder, "a"), turns.taken(["a"]):
         pass
     with holder(folder, "a"):
-        assert not turns.take(["a"], [], waits=False)
         tries.clear()
         with turns.taken(["a"]):
             assert len(tries) > 2
@@ -169,7 +168,9 @@ def test_a_process_that_gave_the_turn_back_is_waited_for_again(folder: Path, tri
         with turns.taken(["a"]):
             pass
         take_or_give_back()
-        assert not turns.take(["a"], [], waits=False)
+        tries.clear()
+        with turns.taken(["a"]):
+            assert len(tries) > 2
 
 
 def test_nobody_counts_as_waited_for_whose_turn_was_only_looked_at(folder: Path, tries: list[int]) -> None:
@@ -180,8 +181,7 @@ def test_nobody_counts_as_waited_for_whose_turn_was_only_looked_at(folder: Path,
     with holder(folder, "a"), holder(folder, "b"):
         with turns.taken(["a", "b"]):
             pass
-        assert turns.take(["a"], [], waits=False)
-        assert not turns.take(["b"], [], waits=False)
+        assert set(turns._in_vain) == {table_turns._place("a")}
 
 
 def test_without_a_place_for_the_file_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,25 +200,43 @@ def test_a_file_that_is_a_link_is_not_followed(folder: Path) -> None:
         assert not (folder / "elsewhere").exists()
 
 
-def test_a_turn_is_kept_for_as_long_as_it_is_taken(folder: Path) -> None:
+def test_a_turn_is_kept_for_as_long_as_it_is_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Turns are forgotten when nobody refers to them. One that was held by its lock alone was made anew for the next
     who came, so that two had it.
     """
+    monkeypatch.setattr(table_turns, "THREAD_TURN_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(table_turns, "PROCESS_TURN_TIMEOUT_SECONDS", 0)
     turns = table_turns.Turns()
-    with turns.taken(["a"]) as is_taken:
-        assert is_taken
+    with turns.taken(["a"]):
         gc.collect()
-        found = []
-        other = threading.Thread(target=lambda: found.append(turns.lock(["a"], waits=False)))
-        other.start()
-        other.join()
-        assert found == [None]
-    with turns.taken(["a"], waits=False) as is_taken:
-        assert is_taken
+        assert not is_free_at_once(turns, "a")
+    assert is_free_at_once(turns, "a")
 
 
-def test_the_turn_of_several_is_kept_though_they_can_be_named_once(folder: Path) -> None:
+def test_the_turn_of_several_is_kept_though_they_can_be_named_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What was given as a generator was used up when the turns were taken: none of them counted as kept."""
+    monkeypatch.setattr(table_turns, "THREAD_TURN_TIMEOUT_SECONDS", 0.05)
     turns = table_turns.Turns()
-    with turns.kept(id for id in "ab"), turns.taken(["a", "b"], waits=False) as is_taken:
-        assert is_taken
+    with turns.kept(id for id in "ab"):
+        began = time.monotonic()
+        with turns.taken(["a", "b"]):
+            assert time.monotonic() - began < 0.05
+    assert is_free_at_once(turns, "a")
+    assert is_free_at_once(turns, "b")
+
+
+def is_free_at_once(turns: table_turns.Turns, table_id: str) -> bool:
+    """Whether another thread gets the turn without waiting for its whole timeout."""
+    waited = []
+
+    def take() -> None:
+        began = time.monotonic()
+        with turns.taken([table_id]):
+            waited.append(time.monotonic() - began)
+
+    other = threading.Thread(target=take)
+    other.start()
+    other.join()
+    return waited[0] < table_turns.THREAD_TURN_TIMEOUT_SECONDS

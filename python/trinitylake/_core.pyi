@@ -199,17 +199,6 @@ class Transaction:
     def rename(self, kind: Kind, namespace: str, name: str, new_namespace: str, new_name: str) -> None: ...
     # Where the lakehouse lies and lay stays as it is recorded, whatever the definition says.
     def set_lakehouse_definition(self, definition: bytes) -> None: ...
-    # Sets (a mapping) and removes (a list) properties of a managed table, one after the other, if that is all there is
-    # to do; its id, and path and bytes of its metadata, to be written with the commit. `table_id` is required of it.
-    def change_properties(
-        self,
-        namespace: str,
-        name: str,
-        changes: Sequence[Mapping[str, str] | Sequence[str]],
-        table_id: str | None,
-        kept: int,
-        max_size_bytes: int,
-    ) -> tuple[str, str, bytes] | None: ...
     # What its change of a table is, for the log, in plain ASCII: verb, rows added, rows removed, what follows the name.
     def tell(self, namespace: str, name: str, changes: Sequence[tuple[str, int, int, int, str]]) -> None: ...
     # What the log says of it, or would if it were committed as it stands.
@@ -312,13 +301,6 @@ class Lakehouse:
         properties: Mapping[str, str] | None = None,
         base: Version | None = None,
     ) -> Transaction: ...
-    # Creates a namespace on the version that was the latest a moment ago, in a transaction that does nothing else, and
-    # commits it. The id of what was created, if no definition was given; None, and nothing was created, where there is
-    # no such version, where that was refused, or where others were faster. Raises as `Transaction.commit`, but for lost
-    # races.
-    def create_namespace(self, name: str, definition: bytes | None, message: str, author: str) -> str | None: ...
-    # Puts another definition in the place of that of a namespace, in the same way. Says whether it did.
-    def replace_namespace(self, base: Version, name: str, definition: bytes, message: str, author: str) -> bool: ...
 
     # ObjectNotFound, TransactionExpired, CommitConflict if it was committed and undone
     def resume(self, id: str) -> Transaction: ...
@@ -544,35 +526,6 @@ def publish_tree(
 # Publishes a version at another place under its own number. CommitConflict if there is another one.
 def publish_version(storage: Storage, source: Version, definition: bytes) -> None: ...
 def publish_boundary(storage: Storage, version: int) -> None: ...
-
-# A line in which transactions wait for their commit: one company after the other, on a thread that never waits for
-# Python's lock. As far as they fit beside each other a company is one version, and its files are made to last together.
-@final
-class CommitLine:
-    def __new__(
-        cls, max_attempts: int | None = None, timeout_seconds: float | None = None, coordination: str | None = None
-    ) -> Self: ...
-
-    # Begins no other company before `add` is called.
-    def hold(self) -> None: ...
-
-    # Never waits. Each is whom the answer is for, a transaction, and files to hand over with it. `OSError` if there is
-    # no thread for them, InvalidArgument for a transaction that is there twice; then none of them waits.
-    def add(self, company: Sequence[tuple[Any, Transaction, Sequence[tuple[str, bytes]]]]) -> None: ...
-
-    # What nobody has been told: for each what `Transaction.commit` would return, or the exception that it would raise.
-    # Who waits is told when there is something, when `wake` was called, or when nobody waits for a commit.
-    def take(self, waits: bool) -> list[tuple[Any, int | Clashes | BaseException]]: ...
-
-    # Has `take` not wait, this time or the next.
-    def wake(self) -> None: ...
-
-# Of the body of a commit to one table that sets and removes properties, and does nothing else: namespace and name of
-# the table, as one tuple, if they are told; the id that it must have, if any; and what is set (a mapping) and removed
-# (a list), one after the other. None for a body that says more, or something else, has many names, or is wrong.
-def plain_change(
-    body: bytes,
-) -> tuple[tuple[str, ...] | None, str | None, list[dict[str, str] | list[str]]] | None: ...
 
 # Waits for hints that are still being written, for the end of a process.
 def finish_background_tasks(timeout_seconds: float) -> None: ...

@@ -11,7 +11,6 @@ from rest.client import Client, connect, running
 from rest.shop import ROWS, with_tables
 from trinitylake.core import root_path
 from trinitylake.definitions import LakehouseDef
-from trinitylake.lakehouse.commit_steps import Steps
 from trinitylake.lakehouse.transaction import TransactionStatus
 from trinitylake.rest import RestServer
 
@@ -171,11 +170,11 @@ def test_a_lost_commit_is_409(http_client: Client, shop: tl.Lakehouse) -> None:
 def test_an_unknown_outcome_is_500_and_never_409(
     http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(self: tl.Transaction) -> Steps[int]:
+    def fails(self: tl.Transaction) -> int:
         self._open_core.status = TransactionStatus.UNKNOWN
         raise tl.StorageError("the connection broke")
 
-    monkeypatch.setattr(tl.Transaction, "commit_steps", fails)
+    monkeypatch.setattr(tl.Transaction, "commit", fails)
     change = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"color": "red"}}]}
     answer = http_client("POST", "/v1/namespaces/shop/tables/orders", change)
     assert (answer.code, answer.error) == (500, "CommitStateUnknownException")

@@ -22,7 +22,6 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 import trinitylake as tl
 from rest.client import TOKEN, running, wait_for
 from rest.shop import with_tables
-from trinitylake.lakehouse.commit_steps import MAY_WAIT, Steps
 from trinitylake.rest import RestServer
 from trinitylake.rest.http.app import App
 from trinitylake.rest.http.protocol import MAX_HEADERS_SIZE_BYTES, BoundedProtocol
@@ -174,9 +173,8 @@ def test_what_is_done_for_a_browser_ends_with_it(server: RestServer, monkeypatch
     """Who has gone away looks the same as who has ended sending and waits for an answer, as no browser does."""
     is_asked, is_told = threading.Event(), threading.Event()
 
-    def waits(app: App, endpoint: Endpoint, call: Call) -> Steps[Response]:
+    def waits(app: App, endpoint: Endpoint, call: Call) -> Response:
         is_asked.set()
-        yield MAY_WAIT
         wait_for(lambda: not call.is_wanted())
         is_told.set()
         return Response()

@@ -34,14 +34,12 @@ from trinitylake.tables.table_turns import turns
 SLOW = """
 import sys, time
 from trinitylake.cli.app import app
-from trinitylake.lakehouse.commit_steps import MAY_WAIT
 from trinitylake.rest.http import server
 from trinitylake.rest.http.app import App
 server.GRACE_SECONDS = 1
 answer = App._answer
 def late(self, endpoint, call):
-    response = yield from answer(self, endpoint, call)
-    yield MAY_WAIT
+    response = answer(self, endpoint, call)
     time.sleep(12)
     return response
 App._answer = late

@@ -13,7 +13,6 @@ import pytest
 import trinitylake as tl
 from rest.client import Answer, Client, running
 from rest.shop import COLUMNS, ROWS, VIEW_VERSION
-from trinitylake.lakehouse.commit_steps import Steps
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest import RestServer
 from trinitylake.rest.request import idempotency
@@ -95,16 +94,16 @@ def test_what_a_rollback_has_undone_is_answered_as_at_first_and_not_done_again(
 def test_a_lost_reply_is_found_by_the_next_request(
     http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = Transaction.commit_steps
+    commit = Transaction.commit
 
-    def loses_the_reply(self: Transaction) -> Steps[int]:
-        yield from commit(self)
+    def loses_the_reply(self: Transaction) -> int:
+        commit(self)
         raise tl.CommitStateUnknown("the reply was lost")
 
     key, path = str(uuid.uuid4()), "/v1/namespaces/shop/tables/orders"
     before = shop.version
     with monkeypatch.context() as patch:
-        patch.setattr(Transaction, "commit_steps", loses_the_reply)
+        patch.setattr(Transaction, "commit", loses_the_reply)
         assert http_client("POST", path, RED).code == 500
         answered = send(http_client, "POST", path, {**RED, "requirements": []}, key)
     assert answered.code == 200  # the server itself has found out

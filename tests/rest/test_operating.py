@@ -23,7 +23,6 @@ import trinitylake as tl
 from rest.client import TOKEN, Client, connect, running
 from rest.shop import ROWS
 from trinitylake.iceberg_storage import metadata
-from trinitylake.lakehouse.commit_steps import Steps
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest import RestServer, ServerOptions
 from trinitylake.rest.http import turns
@@ -139,7 +138,7 @@ def test_no_secret_is_in_logs_errors_or_config(
     def fails(*arguments: object, **options: object) -> None:
         raise tl.StorageError(f"PUT https://store/x?X-Amz-Signature={CANARY}&sig={CANARY} secret_access_key={CANARY}")
 
-    monkeypatch.setattr(Transaction, "commit_steps", fails)
+    monkeypatch.setattr(Transaction, "commit", fails)
     answers.append(client("POST", "/v1/namespaces", {"namespace": ["a"]}))
     monkeypatch.setattr("trinitylake.rest.resources.namespaces.namespaces_response", fails)
     answers.append(client("GET", "/v1/namespaces"))
@@ -261,15 +260,15 @@ def test_a_header_of_an_answer_cannot_be_forged(server: RestServer) -> None:
 
 
 def test_a_server_that_ends_finishes_its_commits(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = Transaction.commit_steps
+    commit = Transaction.commit
     begun, go_on = threading.Event(), threading.Event()
 
-    def slow(self: Transaction) -> Steps[int]:
+    def slow(self: Transaction) -> int:
         begun.set()
         go_on.wait(30)
         return commit(self)
 
-    monkeypatch.setattr(Transaction, "commit_steps", slow)
+    monkeypatch.setattr(Transaction, "commit", slow)
     answers = []
     with running(shop) as server:
         client = Client(server)
@@ -294,14 +293,14 @@ def test_one_principal_does_not_take_all_threads(
     file.chmod(0o600)
     monkeypatch.setattr(turns, "MAX_THREADS_OF_ONE", 3)
     monkeypatch.setattr(turns, "_WAIT_SECONDS", 1.0)
-    commit, go_on = Transaction.commit_steps, threading.Event()
+    commit, go_on = Transaction.commit, threading.Event()
 
-    def slow(self: Transaction) -> Steps[int]:
+    def slow(self: Transaction) -> int:
         if self.properties.get("rest.principal") == "slow":
             go_on.wait(30)
         return commit(self)
 
-    monkeypatch.setattr(Transaction, "commit_steps", slow)
+    monkeypatch.setattr(Transaction, "commit", slow)
     with running(shop, token_file=file) as server, ThreadPoolExecutor(4) as threads:
         client = Client(server)
 
@@ -320,13 +319,13 @@ def test_one_principal_does_not_take_all_threads(
 
 
 def test_commits_of_several_requests_share_a_version(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit, together = Transaction.commit_steps, threading.Barrier(8)
+    commit, together = Transaction.commit, threading.Barrier(8)
 
-    def at_once(self: Transaction) -> Steps[int]:
+    def at_once(self: Transaction) -> int:
         together.wait(30)
         return commit(self)
 
-    monkeypatch.setattr(Transaction, "commit_steps", at_once)
+    monkeypatch.setattr(Transaction, "commit", at_once)
     before, codes = shop.version, []
     with running(tl.open(shop.uri)) as server:  # which syncs, so that others come while one commits
         client = Client(server)

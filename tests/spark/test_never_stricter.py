@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 from starlette.responses import Response
 
 import trinitylake as tl
-from trinitylake.lakehouse.commit_steps import MAY_WAIT, Steps
 from trinitylake.rest.http.app import App
 from trinitylake.rest.http.routes import Endpoint
 from trinitylake.rest.request.call import Call
@@ -76,13 +75,12 @@ def overtaken(change: Callable[[], object]) -> Iterator[None]:
     answer, lock = App._answer, threading.Lock()
     waiting = [change]
 
-    def late(app: App, endpoint: Endpoint, call: Call) -> Steps[Response]:
+    def late(app: App, endpoint: Endpoint, call: Call) -> Response:
         if endpoint.handler is tables.commit:
-            yield MAY_WAIT
             with lock:
                 while waiting:
                     waiting.pop()()
-        return (yield from answer(app, endpoint, call))
+        return answer(app, endpoint, call)
 
     with mock.patch.object(App, "_answer", late):
         yield

@@ -78,11 +78,6 @@ class Span:
 _NO_PART: AbstractContextManager[Span] = nullcontext(Span())
 
 
-def is_on() -> bool:
-    """Whether spans go anywhere."""
-    return _tracer() is not None
-
-
 def begin(operation: str, collection: str = "", told: Callable[[], Mapping[str, Value]] | None = None) -> Span:
     """Work that begins now, and ends with `Span.end`. `told` is asked for more about it where somebody listens."""
     tracer = _tracer()

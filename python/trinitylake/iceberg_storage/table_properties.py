@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pyiceberg.table import TableProperties
 from pyiceberg.utils.properties import property_as_int
 
-from trinitylake.base.properties import OWN_PROPERTY_PREFIX
 from trinitylake.errors import InvalidArgument, InvalidLocation
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.kept_snapshots import SNAPSHOTS_KEPT
@@ -32,10 +31,6 @@ GC_DISABLED = "false"
 
 #: Names the key of an encrypted table. Its metadata (version 3) holds keys, which PyIceberg would lose.
 ENCRYPTION_KEY = "encryption.key-id"
-
-
-#: How properties begin that say how metadata is written and what it keeps, or are the library's own.
-_STEERING = ("write.metadata.", "history.", OWN_PROPERTY_PREFIX)
 
 #: How many of the metadata files before it the metadata of a table names; where it does not say, as many as snapshots.
 LOGGED_FILES = TableProperties.METADATA_PREVIOUS_VERSIONS_MAX
@@ -172,18 +167,6 @@ def is_location_property(name: str) -> bool:
     """Whether a property of a table or view holds a location for files to be written, also one of a newer Iceberg."""
     is_path = name.startswith("write.") and name.endswith((".path", ".location"))
     return name in LOCATION_PROPERTIES or (is_path and ".column." not in name)  # a column may have any name
-
-
-def is_inert(name: str) -> bool:
-    """Whether a property is kept, and that is all: it steers nothing of what a commit does, and no rule is about it."""
-    return not (
-        name.startswith(_STEERING)
-        or name in (GC_ENABLED, ENCRYPTION_KEY, TableProperties.FORMAT_VERSION)
-        or is_location_property(name)
-        or is_code_property(name)
-        or name in _CHOICES
-        or name in _NUMBERS
-    )
 
 
 def is_code_property(name: str) -> bool:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, cast, overload
 from weakref import WeakValueDictionary
 
 from trinitylake import _core
-from trinitylake.base import tracing
 from trinitylake.base.arguments import (
     checked,
     checked_as,
@@ -23,6 +22,7 @@ from trinitylake.base.markup import framed, pairs, shown
 from trinitylake.errors import (
     NotALakehouse,
     ObjectAlreadyExists,
+    TransactionExpired,
     TrinityLakeError,
 )
 from trinitylake.lakehouse.bulk.statements import BulkStatements
@@ -34,7 +34,6 @@ from trinitylake.lakehouse.history import (
     time_of,
 )
 from trinitylake.lakehouse.housekeeping import Housekeeping
-from trinitylake.lakehouse.namespace import Namespace
 from trinitylake.lakehouse.own_folders import require_no_own_folder
 from trinitylake.lakehouse.past_versions import PastVersions
 from trinitylake.lakehouse.pictures import heading, log_picture
@@ -48,7 +47,7 @@ from trinitylake.lakehouse.settings import (
     default_isolation,
     new_lakehouse_def,
 )
-from trinitylake.lakehouse.statements import NamespaceChange, Statements, alter_namespace
+from trinitylake.lakehouse.statements import Statements
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.lakehouse.undo import Undo
 from trinitylake.lakehouse.upkeep import Upkeep, upkeep
@@ -469,12 +468,6 @@ class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, S
         note: LogNote = NO_NOTE,
         base: _core.Version | None = None,
     ) -> Result:
-        """Run a statement in a transaction of its own, on newer versions again as long as it loses races.
-
-        With `base` it begins on that version, which was the latest a moment ago, and does not look for a newer one:
-        for a statement that does the same on either. What goes wrong on a version that is not the latest any more has
-        not happened: the statement runs again on the latest.
-        """
         bases = [] if base is None else [base]
 
         def attempt() -> Result:
@@ -486,42 +479,26 @@ class Lakehouse(BulkStatements, Safekeeping, PastVersions, Housekeeping, Undo, S
 
         return again_after_lost_races(attempt)
 
-    def execute_at_once(self, statement: Callable[[Transaction], Result], note: LogNote = NO_NOTE) -> Result:
-        return self.execute(statement, note, self.core.lately())
-
-    # A `Transaction` has tables, checks and spans, which nobody could ask for in these two, and even that of the core
-    # takes its time to make: without them Python does half as much for such a commit. What it means that a statement
-    # was refused, or that somebody was faster, shows on the latest version.
-
-    def created_at_once(self, name: str, definition: bytes | None, note: LogNote) -> str | None:
-        return None if tracing.is_on() else self.core.create_namespace(name, definition, *note)
-
-    def alter_at_once(self, name: str, change: NamespaceChange, note: LogNote) -> Namespace:
-        base = self.core.lately()
-        if base is not None and not tracing.is_on():
-            changed = None
-            with suppress(TrinityLakeError):
-                before = base.read("namespace", name)
-                changed = None if before is None else change(before)
-            if changed is not None and self.core.replace_namespace(base, name, changed[0], *note):
-                return changed[1]
-            base = None
-        return self.execute(lambda transaction: alter_namespace(transaction, name, change), note, base)
+    def _recent_version(self) -> _core.Version | None:
+        return self.core.lately()
 
     def _begin_on(self, base: _core.Version, note: LogNote) -> _core.Transaction:
         isolation = self._default_isolation(base)
         return self.core.begin(isolation=isolation, message=note.message, author=note.author, base=base)
 
     def _execute_on(self, base: _core.Version, statement: Callable[[Transaction], Result], note: LogNote) -> Result:
-        """Raises `OutOfDate`, with the transaction rolled back, for what goes wrong where there is a newer version."""
-        with Transaction(self.core, self._begin_on(base, note)) as transaction:
-            try:
-                return statement(transaction)
-            except Exception as error:
-                with suppress(TrinityLakeError):  # what came first says more than a look that fails as well
-                    if self.core.latest().number != base.number:
-                        raise OutOfDate from error
-                raise
+        """Raises `OutOfDate`, with the transaction rolled back, if it fails and `base` is not the latest version."""
+        try:
+            with Transaction(self.core, self._begin_on(base, note)) as transaction:
+                try:
+                    return statement(transaction)
+                except Exception as error:
+                    with suppress(TrinityLakeError):  # the first error says more than a look that fails as well
+                        if self.core.latest().number != base.number:
+                            raise OutOfDate from error
+                    raise
+        except TransactionExpired as error:  # by its commit: `base` has expired
+            raise OutOfDate from error
 
     def _default_isolation(self, version: _core.Version) -> Isolation:
         definition = version.definition

@@ -13,7 +13,6 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
-from trinitylake.base import tracing
 from trinitylake.base.arguments import checked, checked_as, table_properties, texts
 from trinitylake.base.log_note import NO_NOTE, LogNote
 from trinitylake.base.properties import OWN_PROPERTY_PREFIX, change_properties
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from trinitylake.tables.table import Table
 
 Result = TypeVar("Result")
-#: From the bytes of the definition of a namespace to those of the changed one, and what that is.
-NamespaceChange = Callable[[bytes], tuple[bytes, Namespace]]
 
 
 class Statements(Reader):
@@ -49,26 +46,27 @@ class Statements(Reader):
     __slots__ = ()
 
     @abstractmethod
-    def execute(self, statement: Callable[[OpenTransaction], Result], note: LogNote = NO_NOTE) -> Result:
-        """Run a statement: in this transaction, or in one of its own that commits when it ends, with a note in the log.
+    def execute(
+        self,
+        statement: Callable[[OpenTransaction], Result],
+        note: LogNote = NO_NOTE,
+        base: _core.Version | None = None,
+    ) -> Result:
+        """Run a statement: in this transaction, or in its own transaction that commits when the statement ends.
+
+        Args:
+            statement: runs again on a newer version if its own transaction loses a race.
+            note: commit message and author for the log.
+            base: version that its own transaction begins on, without a request for the latest one. For a statement
+                whose result holds if its commit succeeds. If it fails on a version that is not the latest any more,
+                it runs again on the latest.
 
         Raises `InvalidArgument` for a note in an open transaction, which has its own.
         """
 
     @abstractmethod
-    def execute_at_once(self, statement: Callable[[OpenTransaction], Result], note: LogNote = NO_NOTE) -> Result:
-        """As `execute`, without a look for the latest version before: for one that is right if its commit succeeds."""
-
-    @abstractmethod
-    def created_at_once(self, name: str, definition: bytes | None, note: LogNote) -> str | None:
-        """The id of a namespace that the core has created in a commit of its own, if no definition was given.
-
-        None where nothing was created, since that could not be, or was refused.
-        """
-
-    @abstractmethod
-    def alter_at_once(self, name: str, change: NamespaceChange, note: LogNote) -> Namespace:
-        """As `execute_at_once`, for the statement that changes the definition of a namespace, and nothing else."""
+    def _recent_version(self) -> _core.Version | None:
+        """The version that was the latest a few seconds ago, if one is known; for `base` of `execute`."""
 
     @abstractmethod
     def _afterwards(self, namespace: str, name: str, table: Table) -> Table:
@@ -104,10 +102,6 @@ class Statements(Reader):
         Raises `ObjectAlreadyExists` unless `exist_ok`, which leaves an existing one as it is.
         """
         name, note = namespace_name(identifier), LogNote(message, author)
-        # Protobuf and all that a transaction needs take as long as a fifth of a commit to a disk.
-        if not properties and not exist_ok and (id := self.created_at_once(name, None, note)) is not None:
-            return Namespace(name, id, {})
-
         from trinitylake.definitions import new_namespace_def, serialize
 
         definition = new_namespace_def(None, properties)
@@ -120,10 +114,7 @@ class Statements(Reader):
             core.create("namespace", name, "", data)
             return made
 
-        if properties and not exist_ok and self.created_at_once(name, data, note) is not None:
-            return made
-        # What it means that it was refused, or that somebody was faster, shows on the latest version.
-        return self.execute_at_once(create, note) if tracing.is_on() and not exist_ok else self.execute(create, note)
+        return self.execute(create, note, None if exist_ok else self._recent_version())
 
     @checked
     def alter_namespace(
@@ -140,12 +131,14 @@ class Statements(Reader):
 
         name, removed = namespace_name(identifier), list(remove_properties)
 
-        def change(before: bytes) -> tuple[bytes, Namespace]:
-            definition = parse_namespace_def(before)
-            change_properties(definition.properties, properties, removed)
-            return serialize(definition), Namespace(name, definition.id, dict(definition.properties))
+        def alter(transaction: OpenTransaction) -> Namespace:
+            with transaction.located("namespace", name):
+                definition = parse_namespace_def(transaction.read_definition("namespace", name))
+                change_properties(definition.properties, properties, removed)
+            transaction.state().replace("namespace", name, "", serialize(definition))
+            return Namespace(name, definition.id, dict(definition.properties))
 
-        return self.alter_at_once(name, change, LogNote(message, author))
+        return self.execute(alter, LogNote(message, author), self._recent_version())
 
     @checked
     def drop_namespace(
@@ -480,14 +473,6 @@ class Statements(Reader):
         self.execute(statement, LogNote(message, author))
 
 
-def alter_namespace(transaction: OpenTransaction, name: str, change: NamespaceChange) -> Namespace:
-    """Put a changed definition in the place of that of a namespace."""
-    with transaction.located("namespace", name):
-        definition, altered = change(transaction.read_definition("namespace", name))
-    transaction.state().replace("namespace", name, "", definition)
-    return altered
-
-
 class OpenTransaction(Statements):
     """A transaction, as the statements in it see it.
 
@@ -500,12 +485,6 @@ class OpenTransaction(Statements):
     @abstractmethod
     def state(self) -> _core.Transaction:
         """The transaction of the core. Raises `TransactionClosed` if it has ended."""
-
-    def created_at_once(self, name: str, definition: bytes | None, note: LogNote) -> str | None:
-        return None
-
-    def alter_at_once(self, name: str, change: NamespaceChange, note: LogNote) -> Namespace:
-        return self.execute_at_once(lambda transaction: alter_namespace(transaction, name, change), note)
 
     @property
     @abstractmethod

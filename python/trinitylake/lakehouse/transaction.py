@@ -24,7 +24,6 @@ from trinitylake.errors import (
     TrinityLakeError,
 )
 from trinitylake.lakehouse.checks import Check, Checks
-from trinitylake.lakehouse.commit_steps import MAY_WAIT, MAY_WAIT_WITH_TURN, CommitPause, Steps, run_alone
 from trinitylake.lakehouse.pictures import heading, listed
 from trinitylake.lakehouse.statements import OpenTransaction
 from trinitylake.reopening import refuse_transaction
@@ -211,20 +210,18 @@ class Transaction(OpenTransaction):
             TransactionExpired: the transaction was open for too long.
             InvalidArgument: it was saved with checks that `Lakehouse.resume` did not allow; it stays open.
         """
-        return run_alone(self.commit_steps(), max_attempts, timeout_seconds, coordination)
-
-    def commit_steps(self) -> Steps[int]:
-        """`commit` in steps, for who commits several transactions at once. Raises as that does."""
         core = self._state_to_change()
         if self._version is None:
             self._checks.require_allowed(self.id)
         redone = 0
         with self._span.part("commit") as span, ExitStack() as turn:
             if self._staged is not None or self._checks:
-                yield from self._prepare(turn)
+                self._prepare(turn)
             try:
-                while not isinstance(outcome := (yield CommitPause(core, self._take_metadata())), int):
-                    yield MAY_WAIT_WITH_TURN  # for files of those who were faster, and for checks
+                while True:
+                    outcome = core.commit(max_attempts, timeout_seconds, coordination, self._take_metadata())
+                    if isinstance(outcome, int):
+                        break
                     redone += len(outcome.tables)
                     is_new = bool(outcome.tables) and self.staged_tables.reapply(outcome.tables)
                     if is_new or outcome.watched:
@@ -399,13 +396,18 @@ class Transaction(OpenTransaction):
     def _afterwards(self, namespace: str, name: str, table: Table) -> Table:
         return table
 
-    def execute(self, statement: Callable[[Transaction], Result], note: LogNote = NO_NOTE) -> Result:
+    def execute(
+        self,
+        statement: Callable[[Transaction], Result],
+        note: LogNote = NO_NOTE,
+        base: _core.Version | None = None,
+    ) -> Result:
         note.refuse()
         self._require_no_check()
         return statement(self)
 
-    def execute_at_once(self, statement: Callable[[Transaction], Result], note: LogNote = NO_NOTE) -> Result:
-        return self.execute(statement, note)
+    def _recent_version(self) -> None:
+        return None
 
     def _state_to_change(self) -> _core.Transaction:
         self._require_no_check()
@@ -432,16 +434,13 @@ class Transaction(OpenTransaction):
         """Wait for the turn of the tables that it has changed, for another transaction that begins in the block."""
         return nullcontext() if self._staged is None else self._staged.turn_kept()
 
-    def _prepare(self, turn: ExitStack) -> Steps[None]:
+    def _prepare(self, turn: ExitStack) -> None:
         """Check and write as far as can be before the core commits, with the turn of the tables that changed."""
         try:
             if self._has_conditions:
-                yield MAY_WAIT
                 self._check()
             if self._staged is not None:
-                if not turn.enter_context(self._staged.turn(waits=False)):
-                    yield MAY_WAIT
-                    turn.enter_context(self._staged.turn(waits=True))
+                turn.enter_context(self._staged.turn())
                 self._staged.write()
         except BaseException as error:
             self._failed(error)

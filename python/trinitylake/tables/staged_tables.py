@@ -7,7 +7,7 @@ checked against the catalog first, so that a name that is taken costs no file.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -28,7 +28,6 @@ from trinitylake.definitions import (
 from trinitylake.errors import CommitConflict, CorruptFile, InvalidArgument, TrinityLakeError, Winner
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import set_and_remove
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.kept_snapshots import SNAPSHOTS_KEPT
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
 from trinitylake.tables.partitioning_and_sorting import partition_spec, sort_order
 from trinitylake.tables.table_definition import describe, with_primary_key
@@ -40,10 +39,6 @@ if TYPE_CHECKING:
     from pyiceberg.table.sorting import SortOrder
 
     from trinitylake.definitions import Schema, TableDef
-
-
-#: Of the metadata of a table, as it is stored: to read, change and write more takes long.
-SMALL_METADATA_SIZE_BYTES = 256 << 10
 
 
 def _check_kept(open_core: Callable[[], _core.Transaction]) -> None:
@@ -64,7 +59,6 @@ class StagedTables:
         self._dropped: list[TransactionTable] = []
         self._metadata_paths: list[str] = []
         self._metadata_files: list[tuple[str, bytes]] = []  # that nobody has taken yet
-        self._in_core: list[str] = []  # ids of tables that the core has changed
         self._absent: dict[tuple[str, str], None] = {}  # names that must stay free
         self._unused: list[str] = []  # files of tables whose changes came to nothing
 
@@ -141,32 +135,6 @@ class StagedTables:
         )
         describe(definition, open_federated(definition).metadata)
         self._open_core().create("table", namespace, name, serialize(definition))
-
-    def change_in_core(
-        self,
-        namespace: str,
-        name: str,
-        changes: Sequence[Mapping[str, str] | Sequence[str]],
-        table_id: str | None = None,
-    ) -> tuple[str, bytes] | None:
-        """Set (a mapping) and remove (a list) properties of a managed table that `is_inert` is true of, one after the
-        other; path and bytes of its metadata.
-
-        The core does it, in a fraction of the time, for a transaction that does nothing else: nobody sees the table
-        change before the commit, and a race that is lost is not redone. `table_id` is required of the table.
-
-        None if there is more to be looked at or to be done, and nothing is staged: then the table is opened, and told.
-        """
-        changed = self._open_core().change_properties(
-            namespace, name, changes, table_id, SNAPSHOTS_KEPT, SMALL_METADATA_SIZE_BYTES
-        )
-        if changed is None:
-            return None
-        id, path, metadata = changed
-        self._in_core.append(id)
-        self._metadata_paths.append(path)
-        self._metadata_files.append((path, metadata))
-        return path, metadata
 
     def alter(
         self,
@@ -286,9 +254,9 @@ class StagedTables:
             raise self._requirement_broken(table.name, conflict.requirement) from conflict
         table.rebase(winner)
 
-    def turn(self, *, waits: bool) -> AbstractContextManager[bool]:
-        """The turn to commit the tables that changed; whether it was there, for who does not wait for it."""
-        return turns.taken(self._changed_ids(), waits=waits)
+    def turn(self) -> AbstractContextManager[None]:
+        """Wait for the turn to commit the tables that changed."""
+        return turns.taken(self._changed_ids())
 
     def turn_kept(self) -> AbstractContextManager[None]:
         """The turn of the tables that changed, for a transaction that begins in the block."""
@@ -409,7 +377,7 @@ class StagedTables:
         return [table for table in self._tables.values() if table.staged is not None and table.staged.changed]
 
     def _changed_ids(self) -> list[str]:
-        return [*self._in_core, *(table.id for table in self._changed())]
+        return [table.id for table in self._changed()]
 
     def _tell(self, table: TransactionTable) -> None:
         """What the log is to say of a table that is committed."""

@@ -16,11 +16,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from weakref import WeakValueDictionary
 
 from trinitylake import _core
@@ -65,24 +64,18 @@ class ProcessTurns:
         finally:
             self.give_back(ours)
 
-    def take(self, table_ids: Iterable[str], ours: list[int], *, waits: bool = True) -> bool:
-        """As `taken`. `ours` gets what is taken, for `give_back`, also if the waiting is interrupted.
-
-        Who does not wait is told whether there is nothing to wait for.
-        """
+    def take(self, table_ids: Iterable[str], ours: list[int]) -> None:
+        """As `taken`. `ours` gets what is taken, for `give_back`, also if the waiting is interrupted."""
         if (file := self._open()) is None:
-            return True
-        deadline = time.monotonic() + PROCESS_TURN_TIMEOUT_SECONDS if waits else 0.0
+            return
+        deadline = time.monotonic() + PROCESS_TURN_TIMEOUT_SECONDS
         for id in table_ids:
             start = _place(id)
             if _try_lock(file, start, ours):
                 if self._in_vain:
                     self._in_vain.pop(start, None)
             elif not self._is_in_vain(file, start):
-                if not waits:
-                    return False
                 self._wait(file, start, ours, deadline)
-        return True
 
     def _wait(self, file: _core.ByteLocks, start: int, ours: list[int], deadline: float) -> None:
         """Until the byte is ours, or it is late."""
@@ -180,22 +173,33 @@ class Turns:
         self.ids_in_use: ContextVar[frozenset[str]] = ContextVar("tables in use", default=frozenset())
         self._kept: ContextVar[frozenset[str]] = ContextVar("tables whose turn is kept", default=frozenset())
 
-    def taken(self, table_ids: Iterable[str], *, waits: bool = True) -> AbstractContextManager[bool]:
+    @contextmanager
+    def taken(self, table_ids: Iterable[str]) -> Iterator[None]:
         """Wait for the turn of all these tables; in one order everywhere, so nobody waits in a circle.
-
-        Who does not wait is told whether it was free; if not, nothing is taken.
 
         Raises `InvalidArgument` for a table that this thread has `in_use`.
         """
-        return _Taken(self, sorted(set(table_ids)), waits)
+        ids = sorted(set(table_ids))
+        before = self.ids_in_use.get()
+        if not before.isdisjoint(ids):
+            raise InvalidArgument(
+                "a check must not write to a table that its own transaction changes: the commit would wait for itself; "
+                "a check only reads"
+            )
+        held = self._lock(ids)
+        try:
+            self.ids_in_use.set(before.union(ids))
+            yield
+        finally:
+            self.ids_in_use.set(before)
+            held.give_back()
 
     @contextmanager
     def kept(self, table_ids: Iterable[str]) -> Iterator[None]:
         """Wait for the turn of these tables, before the transaction begins that has it in the block."""
         ids = sorted(set(table_ids))
         before = self._kept.get()
-        held = self.lock(ids, waits=True)
-        assert held is not None
+        held = self._lock(ids)
         self._kept.set(before.union(ids))
         try:
             yield
@@ -203,42 +207,29 @@ class Turns:
             self._kept.set(before)
             held.give_back()
 
-    def lock(self, ids: Sequence[str], waits: bool) -> _Held | None:
-        """The turn of those of these tables that is not kept already, or what we could get of it in the time there is.
-
-        None, and nothing is taken, if it was not free and we do not wait.
-        """
+    def _lock(self, ids: Sequence[str]) -> _Held:
+        """The turns of these tables that are not kept already, or those that were free before the timeout."""
         kept = self._kept.get()
         ids = [id for id in ids if id not in kept]
         held = _Held(self._processes)
         try:
             with self._guard:
                 turns = [self._turns.setdefault(id, Turn()) for id in ids]
-            is_taken = self._take_locks(turns, held.turns, waits) and self._processes.take(ids, held.bytes, waits=waits)
+            for turn in turns:
+                if turn.lock.acquire(timeout=THREAD_TURN_TIMEOUT_SECONDS):
+                    held.turns.append(turn)
+            self._processes.take(ids, held.bytes)
         except BaseException:
             held.give_back()
             raise
-        if is_taken:
-            return held
-        held.give_back()
-        return None
-
-    def _take_locks(self, turns: Iterable[Turn], held: list[Turn], waits: bool) -> bool:
-        """Whether all are ours, or we have waited long enough. `held` gets those that are."""
-        for turn in turns:
-            if turn.lock.acquire(timeout=THREAD_TURN_TIMEOUT_SECONDS if waits else 0):
-                held.append(turn)
-            elif not waits:
-                return False
-        return True
+        return held
 
     @contextmanager
     def in_use(self, table_ids: Iterable[str]) -> Iterator[None]:
         """Refuse `taken` of these tables in the context of the caller.
 
         Who asks for it inside is a check of the transaction that changes the tables: it would wait for itself, and the
-        checks would have to run again after each of its writes. A context, not a thread: a server commits several
-        transactions by one thread, each in a context of its own.
+        checks would have to run again after each of its writes.
         """
         before = self.ids_in_use.get()
         self.ids_in_use.set(before.union(table_ids))
@@ -250,37 +241,6 @@ class Turns:
     def forget(self) -> None:
         """In a forked child: locks that threads of the parent held have nobody to release them."""
         self.__init__()  # type: ignore[misc]
-
-
-class _Taken:
-    """The block of `Turns.taken`. A class: three generators, one in the other, would take longer than all the rest."""
-
-    __slots__ = ("_before", "_held", "_ids", "_turns", "_waits")
-
-    def __init__(self, turns: Turns, ids: Sequence[str], waits: bool) -> None:
-        self._turns = turns
-        self._ids = ids
-        self._waits = waits
-
-    def __enter__(self) -> bool:
-        self._before = in_use = self._turns.ids_in_use.get()
-        if not in_use.isdisjoint(self._ids):
-            raise InvalidArgument(
-                "a check must not write to a table that its own transaction changes: the commit would wait for itself; "
-                "a check only reads"
-            )
-        self._held = self._turns.lock(self._ids, self._waits)
-        if self._held is None:
-            return False
-        self._turns.ids_in_use.set(in_use.union(self._ids))
-        return True
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._held is not None:
-            self._turns.ids_in_use.set(self._before)
-            self._held.give_back()
 
 
 turns = Turns()

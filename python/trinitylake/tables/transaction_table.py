@@ -16,9 +16,7 @@ from trinitylake.definitions import (
     from_proto,
     serialize,
 )
-from trinitylake.errors import InvalidArgument, ObjectNotFound, TrinityLakeError
-from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import json_size_bytes
-from trinitylake.iceberg_storage.metadata import cache
+from trinitylake.errors import InvalidArgument, ObjectNotFound
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.reopening import refuse_staged_table
 from trinitylake.tables.table import Table
@@ -130,23 +128,6 @@ class TransactionTable(Table):
         self._use()
         assert self.type == "managed"
         return self._load()
-
-    def metadata_size_bytes(self) -> int | None:
-        """How long the metadata of a managed table is, in JSON or as it is stored, without reading it.
-
-        None where nobody knows, as of every other table. Raises as `metadata_path` does.
-        """
-        if self.type != "managed":
-            return None
-        if self.staged is not None:
-            return json_size_bytes(self.staged.metadata)
-        path = metadata_path(self._definition, self.name)
-        if (known := cache.get(self._io.uri_of(path))) is not None:
-            return json_size_bytes(known)
-        try:
-            return self._io.storage.size(path)
-        except (FileNotFoundError, TrinityLakeError):  # whoever reads it is told more
-            return None
 
     @property
     def own_name(self) -> str:

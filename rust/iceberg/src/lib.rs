@@ -1,20 +1,16 @@
-//! Which files an Iceberg table consists of: what its metadata, manifest lists and manifests name; and its metadata with
-//! other properties. No storage: bytes in, locations out, as they are written there.
+//! Which files an Iceberg table consists of: what its metadata, manifest lists and manifests name. No storage: bytes in,
+//! locations out, as they are written there.
 //!
 //! A name that cannot be read is an error, never a file less: who asks wants to delete all that is not named.
 
 mod avro;
 mod metadata;
-mod plain_change;
-mod properties;
 
 use bytes::Bytes;
 
 use trinitylake_base::error::Result;
 
 pub use metadata::Metadata;
-pub use plain_change::{PlainChange, plain_change};
-pub use properties::{PropertyChange, Succession, with_properties};
 
 /// How to find what else a file names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

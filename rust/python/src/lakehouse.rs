@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3_arrow::input::AnyRecordBatch;
 use trinitylake::bulk_registration::{Registered, check, check_size, register_parts, register_since};
 use trinitylake::collection::Options;
-use trinitylake::definition::{LakehouseDefinition, namespace_definition};
+use trinitylake::definition::LakehouseDefinition;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::Error;
 use trinitylake::expiry::{Retention, expire_by};
@@ -18,11 +18,8 @@ use trinitylake::key::ObjectKind;
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
 use trinitylake::transaction::fate::{Fate, fate};
 use trinitylake::transaction::saved_list;
-use trinitylake::transaction::{
-    CommitLimits, Isolation, Note, Outcome, Transaction as CoreTransaction, TransactionOptions,
-};
+use trinitylake::transaction::{Isolation, Note, Transaction as CoreTransaction, TransactionOptions};
 use trinitylake::tree_compaction::{TreeSize, compact};
-use trinitylake::version::Version as CoreVersion;
 
 use crate::arrow;
 use crate::bulk::parts_of;
@@ -52,40 +49,6 @@ impl Lakehouse {
     fn new(py: Python<'_>, inner: Arc<CoreLakehouse>, storage: &Py<Storage>) -> PyResult<Lakehouse> {
         let storage = Py::new(py, storage.get().with_other_roots(inner.placement().other_roots()))?;
         Ok(Lakehouse { inner, storage })
-    }
-
-    /// A transaction of one statement.
-    fn begin_at_once(
-        &self,
-        base: Arc<CoreVersion>,
-        message: &str,
-        author: &str,
-    ) -> PyResult<CoreTransaction> {
-        let options = TransactionOptions {
-            isolation: Isolation::default_of(&base.definition),
-            message: message.to_string(),
-            author: author.to_string(),
-            ..TransactionOptions::default()
-        };
-        self.inner.begin(base, options).map_err(to_python)
-    }
-}
-
-/// Commits a transaction of one statement, with what came of that. False, and nothing was written, where the statement
-/// was refused or others were faster.
-async fn commit_at_once(
-    transaction: &mut CoreTransaction,
-    statement: trinitylake::error::Result<()>,
-) -> trinitylake::error::Result<bool> {
-    if statement.is_err() {
-        transaction.rollback().await?;
-        return Ok(false);
-    }
-    match transaction.commit(CommitLimits::default()).await {
-        Ok(Outcome::Committed(_)) => Ok(true),
-        Ok(Outcome::Clashes(_)) => transaction.rollback().await.map(|_| false),
-        Err(Error::CommitConflict { .. } | Error::TransactionExpired(_)) => Ok(false),
-        Err(error) => Err(error),
     }
 }
 
@@ -221,51 +184,6 @@ impl Lakehouse {
             None => run_quick(py, self.inner.latest())?,
         };
         Transaction::new(py, self.inner.begin(base, options).map_err(to_python)?, &self.storage)
-    }
-
-    /// Creates a namespace on the version that was the latest a moment ago, in a transaction that does nothing else, and
-    /// commits it. The id of what was created, if no definition was given; `None`, and nothing was created, where there is no
-    /// such version, where that was refused, or where others were faster.
-    fn create_namespace(
-        &self,
-        py: Python<'_>,
-        name: &str,
-        definition: Option<&[u8]>,
-        message: &str,
-        author: &str,
-    ) -> PyResult<Option<String>> {
-        let Some(base) = self.inner.lately() else { return Ok(None) };
-        let (id, definition) = match definition {
-            Some(definition) => (String::new(), Bytes::copy_from_slice(definition)),
-            None => {
-                let id = self.inner.environment().uuid().to_string();
-                (id.clone(), namespace_definition(id))
-            }
-        };
-        let mut transaction = self.begin_at_once(base, message, author)?;
-        let written = run_to_end(py, async {
-            let created = transaction.create(ObjectKind::Namespace, name, "", definition).await;
-            commit_at_once(&mut transaction, created).await
-        })?;
-        Ok(written.then_some(id))
-    }
-
-    /// Puts another definition in the place of that of a namespace, in the same way. Says whether it did.
-    fn replace_namespace(
-        &self,
-        py: Python<'_>,
-        base: &Version,
-        name: &str,
-        definition: &[u8],
-        message: &str,
-        author: &str,
-    ) -> PyResult<bool> {
-        let definition = Bytes::copy_from_slice(definition);
-        let mut transaction = self.begin_at_once(base.inner.clone(), message, author)?;
-        run_to_end(py, async {
-            let replaced = transaction.replace(ObjectKind::Namespace, name, "", definition).await;
-            commit_at_once(&mut transaction, replaced).await
-        })
     }
 
     fn resume(&self, py: Python<'_>, id: &str) -> PyResult<Transaction> {

@@ -5,13 +5,11 @@ mod bulk;
 #[cfg(unix)]
 mod byte_locks;
 mod collection;
-mod commit_line;
 mod errors;
 mod fsck;
 mod lakehouse;
 mod names;
 mod node_file;
-mod plain_change;
 mod rows;
 mod runtime;
 mod shared_collection;
@@ -42,7 +40,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<transaction::Clashes>()?;
     module.add_class::<transaction::SavedTransaction>()?;
     module.add_class::<node_file::NodeFile>()?;
-    module.add_class::<commit_line::CommitLine>()?;
     module.add_function(wrap_pyfunction!(runtime::finish_background_tasks, module)?)?;
     #[cfg(unix)]
     module.add_class::<byte_locks::ByteLocks>()?;
@@ -51,6 +48,5 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     names::add_functions(module)?;
     rows::add_functions(module)?;
     bulk::add_functions(module)?;
-    plain_change::add_functions(module)?;
     node_file::add_functions(module)
 }

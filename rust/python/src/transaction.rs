@@ -8,12 +8,11 @@ use bytes::Bytes;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::PyBytes;
 use tokio::sync::Mutex;
 use trinitylake::error::Result as CoreResult;
 use trinitylake::key::KeyRange;
 use trinitylake::transaction::saved_list::SavedTransaction as CoreSaved;
-use trinitylake::transaction::table_properties::{ChangedProperties, PropertyChange as CorePropertyChange};
 use trinitylake::transaction::{
     Clash as CoreClash, Clashes as CoreClashes, CommitLimits, Coordination, Files, Outcome,
     Transaction as CoreTransaction,
@@ -103,29 +102,15 @@ impl From<CoreSaved> for SavedTransaction {
     }
 }
 
-struct PropertyChange(CorePropertyChange);
-
-impl<'py> FromPyObject<'_, 'py> for PropertyChange {
-    type Error = PyErr;
-
-    fn extract(change: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        let Ok(set) = change.cast::<PyDict>() else {
-            return Ok(PropertyChange(CorePropertyChange::Remove(change.extract()?)));
-        };
-        let pairs = set.iter().map(|(name, value)| Ok((name.extract()?, value.extract()?)));
-        Ok(PropertyChange(CorePropertyChange::Set(pairs.collect::<PyResult<_>>()?)))
-    }
-}
-
 #[pyclass(frozen, module = "trinitylake._core")]
 pub struct Transaction {
-    pub(crate) inner: Arc<Mutex<CoreTransaction>>,
+    inner: Arc<Mutex<CoreTransaction>>,
     id: String,
     isolation: &'static str,
     /// Beside the transaction, so that it can be asked for while a commit is under way.
     base: RwLock<Arc<trinitylake::version::Version>>,
     /// The files of the lakehouse; what is written through this waits for the commit, or for a save.
-    pub(crate) storage: Py<Storage>,
+    storage: Py<Storage>,
 }
 
 impl Transaction {
@@ -165,7 +150,7 @@ macro_rules! with {
     };
 }
 
-pub(crate) fn limits(
+fn limits(
     max_attempts: Option<u32>,
     timeout_seconds: Option<f64>,
     coordination: Option<&str>,
@@ -179,7 +164,7 @@ pub(crate) fn limits(
     })
 }
 
-pub(crate) fn outcome_to_python(py: Python<'_>, outcome: Outcome) -> PyResult<Py<PyAny>> {
+fn outcome_to_python(py: Python<'_>, outcome: Outcome) -> PyResult<Py<PyAny>> {
     match outcome {
         Outcome::Committed(version) => version.into_py_any(py),
         Outcome::Clashes(clashes) => Clashes::new(py, clashes)?.into_py_any(py),
@@ -369,27 +354,6 @@ impl Transaction {
         });
         let told = told.collect();
         self.locked(py, |transaction| transaction.tell(namespace, name, told)).map_err(to_python)
-    }
-
-    /// Sets (dict) and removes (list) properties of a managed table, one after the other, if that is all there is to do;
-    /// its id, and path and bytes of the metadata to be written with the commit. `table_id` is required of it.
-    #[pyo3(signature = (namespace, name, changes, table_id, kept, max_size_bytes))]
-    #[allow(clippy::too_many_arguments)]
-    fn change_properties<'py>(
-        &self,
-        py: Python<'py>,
-        namespace: &str,
-        name: &str,
-        changes: Vec<PropertyChange>,
-        table_id: Option<String>,
-        kept: usize,
-        max_size_bytes: u64,
-    ) -> PyResult<Option<(String, String, Bound<'py, PyBytes>)>> {
-        let changes = changes.into_iter().map(|PropertyChange(change)| change).collect();
-        let change = ChangedProperties { changes, table_id, kept, max_size_bytes };
-        let changed = with!(self, py, run_quick, |transaction| transaction
-            .change_properties(namespace, name, &change))?;
-        Ok(changed.map(|table| (table.id, table.metadata_path, PyBytes::new(py, &table.metadata))))
     }
 
     /// What the log says of it, or would if it were committed as it stands.

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from typing import Literal
 
 from anyio.to_thread import run_sync
@@ -26,13 +25,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trinitylake.errors import TrinityLakeError
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.lakehouse.commit_steps import Steps, in_steps, run_alone
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.rest.bounded_files import ManifestsAtWork
 from trinitylake.rest.errors import RestError, cut_off, response_of
 from trinitylake.rest.files.delegation import Delegation
 from trinitylake.rest.http.assets import asset_responders
-from trinitylake.rest.http.company import Company
 from trinitylake.rest.http.observation import REQUEST_ID, ROUTE, Observer
 from trinitylake.rest.http.protocol import IS_WHOLE, SENDS_NO_MORE
 from trinitylake.rest.http.router import Router
@@ -49,7 +46,6 @@ from trinitylake.rest.security.audit import audit
 from trinitylake.rest.security.guard import PRINCIPAL, Bearers, Guard
 from trinitylake.rest.security.principals import Principal
 from trinitylake.rest.security.told import told_to
-from trinitylake.rest.state.addresses import LATEST
 from trinitylake.rest.state.meters import Meters, Outcome
 from trinitylake.rest.state.metrics_reports import MetricsReports
 from trinitylake.rest.state.oldest_kept import OldestKept
@@ -58,7 +54,6 @@ from trinitylake.rest.state.planned_scans import PlannedScans
 from trinitylake.rest.state.query_processes import QueryProcesses
 from trinitylake.rest.state.reading_processes import ReadingProcesses
 from trinitylake.rest.state.scheduled_upkeep import ScheduledUpkeep
-from trinitylake.rest.state.served_catalog import newest_seen
 from trinitylake.rest.state.table_responses import TableResponses
 from trinitylake.rest.state.upkeep_estimates import UpkeepEstimates
 from trinitylake.rest.state.work_room import WorkRoom
@@ -71,9 +66,6 @@ _STORAGE_SECONDS = 10.0
 _WATCH_SECONDS = 0.25
 #: How often transactions that nobody uses are looked for, at the least.
 _HAND_OVER_SECONDS = 30.0
-
-#: Larger bodies, which take longer to parse, have a thread of their own.
-COMPANY_BODY_SIZE_BYTES = 16 << 10
 
 _NO_QUERY = QueryParams()
 _FAILURES: dict[int, Outcome] = {409: "conflict", 500: "failed"}
@@ -127,8 +119,6 @@ class App:
         self._heavy = HeavyBodies()
         self._turns = Turns()
         self._threads = Threads(MAX_THREADS)
-        # What a remote store is asked for takes long; there each request has a thread.
-        self._company = None if io.is_remote else Company(self._threads, self._newest_version)
         self.router = Router(all_endpoints(options.has_page))
         self._life = StarletteRouter(lifespan=self._lifespan)
         probes = {"/healthz": self._healthy, "/readyz": self._is_ready}
@@ -170,10 +160,7 @@ class App:
                 async with self._turns.taken(principal.name):
                     has_begun = True
                     # Not abandoned when the client goes away: a commit that has begun is finished.
-                    steps = self._answer(endpoint, call)
-                    if self._company is not None and endpoint.in_company and _is_quick(call):
-                        return await self._company.run(steps)
-                    return await self._threads.run(run_alone, steps)
+                    return await self._threads.run(self._answer, endpoint, call)
         except ClientDisconnect:
             return Response(status_code=400)
         except asyncio.CancelledError:  # the server ends, and has no more time
@@ -182,27 +169,19 @@ class App:
         except Exception as error:
             return response_of(error, told_to(principal))
 
-    def _answer(self, endpoint: Endpoint, call: Call) -> Steps[Response]:
-        """The answer to a request, in steps."""
+    def _answer(self, endpoint: Endpoint, call: Call) -> Response:
+        """The answer to a request."""
         try:
             call.authorize(endpoint.role)
             if endpoint.replay is None:
-                response = yield from in_steps(endpoint.handler(call))
+                response = endpoint.handler(call)
             else:
-                response = yield from answered_once(call, endpoint.handler, endpoint.replay)
+                response = answered_once(call, endpoint.handler, endpoint.replay)
         except Exception as error:
             response = response_of(error, told_to(call.principal, self._exists))
         if endpoint.changes:
             self._audit(endpoint, call, response.status_code)
         return response
-
-    def _newest_version(self) -> Callable[[], None]:
-        """Look for it once for several requests, all of which have come by now."""
-        try:
-            newest = self.service.lake.core.latest()
-        except Exception:  # who needs it looks again, and is told
-            newest = None
-        return partial(newest_seen.set, newest)  # type: ignore[return-value]
 
     def _exists(self, kind: Literal["table", "view"], namespace: str, name: str) -> bool:
         return self.service.lake.core.latest().exists(kind, namespace, name)
@@ -286,8 +265,6 @@ class App:
             await run_sync(self.service.readers.close)
             await run_sync(self.service.transactions.close)
             await run_sync(self._upkeep.end)
-            if self._company is not None:
-                self._company.end()
             self._threads.end()
 
     async def _hand_over_idle(self) -> None:
@@ -313,11 +290,6 @@ async def _watched(request: Request) -> AsyncIterator[Callable[[], bool]]:
         yield lambda: not is_gone.is_set()
     finally:
         watching.cancel()
-
-
-def _is_quick(call: Call) -> bool:
-    """Whether its steps hold up nobody: they are about the latest version, and say little."""
-    return call.raw_names.get("prefix", LATEST) == LATEST and len(call.body) <= COMPANY_BODY_SIZE_BYTES
 
 
 def _shows_rows(options: ServerOptions, asks_for_tokens: bool) -> bool:

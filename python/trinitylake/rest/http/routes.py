@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 
 from starlette.responses import Response
 
-from trinitylake.lakehouse.commit_steps import Steps
 from trinitylake.rest.page import history, lakehouse, objects, queries, rows, tree, upkeep
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.request.idempotency import Replay
 from trinitylake.rest.resources import config, metrics, namespaces, replays, scan_planning, tables, transactions, views
 from trinitylake.rest.security.principals import Role
 
-Handler = Callable[[Call], Response | Steps[Response]]
+Handler = Callable[[Call], Response]
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,6 @@ class Endpoint:
         replay: how to answer a request again that was committed before; None if it cannot be sent twice.
         is_audited: for what changes something without being a write to the catalog.
         ends_with_client: for what somebody has to wait for, and is broken off when the client goes away.
-        in_company: its steps are short, and it may be committed together with others.
     """
 
     method: str
@@ -38,7 +36,6 @@ class Endpoint:
     replay: Replay | None = None
     is_audited: bool = False
     ends_with_client: bool = False
-    in_company: bool = False
 
     @property
     def changes(self) -> bool:
@@ -63,10 +60,8 @@ def _read(method: str, path: str, handler: Handler) -> Endpoint:
     return Endpoint(method, path, handler, Role.READER)
 
 
-def _write(
-    method: str, path: str, handler: Handler, replay: Replay, role: Role = Role.WRITER, *, in_company: bool = False
-) -> Endpoint:
-    return Endpoint(method, path, handler, role, writes=True, replay=replay, in_company=in_company)
+def _write(method: str, path: str, handler: Handler, replay: Replay, role: Role = Role.WRITER) -> Endpoint:
+    return Endpoint(method, path, handler, role, writes=True, replay=replay)
 
 
 _NAMESPACES = "/v1/{prefix}/namespaces"
@@ -83,7 +78,7 @@ CATALOG = (
     # HEAD before GET, which answers it, too.
     _read("HEAD", _TABLE, tables.exists),
     _read("GET", _TABLE, tables.load),
-    _write("POST", _TABLE, tables.commit, replays.table, in_company=True),
+    _write("POST", _TABLE, tables.commit, replays.table),
     _write("DELETE", _TABLE, tables.drop, replays.nothing),
     _write("POST", f"{_TABLE}/unregister", tables.unregister, replays.unregistered_table),
     _read("GET", f"{_TABLE}/credentials", tables.load_credentials),

@@ -20,13 +20,11 @@ from collections.abc import Callable
 from starlette.responses import Response
 
 from trinitylake.errors import CommitStateUnknown, TrinityLakeError
-from trinitylake.lakehouse.commit_steps import MAY_WAIT, Steps, in_steps
 from trinitylake.lakehouse.history import CommittedTransaction
 from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.request.call import REQUEST_ID_PREFIX, RESERVED_PROPERTY_PREFIX, Call
 from trinitylake.rest.state.addresses import LATEST
-from trinitylake.tables.staged_tables import SMALL_METADATA_SIZE_BYTES
 
 HEADER = "Idempotency-Key"
 FINGERPRINT_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}request"
@@ -37,12 +35,12 @@ _PART_SIZE_BYTES = 64 << 10
 #: The digit of a UUID that tells its version, where the time is in front.
 _TIMED = "7"
 
-Handler = Callable[[Call], Response | Steps[Response]]
+Handler = Callable[[Call], Response]
 Replay = Callable[[Call, ViewAt], Response]
 
 
-def answered_once(call: Call, handler: Handler, replay: Replay) -> Steps[Response]:
-    """In steps, the answer of the handler; if the key was used before, the answer to the request that used it.
+def answered_once(call: Call, handler: Handler, replay: Replay) -> Response:
+    """The answer of the handler; if the key was used before, the answer to the request that used it.
 
     Args:
         call: a request that writes.
@@ -55,18 +53,17 @@ def answered_once(call: Call, handler: Handler, replay: Replay) -> Steps[Respons
     """
     key = call.headers.get(HEADER)
     if key is None or call.prefix != LATEST:
-        return (yield from in_steps(handler(call)))
+        return handler(call)
     if not _KEY.fullmatch(key):
         raise bad_request(f"{HEADER} is a UUID, not {key[:100]!r}")
     id = f"{REQUEST_ID_PREFIX}{_digest(call.principal.name, key.lower())[:40]}"
     fingerprint = _fingerprint(call)
-    takes_long = True  # to read what was committed before, for all that is known
     if (version := _committed(call, id)) is None:
         _require_remembered(call, key)
         call.commit.id = id
         call.commit.properties = {**call.commit.properties, FINGERPRINT_PROPERTY: fingerprint}
         try:
-            response = yield from in_steps(handler(call))
+            response = handler(call)
         except Exception:
             # Perhaps because the same request, sent twice at once, was faster.
             if (version := _committed(call, id)) is None:
@@ -75,9 +72,6 @@ def answered_once(call: Call, handler: Handler, replay: Replay) -> Steps[Respons
             version = call.commit.version
             if version is None or not _transactions(call, version, id):
                 return response  # nothing was to be changed
-            takes_long = len(response.body) > SMALL_METADATA_SIZE_BYTES
-    if takes_long:
-        yield MAY_WAIT
     return _again(call, id, fingerprint, version, replay)
 
 

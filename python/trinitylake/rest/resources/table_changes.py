@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, Field, field_validator
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.update import (
-    AddSnapshotUpdate,
     AssertCreate,
     RemovePartitionSpecsUpdate,
     RemovePartitionStatisticsUpdate,
@@ -23,7 +22,6 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from trinitylake import _core
 from trinitylake.base.arguments import user_names
 from trinitylake.base.properties import OWN_PROPERTY_PREFIX
 from trinitylake.errors import TrinityLakeError
@@ -33,12 +31,10 @@ from trinitylake.iceberg.namespaces import require_namespace
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import NO_FIELD_ID, StaleSnapshot, apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import json_size_bytes
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.table_properties import is_inert
 from trinitylake.iceberg_storage.write_rules import check_update
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.resources.names import Name
 from trinitylake.rest.resources.updates import MAX_UPDATES, Updates, check_growth
-from trinitylake.tables.staged_tables import SMALL_METADATA_SIZE_BYTES
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -50,10 +46,6 @@ if TYPE_CHECKING:
     from trinitylake.tables.transaction_table import TransactionTable
 
 
-#: Of the metadata of a table, perhaps compressed: to read or change more takes long.
-QUICK_SIZE_BYTES = SMALL_METADATA_SIZE_BYTES
-#: Of one table: each makes its metadata anew, and small ones are many in few bytes.
-QUICK_UPDATES = 20
 #: Updates by which a table becomes smaller, if anything.
 _REMOVING = (
     RemovePartitionSpecsUpdate,
@@ -95,11 +87,6 @@ class TableChange(BaseModel):
         return self.identifier.identifier()
 
     @property
-    def brings_files(self) -> bool:
-        """Whether files have to be read to know what it brings."""
-        return any(isinstance(update, AddSnapshotUpdate) for update in self.updates)
-
-    @property
     def is_creation(self) -> bool:
         """Whether the table must not exist yet."""
         return any(isinstance(requirement, AssertCreate) for requirement in self.requirements)
@@ -112,22 +99,6 @@ def with_field_ids(spec: Any) -> Any:
         if isinstance(field, dict) and field.get("field-id") is None:
             field["field-id"] = NO_FIELD_ID
     return spec
-
-
-def inert_change(
-    body: bytes, identifier: tuple[str, ...]
-) -> tuple[list[dict[str, str] | list[str]], str | None] | None:
-    """What the body of a commit to that table sets and removes, one after the other, and the id that it must have.
-
-    None unless that is all that it does to a table that is there, and all of it `is_inert` and not many.
-    """
-    plain = _core.plain_change(body)
-    if plain is None:
-        return None
-    told, required_id, changes = plain
-    if told is not None and told != identifier:
-        return None
-    return (changes, required_id) if all(is_inert(name) for names in changes for name in names) else None
 
 
 def stage(
@@ -179,13 +150,6 @@ def opened(transaction: Transaction, namespace: str, name: str) -> TransactionTa
     with transaction.located("table", namespace, name):
         definition = transaction.state().read("table", namespace, name)
         return None if definition is None else transaction.staged_tables.open(namespace, name, definition)
-
-
-def is_quick(transaction: Transaction, table: TransactionTable) -> bool:
-    """Whether to stage a change of that table takes no other server and little time. Raises as `stage` does."""
-    with transaction.located("table", table.namespace, table.own_name):
-        size_bytes = table.metadata_size_bytes()
-    return size_bytes is not None and size_bytes <= QUICK_SIZE_BYTES
 
 
 def _present(transaction: Transaction, namespace: str, name: str) -> TableMetadata | None:

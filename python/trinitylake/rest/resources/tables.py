@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from pydantic import BaseModel, Field, field_validator
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
@@ -23,7 +23,6 @@ from trinitylake.iceberg_storage.catalog_errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import TooHeavy
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
-from trinitylake.lakehouse.commit_steps import MAY_WAIT, Steps
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.bounded_files import BoundedFileIO, too_much_brought
 from trinitylake.rest.errors import RestError, bad_request
@@ -32,12 +31,7 @@ from trinitylake.rest.request.pages import identifiers_response
 from trinitylake.rest.resources.elsewhere import peer_of
 from trinitylake.rest.resources.names import Name, Rename
 from trinitylake.rest.resources.table_changes import (
-    QUICK_SIZE_BYTES,
-    QUICK_UPDATES,
     TableChange,
-    inert_change,
-    is_quick,
-    opened,
     stage,
     with_field_ids,
 )
@@ -45,9 +39,6 @@ from trinitylake.rest.security.principals import Role
 from trinitylake.rest.state.served_catalog import ServedCatalog
 from trinitylake.rest.state.table_responses import Snapshots, table_body
 from trinitylake.tables.table_definition import metadata_path
-
-#: Path and bytes of the metadata of a table that the core has changed.
-_Changed: TypeAlias = tuple[str, bytes]
 
 
 class CreateTable(BaseModel):
@@ -133,33 +124,15 @@ def exists(call: Call) -> Response:
     return no_content()
 
 
-def commit(call: Call) -> Steps[Response]:
-    """Updates to one table, or its creation, in steps."""
+def commit(call: Call) -> Response:
+    """Updates to one table, or its creation."""
     identifier = call.identifier("table")
-    name = (".".join(identifier[:-1]), identifier[-1])
     with call.catalog() as catalog:
-        # Once, and where nothing else is staged: what has lost a race is redone the long way, and transactions look on.
-        is_short = catalog.source is call.service.lake and len(call.body) <= QUICK_SIZE_BYTES
-        inert = inert_change(call.body, identifier) if is_short else None
-        change: TableChange | None = None
-        takes_long = False
-        if inert is None:
-            change = _whole_change(call, identifier)
-            if change.brings_files or len(change.updates) > QUICK_UPDATES:
-                yield MAY_WAIT  # for manifests, which are read, or for others
+        change = call.parsed(TableChange)
+        if change.identifier is not None and change.identifier.identifier() != identifier:
+            raise bad_request("the identifier in the body is not the one in the path")
 
-        def statement(transaction: Transaction) -> Steps[StagedTable | _Changed]:
-            nonlocal inert, change, takes_long
-            if inert is not None:
-                properties, required_id = inert
-                inert = None
-                changed = transaction.staged_tables.change_in_core(*name, properties, required_id)
-                if changed is not None:
-                    return changed
-            change = change or _whole_change(call, identifier)
-            table = None if change.is_creation else opened(transaction, *name)
-            if table is not None and (takes_long := not is_quick(transaction, table)):
-                yield MAY_WAIT  # for its metadata, or for where it lives
+        def statement(transaction: Transaction) -> StagedTable:
             gate = call.locations(catalog)
             whole = change.model_copy(
                 update={
@@ -171,19 +144,8 @@ def commit(call: Call) -> Steps[Response]:
             return staged
 
         with translated(missing=NoSuchTableError), names_checked(NoSuchTableError):
-            staged = yield from catalog.write_steps(statement)
-        if takes_long:
-            with suppress(RestError):  # without a thread for it here: to try again would be a second commit
-                yield MAY_WAIT  # for the same metadata, of which the answer is made
+            staged = catalog.write(statement)
         return _staged_response(call, staged)
-
-
-def _whole_change(call: Call, identifier: tuple[str, ...]) -> TableChange:
-    """What the body of a commit to a table asks for."""
-    change = call.parsed(TableChange)
-    if change.identifier is not None and change.identifier.identifier() != identifier:
-        raise bad_request("the identifier in the body is not the one in the path")
-    return change
 
 
 def drop(call: Call) -> Response:
@@ -349,10 +311,10 @@ def _make_folders(catalog: ServedCatalog, location: str) -> None:
         io.make_local_folder(f"{location}/{folder}")
 
 
-def _staged_response(call: Call, staged: StagedTable | _Changed) -> Response:
+def _staged_response(call: Call, staged: StagedTable) -> Response:
     """The state that a commit left, or that the transaction has now: named after the file that it is or will be."""
-    if isinstance(staged, StagedTable) and not staged.changed:
+    if not staged.changed:
         assert staged.base_metadata_path is not None
         return call.service.table_responses.of_file(staged.io, staged.base_metadata_path)
-    path, data = staged.finish() if isinstance(staged, StagedTable) else staged
+    path, data = staged.finish()
     return call.service.table_responses.of_metadata(call.service.io.uri_of(path), data)

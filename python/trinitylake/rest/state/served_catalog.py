@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TypeVar
@@ -12,11 +11,9 @@ from typing import TypeVar
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 
-from trinitylake import _core
 from trinitylake.definitions import TableDef
 from trinitylake.errors import CommitConflict, CommitStateUnknown
 from trinitylake.iceberg.catalog import TrinityLakeCatalog
-from trinitylake.lakehouse.commit_steps import MAY_WAIT, Steps, in_steps, run_alone
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.retries import STATEMENT_MAX_ATTEMPTS
 from trinitylake.lakehouse.transaction import Transaction
@@ -26,10 +23,6 @@ from trinitylake.rest.state.files_elsewhere import FileIOElsewhere, federated_ta
 from trinitylake.rest.state.reading_processes import ReadingProcesses
 
 Result = TypeVar("Result")
-
-#: The newest version, as somebody has looked for it since the request of this context came. It may be old by the time
-#: of a second attempt.
-newest_seen: ContextVar[_core.Version | None] = ContextVar("the newest version that was seen", default=None)
 
 
 @dataclass
@@ -91,31 +84,24 @@ class ServedCatalog(TrinityLakeCatalog):
         Raises:
             CommitStateUnknown: for whatever a commit can raise that leaves its outcome open.
         """
-        return run_alone(self.write_steps(lambda transaction: in_steps(statement(transaction))))
-
-    def write_steps(self, statement: Callable[[Transaction], Steps[Result]]) -> Steps[Result]:
-        """`write` in steps, of the statement too. Raises as that does."""
         source = self._writable()
         told = self._commit
         if isinstance(source, Transaction):
             told.transaction_id = source.id
-            return (yield from statement(source))
+            return statement(source)
         lost: Transaction | None = None
         for attempt in range(1, STATEMENT_MAX_ATTEMPTS + 1):
-            if lost is not None:
-                yield MAY_WAIT
             # Before it begins: what it saw while it waited would be what others have changed since, once more.
             with nullcontext() if lost is None else lost.turn_kept():
-                base = newest_seen.get() if attempt == 1 else None
-                transaction = source.begin_checked(None, told.message, told.author, told.id, told.properties, base)
+                transaction = source.begin_checked(None, told.message, told.author, told.id, told.properties)
                 try:
-                    result = yield from statement(transaction)
+                    result = statement(transaction)
                 except BaseException:
                     transaction.rollback()
                     raise
                 try:
                     with _open_outcomes(transaction):
-                        told.version = yield from transaction.commit_steps()
+                        told.version = transaction.commit()
                 except CommitConflict:
                     if attempt == STATEMENT_MAX_ATTEMPTS:
                         raise

@@ -63,13 +63,13 @@ enum CaughtUp {
 }
 
 /// What a look at what others committed came to.
-pub(super) enum Looked {
+enum Looked {
     Ended(Outcome),
     /// It fits on the newest version.
     Fit(Fit),
 }
 
-pub(super) struct Fit {
+struct Fit {
     /// That version may turn out to be void: the one up to which it was looked for sure.
     unconfirmed: Option<Arc<Version>>,
 }
@@ -77,9 +77,9 @@ pub(super) struct Fit {
 /// What a commit has tried so far, and how long it may go on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Effort {
-    pub(super) deadline_millis: u64,
+    deadline_millis: u64,
     /// Roots that it tried to be in.
-    pub(super) attempts: u32,
+    attempts: u32,
     /// How often clashes were handed up to be resolved.
     redone: u32,
 }
@@ -126,13 +126,7 @@ impl Transaction {
         if let Some(version) = self.life.begin_commit()? {
             return Ok(Outcome::Committed(version));
         }
-        let ended = self.go_for_version(limits).await;
-        self.end_commit(ended).await
-    }
-
-    /// What a commit comes to, for its caller.
-    pub(super) async fn end_commit(&mut self, ended: Result<Outcome, Failure>) -> Result<Outcome> {
-        match ended {
+        match self.go_for_version(limits).await {
             Ok(Outcome::Committed(version)) => {
                 self.life.committed(version);
                 let recorded = || transaction_path(&self.info.id, self.saved.sequence);
@@ -175,16 +169,13 @@ impl Transaction {
     }
 
     /// The loop of a commit: look, try, and begin again as long as the limits allow.
-    pub(super) async fn go_for_version(&mut self, limits: CommitLimits) -> Result<Outcome, Failure> {
+    async fn go_for_version(&mut self, limits: CommitLimits) -> Result<Outcome, Failure> {
         if !self.has_writes() && !self.saved.has_record {
             return Ok(Outcome::Committed(self.base.number));
         }
-        let effort = self.effort_so_far(limits);
+        let effort =
+            self.effort.unwrap_or_else(|| Effort::begin(limits, self.lakehouse.environment().as_ref()));
         within(effort.deadline_millis, self.go_on_trying(limits, effort)).await
-    }
-
-    pub(super) fn effort_so_far(&self, limits: CommitLimits) -> Effort {
-        self.effort.unwrap_or_else(|| Effort::begin(limits, self.lakehouse.environment().as_ref()))
     }
 
     async fn go_on_trying(&mut self, limits: CommitLimits, mut effort: Effort) -> Result<Outcome, Failure> {
@@ -193,32 +184,17 @@ impl Transaction {
         }
         loop {
             let tried = self.look_and_try(limits, &mut effort).await;
-            if let Some(ended) = self.weigh(tried, limits, effort) {
-                return ended;
+            let is_spent = effort.is_spent(limits, self.lakehouse.environment().as_ref());
+            match tried {
+                Ok(Some(outcome)) => return Ok(outcome),
+                Ok(None) if is_spent => {
+                    return Err(Failure::Certain(Proof::SlotsTaken, effort.gave_up(Vec::new())));
+                }
+                // Whose the slot is, and whether this transaction is in it, shows at the next look.
+                Err(Failure::InDoubt { version, .. }) if !is_spent => self.life.in_doubt(version),
+                Ok(None) => {}
+                Err(failure) => return Err(failure),
             }
-        }
-    }
-
-    /// Does the commit end with what its last try came to? `None` if it goes on.
-    pub(super) fn weigh(
-        &mut self,
-        tried: Result<Option<Outcome>, Failure>,
-        limits: CommitLimits,
-        effort: Effort,
-    ) -> Option<Result<Outcome, Failure>> {
-        let is_spent = effort.is_spent(limits, self.lakehouse.environment().as_ref());
-        match tried {
-            Ok(Some(outcome)) => Some(Ok(outcome)),
-            Ok(None) if is_spent => {
-                Some(Err(Failure::Certain(Proof::SlotsTaken, effort.gave_up(Vec::new()))))
-            }
-            // Whose the slot is, and whether this transaction is in it, shows at the next look.
-            Err(Failure::InDoubt { version, .. }) if !is_spent => {
-                self.life.in_doubt(version);
-                None
-            }
-            Ok(None) => None,
-            Err(failure) => Some(Err(failure)),
         }
     }
 
@@ -261,11 +237,7 @@ impl Transaction {
     }
 
     /// Looks at what others have committed: is this transaction among it, or does something stand in its way?
-    pub(super) async fn look(
-        &mut self,
-        limits: CommitLimits,
-        effort: &mut Effort,
-    ) -> Result<Looked, Failure> {
+    async fn look(&mut self, limits: CommitLimits, effort: &mut Effort) -> Result<Looked, Failure> {
         let lakehouse = self.lakehouse.clone();
         // What was created here a moment ago may turn out to be void: good enough to go on from, and no
         // reason to give up.
@@ -296,7 +268,7 @@ impl Transaction {
     }
 
     /// What became of a root that it was to be in; `None` if it has to try again.
-    pub(super) fn hear(&mut self, verdict: Verdict, fit: Fit) -> Option<Outcome> {
+    fn hear(&mut self, verdict: Verdict, fit: Fit) -> Option<Outcome> {
         match verdict {
             Verdict::Committed(version) => return Some(Outcome::Committed(version.number)),
             Verdict::Again { files_are_written: true } => self.changes.mark_written(),
@@ -408,7 +380,7 @@ impl Transaction {
     }
 
     /// Would it wait for others to put it into their roots?
-    pub(super) fn waits_in_queue(&self, coordination: Option<Coordination>) -> bool {
+    fn waits_in_queue(&self, coordination: Option<Coordination>) -> bool {
         coordination.unwrap_or(self.base.config.coordination) == Coordination::Queue
             && self.changes.definition.is_none()
             && !self.rests_on_past

@@ -6,12 +6,9 @@
 //! and a crowd pays for one root. Transactions that still write their files are announced: the leader waits
 //! for them if that makes the sum of all waiting times smaller (`arrivals`).
 //!
-//! Who commits several transactions at once (`company`) leads all of them, if nobody leads at that moment.
-//!
 //! Invariants:
 //! - Whoever waits has all of its files in place, or the root holds them (`inline_definitions`). Only those of the leader
-//!   and of his company may still be under way, so no member waits for the files of another, or fails with them. Where a
-//!   company fails, each of it tries again by itself, so that nobody fails with the files of a companion either.
+//!   may still be under way, so no member waits for the files of another, or fails with them.
 //! - A group holds only transactions whose footprints are disjoint from everything that was written since
 //!   they were validated, by other versions and by earlier members of the group. One that is not is sent
 //!   back to validate itself again ([`Verdict::Again`]): no conflict is decided here.
@@ -56,15 +53,6 @@ pub(super) enum Verdict {
 
 /// Nothing was sent, or it came too late.
 const TRY_AGAIN: Verdict = Verdict::Again { files_are_written: false };
-
-/// Those who are to be in one root.
-struct Gathered {
-    group: Vec<Submission>,
-    /// So many of them are the leader's own, at the front.
-    n_own: usize,
-    /// For the others.
-    replies: Vec<oneshot::Sender<Reply>>,
-}
 
 enum Reply {
     Verdict(Result<Verdict, Failure>),
@@ -201,29 +189,7 @@ impl CommitQueue {
                 }
             }
         };
-        let told = self.lead(lakehouse, vec![*submission], deadline_millis).await;
-        told.into_iter().next().unwrap_or(Ok(TRY_AGAIN))
-    }
-
-    /// Commits a company together with whoever else waits, if nobody leads: what each of it is told. `None` if somebody
-    /// does: then each comes by itself, when its files are there.
-    pub(super) async fn commit_company(
-        &self,
-        lakehouse: &Lakehouse,
-        company: Vec<Submission>,
-        deadline_millis: u64,
-    ) -> Option<Vec<Result<Verdict, Failure>>> {
-        if std::mem::replace(&mut self.state().is_led, true) {
-            return None;
-        }
-        let now_millis = lakehouse.environment().elapsed_millis();
-        company.iter().for_each(|_| self.arrivals().came(now_millis));
-        Some(self.lead(lakehouse, company, deadline_millis).await)
-    }
-
-    /// Is a root being made at this moment?
-    pub(super) fn is_led(&self) -> bool {
-        self.state().is_led
+        self.lead(lakehouse, *submission, deadline_millis).await
     }
 
     /// The root that a leader may have sent follows the newest one that is known here.
@@ -259,18 +225,17 @@ impl CommitQueue {
         }
     }
 
-    /// Makes a root for `own`, who come first in it, and for those who wait. Returns what each of `own` is told.
+    /// Makes a root for `own`, which comes first in it, and for those who wait. Returns what `own` is told.
     async fn lead(
         &self,
         lakehouse: &Lakehouse,
-        own: Vec<Submission>,
+        own: Submission,
         deadline_millis: u64,
-    ) -> Vec<Result<Verdict, Failure>> {
+    ) -> Result<Verdict, Failure> {
         let leadership = Leadership(self);
-        let company = own.len();
         let here_and_round = || {
             let state = self.state();
-            ((state.waiting.len() + company) as u64, state.round_millis)
+            (state.waiting.len() as u64 + 1, state.round_millis)
         };
         let (here, round_millis) = here_and_round();
         self.arrivals().wait_for_crowd(here, round_millis, lakehouse.environment().as_ref()).await;
@@ -278,13 +243,13 @@ impl CommitQueue {
         self.arrivals().wait(here, round_millis, lakehouse.environment().as_ref()).await;
         let started = lakehouse.environment().elapsed_millis();
         let max_size_bytes = self.tip(lakehouse).config.node_max_size_bytes / 2;
-        let Gathered { mut group, n_own, replies } = self.gather(own, max_size_bytes);
+        let (mut group, replies) = self.gather(own, max_size_bytes);
         let members = group.len();
         let queue = match commit_queue::line_up(lakehouse, &group, deadline_millis).await {
             Turn::Lead(queue) => queue,
             Turn::Passed => {
                 drop(leadership);
-                return vec![tell(replies, Ok(TRY_AGAIN)); company];
+                return tell(replies, Ok(TRY_AGAIN));
             }
         };
         let previous = self.tip(lakehouse);
@@ -294,15 +259,12 @@ impl CommitQueue {
             Ok(admitted) => admitted,
             Err(error) => {
                 let ran_out = lakehouse.environment().elapsed_millis() >= deadline_millis;
-                return vec![tell_failure(replies, Failure::before_sending(error), ran_out); company];
+                return tell_failure(replies, Failure::before_sending(error), ran_out);
             }
         };
-        let replies = turn_away(replies, &admitted[n_own..members]);
-        let is_in = |number: usize| number < n_own && admitted[number];
-        let own_files: Vec<_> = (0..n_own)
-            .filter(|&number| is_in(number))
-            .filter_map(|number| group[number].pending.clone())
-            .collect();
+        let replies = turn_away(replies, &admitted[1..members]);
+        let own_is_in = admitted[0];
+        let own_files = group[0].pending.clone().filter(|_| own_is_in);
         let mut stays = admitted.iter();
         group.retain(|_| stays.next() == Some(&true));
 
@@ -320,7 +282,7 @@ impl CommitQueue {
                     state.tip = Some(created.version.clone());
                     state.is_contended = others_wait || has_guests;
                     state.is_crowded =
-                        members > n_own || !state.waiting.is_empty() || self.arrivals().are_expected();
+                        members > 1 || !state.waiting.is_empty() || self.arrivals().are_expected();
                     state.round_millis = now - started;
                     state.last_size = group.len();
                 }
@@ -345,14 +307,10 @@ impl CommitQueue {
             }
             Err(failure) => Err(failure),
         };
-        let has_own_cause = |failure: &Failure| {
-            own_files.iter().any(|files| files.has_failed())
-                || (company > 1 && matches!(failure, Failure::Certain(..)))
-        };
         let verdict = match verdict {
             Ok(verdict) => tell(replies, Ok(verdict)),
             // What the others wrote is there: they try without it.
-            Err(failure) if has_own_cause(&failure) => {
+            Err(failure) if own_files.is_some_and(|files| files.has_failed()) => {
                 let _ = tell(replies, Ok(TRY_AGAIN));
                 Err(failure)
             }
@@ -361,7 +319,7 @@ impl CommitQueue {
                 tell_failure(replies, failure, ran_out)
             }
         };
-        (0..company).map(|number| if is_in(number) { verdict.clone() } else { Ok(TRY_AGAIN) }).collect()
+        if own_is_in { verdict } else { Ok(TRY_AGAIN) }
     }
 
     /// The size of this group, or of those before it, which is forgotten by and by.
@@ -371,27 +329,26 @@ impl CommitQueue {
         state.usual_size_bytes
     }
 
-    /// The leader with his company and those who wait, as many as one root can well hold.
-    fn gather(&self, own: Vec<Submission>, max_size_bytes: usize) -> Gathered {
-        let mut size_bytes = 0;
-        let mut has_room = |submission: &Submission| {
-            let is_first = size_bytes == 0;
-            size_bytes += submission.size_bytes();
-            is_first || size_bytes <= max_size_bytes
-        };
-        let mut group: Vec<_> = own.into_iter().take_while(&mut has_room).collect();
-        let (n_own, mut replies) = (group.len(), Vec::new());
+    /// The leader and those who wait, as many as one root can well hold; and where the others are told.
+    fn gather(
+        &self,
+        own: Submission,
+        max_size_bytes: usize,
+    ) -> (Vec<Submission>, Vec<oneshot::Sender<Reply>>) {
+        let mut size_bytes = own.size_bytes();
+        let (mut group, mut replies) = (vec![own], Vec::new());
         let mut state = self.state();
         state.inline_size_bytes = 0;
         while let Some(member) = state.waiting.pop_front() {
-            if !has_room(&member.submission) {
+            size_bytes += member.submission.size_bytes();
+            if size_bytes > max_size_bytes {
                 state.waiting.push_front(member);
                 break;
             }
             group.push(member.submission);
             replies.push(member.reply);
         }
-        Gathered { group, n_own, replies }
+        (group, replies)
     }
 }
 

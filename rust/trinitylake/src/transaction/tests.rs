@@ -1,7 +1,6 @@
 //! Transactions side by side: what may commit, what must not, and how it ends.
 
 mod certainty;
-mod company;
 mod distributed;
 mod expired_slots;
 mod giving_up;
@@ -19,6 +18,5 @@ mod saved_files;
 mod statements;
 mod structure;
 mod summaries;
-mod table_properties;
 mod watch;
 mod written_behind;

@@ -14,9 +14,7 @@ use trinitylake::error::{Error, Result};
 use trinitylake::key::ObjectKind::{self, Table};
 use trinitylake::lakehouse::Lakehouse;
 use trinitylake::storage::faulty::{Fault, FaultyStorage};
-use trinitylake::transaction::{
-    CommitLimits, Coordination, Outcome, Transaction, TransactionOptions, commit_together,
-};
+use trinitylake::transaction::{CommitLimits, Coordination, Outcome, Transaction, TransactionOptions};
 
 use crate::store::Store;
 
@@ -218,32 +216,6 @@ impl Process {
         let attempt = self.try_to(transaction.id(), statements);
         let outcome = transaction.commit(limits).await;
         self.conclude(limits, lakehouse, transaction, attempt, outcome).await
-    }
-
-    /// Several whole transactions, which are committed by one call.
-    pub async fn transact_together(
-        &self,
-        lakehouse: &Arc<Lakehouse>,
-        all: &[&[Statement]],
-    ) -> Vec<Option<u64>> {
-        let mut company = Vec::new();
-        for statements in all {
-            let mut transaction = self.begin(lakehouse, None);
-            if self.fill(&mut transaction, statements).await.is_some() {
-                let attempt = self.try_to(transaction.id(), statements);
-                company.push((transaction, attempt));
-            }
-        }
-        let limits = CommitLimits::default();
-        let outcomes = {
-            let mut transactions: Vec<&mut Transaction> = company.iter_mut().map(|(one, _)| one).collect();
-            commit_together(&mut transactions, limits).await
-        };
-        let mut versions = Vec::new();
-        for ((mut transaction, attempt), outcome) in company.into_iter().zip(outcomes) {
-            versions.push(self.conclude(limits, lakehouse, &mut transaction, attempt, outcome).await);
-        }
-        versions
     }
 
     /// Goes on from the first answer to a commit.

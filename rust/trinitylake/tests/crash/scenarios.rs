@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::future::{BoxFuture, join, join_all};
+use futures::future::{BoxFuture, join_all};
 use trinitylake::bulk_registration::register;
 use trinitylake::expiry::expire;
 use trinitylake::key::ObjectKind::{self, Namespace, Table};
@@ -37,14 +37,13 @@ const fn scenario(name: &'static str, life: Life) -> Scenario {
     Scenario { name, begins_empty: false, life }
 }
 
-pub const SCENARIOS: [Scenario; 16] = [
+pub const SCENARIOS: [Scenario; 15] = [
     Scenario { name: "birth", begins_empty: true, life: |process| Box::pin(birth(process)) },
     scenario("statements", |process| Box::pin(statements(process))),
     scenario("flushes and splits", |process| Box::pin(flushes(process))),
     scenario("rebase", |process| Box::pin(rebase(process))),
     scenario("conflict and clash", |process| Box::pin(conflict_and_clash(process))),
     scenario("group", |process| Box::pin(group(process))),
-    scenario("company", |process| Box::pin(company(process))),
     scenario("saved and resumed", |process| Box::pin(saved_and_resumed(process))),
     scenario("two resumers", |process| Box::pin(two_resumers(process))),
     scenario("given up", |process| Box::pin(given_up(process))),
@@ -155,28 +154,6 @@ async fn group(process: &Process) -> Option<()> {
         assert_eq!(all.iter().filter(|version| version.is_some()).count(), 4, "{all:?}");
     }
     all[3].and(all[4]).map(drop)
-}
-
-/// Several are committed by one call, and others come at the same time; two want the same name, two append to one table.
-async fn company(process: &Process) -> Option<()> {
-    let lakehouse = process.open().await?;
-    let company: [&[Statement]; 4] = [
-        &[Append(Table, ("a", "t1"))],
-        &[Append(Table, ("b", "t1")), Create(Namespace, namespace("x"))],
-        &[Create(Namespace, namespace("x"))],
-        &[Append(Table, ("a", "t1")), Create(Table, ("e", "new"))],
-    ];
-    let alone = process.transact_together(&lakehouse, &company).await;
-    let others = async {
-        process.transact(&lakehouse, &[Append(Table, ("d", "t1"))]).await;
-    };
-    let second: [&[Statement]; 2] = [&[Append(Table, ("a", "t1"))], &[Append(Table, ("c", "t1"))]];
-    let (beside, ()) = join(process.transact_together(&lakehouse, &second), others).await;
-    if !process.storage.is_dead() && process.storage.fired().is_empty() {
-        let landed = |versions: &[Option<u64>]| versions.iter().filter(|version| version.is_some()).count();
-        assert_eq!((landed(&alone), landed(&beside)), (3, 2), "{alone:?} {beside:?}");
-    }
-    beside.last().copied().flatten().map(drop)
 }
 
 async fn saved(

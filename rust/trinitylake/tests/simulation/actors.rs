@@ -19,7 +19,7 @@ use trinitylake::expiry::expire;
 use trinitylake::key::ObjectKind::{self, Namespace, Table};
 use trinitylake::lakehouse::Lakehouse;
 use trinitylake::transaction::{
-    Clash, CommitLimits, Coordination, Isolation, Outcome, Transaction, TransactionOptions, commit_together,
+    Clash, CommitLimits, Coordination, Isolation, Outcome, Transaction, TransactionOptions,
 };
 
 use crate::mortal::{Life, MortalLine};
@@ -167,21 +167,17 @@ async fn write(
         tokio::time::sleep(Duration::from_millis(world.below(60))).await;
         // Some commit several at once, which may be in each other's way.
         let several = if world.chance(20) { 2 + world.below(3) } else { 1 };
-        let mut company = Vec::new();
+        let mut prepared = Vec::new();
         for _ in 0..several {
             match prepare(world, &handle, handles).await {
                 Prepared::Nothing => {}
                 Prepared::Over(record) => records.lock().unwrap().push(*record),
-                Prepared::ToCommit(transaction, record) => company.push((*transaction, *record)),
+                Prepared::ToCommit(transaction, record) => prepared.push((*transaction, *record)),
             }
         }
         let limits = limits(world);
-        let mut transactions: Vec<&mut Transaction> = company.iter_mut().map(|(one, _)| one).collect();
-        let outcomes = match &mut transactions[..] {
-            [alone] => vec![alone.commit(limits).await],
-            company => commit_together(company, limits).await,
-        };
-        for ((mut transaction, mut record), outcome) in company.into_iter().zip(outcomes) {
+        let outcomes = join_all(prepared.iter_mut().map(|(transaction, _)| transaction.commit(limits))).await;
+        for ((mut transaction, mut record), outcome) in prepared.into_iter().zip(outcomes) {
             record.answer = conclude(world, &handle, &mut transaction, &mut record, limits, outcome).await;
             // Whoever does not know can settle it, unless it was committed.
             if record.answer == Result::Unknown && world.chance(60) && transaction.rollback().await.is_ok() {

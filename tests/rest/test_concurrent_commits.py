@@ -1,0 +1,162 @@
+"""Requests that commit at the same time: waiting and refusals of one request leave the others alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trinitylake as tl
+from rest.client import Client, running
+from rest.shop import with_tables
+from trinitylake.definitions import new_table_def, serialize
+from trinitylake.iceberg_storage.federated import federated_properties
+from trinitylake.rest.errors import RestError
+from trinitylake.rest.http.threads import Threads
+from trinitylake.tables import table_turns
+from trinitylake.tables.table_turns import Turns
+
+ORDERS, SMALL = "/v1/namespaces/shop/tables/orders", "/v1/namespaces/shop/tables/small"
+SNAPSHOT = {
+    "snapshot-id": 1,
+    "timestamp-ms": 1,
+    "manifest-list": "file:///elsewhere/list.avro",
+    "summary": {"operation": "append"},
+}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> tl.Lakehouse:
+    """On a disk, and empty."""
+    return tl.create(str(tmp_path / "lake"), name="served", durability="none")
+
+
+@pytest.fixture
+def http_client(lake: tl.Lakehouse) -> Iterator[Client]:
+    """A client of a server over two tables."""
+    with_tables(lake, "shop.orders", "shop.small")
+    with running(lake) as server:
+        yield Client(server)
+
+
+def change(**properties: str) -> dict[str, Any]:
+    """A body that sets properties."""
+    return {"requirements": [], "updates": [{"action": "set-properties", "updates": properties}]}
+
+
+def test_clients_that_change_the_same_property_at_once_all_get_their_turn(http_client: Client) -> None:
+    """Who had lost a race began again and then waited for the turn, so that what it saw was old once more: of 8 clients
+    that set one property of one table, each 20th request was answered with 409, after ten attempts.
+    """
+
+    def work(number: int) -> set[int]:
+        return {http_client("POST", ORDERS, change(color=f"{number} {again}")).code for again in range(12)}
+
+    with ThreadPoolExecutor(8) as threads:
+        assert set().union(*threads.map(work, range(8))) == {200}
+
+
+def test_a_turn_that_is_kept_is_free_for_the_transaction_that_has_it_and_for_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(table_turns, "THREAD_TURN_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(table_turns, "PROCESS_TURN_TIMEOUT_SECONDS", 0)
+    turns = Turns()
+
+    def is_free() -> bool:
+        began = time.monotonic()
+        with turns.taken(["a"]):
+            return time.monotonic() - began < 0.1
+
+    with ThreadPoolExecutor(1) as other:
+        with turns.kept(["a"]):
+            assert is_free()
+            assert not other.submit(is_free).result()
+        assert other.submit(is_free).result()
+        with turns.taken(["a"]):
+            assert not other.submit(is_free).result()
+
+
+def test_a_table_elsewhere_that_does_not_answer_holds_up_no_commit(lake: tl.Lakehouse) -> None:
+    """A commit to a federated table is refused with the place where it lives, which only its catalog knows. While
+    the catalog does not answer, other clients commit.
+    """
+    with_tables(lake, "shop.orders")
+    with socket.create_server(("127.0.0.1", 0)) as silent, ExitStack() as ends:
+        catalog = {"type": "rest", "uri": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        definition = new_table_def(table_type="federated", format_properties=federated_properties(catalog, "a.b"))
+        with lake.transaction() as txn:
+            txn.state().create("table", "shop", "elsewhere", serialize(definition))
+        server = ends.enter_context(running(lake))
+        client = Client(server)
+        with ThreadPoolExecutor(1) as threads:
+            asked = threads.submit(client, "POST", "/v1/namespaces/shop/tables/elsewhere", change(color="red"))
+            connection, _ = silent.accept()
+            assert client("POST", ORDERS, change(color="red")).code == 200
+            assert not asked.done()
+            connection.close()
+            silent.close()
+            assert asked.result().code >= 400
+
+
+def test_request_without_a_thread_is_refused_and_the_next_one_is_answered(
+    http_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = threading.Thread.start
+
+    def refuses(thread: threading.Thread) -> None:
+        if thread.name.startswith("trinitylake-rest"):
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuses)
+        assert http_client("POST", ORDERS, change(color="green")).code == 503
+    assert http_client("POST", ORDERS, change(color="blue")).code == 200
+    assert http_client.table(ORDERS)["properties"]["color"] == "blue"
+
+
+def test_work_that_was_refused_for_want_of_a_thread_is_not_done_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's pools keep work that they have no thread for, and say that it failed: a commit that was answered with an
+    error was made when the next request came.
+    """
+    done: list[str] = []
+
+    def refuses(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def run() -> None:
+        threads = Threads(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuses)
+            with pytest.raises(RestError):
+                await threads.run(done.append, "refused")
+        await threads.run(done.append, "taken")
+        threads.end()
+
+    asyncio.run(run())
+    assert done == ["taken"]
+
+
+@pytest.mark.parametrize("path", [ORDERS.replace("orders", "%FF"), ORDERS.replace("shop", "%FF")])
+def test_a_refused_name_is_in_the_audit_log(http_client: Client, caplog: pytest.LogCaptureFixture, path: str) -> None:
+    """To say which object a refused write was about its name was decoded once more, so no line was written."""
+    with caplog.at_level(logging.INFO, "trinitylake.rest.audit"):
+        assert http_client("POST", path, change(a="b")).code == 400
+    [names] = [vars(one)["fields"]["names"] for one in caplog.records if one.name == "trinitylake.rest.audit"]
+    assert "%FF" in names
+
+
+def test_a_refused_prefix_is_in_the_audit_log(http_client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "trinitylake.rest.audit"):
+        assert http_client("POST", "/v1/%FF/namespaces/shop/tables/orders", change(color="red")).code == 400
+    assert [record.name for record in caplog.records if "audit" in record.name]
