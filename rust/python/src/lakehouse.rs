@@ -14,7 +14,6 @@ use trinitylake::definition::LakehouseDefinition;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::Error;
 use trinitylake::expiry::{Retention, expire_by};
-use trinitylake::key::ObjectKind;
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
 use trinitylake::transaction::fate::{Fate, fate};
 use trinitylake::transaction::saved_list;
