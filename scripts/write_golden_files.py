@@ -1,9 +1,9 @@
-"""Write a new generation of golden lakehouses below `tests/golden/`.
+"""Write the golden lakehouses of a release below `tests/golden/`.
 
-    python scripts/write_golden_files.py 2     # writes tests/golden/generation_2/, refuses if it exists
+    python scripts/write_golden_files.py 0.1     # replaces tests/golden/0.1/
 
-A generation is written once, by the release that introduces a change of what our writer puts on storage, and is
-never written again: the tests read all of them for ever.
+Until a release is out, its folder is replaced after each change of what the writer puts on storage. Afterwards it is
+never written again.
 """
 
 from __future__ import annotations
@@ -173,14 +173,11 @@ def packed(name: str, files: dict[str, bytes], description: dict[str, Any]) -> d
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("generation", type=int, help="the number of the new generation")
-    folder = archive.FOLDER / f"generation_{parser.parse_args().generation}"
-    if folder.exists():
-        print(f"{folder} exists: a generation is written once", file=sys.stderr)
-        return 1
+    parser.add_argument("release", help="such as 0.1")
+    folder = archive.FOLDER / parser.parse_args().release
     files = {file: data for name in LAKEHOUSES for file, data in write_lakehouse(name).items()}
     files |= write_held_definitions()
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     for file, data in files.items():
         (folder / file).write_bytes(data)
     return 0

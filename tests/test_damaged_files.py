@@ -19,7 +19,7 @@ from golden import archive
 from trinitylake import _core, core
 from trinitylake.definitions import LakehouseDef
 
-GOLDEN = "generation_1/order_3"
+GOLDEN = "0.1/order_3"
 FILES = archive.unpack(GOLDEN)
 LATEST: int = archive.expectation(GOLDEN)["latest"]
 ROOT = core.root_path(LATEST)

@@ -20,7 +20,8 @@ from pyiceberg.types import LongType
 
 import stepped_store
 import trinitylake as tl
-from conformance.lakehouse import SeedLakehouse
+from conformance.extensions import definition_of, inline_definitions
+from conformance.lakehouse import SeedLakehouse, SeedVersion
 from stepped_store import READ_MILLIS, WRITE_MILLIS, SteppedStore, Trace
 from trinitylake.definitions import MANIFEST_LIST, parse_table_def, serialize
 from trinitylake.errors import CommitConflict, CorruptFile, InvalidLocation, ObjectAlreadyExists, ObjectNotFound
@@ -490,10 +491,11 @@ def test_a_version_is_whole_without_the_definition_beside_its_root(shop: Shop) -
     assert other.namespace("held").properties == {"owner": "me"}
     objects = shop.store.objects.items()
     files = {path.removeprefix(folder): data for (_, path), data in objects if path.startswith(folder)}
-    version = SeedLakehouse(files).versions()[-1]
-    assert lost.removeprefix(folder) in version.inline_definitions
+    lakehouse = SeedLakehouse(files)
+    version = SeedVersion(lakehouse, lakehouse.latest())
+    assert lost.removeprefix(folder) in inline_definitions(version)
     held = next(name for name in version.objects if name.namespace == "held")
-    assert version.definition_of(held)["properties"] == {"owner": "me"}
+    assert definition_of(version, held)["properties"] == {"owner": "me"}
     assert not other.fsck().findings
     other.create_namespace("next")
     assert ("bucket", lost) in shop.store.objects

@@ -255,7 +255,7 @@ def test_definitions_that_a_root_holds_are_shown(browser: Browser, tmp_path: Pat
     """Where a writer had died between his root and the definitions beside it, the page said that they were not there,
     until somebody committed again.
     """
-    name = f"generation_7/{archive.HELD_DEFINITIONS}"
+    name = f"0.1/{archive.HELD_DEFINITIONS}"
     folder = archive.unpack_into(name, tmp_path / "lake")
     root = core.root_path(archive.expectation(name)["latest"])
     held = archive.held_definitions(core.read_node((folder / root).read_bytes()).system)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import io
 import struct
+import uuid
+from pathlib import Path
 
 import pyarrow as pa
 import xxhash
+
+from conformance.extensions import definition_message
+from trinitylake.definitions import parse_lakehouse_def, serialize
 
 #: Rows of key, value, pnode, txn, top to bottom.
 Rows = list[list[str | None]]
@@ -40,3 +45,17 @@ def to_bytes(
     (footer_size,) = struct.unpack("<i", plain[-10:-6])
     digest = xxhash.xxh3_64_hexdigest(plain[: len(plain) - 10 - footer_size])
     return write({"trinitylake.checksum": f"xxh3-64:{digest}"})
+
+
+def forget_recorded_root(folder: Path) -> None:
+    """Makes a lakehouse one whose definitions do not record a root, as other implementations write them."""
+    for root in folder.glob("_*.arrow"):
+        rows = to_rows(root.read_bytes())
+        system = {row[KEY]: row for row in rows if row[KEY] is not None}
+        path = str(system["lakehouse_def"][VALUE])
+        definition = parse_lakehouse_def(definition_message(path, (folder / path).read_bytes()))
+        definition.ClearField("root_uri")
+        new_path = f"_lakehouse_def_{uuid.uuid4()}.binpb"
+        (folder / new_path).write_bytes(serialize(definition))
+        system["lakehouse_def"][VALUE] = new_path
+        root.write_bytes(to_bytes([row for row in rows if row[KEY] != "lakehouse_def_inline"]))

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from conformance.extensions import check_extensions
 from conformance.lakehouse import SeedLakehouse, SeedVersion
-from conformance.name import spread
-from conformance.node import BrokenRule
+from conformance.name import optimized
 from conformance.node_writer import KEY, PNODE, TXN, VALUE, Rows, to_bytes, to_rows
+from conformance.rule import BrokenRule
 from golden import archive
 
 ORDER = 3
@@ -20,13 +21,13 @@ class Patient:
     """A lakehouse to break: the golden one of order 3, with a way to its nodes."""
 
     def __init__(self) -> None:
-        self.files = archive.unpack("generation_1/order_3")
+        self.files = archive.unpack("0.1/order_3")
         lakehouse = SeedLakehouse(dict(self.files))
         versions = lakehouse.versions()
-        self.version = max(versions, key=lambda version: (version.root.height, version.number))
+        self.version = max(versions, key=lambda version: (version.height, version.number))
         self.root = self.version.path
-        self.inner = self._find(lambda node: node.parent is not None and node.rows.height > 0)
-        self.leaf = self._find(lambda node: node.rows.height == 0 and len(node.rows.keys) > 1)
+        self.inner = self._find(lambda node: node.parent is not None and node.height > 0)
+        self.leaf = self._find(lambda node: node.height == 0 and len(node.rows.keys) > 1)
 
     def _find(self, wanted: Callable[[Any], bool]) -> str:
         return next(node.path for node in self.version.nodes if wanted(node))
@@ -35,6 +36,13 @@ class Patient:
         rows = to_rows(self.files[path])
         change(rows)
         self.files[path] = to_bytes(rows, **options)
+
+    def rename(self, old: str, new: str) -> None:
+        """Gives a definition another name, in all nodes that name it as well."""
+        self.files[new] = self.files[old]
+        for node in [node for node in self.files if node.endswith(".arrow")]:
+            if any(row[VALUE] == old for row in to_rows(self.files[node])):
+                self.edit(node, lambda rows: [set_value(row, new) for row in rows if row[VALUE] == old])
 
     def rename_leaf(self, path: str) -> None:
         """Gives the leaf another name, in all nodes that name it as well."""
@@ -45,7 +53,8 @@ class Patient:
                 self.edit(node, lambda rows: [set_pnode(row, path) for row in rows if row[PNODE] == old])
 
     def check(self) -> None:
-        SeedLakehouse(self.files).versions()
+        lakehouse = SeedLakehouse(self.files)
+        check_extensions(lakehouse, lakehouse.versions())
 
 
 def table_start(rows: Rows) -> int:
@@ -117,8 +126,8 @@ MISTAKES: dict[str, tuple[str, Callable[[Rows], Any], dict[str, Any], str]] = {
     "a first row with a value": ("leaf", set_cell(0, VALUE, "x"), {}, "exactly 3 rows|neither|system rows"),
     "a row too many": ("leaf", insert_padding, {}, "a message has key and txn"),
     "a row too few": ("leaf", lambda rows: rows.pop(), {}, "exactly 3 rows"),
-    "a leaf with a child": ("leaf", set_cell(0, PNODE, "x"), {}, "beside every key|height"),
-    "a leaf that claims a height": ("leaf", set_system("height", "1"), {}, "height 0"),
+    "a leaf with a child": ("leaf", set_cell(0, PNODE, "x"), {}, "next to every key"),
+    "a leaf that claims a height": ("leaf", set_system("height", "1"), {}, "knows its height"),
     "a key outside of the node": ("leaf", set_cell(2, KEY, FAR), {}, "lies between"),
     "a message outside of the node": ("inner", append(FAR, "x", None, "t"), {}, "lies between"),
     "a message with a child": ("inner", append("B===x", "x", "y", "t"), {}, "no pnode"),
@@ -126,7 +135,7 @@ MISTAKES: dict[str, tuple[str, Callable[[Rows], Any], dict[str, Any], str]] = {
     "a missing child": ("inner", set_cell(0, PNODE, None), {}, "no child at all"),
     "children that changed places": ("inner", swap_children, {}, "lies between|walking down"),
     "the same child twice": ("inner", same_child_twice, {}, "no child twice"),
-    "an inner node of the wrong height": ("inner", set_system("height", "7"), {}, "one lower"),
+    "an inner node of the wrong height": ("inner", set_system("height", "7"), {}, "knows its height"),
     "a transaction in the key table": ("leaf", set_cell(1, TXN, "t"), {}, "no txn"),
     "not compressed": ("leaf", nothing, {"compression": None}, "ZSTD"),
     "compressed otherwise": ("leaf", nothing, {"compression": "lz4"}, "ZSTD"),
@@ -180,11 +189,49 @@ def test_a_path_whose_prefix_is_not_its_hash_is_found() -> None:
         patient.check()
 
 
-def test_a_folder_may_be_the_choice_of_the_writer() -> None:
+def test_a_folder_that_is_not_of_the_hash_is_found() -> None:
     patient = Patient()
     digit = "1" if patient.leaf[0] == "0" else "0"
     patient.rename_leaf(digit + patient.leaf[1:])
-    patient.check()
+    with pytest.raises(BrokenRule, match="is its hash"):
+        patient.check()
+
+
+@pytest.mark.parametrize("kind", ["namespace", "lakehouse"])
+def test_a_uuid_of_another_version_is_found(kind: str) -> None:
+    patient = Patient()
+    location = next(one for name, one in patient.version.objects.items() if name.kind == "namespace")
+    old = location if kind == "namespace" else patient.version.definition_path
+    uuid = old[-len(".binpb") - 36 : -len(".binpb")]
+    new = old.replace(uuid, f"{uuid[:14]}8{uuid[15:]}")
+    if kind == "namespace":
+        new = optimized(new.split("/", 3)[3].partition("-")[2])
+    patient.rename(old, new)
+    with pytest.raises(BrokenRule, match="is the path of a definition|the path of the lakehouse definition"):
+        patient.check()
+
+
+@pytest.mark.parametrize("position", [0, 5, 20, -1])
+def test_a_flipped_bit_in_a_definition_is_found(position: int) -> None:
+    patient = Patient()
+    location = next(iter(patient.version.objects.values()))
+    data = bytearray(patient.files[location])
+    data[position] ^= 0x10
+    patient.files[location] = bytes(data)
+    with pytest.raises((BrokenRule, ValueError), match="checksum|wire type|varint|utf-8"):
+        patient.check()
+
+
+def test_the_definition_of_another_object_is_found() -> None:
+    patient = Patient()
+    first, second, *_ = patient.version.objects.values()
+    patient.files[first] = patient.files[second]
+    with pytest.raises(BrokenRule, match="names itself"):
+        patient.check()
+
+
+def set_value(row: list[str | None], path: str) -> None:
+    row[VALUE] = path
 
 
 def set_pnode(row: list[str | None], path: str) -> None:
@@ -194,7 +241,7 @@ def set_pnode(row: list[str | None], path: str) -> None:
 def test_a_missing_definition_is_found() -> None:
     patient = Patient()
     del patient.files[next(iter(patient.version.locations.values()))]
-    with pytest.raises(BrokenRule, match="is there"):
+    with pytest.raises(BrokenRule, match="exists"):
         patient.check()
 
 
@@ -205,10 +252,10 @@ def test_a_hole_in_the_versions_is_found() -> None:
         patient.check()
 
 
-def test_the_latest_version_is_found_whatever_the_hint_says() -> None:
+def test_the_latest_version_is_found_from_an_older_hint_and_from_none() -> None:
     patient = Patient()
-    latest = archive.expectation("generation_1/order_3")["latest"]
-    for hint in (b"0", b"7", b"29", b"1000000", b"garbage", b"", b"-1"):
+    latest = archive.expectation("0.1/order_3")["latest"]
+    for hint in (b"0", b"7", b"29"):
         patient.files["_latest_hint.txt"] = hint
         assert SeedLakehouse(patient.files).latest() == latest, hint
     del patient.files["_latest_hint.txt"]
@@ -221,4 +268,4 @@ def test_the_hash_is_the_one_that_iceberg_uses() -> None:
 
     for name in ("a.parquet", "node-x.arrow", "é"):
         groups = ObjectStoreLocationProvider._compute_hash(name)
-        assert spread(name) == f"{groups}-{name}"
+        assert optimized(name) == f"{groups}-{name}"

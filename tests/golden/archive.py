@@ -13,12 +13,12 @@ import trinitylake as tl
 from trinitylake import _core
 
 FOLDER = Path(__file__).resolve().parent
-#: Since generation 7: its last root holds definitions whose files are not there.
+#: Its last root holds definitions whose files do not exist.
 HELD_DEFINITIONS = "held_definitions"
 
 
 def names() -> list[str]:
-    """All golden lakehouses with a long history, such as `generation_1/order_3`."""
+    """All golden lakehouses with a long history, such as `0.1/order_3`."""
     return sorted(str(path.relative_to(FOLDER))[: -len(".tar.gz")] for path in FOLDER.glob("*/order_*.tar.gz"))
 
 

@@ -1,9 +1,7 @@
-"""What earlier releases wrote is read as they wrote it, and what is damaged in it is found."""
+"""Lakehouses of releases read as they were written, and damage in them is found."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable
 from functools import cache
@@ -13,13 +11,13 @@ from typing import Any
 import pytest
 
 import trinitylake as tl
-from conformance.lakehouse import SeedLakehouse
+from conformance.extensions import definition_of, inline_definitions
+from conformance.lakehouse import SeedLakehouse, SeedVersion
 from golden import archive
 from trinitylake import _core, core
 from trinitylake.definitions import MANIFEST_LIST
 
 NAMES = archive.names()
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "write_golden_files.py"
 
 
 @cache
@@ -48,11 +46,9 @@ def without(expected: dict[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in expected.items() if key not in keys}
 
 
-def test_every_generation_is_there_and_small() -> None:
-    assert {
-        f"generation_{generation}/{name}" for generation in range(1, 8) for name in ("order_3", "order_128")
-    } <= set(NAMES)
-    for folder in archive.FOLDER.glob("generation_*"):
+def test_every_golden_lakehouse_is_there_and_small() -> None:
+    assert set(NAMES) == {"0.1/order_3", "0.1/order_128"}
+    for folder in archive.FOLDER.glob("0.*"):
         assert sum(file.stat().st_size for file in folder.glob("*.gz")) < 0.9e6, folder.name
 
 
@@ -78,10 +74,9 @@ def test_a_copy_on_disk_reads_the_same_and_takes_new_commits(name: str, tmp_path
     expected = archive.expectation(name)
     lake = tl.open(str(archive.unpack_into(name, tmp_path)), durability="none")
     assert archive.describe(lake) == without(expected, "root", "rows")
-    if not name.startswith("generation_1/"):
-        with pytest.raises(tl.LakehouseMoved):
-            lake.create_namespace("before it is relocated")
-        lake.relocate(rewrite=False)
+    with pytest.raises(tl.LakehouseMoved):
+        lake.create_namespace("before it is relocated")
+    lake.relocate(rewrite=False)
     latest = lake.version
     before = lake.at().namespaces()
     with lake.transaction() as txn:
@@ -103,11 +98,9 @@ def test_a_copy_on_disk_reads_the_same_and_takes_new_commits(name: str, tmp_path
     assert not lake.exists("twice")
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("generation_1/")])
-def test_what_the_second_generation_added_reads_as_it_was_written(name: str) -> None:
-    """Rows of roots, the recorded place, names with spaces and records of transactions: what came after the first
-    generation, and no file of an earlier release showed.
-    """
+@pytest.mark.parametrize("name", NAMES)
+def test_extensions_read_as_they_were_written(name: str) -> None:
+    """Rows of roots, the recorded place, names with spaces, and records of transactions."""
     lake, root = in_memory(name), archive.expectation(name)["root"]
     rollback = None
     for entry in reversed(lake.log(None)):
@@ -126,27 +119,14 @@ def test_what_the_second_generation_added_reads_as_it_was_written(name: str) -> 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_entries_of_the_log_have_summaries_since_the_third_generation(name: str) -> None:
-    """Entries of the log said what their writer said, and most writers say nothing. Those of earlier releases have no
-    summary, and read as before.
-    """
+def test_every_entry_of_the_log_has_a_summary(name: str) -> None:
     transactions = [one for entry in in_memory(name).log(None) for one in entry.transactions]
-    if name.startswith(("generation_1/", "generation_2/")):
-        assert {one.summary for one in transactions} == {""}
-    else:
-        assert all(one.summary for one in transactions)
-        assert "append +1 row nyc.cities" in {one.summary for one in transactions}
-
-
-def generation_of(name: str) -> int:
-    return int(name.partition("/")[0].removeprefix("generation_"))
+    assert all(one.summary for one in transactions)
+    assert "append +1 row nyc.cities" in {one.summary for one in transactions}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_definitions_name_a_manifest_list_since_the_fourth_generation(name: str) -> None:
-    """Whoever scanned a table that he did not know waited for its metadata before he could ask for the manifest list.
-    The definition names both now; those of earlier releases name one, and are read as before.
-    """
+def test_definitions_name_the_manifest_list_of_the_current_snapshot(name: str) -> None:
     lake, expected = in_memory(name), archive.expectation(name)
     named, snapshots = [], []
     for version in expected["versions"]:
@@ -156,57 +136,22 @@ def test_definitions_name_a_manifest_list_since_the_fourth_generation(name: str)
             named.append(table.definition.format_properties.get(MANIFEST_LIST))
             snapshots.append(None if snapshot is None else snapshot.manifest_list.removeprefix(f"{expected['root']}/"))
     assert any(snapshots)
-    if generation_of(name) >= 4:
-        assert named == snapshots
-    else:
-        assert set(named) == {None}
+    assert named == snapshots
 
 
-def test_roots_have_several_frames_in_a_buffer_since_the_fifth_generation() -> None:
-    """A reader that stopped at the end of the first frame would show a part of each column."""
-    frame = bytes.fromhex("28b52ffd")
-
-    def most(generation: int) -> int:
-        files = archive.unpack(f"generation_{generation}/order_128")
-        return max(
-            data.count(frame) for path, data in files.items() if path.startswith("_") and path.endswith(".arrow")
-        )
-
-    buffers = 4 * 3  # of four columns
-    assert most(4) <= buffers < most(5)
-
-
-def test_roots_have_frames_that_are_not_compressed_since_the_sixth_generation() -> None:
-    """A reader whose ZSTD knew compressed blocks alone would call each new root damaged."""
-    frame, last_raw_block = bytes.fromhex("28b52ffd"), 0b001
-
-    def raw_frames(generation: int) -> int:
-        files = archive.unpack(f"generation_{generation}/order_128")
-        roots = [data for path, data in files.items() if path.startswith("_") and path.endswith(".arrow")]
-        frames = [part for data in roots for part in data.split(frame)[1:] if part]
-        # Behind the header, which says the size in one byte or in two.
-        headers = {0x20: 2, 0x60: 3}
-        return sum(part[headers[part[0]]] & 0b111 == last_raw_block for part in frames if part[0] in headers)
-
-    # What ZSTD cannot compress it has always stored like this.
-    assert raw_frames(6) > 3 * raw_frames(5)
-
-
-def test_a_root_may_hold_definitions_whose_files_are_missing_since_the_seventh_generation(tmp_path: Path) -> None:
-    """A writer died between its root and the definitions that he created beside it. A reader that asks for their files
-    alone, as those of earlier releases do, would call the lakehouse damaged; who commits next creates them.
-    """
-    name = f"generation_7/{archive.HELD_DEFINITIONS}"
+def test_a_root_may_hold_definitions_whose_files_are_missing(tmp_path: Path) -> None:
+    """A writer died between its root and the definitions that it created at the same time. The next commit creates them."""
+    name = f"0.1/{archive.HELD_DEFINITIONS}"
     files, expected = archive.unpack(name), archive.expectation(name)
     held = archive.held_definitions(core.read_node(files[core.root_path(expected["latest"])]).system)
     assert len(held) == 3
     assert not held.keys() & files.keys()
     assert read_everything(copy(name, files)) == without(expected, "root")
 
-    version = SeedLakehouse(files).versions()[-1]
-    owners = {found.namespace: version.definition_of(found).get("properties") for found in version.objects}
+    version = SeedVersion(SeedLakehouse(files), expected["latest"])
+    owners = {found.namespace: definition_of(version, found).get("properties") for found in version.objects}
     assert owners["held"] == {"Größe": "東京"}
-    assert version.inline_definitions == held
+    assert inline_definitions(version) == held
 
     lake = tl.open(str(archive.unpack_into(name, tmp_path)), durability="none")
     assert archive.describe(lake) == without(expected, "root")
@@ -223,7 +168,7 @@ def test_every_node_file_reads_alone_and_was_written_for_a_reason(name: str) -> 
     order = int(name.rpartition("_")[2])
     reached = {node["path"] for version in archive.expectation(name)["versions"] for node in version["nodes"]}
     # Each save left a root that shows the tree as the transaction saw it.
-    saves = 0 if name.startswith("generation_1/") else 3
+    saves = 3
     assert reached <= set(nodes)
     assert len(set(nodes) - reached) == saves
     parked = 0
@@ -264,7 +209,8 @@ def test_a_definition_that_is_missing_or_no_definition_is_a_corrupt_file(name: s
         "view": lambda lake: lake.view("nyc.large"),
     }[kind]
     assert read(tl.open(copy(name, files)))
-    for damaged in (b"", b"\xff" * 20, files[path][:-1], b"PAR1" + files[path]):
+    flipped = files[path][:-3] + bytes([files[path][-3] ^ 1]) + files[path][-2:]
+    for damaged in (b"", b"\xff" * 20, files[path][:-1], flipped, b"PAR1" + files[path]):
         with pytest.raises(tl.CorruptFile) as caught:
             read(tl.open(copy(name, {**files, path: damaged})))
         assert caught.value.path == path
@@ -298,14 +244,6 @@ def test_a_damaged_leaf_leaves_the_versions_that_do_not_reach_it_readable(name: 
             assert caught.value.path == path
 
 
-def test_a_generation_is_never_written_again() -> None:
-    before = {path: path.read_bytes() for path in archive.FOLDER.rglob("*.gz")}
-    done = subprocess.run([sys.executable, str(SCRIPT), "1"], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "written once" in done.stderr
-    assert {path: path.read_bytes() for path in archive.FOLDER.rglob("*.gz")} == before
-
-
 def test_equal_files_make_equal_archives() -> None:
-    name = "generation_1/order_3"
+    name = "0.1/order_3"
     assert archive.pack(archive.unpack(name)) == (archive.FOLDER / f"{name}.tar.gz").read_bytes()

@@ -26,6 +26,7 @@ from trinitylake.definitions.files import (
     parse_namespace_def,
     parse_table_def,
     parse_view_def,
+    read_definition,
     serialize,
 )
 from trinitylake.definitions.schema import (
@@ -93,6 +94,7 @@ __all__ = [
     "parse_table_def",
     "parse_type",
     "parse_view_def",
+    "read_definition",
     "serialize",
     "struct_of",
     "to_iceberg",

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from trinitylake import _core
 from trinitylake.base.random_names import random_uuid_text
 from trinitylake.definitions import trinitylake_pb2 as proto
 from trinitylake.definitions.schema import Schema, to_proto
@@ -33,6 +34,11 @@ Definition = TypeVar("Definition", bound=Message)
 METADATA_LOCATION = "metadata_location"
 PREVIOUS_METADATA_LOCATION = "previous_metadata_location"
 MANIFEST_LIST = "manifest_list"
+
+
+def read_definition(storage: _core.Storage, location: str) -> bytes:
+    """Read the definition at a location. Raises `CorruptFile` if the checksum or the path in the file is wrong."""
+    return _core.decode_definition_file(location, storage.get(location))
 
 
 def new_id() -> str:

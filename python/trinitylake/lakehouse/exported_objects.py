@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 
 from trinitylake import _core
-from trinitylake.definitions import MANAGED, parse_definition, parse_lakehouse_def, parse_table_def
+from trinitylake.definitions import MANAGED, parse_definition, parse_lakehouse_def, parse_table_def, read_definition
 from trinitylake.errors import CorruptFile
 from trinitylake.reopening import StorageForTasks
 
@@ -111,24 +111,24 @@ class ObjectCopier:
         return Copied(1, len(data), 0) if put_same(self.target.storage, path, data) else Copied(0, 0, 1)
 
     def _read(self, one: ExportedObject) -> bytes:
-        data = self.source.storage.get(one.location)
-        parse_definition(one.kind, data, one.location)
-        return data
+        file = self.source.storage.get(one.location)
+        parse_definition(one.kind, _core.decode_definition_file(one.location, file), one.location)
+        return file
 
-    def _table(self, one: ExportedObject, data: bytes, take: Callable[[list[FileToCopy]], Copied]) -> Copied:
+    def _table(self, one: ExportedObject, file: bytes, take: Callable[[list[FileToCopy]], Copied]) -> Copied:
         """A managed table; tables elsewhere stay there."""
         from trinitylake.iceberg_storage.file_io import LakehouseFileIO
         from trinitylake.iceberg_storage.table_copy import TableCopy, present_manifests
         from trinitylake.tables.table_definition import metadata_path
 
-        definition = parse_table_def(data, one.location)
+        definition = parse_table_def(_core.decode_definition_file(one.location, file), one.location)
         if definition.table_type != MANAGED:
             return Copied()
         path = metadata_path(definition, one.location)
         target = self.target.storage
         present: dict[str, int] = {}
         if one.before is not None and target.exists(one.before):
-            old = parse_table_def(target.get(one.before), one.before)
+            old = parse_table_def(read_definition(target, one.before), one.before)
             if old.table_type == MANAGED:
                 old_path = metadata_path(old, one.before)
                 if old_path == path:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from trinitylake.base.qualified_names import Identifier, full_name, namespace_name, split
-from trinitylake.definitions import object_id
+from trinitylake.definitions import object_id, read_definition
 from trinitylake.errors import InvalidName, ObjectNotFound
 from trinitylake.lakehouse.history import CommittedTransaction, log_entry
 
@@ -188,5 +188,5 @@ class _Walk:
     def _id(self, kind: Kind, location: str) -> str:
         """The id in a definition file."""
         if (kind, location) not in self._ids:
-            self._ids[kind, location] = object_id(kind, self._core.storage.get(location), location)
+            self._ids[kind, location] = object_id(kind, read_definition(self._core.storage, location), location)
         return self._ids[kind, location]

@@ -21,6 +21,7 @@ from trinitylake.definitions import (
     TableDef,
     object_id,
     parse_definition,
+    read_definition,
     serialize,
 )
 from trinitylake.errors import ObjectAlreadyExists, ObjectNotFound
@@ -176,7 +177,7 @@ class _Restoration:
             self.restored.append(target.full_name)
 
     def _copy(self, source: _Object, target: _Object, location: str) -> None:
-        definition = parse_definition(source.kind, self._storage.get(location), location)
+        definition = parse_definition(source.kind, read_definition(self._storage, location), location)
         definition.id = str(uuid.uuid4())
         if isinstance(definition, TableDef) and definition.table_type == MANAGED:
             self._copy_metadata(definition, target, location)
@@ -212,4 +213,4 @@ class _Restoration:
         return self._present.get((source.kind, id))
 
     def _id(self, kind: Kind, location: str) -> str:
-        return object_id(kind, self._storage.get(location), location)
+        return object_id(kind, read_definition(self._storage, location), location)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from trinitylake import core
-from trinitylake.definitions import MANAGED, PARSERS, TableDef
+from trinitylake.definitions import MANAGED, PARSERS, TableDef, read_definition
 from trinitylake.errors import TrinityLakeError
 from trinitylake.lakehouse.lakehouse import open as open_lakehouse
 
@@ -213,7 +213,7 @@ class Verifier:
         if parse is None:
             return [Problem(location, kind)], 0
         try:
-            definition = parse(storage.get(location), location)
+            definition = parse(read_definition(storage, location), location)
         except TrinityLakeError as error:
             return [Problem(location, str(error))], 0
         if not (self.looks_for_files and isinstance(definition, TableDef) and definition.table_type == MANAGED):

@@ -22,6 +22,7 @@ from trinitylake.definitions import (
     new_id,
     new_table_def,
     parse_table_def,
+    read_definition,
     serialize,
     to_iceberg_schema,
 )
@@ -239,7 +240,7 @@ class StagedTables:
                 del self._tables[name]
                 self._dropped.append(table)
             else:
-                self._take_over(table, parse_table_def(self._storage.get(location), location))
+                self._take_over(table, parse_table_def(read_definition(self._storage, location), location))
 
     def _take_over(self, table: TransactionTable, winner: TableDef) -> None:
         if not table.is_required:
@@ -330,7 +331,8 @@ class StagedTables:
         for clash in clashes:
             name = (clash.namespace, clash.name)
             table = self._tables.get(name)
-            winner = parse_table_def(self._storage.get(clash.winner_location), clash.winner_location)
+            location = clash.winner_location
+            winner = parse_table_def(read_definition(self._storage, location), location)
             if table is None or table.staged is None or winner.table_type != table.definition.table_type:
                 raise self._conflict(clash, "both changed its definition")
             if winner.id != table.id:

@@ -8,6 +8,7 @@ use trinitylake_format::definition::LakehouseDefinition;
 use trinitylake_format::definition::proto::{
     Column, DataType, NamespaceDef, Schema, TableDef, TableType, ViewDef,
 };
+use trinitylake_format::definition_file::decode_file;
 use trinitylake_format::key::ObjectKind;
 use trinitylake_format::path::root_version;
 
@@ -34,33 +35,30 @@ impl Lakehouse {
     }
 }
 
-fn decoded<T: Message + Default>(bytes: Bytes) -> Result<T> {
-    T::decode(bytes).map_err(|error| Error::corrupt("(definition)", format!("not a definition: {error}")))
+fn decoded<T: Message + Default>(message: Bytes, path: &str) -> Result<T> {
+    T::decode(message).map_err(|error| Error::corrupt(path, format!("not a definition: {error}")))
 }
 
-/// The definition of an object.
-pub fn of(kind: ObjectKind, bytes: Bytes) -> Result<Value> {
-    // To protobuf that is a definition that says nothing, but each has an id.
-    if bytes.is_empty() {
-        return Err(Error::corrupt("(definition)", "the file is empty"));
-    }
+/// The definition of an object in the file at `path`.
+pub fn of(kind: ObjectKind, path: &str, file: &Bytes) -> Result<Value> {
+    let message = decode_file(path, file)?;
     match kind {
-        ObjectKind::Namespace => namespace(bytes),
-        ObjectKind::Table => table(bytes),
-        ObjectKind::View => view(bytes),
+        ObjectKind::Namespace => namespace(message, path),
+        ObjectKind::Table => table(message, path),
+        ObjectKind::View => view(message, path),
         ObjectKind::TransactionRecord => {
             Err(Error::InvalidArgument("no object is a transaction".to_string()))
         }
     }
 }
 
-fn namespace(bytes: Bytes) -> Result<Value> {
-    let found: NamespaceDef = decoded(bytes)?;
+fn namespace(message: Bytes, path: &str) -> Result<Value> {
+    let found: NamespaceDef = decoded(message, path)?;
     Ok(json!({ "properties": found.properties }))
 }
 
-fn table(bytes: Bytes) -> Result<Value> {
-    let found: TableDef = decoded(bytes)?;
+fn table(message: Bytes, path: &str) -> Result<Value> {
+    let found: TableDef = decoded(message, path)?;
     let kind = match found.table_type() {
         TableType::Managed => "managed",
         TableType::External => "external",
@@ -75,8 +73,8 @@ fn table(bytes: Bytes) -> Result<Value> {
     }))
 }
 
-fn view(bytes: Bytes) -> Result<Value> {
-    let found: ViewDef = decoded(bytes)?;
+fn view(message: Bytes, path: &str) -> Result<Value> {
+    let found: ViewDef = decoded(message, path)?;
     let queries: Vec<Value> =
         found.representations.iter().map(|one| json!({ "dialect": one.dialect, "sql": one.sql })).collect();
     let namespace: Vec<&str> = found.default_namespace.split('.').filter(|level| !level.is_empty()).collect();

@@ -11,80 +11,36 @@ use trinitylake_format::key::{ObjectKind, ObjectName};
 #[serde(rename_all = "kebab-case")]
 pub enum Question {
     /// Keeps a node; its bytes come with the question.
-    Keep {
-        path: String,
-    },
+    Keep { path: String },
     /// The newest version, or what to look for first. `known` is the one that was found last; `heard` is what was found
     /// of the steps that this search had so far, in their order.
-    Newest {
-        known: Option<u64>,
-        heard: Vec<Heard>,
-    },
+    Newest { known: Option<u64>, heard: Vec<Heard> },
     /// The newest version that was created at a moment or before, in milliseconds since 1970, among those up to the newest,
     /// or which to look at first. `heard` says when those were created that this search asked for, in their order; null for
     /// what is not there.
-    VersionAt {
-        moment: i64,
-        newest: u64,
-        heard: Vec<Option<u64>>,
-    },
+    VersionAt { moment: i64, newest: u64, heard: Vec<Option<u64>> },
     /// Where the root of a version lies.
-    RootPath {
-        version: u64,
-    },
+    RootPath { version: u64 },
     /// What a root says beside its tree. Of each transaction that many changes are named.
-    Root {
-        root: String,
-        named: usize,
-    },
+    Root { root: String, named: usize },
     /// What the definition of a lakehouse says; its bytes come with the question. It counts from then on.
-    Lakehouse,
-    Namespace,
-    Table,
-    View,
+    Lakehouse { path: String },
+    /// What the definition of an object says; the bytes of its file come with the question.
+    Definition { kind: String, path: String },
     /// The same of the definition with this path, whose file may not be there, if a root holds it (format §4); else null.
-    Held {
-        root: String,
-        kind: String,
-        path: String,
-    },
+    Held { root: String, kind: String, path: String },
     /// The locations of definitions, null for what is not there.
-    Locate {
-        root: String,
-        objects: Vec<Name>,
-    },
+    Locate { root: String, objects: Vec<Name> },
     /// Tables or views of a namespace.
-    Objects {
-        root: String,
-        kind: String,
-        namespace: Vec<String>,
-        start: Option<String>,
-        limit: usize,
-    },
+    Objects { root: String, kind: String, namespace: Vec<String>, start: Option<String>, limit: usize },
     /// The namespaces that are directly below another one, or below none.
-    Namespaces {
-        root: String,
-        parent: Vec<String>,
-        start: Option<String>,
-        limit: usize,
-    },
+    Namespaces { root: String, parent: Vec<String>, start: Option<String>, limit: usize },
     /// Namespaces, tables and views in the order of their keys.
-    All {
-        root: String,
-        start: Option<String>,
-        limit: usize,
-    },
+    All { root: String, start: Option<String>, limit: usize },
     /// One node of a tree, as it is drawn, with at most so many children, keys and messages.
-    Node {
-        path: String,
-        children: usize,
-        keys: usize,
-        messages: usize,
-    },
+    Node { path: String, children: usize, keys: usize, messages: usize },
     /// All objects that a version changed; null where only a comparison of trees can tell.
-    Changes {
-        root: String,
-    },
+    Changes { root: String },
 }
 
 /// What the page found of a [`Step`].

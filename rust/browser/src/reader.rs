@@ -65,13 +65,13 @@ impl Reader {
             }
             Question::RootPath { version } => Answer::Path(root_path(version)),
             Question::Root { root, named } => Answer::Root(Box::new(self.root(&root, named)?)),
-            Question::Lakehouse => Answer::Lakehouse(self.lakehouse(file)?),
-            Question::Namespace => Answer::Definition(definitions::of(ObjectKind::Namespace, file)?),
-            Question::Table => Answer::Definition(definitions::of(ObjectKind::Table, file)?),
-            Question::View => Answer::Definition(definitions::of(ObjectKind::View, file)?),
+            Question::Lakehouse { path } => Answer::Lakehouse(self.lakehouse(&path, &file)?),
+            Question::Definition { kind, path } => {
+                Answer::Definition(definitions::of(known(&kind)?, &path, &file)?)
+            }
             Question::Held { root, kind, path } => {
                 match held_definition(self.nodes.get(&root)?.as_ref(), &path) {
-                    Some(bytes) => Answer::Definition(definitions::of(known(&kind)?, bytes)?),
+                    Some(file) => Answer::Definition(definitions::of(known(&kind)?, &path, &file)?),
                     None => Answer::Nothing,
                 }
             }
@@ -108,8 +108,8 @@ impl Reader {
 
     fn root(&mut self, path: &str, named: usize) -> Result<Root> {
         let (root, metadata) = self.metadata(path)?;
-        let definition = match metadata.inline_definition.clone() {
-            Some(bytes) => Some(self.lakehouse(bytes.into())?),
+        let definition = match &metadata.inline_definition {
+            Some(file) => Some(self.lakehouse(&metadata.lakehouse_definition, file)?),
             None => None,
         };
         let mut changes: Vec<Vec<Change>> = metadata.committed.iter().map(|_| Vec::new()).collect();
@@ -146,8 +146,8 @@ impl Reader {
         })
     }
 
-    fn lakehouse(&mut self, bytes: Bytes) -> Result<Lakehouse> {
-        let definition = LakehouseDefinition::decode(bytes, "(lakehouse definition)")?;
+    fn lakehouse(&mut self, path: &str, file: &Bytes) -> Result<Lakehouse> {
+        let definition = LakehouseDefinition::decode_file(file, path)?;
         self.names = definition.name_sizes();
         Ok(Lakehouse::of(&definition))
     }

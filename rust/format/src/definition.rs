@@ -9,6 +9,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use prost::encoding::{DecodeContext, decode_key, skip_field};
 
+use crate::definition_file::{decode_file, encode_file};
 use crate::key::NameSizes;
 use crate::path::root_version;
 use trinitylake_base::error::{Error, Result};
@@ -38,7 +39,17 @@ pub fn namespace_definition(id: String) -> Bytes {
 }
 
 impl LakehouseDefinition {
-    /// Parses a definition file; refuses a major version above [`MAJOR_VERSION`].
+    /// Parses the definition in the file at `path`.
+    pub fn decode_file(file: &Bytes, path: &str) -> Result<LakehouseDefinition> {
+        LakehouseDefinition::decode(decode_file(path, file)?, path)
+    }
+
+    /// The content of the file at `path` that holds this definition.
+    pub fn encode_file(&self, path: &str) -> Bytes {
+        encode_file(path, &self.bytes)
+    }
+
+    /// Parses the message of a definition; refuses a major version above [`MAJOR_VERSION`].
     pub fn decode(bytes: Bytes, path: &str) -> Result<LakehouseDefinition> {
         if bytes.len() > DEFINITION_MAX_SIZE_BYTES {
             return Err(Error::corrupt(

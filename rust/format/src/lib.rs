@@ -4,6 +4,7 @@
 pub mod batch;
 pub mod config;
 pub mod definition;
+pub mod definition_file;
 mod in_parallel;
 pub mod key;
 pub mod managed_table_folder;

@@ -4,10 +4,8 @@
 //! the inverses are for files that were found in a listing.
 
 use std::fmt::Write;
-use std::sync::Arc;
 
 use uuid::Uuid;
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::key::ObjectKind;
 use crate::murmur::murmur3;
@@ -24,7 +22,7 @@ pub const LAKEHOUSE_DEFINITION_PREFIX: &str = "_lakehouse_def_";
 /// `aaaa/bbbb/cccc/dddddddd-`, which [`optimize`] puts in front of a path.
 pub(crate) const OPTIMIZED_PREFIX_SIZE_BYTES: usize = 24;
 /// `aaaa/bbbb/cccc` of that.
-pub const FOLDER_SIZE_BYTES: usize = 14;
+const FOLDER_SIZE_BYTES: usize = 14;
 /// The longest name between two slashes that common file systems take.
 pub(crate) const SEGMENT_MAX_SIZE_BYTES: usize = 255;
 const ROOT_DIGITS_MIN: usize = 32;
@@ -36,9 +34,6 @@ const ROOT_SUFFIX: &str = ".arrow";
 const ROOT_SUFFIX_000: &str = ".ipc";
 const DEFINITION_SUFFIX: &str = ".binpb";
 const UUID_SIZE_BYTES: usize = 36;
-/// The version of UUIDs whose bits are for whoever makes them (RFC 9562), and the variant of all of them.
-const CONTENT_ID_VERSION: u64 = 8;
-const UUID_VARIANT: u64 = 0b10;
 
 /// Spreads files over 2^20 prefixes: the 20 low bits of MurmurHash3 x86 32 (seed 0) of the path, in
 /// groups of 4, 4, 4 and 8 digits, then the path with its slashes made dashes.
@@ -213,29 +208,6 @@ pub fn definition_path(
     text.push_str(id.as_hyphenated().encode_lower(&mut Uuid::encode_buffer()));
     text.push_str(DEFINITION_SUFFIX);
     optimize(&text)
-}
-
-/// A path that is spread by a hash, in the folder of the writer's choice, if it has one: it is told the folder that the hash
-/// leads to (format §3).
-pub fn in_chosen_folder(mut path: String, choose: impl FnOnce(&str) -> Option<Arc<str>>) -> String {
-    if let Some(folder) = path.get(..FOLDER_SIZE_BYTES).and_then(choose) {
-        path.replace_range(..FOLDER_SIZE_BYTES, &folder);
-    }
-    path
-}
-
-/// An id for the name of a definition file with this content: 58 random bits, and 62 of the XXH3 of the content (a UUID
-/// of version 8). So whoever finds the file can tell whether it holds what it was written with (format §3).
-pub fn content_id(random: Uuid, content: &[u8]) -> Uuid {
-    let (high, _) = random.as_u64_pair();
-    let high = (high & !0xF000) | CONTENT_ID_VERSION << 12;
-    Uuid::from_u64_pair(high, UUID_VARIANT << 62 | xxh3_64(content) >> 2)
-}
-
-/// Does an id in a name say that the file holds this content? `None` for ids that say nothing of it.
-pub fn names_content(id: Uuid, content: &[u8]) -> Option<bool> {
-    let (high, low) = id.as_u64_pair();
-    (high >> 12 & 0xF == CONTENT_ID_VERSION).then(|| low & (u64::MAX >> 2) == xxh3_64(content) >> 2)
 }
 
 /// The inverse of [`definition_path`], as far as there is one: names may have been cut, and may hold dashes.

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use pyo3_arrow::{PyArray, PyRecordBatch};
 use trinitylake::batch;
+use trinitylake::definition_file;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::key::NameSizes;
 use trinitylake::object_name;
@@ -42,17 +45,22 @@ fn root_version(path: &str) -> Option<u64> {
 }
 
 #[pyfunction]
-#[pyo3(signature = (kind, namespace, name, max_size_bytes=200, data=None))]
-fn definition_path(
-    kind: &str,
-    namespace: &str,
-    name: &str,
-    max_size_bytes: usize,
-    data: Option<&[u8]>,
-) -> PyResult<String> {
+#[pyo3(signature = (kind, namespace, name, max_size_bytes=200))]
+fn definition_path(kind: &str, namespace: &str, name: &str, max_size_bytes: usize) -> PyResult<String> {
     let id = SystemEnvironment::shared().uuid();
-    let id = data.map_or(id, |data| path::content_id(id, data));
     Ok(path::definition_path(parse_kind(kind)?, namespace, name, id, max_size_bytes))
+}
+
+#[pyfunction]
+fn encode_definition_file<'py>(py: Python<'py>, path: &str, definition: &[u8]) -> Bound<'py, PyBytes> {
+    PyBytes::new(py, &definition_file::encode_file(path, definition))
+}
+
+#[pyfunction]
+fn decode_definition_file<'py>(py: Python<'py>, path: &str, file: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    let file = Bytes::copy_from_slice(file);
+    let definition = definition_file::decode_file(path, &file).map_err(to_python)?;
+    Ok(PyBytes::new(py, &definition))
 }
 
 #[pyfunction]
@@ -109,6 +117,8 @@ pub fn add_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(root_path, module)?)?;
     module.add_function(wrap_pyfunction!(root_version, module)?)?;
     module.add_function(wrap_pyfunction!(definition_path, module)?)?;
+    module.add_function(wrap_pyfunction!(encode_definition_file, module)?)?;
+    module.add_function(wrap_pyfunction!(decode_definition_file, module)?)?;
     module.add_function(wrap_pyfunction!(managed_table_folder, module)?)?;
     module.add_function(wrap_pyfunction!(encode_keys, module)?)?;
     module.add_function(wrap_pyfunction!(decode_keys, module)?)?;

@@ -433,10 +433,6 @@ impl CoreStorage for StorageOfProcess {
         self.get_storage()?.copy_within(source_root, path).await
     }
 
-    fn folder_instead_of(&self, spread: &str) -> Option<Arc<str>> {
-        self.get_storage().ok()?.folder_instead_of(spread)
-    }
-
     fn is_hint_rationed(&self) -> bool {
         self.get_storage().is_ok_and(|storage| storage.is_hint_rationed())
     }

@@ -185,11 +185,6 @@ pub trait Storage: Send + Sync + Debug {
     async fn copy_within(&self, _source_root: &str, _path: &str) -> Result<bool> {
         Ok(false)
     }
-    /// The folder for a new file that may lie in any of many, and whose hash leads to this one; `None` for this one, as
-    /// always where there are no folders. On a disk a new folder costs as much as the file.
-    fn folder_instead_of(&self, _spread: &str) -> Option<Arc<str>> {
-        None
-    }
     /// Whether all who write the hint do so about once a second, and not with each version: since a store takes few writes to
     /// one name, or since it takes as long as a good part of a commit.
     fn is_hint_rationed(&self) -> bool {

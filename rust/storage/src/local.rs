@@ -19,7 +19,6 @@ mod containment;
 mod disk_sync;
 mod durable;
 mod folder;
-mod gathering;
 mod in_parts;
 mod listing;
 mod machine;
@@ -172,10 +171,6 @@ impl Storage for LocalStorage {
     async fn walk(&self, place: &Place) -> Result<Step> {
         let folder_name = place.folder.clone();
         self.blocking(move |folder| folder.walk(&folder_name)).await
-    }
-
-    fn folder_instead_of(&self, spread: &str) -> Option<Arc<str>> {
-        self.0.gathering.folder_instead_of(spread)
     }
 
     fn is_hint_rationed(&self) -> bool {

@@ -246,10 +246,6 @@ impl Storage for RetryingStorage {
         repeat!(self, self.inner.copy_within(source_root, path))
     }
 
-    fn folder_instead_of(&self, spread: &str) -> Option<Arc<str>> {
-        self.inner.folder_instead_of(spread)
-    }
-
     fn is_hint_rationed(&self) -> bool {
         self.inner.is_hint_rationed()
     }

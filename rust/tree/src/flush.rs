@@ -78,9 +78,7 @@ impl<'a> Flush<'a> {
     }
 
     pub fn stage(&mut self, draft: Draft) -> Text {
-        let path = path::node_path(self.environment.uuid());
-        let path: Text =
-            path::in_chosen_folder(path, |spread| self.nodes.storage().folder_instead_of(spread)).into();
+        let path: Text = path::node_path(self.environment.uuid()).into();
         self.staged.insert(path.clone(), draft);
         path
     }

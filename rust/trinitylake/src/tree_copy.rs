@@ -13,7 +13,7 @@ use crate::lakehouse::Lakehouse;
 use crate::messages_on_top::with_messages;
 use crate::node::codec::{decode, encode};
 use crate::node::draft::{Draft, Message};
-use crate::path::{content_id, lakehouse_definition_path, root_path};
+use crate::path::{lakehouse_definition_path, root_path};
 use crate::storage::Storage;
 use crate::storage::claim::{Claim, claim};
 use crate::tree::bulk::{NodeWriter, build};
@@ -125,8 +125,8 @@ pub async fn publish(
             version: 0,
             commit_id: environment.uuid().to_string(),
             created_at_millis: environment.now_millis(),
+            inline_definition: Some(definition.encode_file(&path)),
             lakehouse_definition: path,
-            inline_definition: Some(definition.bytes().to_vec()),
             inline_definitions,
             last_rollback: LastRollback::Never,
             committed: vec![committed],
@@ -137,8 +137,8 @@ pub async fn publish(
         return Ok(0);
     };
     let mut metadata = lakehouse.publisher().next_metadata(&latest, vec![committed]);
+    metadata.inline_definition = Some(definition.encode_file(&path));
     metadata.lakehouse_definition = path;
-    metadata.inline_definition = Some(definition.bytes().to_vec());
     metadata.inline_definitions.extend(inline_definitions);
     let version = lakehouse.publisher().publish_alone(&latest, metadata, draft, "the export").await?;
     Ok(version.number)
@@ -172,7 +172,7 @@ pub async fn publish_same(
     metadata.gc_before_millis = None;
     metadata.lakehouse_definition =
         write_definition(storage.as_ref(), environment.as_ref(), &definition).await?;
-    metadata.inline_definition = Some(definition.bytes().to_vec());
+    metadata.inline_definition = Some(definition.encode_file(&metadata.lakehouse_definition));
     let draft = Draft::of(&source.root, source.nodes().height_of(&source.root).await?);
     match create_root(storage, environment, metadata, &draft, &config).await {
         Err(Error::CommitConflict { .. }) => there(storage.get(&path).await?),
@@ -185,8 +185,8 @@ async fn write_definition(
     environment: &dyn Environment,
     definition: &LakehouseDefinition,
 ) -> Result<String> {
-    let path = lakehouse_definition_path(content_id(environment.uuid(), definition.bytes()));
-    storage.put_unique(&path, definition.bytes().clone()).await?;
+    let path = lakehouse_definition_path(environment.uuid());
+    storage.put_unique(&path, definition.encode_file(&path)).await?;
     Ok(path)
 }
 

@@ -16,7 +16,7 @@ use trinitylake_format::config::TreeConfig;
 use trinitylake_format::definition::LakehouseDefinition;
 use trinitylake_format::node::codec::encode;
 use trinitylake_format::node::draft::Draft;
-use trinitylake_format::path::{content_id, lakehouse_definition_path, root_path, root_path_000};
+use trinitylake_format::path::{lakehouse_definition_path, root_path, root_path_000};
 use trinitylake_storage::claim::{Claim, claim};
 use trinitylake_storage::probe::probe;
 use trinitylake_storage::store_clock::dated_last;
@@ -42,14 +42,14 @@ impl Versions {
             return Err(exists());
         }
         probe(storage.as_ref(), &environment.uuid().to_string()).await?;
-        let definition_path = lakehouse_definition_path(content_id(environment.uuid(), definition.bytes()));
-        storage.put_unique(&definition_path, definition.bytes().clone()).await?;
+        let definition_path = lakehouse_definition_path(environment.uuid());
+        storage.put_unique(&definition_path, definition.encode_file(&definition_path)).await?;
         let metadata = RootMetadata {
             version: 0,
             commit_id: environment.uuid().to_string(),
             created_at_millis: environment.now_millis(),
             lakehouse_definition: definition_path.clone(),
-            inline_definition: Some(definition.bytes().to_vec()),
+            inline_definition: Some(definition.encode_file(&definition_path)),
             last_rollback: LastRollback::Never,
             ..RootMetadata::default()
         };

@@ -172,7 +172,7 @@ impl Publisher {
                 .now_millis()
                 .max(previous.metadata.created_at_millis + 1),
             lakehouse_definition: previous.metadata.lakehouse_definition.clone(),
-            inline_definition: Some(previous.definition.bytes().to_vec()),
+            inline_definition: Some(previous.definition.encode_file(&previous.metadata.lakehouse_definition)),
             inline_definitions: previous.unwritten_definitions(),
             previous_root: Some(previous.root_path.clone()),
             rollback_from_root: None,

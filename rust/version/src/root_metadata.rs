@@ -6,8 +6,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use trinitylake_base::error::{Error, Result};
+use trinitylake_format::definition_file::is_intact_copy;
 use trinitylake_format::node::{CREATED_AT_MILLIS, MessageRef, Node};
-use trinitylake_format::path::{definition_id, names_content};
 
 use crate::summary::Summary;
 
@@ -103,9 +103,9 @@ pub struct RootMetadata {
     pub created_at_millis: u64,
     /// Path of the lakehouse definition file.
     pub lakehouse_definition: String,
-    pub inline_definition: Option<Vec<u8>>,
+    pub inline_definition: Option<Bytes>,
     /// Definitions of objects, by path, whose files may not be there: all of those that this version names (format §4).
-    /// Each is what its name was given for.
+    /// Each is the content of the file at its path, checksum included.
     pub inline_definitions: BTreeMap<String, Bytes>,
     pub previous_root: Option<String>,
     pub rollback_from_root: Option<String>,
@@ -140,7 +140,7 @@ impl RootMetadata {
                 COMMIT_ID => metadata.commit_id = value.to_string(),
                 CREATED_AT_MILLIS => metadata.created_at_millis = number(CREATED_AT_MILLIS, value)?,
                 LAKEHOUSE_DEF => metadata.lakehouse_definition = value.to_string(),
-                LAKEHOUSE_DEF_INLINE => metadata.inline_definition = from_hexadecimal(value),
+                LAKEHOUSE_DEF_INLINE => metadata.inline_definition = from_hexadecimal(value).map(Bytes::from),
                 // The page for browsers must stay small, and asks for one at a time (`held_definition`).
                 #[cfg(not(target_family = "wasm"))]
                 INLINE_DEFINITIONS => metadata.inline_definitions = from_row(value),
@@ -255,7 +255,7 @@ fn to_row(definitions: &BTreeMap<String, Bytes>) -> Option<String> {
     (!definitions.is_empty()).then(|| lines.collect())
 }
 
-/// What is no definition, or not the one that its name was given for, is left out.
+/// A line that is not an intact copy of the definition file at its path is left out.
 fn from_row(row: &str) -> BTreeMap<String, Bytes> {
     let definitions = row.split('\n').filter_map(|line| {
         let (path, text) = line.split_once('\t')?;
@@ -271,15 +271,10 @@ pub fn held_definition(root: &Node, path: &str) -> Option<Bytes> {
 }
 
 fn definition_of(path: &str, hexadecimal: &str) -> Option<Bytes> {
-    from_hexadecimal(hexadecimal).filter(|bytes| is_definition(path, bytes)).map(Bytes::from)
+    from_hexadecimal(hexadecimal).map(Bytes::from).filter(|file| is_intact_copy(path, file))
 }
 
-/// Is it the content of a definition file, as far as the name of that tells?
-pub fn is_definition(path: &str, bytes: &[u8]) -> bool {
-    definition_id(path).is_some_and(|(_, id)| names_content(id, bytes) == Some(true))
-}
-
-/// How many lines of a root's row hold no definition, or not that of their names.
+/// The number of lines of a root's row that are not intact copies of the files at their paths.
 pub fn damaged_inline_definitions(row: &str) -> usize {
     row.split_terminator('\n').count() - from_row(row).len()
 }
@@ -300,10 +295,11 @@ fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trinitylake_format::definition_file::encode_file;
     use trinitylake_format::key::ObjectKind;
     use trinitylake_format::node::codec::{Compression, decode, encode};
     use trinitylake_format::node::draft::Draft;
-    use trinitylake_format::path::{content_id, definition_path};
+    use trinitylake_format::path::definition_path;
 
     #[test]
     fn hexadecimal_round_trips_and_refuses_damage() {
@@ -314,15 +310,11 @@ mod tests {
         assert_eq!(lakehouse_row(&vec![0; INLINE_DEFINITION_MAX_SIZE_BYTES + 1]), None);
     }
 
-    /// What stands in a root in the place of a file is believed only if it is what the name of the file was given for.
     #[test]
-    fn definitions_in_a_root_are_those_of_their_names() {
-        let definition = |bytes: &'static [u8]| {
-            let id = content_id(uuid::Uuid::from_u128(7), bytes);
-            (definition_path(ObjectKind::Table, "n", "t", id, 200), Bytes::from_static(bytes))
-        };
-        let (path, bytes) = definition(b"a table");
-        let (other, _) = definition(b"another");
+    fn definitions_in_a_root_have_the_right_checksum_and_path() {
+        let path = |id| definition_path(ObjectKind::Table, "n", "t", uuid::Uuid::from_u128(id), 200);
+        let (path, other) = (path(7), path(8));
+        let bytes = encode_file(&path, b"a table");
         let held = BTreeMap::from([(path.clone(), bytes.clone())]);
         let row = to_row(&held).unwrap();
         assert_eq!((from_row(&row), damaged_inline_definitions(&row)), (held, 0));

@@ -11,6 +11,7 @@ use crate::root_metadata::RootMetadata;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::config::TreeConfig;
 use trinitylake_format::definition::LakehouseDefinition;
+use trinitylake_format::definition_file::decode_file;
 use trinitylake_format::key::{KeyRange, ObjectKind};
 use trinitylake_format::node::Node;
 use trinitylake_format::path::root_path;
@@ -117,10 +118,10 @@ impl Version {
         }
     }
 
-    /// The bytes of a definition file, which the root may hold.
+    /// The definition at a location, which the root may hold. `CorruptFile` if its checksum or its path is wrong.
     pub async fn read_definition(&self, location: &str) -> Result<Bytes> {
-        if let Some(bytes) = self.metadata.inline_definitions.get(location) {
-            return Ok(bytes.clone());
+        if let Some(file) = self.metadata.inline_definitions.get(location) {
+            return decode_file(location, file);
         }
         self.unless_expired(read_definition(&self.nodes, location).await).await
     }
@@ -172,12 +173,12 @@ impl Version {
     }
 }
 
-/// Reads a definition file that a tree names.
+/// Reads the definition at a location that a tree names. `CorruptFile` if its checksum or its path is wrong.
 pub async fn read_definition(nodes: &NodeStore, location: &str) -> Result<Bytes> {
     match nodes.storage().get(location).await {
         Err(Error::FileNotFound { path }) => {
             Err(Error::corrupt(path, "the tree names this definition file, and it is not there"))
         }
-        other => other,
+        file => decode_file(location, &file?),
     }
 }

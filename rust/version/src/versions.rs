@@ -520,11 +520,11 @@ pub(crate) async fn definition_of(
     if let Some(known) = known.filter(|known| known.metadata.lakehouse_definition == *path) {
         return Ok(known.definition.clone());
     }
-    let bytes = match &metadata.inline_definition {
-        Some(bytes) => Bytes::from(bytes.clone()),
-        None => read_definition(nodes, path).await?,
+    let definition = match &metadata.inline_definition {
+        Some(file) => LakehouseDefinition::decode_file(file, path)?,
+        None => LakehouseDefinition::decode(read_definition(nodes, path).await?, path)?,
     };
-    Ok(Arc::new(LakehouseDefinition::decode(bytes, path)?))
+    Ok(Arc::new(definition))
 }
 
 async fn version_of_node(

@@ -126,8 +126,8 @@ class DefinitionWriter:
                 located.append(row.location or "")
                 continue
             kind = cast("_core.Kind", row.kind)
-            path = _core.definition_path(kind, row.namespace, row.name, self.path_max_size_bytes, prepared)
-            files.append((path, prepared))
+            path = _core.definition_path(kind, row.namespace, row.name, self.path_max_size_bytes)
+            files.append((path, _core.encode_definition_file(path, prepared)))
             located.append(path)
         self.storage.put_many(files)
         return located

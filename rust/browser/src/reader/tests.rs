@@ -6,9 +6,10 @@ use proptest::prelude::*;
 use prost::Message as _;
 use serde_json::{Value, json};
 use trinitylake_format::definition::proto::{LakehouseDef, NamespaceDef};
+use trinitylake_format::definition_file::encode_file;
 use trinitylake_format::node::codec::{Compression, encode};
 use trinitylake_format::node::draft::{Draft, Message, Row};
-use trinitylake_format::path::{content_id, definition_path};
+use trinitylake_format::path::definition_path;
 
 use super::*;
 
@@ -157,7 +158,7 @@ proptest! {
     #[test]
     fn any_bytes_end_in_a_reply(question in ".{0,40}", file in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut files = Files::default();
-        for question in [Value::from(question.clone()), json!("table"), json!("view"), json!("namespace"), json!("lakehouse"), json!({ "keep": { "path": question } })] {
+        for question in [Value::from(question.clone()), json!({ "definition": { "kind": "table", "path": "a" } }), json!({ "definition": { "kind": "view", "path": "a" } }), json!({ "lakehouse": { "path": "a" } }), json!({ "keep": { "path": question } })] {
             let reply = files.told(&question, file.clone().into());
             prop_assert!(reply.get("problem").is_some() || reply.get("answer").is_some());
         }
@@ -188,13 +189,11 @@ fn a_root_says_what_its_version_did() {
 fn a_definition_is_read_from_the_root_that_holds_it() {
     let definition =
         NamespaceDef { properties: [("owner".into(), "me".into())].into(), ..NamespaceDef::default() };
-    let bytes = definition.encode_to_vec();
-    let path = |content: &[u8]| {
-        let id = content_id(uuid::Uuid::from_u128(7), content);
-        definition_path(ObjectKind::Namespace, "shop", "", id, 200)
-    };
-    let (held, exchanged) = (path(&bytes), path(b"another definition"));
-    let hexadecimal: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let path =
+        |number| definition_path(ObjectKind::Namespace, "shop", "", uuid::Uuid::from_u128(number), 200);
+    let (held, exchanged) = (path(7), path(8));
+    let file = encode_file(&held, &definition.encode_to_vec());
+    let hexadecimal: String = file.iter().map(|byte| format!("{byte:02x}")).collect();
     let lines = [&held, &exchanged].map(|path| format!("{path}\t{hexadecimal}\n"));
     let mut files = Files::default();
     let system = [("lakehouse_def", "d.binpb".to_string()), ("definitions_inline", lines.concat())];
@@ -202,7 +201,7 @@ fn a_definition_is_read_from_the_root_that_holds_it() {
     let mut told =
         |kind: &str, path: &str| files.ask(&json!({ "held": { "root": ROOT, "kind": kind, "path": path } }));
     assert_eq!(told("namespace", &held), Ok(json!({ "properties": { "owner": "me" } })));
-    // Not what its name was given for; held by nobody; of no kind that has definitions.
+    // Written for another path; in no root; of no kind that has definitions.
     assert_eq!(told("namespace", &exchanged), Ok(Value::Null));
     assert_eq!(told("namespace", "n.binpb"), Ok(Value::Null));
     for kind in ["transaction", "castle"] {
@@ -212,11 +211,21 @@ fn a_definition_is_read_from_the_root_that_holds_it() {
 
 /// An empty file was shown as a namespace without properties, and as a table without columns.
 #[test]
-fn an_empty_file_is_no_definition() {
+fn empty_damaged_and_exchanged_files_are_no_definitions() {
+    let path = "0000/0000/0000/00000000-n.binpb";
+    let file = encode_file(path, &NamespaceDef::default().encode_to_vec());
+    let mut damaged = file.to_vec();
+    damaged[3] ^= 1;
     for kind in ["namespace", "table", "view"] {
-        let reply = Files::default().told(&json!(kind), Bytes::new());
-        assert_eq!(reply["problem"]["code"], 500, "{kind}: {reply}");
+        for (path, file) in
+            [(path, Bytes::new()), (path, damaged.clone().into()), ("other.binpb", file.clone())]
+        {
+            let reply = Files::default().told(&json!({ "definition": { "kind": kind, "path": path } }), file);
+            assert_eq!(reply["problem"]["code"], 500, "{kind}: {reply}");
+        }
     }
+    let whole = Files::default().told(&json!({ "definition": { "kind": "namespace", "path": path } }), file);
+    assert_eq!(whole["answer"], json!({ "properties": {} }));
 }
 
 /// A node that names itself as its child was followed for ever.

@@ -249,27 +249,6 @@ proptest! {
     }
 }
 
-/// On a disk a writer chooses the folder, and a file that is met in a listing was told by the form of its name all along:
-/// were it told by its hash, a collection would take it for a file that somebody else has put there.
-#[test]
-fn a_file_in_a_chosen_folder_is_told_as_before() {
-    let id = uuid::Uuid::from_u128(7);
-    for (path, is_definition) in
-        [(definition_path(ObjectKind::Table, "n", "t", id, 200), true), (node_path(id), false)]
-    {
-        let mut told = String::new();
-        let chosen = in_chosen_folder(path.clone(), |spread| {
-            told = spread.to_owned();
-            Some("1010/0000/1111".into())
-        });
-        assert_eq!(told, path[..FOLDER_SIZE_BYTES]);
-        assert_eq!(chosen, format!("1010/0000/1111{}", &path[FOLDER_SIZE_BYTES..]));
-        assert_eq!(definition_id(&chosen), is_definition.then_some((ObjectKind::Table, id)));
-        assert_eq!(node_id(&chosen), (!is_definition).then_some(id));
-        assert_eq!(in_chosen_folder(path.clone(), |_| None), path);
-    }
-}
-
 #[test]
 fn definition_paths_name_the_object() {
     let id = uuid::Uuid::from_u128(0x0123_4567_89ab_4def_8123_4567_89ab_cdef);

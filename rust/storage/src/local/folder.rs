@@ -14,7 +14,6 @@ use rustix::fs::OFlags;
 
 use super::containment::{Containment, KnownFolders, parent};
 use super::disk_sync::DiskSync;
-use super::gathering::Gathering;
 use super::listing::file_info;
 use super::write_ahead::Ahead;
 use crate::staging::{Staged, Unnamed, has_no_unnamed_files, is_staging_name, refuses_hard_links};
@@ -34,7 +33,6 @@ pub(super) struct Folder {
     /// Files that are open to be written part by part.
     pub(super) files_in_parts: AtomicUsize,
     pub(super) sync: DiskSync,
-    pub(super) gathering: Gathering,
     /// Files cannot be made here that have no name yet, as far as is known.
     pub(super) has_no_unnamed_files: AtomicBool,
 }
@@ -51,7 +49,6 @@ impl Folder {
             ahead: Ahead::default(),
             files_in_parts: AtomicUsize::new(0),
             sync,
-            gathering: Gathering::default(),
             has_no_unnamed_files: AtomicBool::new(false),
         }
     }

@@ -18,6 +18,7 @@ use super::judge::Known;
 use super::kind::table_folder;
 use super::roots::Root;
 use super::{OnProgress, Progress};
+use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
@@ -318,7 +319,7 @@ pub(super) async fn open(
                 Some(bytes) => bytes,
                 None => read(storage, &location).await?,
             };
-            let links = contents.of_table(bytes, &location)?;
+            let links = contents.of_table(decode_file(&location, &bytes)?, &location)?;
             let folder = links.iter().find_map(|link| match link {
                 Link::File { path, .. } => table_folder(path).map(str::to_string),
                 _ => None,

@@ -1,4 +1,4 @@
-//! Definition files: that they are there, can be decoded, and are those that their names were given for (format §§3, 6).
+//! Checks of definition files: they exist, can be decoded, and their checksums and paths are right (format §6).
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
@@ -6,9 +6,10 @@ use prost::Message as _;
 
 use super::{Finding, FoundTable, Fsck, Kind};
 use crate::definition::proto::{DistributedTransactionDef, NamespaceDef, TableDef, ViewDef};
+use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
 use crate::key::ObjectKind;
-use crate::path::{definition_id, is_saved_state, names_content, transaction_file};
+use crate::path::{definition_id, is_saved_state, transaction_file};
 use crate::tree::nodes::PARALLEL_REQUESTS;
 
 /// A definition with which something is wrong, if any version shows it.
@@ -53,11 +54,11 @@ impl Fsck {
             let finding = match bytes {
                 Ok(bytes) => {
                     self.counts.definitions += 1;
-                    match what_is_wrong(kind, &name, &location, &bytes) {
-                        Some((found, message)) => Finding::new(found, &location, message),
-                        None => {
+                    match checked_definition(kind, &name, &location, &bytes) {
+                        Err((found, message)) => Finding::new(found, &location, message),
+                        Ok(definition) => {
                             if self.wants_tables && kind == ObjectKind::Table {
-                                tables.push(FoundTable { namespace, name, location, definition: bytes });
+                                tables.push(FoundTable { namespace, name, location, definition });
                             }
                             continue;
                         }
@@ -82,29 +83,31 @@ impl Fsck {
     }
 }
 
-/// What is wrong with the definition of an object, if anything is.
-pub(crate) fn what_is_wrong(
+/// The definition in a file, or what is wrong with the file.
+pub(crate) fn checked_definition(
     kind: ObjectKind,
     name: &str,
     location: &str,
-    bytes: &Bytes,
-) -> Option<(Kind, String)> {
-    if let Some((named, id)) = definition_id(location) {
-        if names_content(id, bytes) == Some(false) {
-            let message = "it does not hold what its name was given for: it is damaged, or another file";
-            return Some((Kind::Damaged, message.into()));
-        }
-        if named != kind {
-            let message =
-                format!("the definition of a {} stands where a {} is expected", named.word(), kind.word());
-            return Some((Kind::Misplaced, message));
-        }
+    file: &Bytes,
+) -> Result<Bytes, (Kind, String)> {
+    let definition = match decode_file(location, file) {
+        Ok(definition) => definition,
+        Err(error) => return Err((Kind::Damaged, error.to_string())),
+    };
+    if let Some((named, _)) = definition_id(location)
+        && named != kind
+    {
+        let message =
+            format!("the definition of a {} stands where a {} is expected", named.word(), kind.word());
+        return Err((Kind::Misplaced, message));
     }
-    what_cannot_be_decoded(kind, name, location, bytes)
+    match what_cannot_be_decoded(kind, name, location, &definition) {
+        Some(problem) => Err(problem),
+        None => Ok(definition),
+    }
 }
 
-/// As [`what_is_wrong`], without what the name of the file tells of its content.
-pub(crate) fn what_cannot_be_decoded(
+fn what_cannot_be_decoded(
     kind: ObjectKind,
     name: &str,
     location: &str,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use super::definitions::{what_cannot_be_decoded, what_is_wrong};
+use super::definitions::checked_definition;
 use super::places::{Place, child_at, leads_to};
 use super::{Finding, Fsck, Kind, Scope};
 use crate::definition::LakehouseDefinition;
@@ -27,7 +27,7 @@ use crate::messages_on_top::with_messages;
 use crate::node::Node;
 use crate::node::codec::encode;
 use crate::node::draft::{Draft, Message, Text};
-use crate::path::{LATEST_HINT_PATH, content_id, lakehouse_definition_path, node_path, root_path};
+use crate::path::{LATEST_HINT_PATH, lakehouse_definition_path, node_path, root_path};
 use crate::storage::Storage;
 use crate::tree::node_store::NodeStore;
 use crate::tree::scan::Scan;
@@ -193,7 +193,7 @@ impl Mender {
             metadata.last_rollback = LastRollback::Version(number);
         }
         if let Some((path, definition)) = definition {
-            metadata.inline_definition = Some(definition.bytes().to_vec());
+            metadata.inline_definition = Some(definition.encode_file(&path));
             metadata.lakehouse_definition = path;
         }
         publisher.publish_alone(&previous, metadata, draft.clone(), "the repair").await?;
@@ -209,14 +209,13 @@ impl Mender {
         self.report.lost.retain(|lost| !lost.starts_with(&path));
         if finding.kind == Kind::Missing {
             if !self.is_dry {
-                self.storage.put_unique(&path, definition.bytes().clone()).await?;
+                self.storage.put_unique(&path, definition.encode_file(&path)).await?;
             }
             return Ok(None);
         }
-        let id = content_id(self.environment.uuid(), definition.bytes());
-        let path = lakehouse_definition_path(id);
+        let path = lakehouse_definition_path(self.environment.uuid());
         if !self.is_dry {
-            self.storage.put_unique(&path, definition.bytes().clone()).await?;
+            self.storage.put_unique(&path, definition.encode_file(&path)).await?;
         }
         Ok(Some((path, definition)))
     }
@@ -352,7 +351,7 @@ impl Mender {
     async fn can_be_decoded(&self, key: &str, location: &str) -> Result<bool> {
         let Some((kind, _, name)) = self.fsck.name_of(key) else { return Ok(false) };
         match self.storage.get(location).await {
-            Ok(bytes) => Ok(what_cannot_be_decoded(kind, &name, location, &bytes).is_none()),
+            Ok(bytes) => Ok(checked_definition(kind, &name, location, &bytes).is_ok()),
             Err(Error::FileNotFound { .. } | Error::CorruptFile { .. } | Error::InvalidLocation(_)) => {
                 Ok(false)
             }
@@ -375,7 +374,7 @@ impl Mender {
                 continue;
             }
             if let Ok(bytes) = self.storage.get(&location).await
-                && what_is_wrong(kind, &name, &location, &bytes).is_none()
+                && checked_definition(kind, &name, &location, &bytes).is_ok()
             {
                 return Ok(Some((number, location)));
             }

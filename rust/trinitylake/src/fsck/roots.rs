@@ -7,12 +7,11 @@ use futures::future::{join3, try_join};
 
 use super::{Finding, Fsck, Kind, Scope};
 use crate::definition::LakehouseDefinition;
+use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::node::codec::decode;
-use crate::path::{
-    LATEST_HINT_PATH, lakehouse_definition_id, names_content, root_path, root_path_000, root_version,
-};
+use crate::path::{LATEST_HINT_PATH, root_path, root_path_000, root_version};
 use crate::storage::Storage;
 use crate::tree::node_store::NodeStore;
 use crate::version::root_metadata::{
@@ -215,20 +214,23 @@ impl Fsck {
             return Ok(());
         }
         let finding = match self.storage.get(&path).await {
-            Ok(bytes) => {
-                let is_own = lakehouse_definition_id(&path).and_then(|id| names_content(id, &bytes));
-                let inline = root.system(LAKEHOUSE_DEF_INLINE);
-                if let Err(error) = LakehouseDefinition::decode(bytes.clone(), &path) {
-                    Some(Finding::of(&error, &path))
-                } else if is_own == Some(false) {
-                    let message =
-                        "it does not hold what its name was given for: it is damaged, or another file";
-                    Some(Finding::new(Kind::Damaged, &path, message))
-                } else if inline.is_some() && metadata.inline_definition.as_deref() != Some(&bytes[..]) {
-                    let message = format!("it is not what the root of version {number} repeats of it");
-                    Some(Finding::new(Kind::Broken, &path, message))
-                } else {
-                    None
+            Ok(file) => {
+                let repeated =
+                    metadata.inline_definition.as_ref().map(|inline| decode_file(&path, inline).ok());
+                let has_row = root.system(LAKEHOUSE_DEF_INLINE).is_some();
+                match decode_file(&path, &file) {
+                    Err(error) => Some(Finding::of(&error, &path)),
+                    Ok(definition) => {
+                        if let Err(error) = LakehouseDefinition::decode(definition.clone(), &path) {
+                            Some(Finding::of(&error, &path))
+                        } else if has_row && repeated != Some(Some(definition)) {
+                            let message =
+                                format!("it is not what the root of version {number} repeats of it");
+                            Some(Finding::new(Kind::Broken, &path, message))
+                        } else {
+                            None
+                        }
+                    }
                 }
             }
             Err(error @ (Error::FileNotFound { .. } | Error::InvalidLocation(_))) => {
@@ -290,7 +292,7 @@ fn contradictions(root: &Node, metadata: &RootMetadata, previous: Option<&Previo
     if let Some(row) = root.system(INLINE_DEFINITIONS)
         && damaged_inline_definitions(row) > 0
     {
-        problems.push(format!("its {INLINE_DEFINITIONS} holds what is not what its name was given for"));
+        problems.push(format!("its row {INLINE_DEFINITIONS} has damaged definitions"));
     }
     let mut ids: Vec<&str> = metadata.committed.iter().map(|transaction| transaction.id.as_str()).collect();
     ids.sort_unstable();

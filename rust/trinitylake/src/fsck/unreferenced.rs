@@ -4,10 +4,11 @@ use prost::Message as _;
 
 use super::{Finding, Fsck, Kind, fingerprint};
 use crate::definition::proto::{DistributedTransactionDef, Footprint};
+use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
 use crate::path::{
-    INTENT_PREFIX, TRANSACTION_PREFIX, definition_id, intent_file, lakehouse_definition_id, names_content,
-    node_id, transaction_file,
+    INTENT_PREFIX, TRANSACTION_PREFIX, definition_id, intent_file, lakehouse_definition_id, node_id,
+    transaction_file,
 };
 
 /// What stands at the start of the root's own file names.
@@ -61,7 +62,10 @@ impl Fsck {
             Err(Error::FileNotFound { .. }) => return Ok(()),
             bytes => bytes?,
         };
-        let saved = match DistributedTransactionDef::decode(bytes) {
+        let decoded = decode_file(path, &bytes).and_then(|state| {
+            DistributedTransactionDef::decode(state).map_err(|error| Error::corrupt(path, error.to_string()))
+        });
+        let saved = match decoded {
             Ok(saved) if saved.id == id => saved,
             Ok(saved) => {
                 let message = format!("it is the state of transaction {:?}, not of {id}", saved.id);
@@ -82,14 +86,7 @@ impl Fsck {
             }
             self.lakehouse_definitions.insert(location.clone());
             let problem = match self.storage.get(&location).await {
-                Ok(bytes) => {
-                    let id = definition_id(&location)
-                        .map(|(_, id)| id)
-                        .or_else(|| lakehouse_definition_id(&location));
-                    let is_whole = id.and_then(|id| names_content(id, &bytes)) != Some(false);
-                    (!is_whole)
-                        .then(|| Finding::new(Kind::Damaged, &location, "it does not hold what was written"))
-                }
+                Ok(file) => decode_file(&location, &file).err().map(|error| Finding::of(&error, &location)),
                 Err(error @ Error::FileNotFound { .. }) => Some(Finding::of(&error, &location)),
                 Err(error) => return Err(error),
             };

@@ -83,7 +83,7 @@ fn root(version: u64) -> Bytes {
         version,
         commit_id: "commit".into(),
         lakehouse_definition: "_lakehouse_def_x.binpb".into(),
-        inline_definition: Some(definition.bytes().to_vec()),
+        inline_definition: Some(definition.bytes().clone()),
         ..RootMetadata::default()
     };
     let encoded =

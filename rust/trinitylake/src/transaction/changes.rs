@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::definition::LakehouseDefinition;
+use crate::definition_file::encode_file;
 use crate::node::draft::{Message, Text};
 
 /// The new location of a key.
@@ -13,7 +14,7 @@ use crate::node::draft::{Message, Text};
 pub(super) enum NewValue {
     /// A definition file that exists: a renamed object keeps its file.
     Existing(String),
-    /// A definition file that the commit writes.
+    /// A definition whose file the commit writes.
     Staged {
         path: String,
         bytes: Bytes,
@@ -69,9 +70,11 @@ impl Changes {
     /// The definition files that no attempt has written.
     pub(super) fn unwritten_files(&self) -> Vec<(String, Bytes)> {
         let definition = self.definition.iter().filter(|_| !self.is_definition_written);
-        let definition = definition.map(|(path, definition)| (path.clone(), definition.bytes().clone()));
+        let definition = definition.map(|(path, definition)| (path.clone(), definition.encode_file(path)));
         let staged = self.writes.values().filter_map(|write| match &write.value {
-            NewValue::Staged { path, bytes, written: false } => Some((path.clone(), bytes.clone())),
+            NewValue::Staged { path, bytes, written: false } => {
+                Some((path.clone(), encode_file(path, bytes)))
+            }
             NewValue::Staged { written: true, .. } | NewValue::Existing(_) | NewValue::Deleted => None,
         });
         definition.chain(staged).collect()

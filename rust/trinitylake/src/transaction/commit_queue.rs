@@ -21,12 +21,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 use prost::Message as _;
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::footprint::Footprint;
 use super::shared_root::Submission;
 use super::{Coordination, Isolation};
 use crate::definition::proto::{self, CommitIntent, IntendedTransaction};
+use crate::definition_file::{decode_file, encode_file, is_intact_copy};
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::node::draft::{Message, Text};
@@ -79,7 +79,7 @@ async fn try_to_line_up(lakehouse: &Lakehouse, group: &[Submission], deadline_mi
     }
     let own = intent_path(environment.now_millis(), environment.uuid());
     let started = environment.elapsed_millis();
-    if storage.put_if_absent(&own, encode(&waiting)).await? != PutOutcome::Created {
+    if storage.put_if_absent(&own, encode(&own, &waiting)).await? != PutOutcome::Created {
         return Ok(Turn::Lead(Queue::default()));
     }
     let request_millis = environment.elapsed_millis() - started + 1;
@@ -225,7 +225,7 @@ impl Read {
 
 async fn read(storage: &dyn Storage, path: &str) -> Read {
     match storage.get(path).await {
-        Ok(bytes) => match decode(&bytes) {
+        Ok(file) => match decode(path, &file) {
             Some(submissions) => Read::Intact(Intent { path: path.to_string(), submissions }),
             None => Read::Damaged,
         },
@@ -234,7 +234,7 @@ async fn read(storage: &dyn Storage, path: &str) -> Read {
     }
 }
 
-fn encode(waiting: &[&Submission]) -> Bytes {
+fn encode(path: &str, waiting: &[&Submission]) -> Bytes {
     let transactions = waiting
         .iter()
         .map(|member| IntendedTransaction {
@@ -248,9 +248,7 @@ fn encode(waiting: &[&Submission]) -> Bytes {
             summary: member.info.summary.as_str().to_string(),
         })
         .collect();
-    let mut bytes = CommitIntent { transactions }.encode_to_vec();
-    bytes.extend(xxh3_64(&bytes).to_le_bytes());
-    bytes.into()
+    encode_file(path, &CommitIntent { transactions }.encode_to_vec())
 }
 
 /// All that a leader asks of a footprint is whether somebody wrote what it depends on. What is watched
@@ -276,12 +274,11 @@ fn to_write(message: &Message) -> proto::footprint::Write {
 }
 
 /// `None` for what is damaged or of a newer kind: then its owner has to lead.
-fn decode(bytes: &Bytes) -> Option<Vec<Submission>> {
-    let (content, checksum) = bytes.split_last_chunk::<8>()?;
-    if xxh3_64(content) != u64::from_le_bytes(*checksum) {
+fn decode(path: &str, file: &Bytes) -> Option<Vec<Submission>> {
+    if !is_intact_copy(path, file) {
         return None;
     }
-    let intent = CommitIntent::decode(content).ok()?;
+    let intent = CommitIntent::decode(decode_file(path, file).ok()?).ok()?;
     intent.transactions.into_iter().map(to_submission).collect()
 }
 

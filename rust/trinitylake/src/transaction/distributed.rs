@@ -25,6 +25,7 @@ use super::{Isolation, Transaction};
 use crate::claim::{Claim, claim};
 use crate::definition::LakehouseDefinition;
 use crate::definition::proto::{self, DistributedTransactionDef, DistributedTransactionState as SavedState};
+use crate::definition_file::{decode_file, encode_file};
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::node::CREATED_AT_MILLIS;
@@ -263,7 +264,7 @@ impl Transaction {
         let environment = self.lakehouse.environment().as_ref();
         let path = transaction_path(&self.info.id, self.saved.sequence + 1);
         let deadline = environment.elapsed_millis() + DOUBT_MILLIS;
-        let bytes = Bytes::from(record.encode_to_vec());
+        let bytes = encode_file(&path, &record.encode_to_vec());
         match claim(self.lakehouse.storage().as_ref(), environment, &path, bytes, deadline).await {
             Claim::Won { .. } => {
                 self.saved.sequence += 1;
@@ -271,6 +272,7 @@ impl Transaction {
             }
             Claim::Refused(error) | Claim::Unknown(error) => Err(error),
             Claim::Lost(other) => {
+                let other = decode_file(&path, &other).unwrap_or_default();
                 let other = DistributedTransactionDef::decode(other).unwrap_or_default();
                 let is_over = other.state() == SavedState::RolledBack;
                 Err(self.went_on_elsewhere(if is_over { "rolled back" } else { "saved" }))
@@ -347,6 +349,6 @@ pub(super) async fn read(
         }
         bytes => bytes?,
     };
-    DistributedTransactionDef::decode(bytes)
+    DistributedTransactionDef::decode(decode_file(&path, &bytes)?)
         .map_err(|error| Error::corrupt(path, format!("not a saved transaction: {error}")))
 }

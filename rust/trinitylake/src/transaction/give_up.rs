@@ -24,6 +24,7 @@ use super::shared_root::Submission;
 use super::written_behind::make_files_durable;
 use super::{Changes, CommitLimits, Coordination, Isolation, Transaction};
 use crate::definition::proto::DistributedTransactionState;
+use crate::definition_file::encode_file;
 use crate::error::{Error, Result};
 use crate::node::draft::Message;
 use crate::storage::retry::within;
@@ -117,7 +118,7 @@ impl Transaction {
     async fn write_rollback_record(&self) -> Result<NewValue> {
         let value = self.new_record(DistributedTransactionState::RolledBack);
         if let NewValue::Staged { path, bytes, .. } = &value {
-            let record = vec![(path.clone(), bytes.clone())];
+            let record = vec![(path.clone(), encode_file(path, bytes))];
             make_files_durable(self.lakehouse.storage().as_ref(), record, &[]).await?;
         }
         Ok(value)

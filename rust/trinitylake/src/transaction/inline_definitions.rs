@@ -16,11 +16,10 @@ use super::written_behind::make_files_durable;
 use crate::config::TreeConfig;
 use crate::error::Result;
 use crate::lakehouse::Lakehouse;
+use crate::path::definition_id;
 use crate::storage::{Storage, is_remote};
 use crate::version::Version;
-use crate::version::root_metadata::{
-    INLINE_OBJECT_MAX_SIZE_BYTES, INLINE_OBJECTS_MAX_SIZE_BYTES, is_definition,
-};
+use crate::version::root_metadata::{INLINE_OBJECT_MAX_SIZE_BYTES, INLINE_OBJECTS_MAX_SIZE_BYTES};
 
 /// Files of definitions that are still on their way when the root is there are waited for as long as the root took, and
 /// at least so long.
@@ -29,7 +28,7 @@ const PATIENCE_MILLIS: u64 = 1000;
 /// May a root hold these files? Elsewhere than on a remote store files are made durable together, and nothing would be won.
 pub(super) fn fit_in_root(storage: &dyn Storage, files: &[(String, Bytes)]) -> bool {
     let fits = |(path, bytes): &(String, Bytes)| {
-        bytes.len() <= INLINE_OBJECT_MAX_SIZE_BYTES && is_definition(path, bytes)
+        bytes.len() <= INLINE_OBJECT_MAX_SIZE_BYTES && definition_id(path).is_some()
     };
     !files.is_empty() && is_remote(storage) && files.iter().all(fits)
 }

@@ -166,7 +166,7 @@ fn prepare_root(
     let mut definition = previous.definition.clone();
     if let Some((path, changed)) = group.iter().find_map(|member| member.definition.as_ref()) {
         metadata.lakehouse_definition = path.clone();
-        metadata.inline_definition = Some(changed.bytes().to_vec());
+        metadata.inline_definition = Some(changed.encode_file(path));
         definition = changed.clone();
     }
     lakehouse.publisher().prepare(previous, metadata, root, is_grown, definition)

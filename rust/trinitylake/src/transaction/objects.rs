@@ -10,7 +10,7 @@ use super::footprint::Requirement;
 use crate::definition::LakehouseDefinition;
 use crate::error::{Error, Result};
 use crate::key::{ObjectKind, ObjectName};
-use crate::path::{content_id, definition_path, in_chosen_folder, lakehouse_definition_path};
+use crate::path::{definition_path, lakehouse_definition_path};
 
 impl Transaction {
     pub async fn create(
@@ -112,18 +112,16 @@ impl Transaction {
     }
 
     fn change_definition(&mut self, definition: LakehouseDefinition) {
-        let id = content_id(self.lakehouse.environment().uuid(), definition.bytes());
-        let path = lakehouse_definition_path(id);
+        let path = lakehouse_definition_path(self.lakehouse.environment().uuid());
         self.changes.definition = Some((path, Arc::new(definition)));
         self.changes.is_definition_written = false;
         self.saved.is_changed = true;
     }
 
     pub(super) fn stage(&self, kind: ObjectKind, namespace: &str, name: &str, bytes: Bytes) -> NewValue {
-        let id = content_id(self.lakehouse.environment().uuid(), &bytes);
+        let id = self.lakehouse.environment().uuid();
         let max_size_bytes = self.base.config.file_path_max_size_bytes;
         let path = definition_path(kind, namespace, name, id, max_size_bytes);
-        let path = in_chosen_folder(path, |spread| self.lakehouse.storage().folder_instead_of(spread));
         NewValue::Staged { path, bytes, written: false }
     }
 

@@ -23,6 +23,7 @@ use super::life::{Failure, Proof};
 use super::saved_files::{remove_records, remove_states};
 use super::{CommitLimits, Note, Transaction};
 use crate::definition::proto::{DistributedTransactionDef, DistributedTransactionState};
+use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
 use crate::key::{KeyRange, ObjectKind};
 use crate::lakehouse::Lakehouse;
@@ -98,7 +99,7 @@ async fn recorded_in(version: &Version, id: &str) -> Result<Option<Record>> {
             return Ok(Some(Record::Committed { location, base: None }));
         }
         Err(Error::FileNotFound { .. }) => version.read_definition(&location).await?,
-        bytes => bytes?,
+        file => decode_file(&location, &file?)?,
     };
     let record = DistributedTransactionDef::decode(bytes).map_err(|error| {
         Error::corrupt(location.clone(), format!("not a record of a transaction: {error}"))

@@ -73,7 +73,7 @@ fn nodes() -> Vec<Vec<u8>> {
         version: VERSION,
         commit_id: "c".into(),
         lakehouse_definition: "_lakehouse_def_1.binpb".into(),
-        inline_definition: Some(definitions()[1].clone()),
+        inline_definition: Some(definitions()[1].clone().into()),
         committed: vec![transaction],
         ..RootMetadata::default()
     };

@@ -237,7 +237,7 @@ export class FilesSource {
     const path = await this.#location(root, kind, name, signal);
     // What the root holds may have no file: its writer may be on the way to it, or have died there.
     const held = await this.#answer({ held: { root, kind, path } }, signal);
-    return held ?? this.#answer(kind, signal, await this.#fetch(path, signal));
+    return held ?? this.#answer({ definition: { kind, path } }, signal, await this.#fetch(path, signal));
   }
 
   /** The answer of the core to a question, for which all nodes are fetched that it wants. */
@@ -291,7 +291,8 @@ export class FilesSource {
     const version = step.newest;
     if (version !== this.newest) {
       const root = await this.#rootOf(version, signal);
-      this.definition = root.definition ?? await this.#answer("lakehouse", signal, await this.#fetch(root["definition-path"], signal));
+      const path = root["definition-path"];
+      this.definition = root.definition ?? await this.#answer({ lakehouse: { path } }, signal, await this.#fetch(path, signal));
       this.newest = version;
     }
     return version;
