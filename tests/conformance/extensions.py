@@ -1,4 +1,4 @@
-"""The extensions of docs/format.md, section 11: what TrinityLake adds to files that the reader of the origin accepts."""
+"""The extensions of docs/format.md, section 11: additions to files that the reader of the origin accepts."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class SeedLakehouse:
         return version
 
     def versions(self) -> list[SeedVersion]:
-        """All versions, oldest first, by the pointers to previous roots; each checked alone and against the one before."""
+        """All versions, oldest first. Checks each alone and against the one before."""
         versions = [SeedVersion(self, self.latest())]
         while (previous := versions[-1].root.system.get("previous_root")) is not None and previous in self.files:
             versions.append(SeedVersion(self, names.root_version(previous)))

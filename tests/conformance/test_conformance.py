@@ -1,4 +1,4 @@
-"""The core agrees on every node with a reader that is written from the origin alone, and its extensions follow the page."""
+"""The core agrees on every node with a reader that is written from the origin; its extensions follow the page."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ def test_a_uuid_of_another_version_is_found(kind: str) -> None:
     if kind == "namespace":
         new = optimized(new.split("/", 3)[3].partition("-")[2])
     patient.rename(old, new)
-    with pytest.raises(BrokenRule, match="is the path of a definition|the path of the lakehouse definition"):
+    with pytest.raises(BrokenRule, match=r"is the path of a definition|the path of the lakehouse definition"):
         patient.check()
 
 
@@ -218,7 +218,7 @@ def test_a_flipped_bit_in_a_definition_is_found(position: int) -> None:
     data = bytearray(patient.files[location])
     data[position] ^= 0x10
     patient.files[location] = bytes(data)
-    with pytest.raises((BrokenRule, ValueError), match="checksum|wire type|varint|utf-8"):
+    with pytest.raises((BrokenRule, ValueError), match=r"checksum|wire type|varint|utf-8"):
         patient.check()
 
 
