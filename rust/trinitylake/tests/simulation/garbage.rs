@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use trinitylake::collection::{Options, silently, vacuum};
 use trinitylake::definition::LakehouseDefinition;
+use trinitylake::definition_file::decode_file;
 use trinitylake::expiry::expire;
 use trinitylake::lakehouse::Lakehouse;
 use trinitylake::node::codec::decode;
@@ -49,7 +50,8 @@ fn inline_definitions(archive: &World, version: u64) -> BTreeMap<String, Bytes> 
 fn definition(archive: &World, location: &str) -> Bytes {
     let held =
         || archive.roots().into_iter().find_map(|root| inline_definitions(archive, root).remove(location));
-    archive.content(location).or_else(held).unwrap_or_else(|| panic!("{location} is nowhere"))
+    let file = archive.content(location).or_else(held).unwrap_or_else(|| panic!("{location} is nowhere"));
+    decode_file(location, &file).unwrap()
 }
 
 fn below(archive: &World, path: &str, known: &mut BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
@@ -90,8 +92,8 @@ fn pinned(archive: &World, version: u64) -> BTreeSet<u64> {
     let node = decode(archive.content(&path).unwrap(), &path, None).unwrap();
     let metadata = RootMetadata::of(&node, version, &path).unwrap();
     let path = &metadata.lakehouse_definition;
-    let bytes = metadata.inline_definition.clone().map_or_else(|| archive.content(path).unwrap(), Into::into);
-    LakehouseDefinition::decode(bytes, path).unwrap().pinned_versions().collect()
+    let file = metadata.inline_definition.clone().unwrap_or_else(|| archive.content(path).unwrap());
+    LakehouseDefinition::decode_file(&file, path).unwrap().pinned_versions().collect()
 }
 
 /// Whether a version that had a name when `newest` was the latest got it while it was kept. A name that came later is

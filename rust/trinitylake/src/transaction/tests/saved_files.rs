@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::definition_file::{decode_file, encode_file};
 use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
 use crate::expiry::expire;
@@ -215,12 +216,14 @@ async fn saved_transactions_are_listed_page_by_page() {
     let (files, environment, lakehouse) = lake().await;
     let mut transaction = job(&lakehouse, "template").await;
     transaction.save().await.unwrap();
-    let state = files.get(&transaction_path("template", 1)).await.unwrap();
+    let template = transaction_path("template", 1);
+    let state = decode_file(&template, &files.get(&template).await.unwrap()).unwrap();
     for i in 0..700 {
         // One with many states in the middle, and others whose names sort around its own.
         let states = if i == 350 { 1500 } else { 1 + i % 2 };
         for sequence in 1..=states {
-            files.overwrite(&transaction_path(&format!("j{i:03}"), sequence), state.clone());
+            let path = transaction_path(&format!("j{i:03}"), sequence);
+            files.overwrite(&path, encode_file(&path, &state));
         }
     }
     for name in
