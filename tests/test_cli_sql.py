@@ -46,7 +46,7 @@ def test_rows_are_printed_for_people_and_programs(root: str) -> None:
     assert shown[-1] == "(2 rows)"
     rows = list(csv.reader(io.StringIO(run("--root", root, "--format", "csv", statement).stdout)))
     assert rows == [["id", "name", "price"], ["1", 'a, "b"', "nan"], ["2", "", "1.5"]]
-    document = [{"id": 1, "name": 'a, "b"', "price": None}, {"id": 2, "name": None, "price": 1.5}]
+    document = [{"id": 1, "name": 'a, "b"', "price": "NaN"}, {"id": 2, "name": None, "price": 1.5}]
     assert json.loads(run("--root", root, "--json", statement).stdout) == document
     assert json.loads(run("--root", root, "-f", "json", f"SELECT * FROM ({statement}) LIMIT 0").stdout) == []
 

@@ -18,6 +18,7 @@ from decimal import Decimal
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 from uuid import UUID
 
+from trinitylake.base.foreign_errors import own_error
 from trinitylake.base.properties import OWN_PROPERTY_PREFIX
 from trinitylake.errors import InvalidArgument, InvalidLocation, VersionNotFound
 
@@ -295,7 +296,10 @@ _RULES: dict[str, Rule] = {
 
 
 def checked(function: Function) -> Function:
-    """Check the arguments that have a rule, but for the default of a parameter, and None where its type allows that."""
+    """Check the arguments that have a rule, but for the default of a parameter, and None where its type allows that.
+
+    Errors of libraries that the function raises become those of this package (`foreign_errors.py`).
+    """
     return checked_as()(function)
 
 
@@ -327,7 +331,12 @@ def checked_as(**others: Rule) -> Callable[[Function], Function]:
             for name, value in kwargs.items():
                 if name in rules:
                     kwargs[name] = value_of(name, value)
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                if (own := own_error(error)) is None:
+                    raise
+                raise own from error
 
         return cast(Function, run)
 

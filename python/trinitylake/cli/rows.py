@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
@@ -18,7 +18,7 @@ from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import Harmless, console, emit, grid, pairs
 from trinitylake.cli.progress import counting
 from trinitylake.errors import InvalidArgument
-from trinitylake.printable import printable, printable_json
+from trinitylake.printable import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +50,10 @@ def head(
 ) -> None:
     """Print the first rows of a table."""
     rows = _scan(root, options, table, version, where, columns, limit).to_arrow()
-    emit(rows.to_pylist(), picture(rows), as_json)
+    if as_json:
+        print_json(rows.to_batches())
+    else:
+        console().print(picture(rows))
 
 
 @command
@@ -99,9 +102,12 @@ def cat(
 
 def picture(rows: pa.Table) -> RenderableType:
     """Rows for people: as a table, or one by one where a line has no room for all columns."""
+    from trinitylake.tables.row_values import python_values
+
     if not rows.num_rows:
         return Text("no row", "dim")
-    given = rows.to_pylist()
+    columns = [python_values(column) for column in rows.columns]
+    given = [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
     if rows.num_columns * _COLUMN_MIN <= console().width:
         table = grid(*map(printable, rows.column_names))
         for row in given:
@@ -146,34 +152,47 @@ def _target(output: Path | None) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _writer(format: Format, target: BinaryIO, schema: pa.Schema, to_terminal: bool) -> Iterator[Any]:
-    """A function that writes a batch. Raises `InvalidArgument` for a column that CSV cannot hold."""
+    """A function that writes a batch."""
+    from trinitylake.tables.row_values import json_texts
+
     if format == "json":
-        yield lambda batch: target.write(_json_lines(batch))
+        yield lambda batch: target.write("".join(f"{line}\n" for line in json_texts(batch)).encode())
     elif format == "parquet":
         from pyarrow import parquet
 
         with parquet.ParquetWriter(target, schema) as writer:
             yield writer.write_batch
     else:
-        import pyarrow as pa
-        from pyarrow import csv
-
-        nested = [field.name for field in schema if pa.types.is_nested(field.type)]
-        if nested:
-            raise InvalidArgument(
-                f"CSV cannot hold {', '.join(nested)}: choose columns with --column, or --format json"
-            )
-        out: Any = _AsText(Harmless(sys.stdout)) if to_terminal else target
-        with csv.CSVWriter(out, schema) as writer:
-            yield writer.write_batch
+        out: Any = AsText(Harmless(sys.stdout)) if to_terminal else target
+        with csv_writer(out, schema) as write:
+            yield write
 
 
-def _json_lines(batch: pa.RecordBatch) -> bytes:
-    lines = (json.dumps(row, ensure_ascii=False, default=str) for row in batch.to_pylist())
-    return "".join(f"{printable_json(line)}\n" for line in lines).encode()
+@contextmanager
+def csv_writer(target: Any, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], None]]:
+    """A function that writes a batch as CSV."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    from trinitylake.tables.row_values import for_csv
+
+    none = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+    with csv.CSVWriter(target, for_csv(none).schema) as writer:
+        yield lambda batch: writer.write_batch(for_csv(batch))
 
 
-class _AsText:
+def print_json(batches: Iterable[pa.RecordBatch]) -> None:
+    """Print rows as one list of JSON, as they come."""
+    from trinitylake.tables.row_values import json_texts
+
+    separator = "["
+    for line in chain.from_iterable(map(json_texts, batches)):
+        print(separator, line, sep="\n  ", end="")
+        separator = ","
+    print("[]" if separator == "[" else "\n]")
+
+
+class AsText:
     """Where Arrow writes bytes of a text."""
 
     closed = False

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import json
-import math
 import sys
-from collections.abc import Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
 from trinitylake.cli.output import Harmless
-from trinitylake.printable import printable_json
+from trinitylake.cli.rows import AsText, csv_writer, print_json
 
 if TYPE_CHECKING:
     from trinitylake.tables.queries.query import Query
@@ -69,33 +65,12 @@ def print_rows(query: Query, format: Format, limit: int) -> None:
     """Print the rows of a query as they come."""
     if format is Format.TABLE:
         query.show(limit)
-    elif format is Format.CSV:
-        out = csv.writer(Harmless(sys.stdout) if sys.stdout.isatty() else sys.stdout, lineterminator="\n")
-        out.writerow(query.columns)
-        for row in _rows(query):
-            out.writerow(row)
-    else:
-        separator = "["
-        for row in _rows(query):
-            line = json.dumps(dict(zip(query.columns, map(_plain, row), strict=True)), ensure_ascii=False, default=str)
-            print(separator, printable_json(line), sep="\n  ", end="")
-            separator = ","
-        print("[]" if separator == "[" else "\n]")
-
-
-def _rows(query: Query) -> Iterator[tuple[Any, ...]]:
-    for batch in query.to_arrow_batch_reader():
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-
-
-def _plain(value: Any) -> Any:
-    """A value that JSON has: there is no NaN in it, and no bytes."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return value
+        return
+    reader = query.to_arrow_batch_reader()
+    if format is Format.JSON:
+        print_json(reader)
+        return
+    out = AsText(Harmless(sys.stdout)) if sys.stdout.isatty() else sys.stdout.buffer
+    with csv_writer(out, reader.schema) as write:
+        for batch in reader:
+            write(batch)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from trinitylake.base.foreign_errors import errors_as
 from trinitylake.errors import InvalidArgument, InvalidName
 from trinitylake.iceberg.configuration import bind, configured, properties_of, storage_options
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import ExtendedCatalog
@@ -138,19 +138,6 @@ def _reopened(
     return kind(name, lakehouse=lakehouse, version=version, storage_options=arrived(storage_options) or None, **own)
 
 
-class names_checked:
+def names_checked(missing: type[Exception]) -> errors_as:
     """Raise `missing` for a name in the block that no object can have."""
-
-    __slots__ = ("_missing",)
-
-    def __init__(self, missing: type[Exception]) -> None:
-        self._missing = missing
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if isinstance(error, InvalidName):
-            raise self._missing(str(error)) from error
+    return errors_as(lambda error: missing(str(error)) if isinstance(error, InvalidName) else None)

@@ -7,8 +7,6 @@ What PyIceberg has no class for passes through: a bad location or property, a da
 
 from __future__ import annotations
 
-from types import TracebackType
-
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
@@ -17,6 +15,7 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 
+from trinitylake.base.foreign_errors import errors_as
 from trinitylake.errors import (
     CommitConflict,
     CommitStateUnknown,
@@ -26,37 +25,26 @@ from trinitylake.errors import (
 )
 
 
-class translated:
+def translated(
+    *, missing: type[Exception] = NoSuchNamespaceError, taken: type[Exception] = TableAlreadyExistsError
+) -> errors_as:
     """Raise PyIceberg's errors for ours in the block.
 
-    Statements look before they write, so `missing` and `taken` are what a race with another writer ends in. A class,
-    since a generator takes several times as long, in each commit.
+    Statements look before they write, so `missing` and `taken` are what a race with another writer ends in.
     """
 
-    __slots__ = ("_missing", "_taken")
-
-    def __init__(
-        self, *, missing: type[Exception] = NoSuchNamespaceError, taken: type[Exception] = TableAlreadyExistsError
-    ) -> None:
-        self._missing = missing
-        self._taken = taken
-
-    def __enter__(self) -> None:
+    def mapped(error: Exception) -> Exception | None:
+        match error:
+            case CommitConflict():
+                return CommitFailedException(str(error))
+            case CommitStateUnknown():
+                return CommitStateUnknownException(str(error))
+            case ObjectNotFound():
+                return missing(str(error))
+            case ObjectAlreadyExists():
+                return taken(str(error))
+            case NamespaceNotEmpty():
+                return NamespaceNotEmptyError(str(error))
         return None
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        match error:
-            case None:
-                return
-            case CommitConflict():
-                raise CommitFailedException(str(error)) from error
-            case CommitStateUnknown():
-                raise CommitStateUnknownException(str(error)) from error
-            case ObjectNotFound():
-                raise self._missing(str(error)) from error
-            case ObjectAlreadyExists():
-                raise self._taken(str(error)) from error
-            case NamespaceNotEmpty():
-                raise NamespaceNotEmptyError(str(error)) from error
+    return errors_as(mapped)

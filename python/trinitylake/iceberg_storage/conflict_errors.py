@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from trinitylake.errors import CommitConflict
+
 
 class TableConflict(Exception):
     """Staged changes do not hold on the newer metadata. `requirement` says which of Iceberg's requirements broke."""
@@ -9,6 +11,10 @@ class TableConflict(Exception):
     def __init__(self, requirement: str) -> None:
         super().__init__(requirement)
         self.requirement = requirement
+
+    def as_own(self) -> CommitConflict:
+        """What callers get for it."""
+        return CommitConflict(f"the table changed meanwhile: {self.requirement}")
 
 
 class RowConflict(TableConflict):

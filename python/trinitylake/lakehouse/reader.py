@@ -9,10 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from trinitylake.base.arguments import checked_as, mapping
+from trinitylake.base.foreign_errors import errors_as
 from trinitylake.base.markup import Markup
 from trinitylake.base.qualified_names import Identifier, check_text, full_name, namespace_name, split
 from trinitylake.errors import CorruptFile, InvalidArgument, InvalidName, ObjectNotFound
@@ -217,33 +217,19 @@ class Reader(ABC):
         """As `state`, to read the definition of one object."""
         return self.state()
 
-    def located(self, kind: Kind, namespace: str, name: str = "") -> _Located:
+    def located(self, kind: Kind, namespace: str, name: str = "") -> errors_as:
         """Add the path of the definition file, which parsers do not know, to a `CorruptFile` raised in the block."""
-        return _Located(self, kind, namespace, name)
 
+        def with_path(error: Exception) -> Exception | None:
+            if not isinstance(error, CorruptFile) or error.path:
+                return None
+            state = self.state()
+            # What a transaction wrote itself is whole, so a damaged file is one that its base version names.
+            version = cast("_core.Version", getattr(state, "base", state))
+            path = version.locate(kind, namespace, name)
+            return CorruptFile(f"{path}: {error}", path=path) if path else None
 
-class _Located:
-    __slots__ = ("_kind", "_name", "_namespace", "_reader")
-
-    def __init__(self, reader: Reader, kind: Kind, namespace: str, name: str) -> None:
-        self._reader = reader
-        self._kind: Kind = kind
-        self._namespace = namespace
-        self._name = name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if not isinstance(error, CorruptFile) or error.path:
-            return
-        state = self._reader.state()
-        # What a transaction wrote itself is whole, so a damaged file is one that its base version names.
-        version = cast("_core.Version", getattr(state, "base", state))
-        if path := version.locate(self._kind, self._namespace, self._name):
-            raise CorruptFile(f"{path}: {error}", path=path) from error
+        return errors_as(with_path)
 
 
 def first_names(state: _core.Version | _core.Transaction, kind: Kind) -> Markup:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.arrow_rows import arrow_schema, no_rows, nulls, requires_parts
-from trinitylake.iceberg_storage.errors import raise_interrupt
+from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import check_columns, defaulted
 from trinitylake.tables.spool import Spool
 from trinitylake.tables.uuid_values import decoded, has_uuids, uuids_of_texts, without_uuid_objects
@@ -69,7 +69,7 @@ def taken(
 
     Raises `InvalidArgument` for anything else, and what the input raises while it is read.
     """
-    with _refusals(data):
+    with translated(f"cannot read {type(data).__name__} as Arrow"):
         rows = _taken(data, _maps_of(schema))
         if isinstance(rows, pa.RecordBatchReader):
             rows = pa.RecordBatchReader.from_batches(rows.schema, map(partial(_with_columns_of, rows.schema), rows))
@@ -273,17 +273,6 @@ def _is_a(data: Any, kinds: Iterable[tuple[str, str]]) -> bool:
         if isinstance(known, type) and isinstance(data, known):
             return True
     return False
-
-
-@contextmanager
-def _refusals(data: Any) -> Iterator[None]:
-    try:
-        yield
-    except TrinityLakeError:
-        raise
-    except (pa.ArrowException, TypeError, OverflowError, UnicodeEncodeError) as error:
-        raise_interrupt(error)
-        raise InvalidArgument(f"cannot read {type(data).__name__} as Arrow: {error}") from error
 
 
 def conform(

@@ -65,6 +65,7 @@ class Scan:
         """The PyIceberg scan, for its plan of files and whatever else it offers."""
         return self._scan
 
+    @checked
     def to_arrow(self) -> pa.Table:
         """All matching rows, in no particular order."""
         with self._reading():
@@ -75,6 +76,7 @@ class Scan:
             told.set("db.response.returned_rows", rows.num_rows)
         return rows
 
+    @checked
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
         """The matching rows as a stream of record batches, for more than fits in memory."""
         told = begin("scan", self._table_name)
@@ -112,6 +114,7 @@ class Scan:
             told.set("db.response.returned_rows", returned)
             told.end(failed)
 
+    @checked
     def to_pandas(self, **options: Any) -> PandasFrame:
         """The matching rows as a pandas frame; `options` go to `pyarrow.Table.to_pandas`."""
         with needing("a pandas frame"):
@@ -158,6 +161,7 @@ class Scan:
         connection.register(table_name, self.to_arrow())
         return connection
 
+    @checked
     def count(self) -> int:
         """The number of matching rows; answered from metadata alone where the filter allows it."""
         with span("count", self._table_name), translated(self._subject):

@@ -415,13 +415,13 @@ class Table(ABC):
     @contextmanager
     def update_schema(self, *, message: str = "", author: str = "") -> Iterator[UpdateSchema]:
         """PyIceberg's schema update: `with table.update_schema() as update: update.add_column("delay", LongType())`."""
-        with self.writing(LogNote(message, author)) as iceberg, iceberg.update_schema() as update:
+        with translated(), self.writing(LogNote(message, author)) as iceberg, iceberg.update_schema() as update:
             yield update
 
     @contextmanager
     def update_spec(self, *, message: str = "", author: str = "") -> Iterator[UpdateSpec]:
         """PyIceberg's update of the partition spec: `with table.update_spec() as update: update.add_field(…)`."""
-        with self.writing(LogNote(message, author)) as iceberg, iceberg.update_spec() as update:
+        with translated(), self.writing(LogNote(message, author)) as iceberg, iceberg.update_spec() as update:
             yield update
 
     @checked_as(properties=table_properties)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trinitylake.tables.first_rows import FirstRows
+from trinitylake.tables.row_values import json_text, python_values
 
 #: Characters of a value that are sent, and of all values.
 MAX_VALUE, MAX_VALUES = 1000, 2_000_000
@@ -45,7 +45,7 @@ def texts_of(column: pa.ChunkedArray) -> list[str | None]:
         column = column.cast(pa.large_binary())
         texts = [None if one is None else one[: MAX_VALUE // 2 + 1].hex() for one in column.to_pylist()]
     elif pa.types.is_nested(type):
-        texts = [None if one is None else json.dumps(_plain(one), ensure_ascii=False) for one in column.to_pylist()]
+        texts = [json_text(one) for one in python_values(column)]
     elif pa.types.is_floating(type):
         texts = [None if one is None else _float_text(one) for one in column.to_pylist()]
     else:  # Arrow's own words: Python has no dates beyond the year 9999 and no nanoseconds
@@ -57,16 +57,3 @@ def _float_text(number: float) -> str:
     if math.isfinite(number) and number == int(number) and abs(number) < 1e15:
         return f"{number:.1f}"
     return repr(number)
-
-
-def _plain(value: Any) -> Any:
-    """A nested value of what JSON has."""
-    if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, float) and not math.isfinite(value):
-        return repr(value)
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)

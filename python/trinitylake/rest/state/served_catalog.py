@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TypeVar
 
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 
+from trinitylake.base.foreign_errors import errors_as
 from trinitylake.definitions import TableDef
 from trinitylake.errors import CommitConflict, CommitStateUnknown
 from trinitylake.iceberg.catalog import TrinityLakeCatalog
@@ -118,18 +118,12 @@ def commit(transaction: Transaction) -> int:
         return transaction.commit()
 
 
-class _open_outcomes:
-    __slots__ = ("_transaction",)
+def _open_outcomes(transaction: Transaction) -> errors_as:
+    """Raise `CommitStateUnknown` in the block for every error of a commit whose outcome is not known."""
 
-    def __init__(self, transaction: Transaction) -> None:
-        self._transaction = transaction
+    def mapped(error: Exception) -> Exception | None:
+        if isinstance(error, CommitStateUnknown) or not transaction.is_unknown:
+            return None
+        return CommitStateUnknown(f"the outcome of the commit is not known: {error}")
 
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        is_told = not isinstance(error, Exception) or isinstance(error, CommitStateUnknown)
-        if not is_told and self._transaction.is_unknown:
-            raise CommitStateUnknown(f"the outcome of the commit is not known: {error}") from error
+    return errors_as(mapped)

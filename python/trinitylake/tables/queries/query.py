@@ -14,6 +14,7 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.extras import needing
 from trinitylake.tables.queries.prepared import PreparedQuery
 from trinitylake.tables.queries.text_table import NUMBERS, Preview, text_table
+from trinitylake.tables.row_values import python_values
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -46,11 +47,13 @@ class Query:
         """The types of the columns, as DuckDB writes them."""
         return [type for _, type in self._prepared.columns]
 
+    @checked
     def to_arrow(self) -> pa.Table:
         """All rows."""
         with self._prepared.running() as rows:
             return rows.to_arrow_table()
 
+    @checked
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
         """The rows as a stream of record batches, for more than fits in memory."""
         batches = self._batches()
@@ -64,6 +67,7 @@ class Query:
             yield reader.schema
             yield from reader
 
+    @checked
     def to_pandas(self, **options: Any) -> PandasFrame:
         """All rows as a pandas frame; `options` go to `pyarrow.Table.to_pandas`."""
         with needing("a pandas frame"):
@@ -71,6 +75,7 @@ class Query:
         frame: PandasFrame = self.to_arrow().to_pandas(**options)
         return frame
 
+    @checked
     def to_polars(self) -> PolarsFrame:
         """All rows as a polars frame."""
         with needing("a polars frame"):
@@ -93,11 +98,13 @@ class Query:
         connection.register(table_name, self.to_arrow())
         return connection
 
+    @checked
     def fetchall(self) -> list[tuple[Any, ...]]:
         """All rows as tuples of Python values."""
         with self._prepared.running() as rows:
             return self._as_python(rows, None)
 
+    @checked
     def fetchone(self) -> tuple[Any, ...] | None:
         """The first row, or None if there is none."""
         with self._prepared.running() as rows:
@@ -120,7 +127,7 @@ class Query:
             batches = rows.to_arrow_reader(limit or BATCH_ROWS)
             found = []
             for batch in batches:
-                found += zip(*(column.to_pylist() for column in batch.columns), strict=True)
+                found += zip(*map(python_values, batch.columns), strict=True)
                 if limit is not None and len(found) >= limit:
                     break
             return found[:limit]

@@ -1,0 +1,1 @@
+"""Generated histories of tables, compared with DuckDB over the same rows."""

@@ -1,0 +1,173 @@
+"""The types of Iceberg with the values at their edges, the transforms that partition by them, and wider types."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.expressions.literals import (
+    BinaryLiteral,
+    BooleanLiteral,
+    DateLiteral,
+    DecimalLiteral,
+    DoubleLiteral,
+    Literal,
+    LongLiteral,
+    StringLiteral,
+    TimeLiteral,
+    TimestampLiteral,
+    UUIDLiteral,
+)
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IntegerType,
+    LongType,
+    PrimitiveType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+NAN, INF = float("nan"), float("inf")
+_DAY = 86_400_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Microseconds of 0001-01-01, 9999-12-31, a day in the year 12000, and one 1200 years before year 1.
+_MOMENTS = [
+    -62_135_596_800_000_000,
+    253_402_300_799_999_999,
+    316_516_204_800_000_000,
+    -100_000_000_000_000_000,
+    -1,
+    0,
+    1_582_934_400_123_456,
+]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type of columns.
+
+    Attributes:
+        iceberg, arrow, duckdb: the type.
+        values: at its edges, as Arrow takes them.
+        transforms: that partition by it, as `create_table` takes them for the column `v`.
+        wider: the name of a kind that Iceberg widens it to.
+        is_key: whether rows can be upserted by it.
+    """
+
+    iceberg: PrimitiveType
+    arrow: pa.DataType
+    duckdb: str
+    values: Sequence[Any]
+    transforms: tuple[str, ...]
+    wider: str = ""
+    is_key: bool = True
+
+    def array(self, values: Sequence[Any]) -> pa.Array:
+        """Values, and nulls, as Arrow has them."""
+        if pa.types.is_temporal(self.arrow):
+            width = pa.int32() if self.arrow.bit_width == 32 else pa.int64()
+            return pa.array(values, width).cast(self.arrow)
+        if isinstance(self.arrow, pa.UuidType):
+            stored = [None if value is None else value.bytes for value in values]
+            return pa.ExtensionArray.from_storage(self.arrow, pa.array(stored, pa.binary(16)))
+        return pa.array(values, self.arrow)
+
+    def literal(self, value: Any) -> Literal[Any]:
+        """A value as Iceberg's filters have it."""
+        made: type[Any] = _LITERALS[type(self.iceberg)]
+        literal: Literal[Any] = made(value.bytes if isinstance(value, uuid.UUID) else value)
+        return literal
+
+
+_LITERALS: dict[type[PrimitiveType], type[Any]] = {
+    BooleanType: BooleanLiteral,
+    IntegerType: LongLiteral,
+    LongType: LongLiteral,
+    FloatType: DoubleLiteral,
+    DoubleType: DoubleLiteral,
+    DecimalType: DecimalLiteral,
+    DateType: DateLiteral,
+    TimeType: TimeLiteral,
+    TimestampType: TimestampLiteral,
+    TimestamptzType: TimestampLiteral,
+    StringType: StringLiteral,
+    BinaryType: BinaryLiteral,
+    FixedType: BinaryLiteral,
+    UUIDType: UUIDLiteral,
+}
+_OF_DAYS = ("v", "year(v)", "month(v)", "day(v)", "bucket(3, v)")
+_OF_MOMENTS = (*_OF_DAYS, "hour(v)")
+_TEXTS = ["", "a", "é", "\ud7ff" * 20, "x" * 300, "a_b%", "\U0010ffff" * 20]
+_FLOATS = [NAN, -0.0, 0.0, -INF, INF, 0.10000000149011612, 3.4028234663852886e38, -3.4028234663852886e38]
+
+KINDS = {
+    "boolean": Kind(BooleanType(), pa.bool_(), "BOOLEAN", [True, False], ("v",)),
+    "int": Kind(
+        IntegerType(),
+        pa.int32(),
+        "INTEGER",
+        [-(2**31), 2**31 - 1, 0, -1, 7],
+        ("v", "bucket(3, v)", "truncate(10, v)"),
+        "long",
+    ),
+    "long": Kind(
+        LongType(),
+        pa.int64(),
+        "BIGINT",
+        [-(2**63), 2**63 - 1, 0, -1, 2**31],
+        ("v", "bucket(3, v)", "truncate(10, v)"),
+    ),
+    "float": Kind(FloatType(), pa.float32(), "FLOAT", _FLOATS, ("v",), "double"),
+    "double": Kind(DoubleType(), pa.float64(), "DOUBLE", [*_FLOATS, 0.1, 1e300, 5e-324], ("v",)),
+    "decimal": Kind(
+        DecimalType(9, 2),
+        pa.decimal128(9, 2),
+        "DECIMAL(9, 2)",
+        [Decimal("-9999999.99"), Decimal("9999999.99"), Decimal("0.00"), Decimal("-0.01"), Decimal("1.10")],
+        ("v", "bucket(3, v)", "truncate(50, v)"),
+        "decimal38",
+    ),
+    "decimal38": Kind(
+        DecimalType(38, 2),
+        pa.decimal128(38, 2),
+        "DECIMAL(38, 2)",
+        [Decimal("-" + "9" * 36 + ".99"), Decimal("9" * 36 + ".99"), Decimal("0.00"), Decimal("1.10")],
+        ("v", "bucket(3, v)", "truncate(50, v)"),
+    ),
+    "date": Kind(DateType(), pa.date32(), "DATE", [-719_162, 2_932_896, 3_663_382, -1_157_408, 0, -1], _OF_DAYS),
+    "time": Kind(TimeType(), pa.time64("us"), "TIME", [0, _DAY - 1, 3_723_000_004], ("v", "bucket(3, v)")),
+    "timestamp": Kind(TimestampType(), pa.timestamp("us"), "TIMESTAMP", _MOMENTS, _OF_MOMENTS),
+    "timestamptz": Kind(TimestamptzType(), pa.timestamp("us", "UTC"), "TIMESTAMPTZ", _MOMENTS, _OF_MOMENTS),
+    "string": Kind(StringType(), pa.large_string(), "VARCHAR", _TEXTS, ("v", "bucket(3, v)", "truncate(2, v)")),
+    "binary": Kind(
+        BinaryType(),
+        pa.large_binary(),
+        "BLOB",
+        [b"", b"\0", b"\xff" * 20, b"abc", b"x" * 300],
+        ("v", "bucket(3, v)", "truncate(2, v)"),
+    ),
+    "fixed": Kind(
+        FixedType(4), pa.binary(4), "BLOB", [b"\0\0\0\0", b"\xff\xff\xff\xff", b"abcd"], ("v", "bucket(3, v)")
+    ),
+    "uuid": Kind(
+        UUIDType(),
+        pa.uuid(),
+        "UUID",
+        [uuid.UUID(int=0), uuid.UUID(int=2**128 - 1), uuid.UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")],
+        ("v", "bucket(3, v)"),
+    ),
+}
