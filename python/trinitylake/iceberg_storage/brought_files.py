@@ -11,9 +11,9 @@ has its storage, that of one table (`own_files.py`) for a client of a server.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table.update import (
@@ -23,8 +23,9 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from trinitylake.errors import InvalidLocation, TrinityLakeError
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import files_named, manifest_lists
+from trinitylake.errors import InvalidArgument, InvalidLocation, TrinityLakeError
+from trinitylake.iceberg_storage.entry_consistency import Layout, ManifestCheck
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import entries_in_turn, manifest_lists
 from trinitylake.iceberg_storage.qualified_location import qualified_path
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 #: What reading a manifest raises that is damaged, or not there.
 UNREADABLE = (TrinityLakeError, OSError, ValueError, KeyError, EOFError, TypeError, IndexError)
-
-T = TypeVar("T")
 
 
 def statistics_of(io: LakehouseFileIO, metadata: TableMetadata) -> list[str]:
@@ -66,7 +65,7 @@ def named_by(
     io: LakehouseFileIO,
     metadata: TableMetadata | None,
     snapshots: Iterable[Snapshot],
-    must_be_readable: bool = False,
+    layout: Layout | None = None,
 ) -> list[str]:
     """The paths of all files that snapshots bring into a table: manifests that it did not have, and what they add. To a
     new table they bring all files that they have, and so do snapshots that follow none of the table.
@@ -75,22 +74,23 @@ def named_by(
         io: reaches what may be named.
         metadata: of the table before; None if it is new.
         snapshots: each after those that it follows.
-        must_be_readable: refuse manifests that cannot be read, in which anything may stand one day. Otherwise that
-            shows when they are needed.
+        layout: of the table after the commit, to check that its manifests can be read and agree with the table and with
+            themselves. None for those that were committed elsewhere, of which some may have expired.
 
-    Raises `InvalidLocation` for a name that may not be there.
+    Raises `InvalidLocation` for a name that may not be there, and for a manifest that cannot be read, in which anything
+    may stand one day; `InvalidArgument` for one that contradicts itself (`entry_consistency.py`).
     """
-    new = _NewFiles(io, metadata, must_be_readable)
+    new = _NewFiles(io, metadata, layout)
     return [path for snapshot in snapshots for path in new.of(snapshot)]
 
 
 class _NewFiles:
     """What snapshots name that those before them do not."""
 
-    def __init__(self, io: LakehouseFileIO, metadata: TableMetadata | None, must_be_readable: bool) -> None:
+    def __init__(self, io: LakehouseFileIO, metadata: TableMetadata | None, layout: Layout | None) -> None:
         self._io = io
         self._metadata = metadata
-        self._must_be_readable = must_be_readable
+        self._layout = layout
         self._checked: dict[int, Snapshot] = {}
         self._manifests: set[str] = set()
         self._present: dict[int, set[str]] = {}
@@ -98,31 +98,46 @@ class _NewFiles:
     def of(self, snapshot: Snapshot) -> list[str]:
         parent = self._parent(snapshot)
         paths = [qualified_path(self._io, snapshot.manifest_list)]
-        manifests = self._read(snapshot.manifest_list, partial(manifest_lists.read, self._io, snapshot.manifest_list))
+        with self._reading(snapshot.manifest_list):
+            paths += self._manifest_paths(snapshot, parent)
+        self._checked[snapshot.snapshot_id] = snapshot
+        return paths
+
+    def _manifest_paths(self, snapshot: Snapshot, parent: Snapshot | None) -> Iterator[str]:
+        manifests = manifest_lists.read(self._io, snapshot.manifest_list)
         others = [one for one in manifests if one.manifest_path not in self._manifests]
         if any(one.added_snapshot_id != snapshot.snapshot_id for one in others):
             present = {one.manifest_path for one in self._lists_of(parent)}
             others = [one for one in others if one.manifest_path not in present]
         for manifest in others:
-            paths.append(qualified_path(self._io, manifest.manifest_path))
-            paths += self._files(manifest, parent)
+            yield qualified_path(self._io, manifest.manifest_path)
+            with self._reading(manifest.manifest_path):
+                yield from self._files(manifest, parent)
             self._manifests.add(manifest.manifest_path)
-        self._checked[snapshot.snapshot_id] = snapshot
-        return paths
 
     def _files(self, manifest: ManifestFile, parent: Snapshot | None) -> Iterator[str]:
-        for status, location in self._read(manifest.manifest_path, partial(files_named, self._io, manifest)):
-            try:
-                path = qualified_path(self._io, location)
-            except InvalidLocation:
-                # An engine that writes a manifest anew takes over what stood there.
-                if status != ManifestEntryStatus.EXISTING or not self._has(parent, location):
-                    raise
-            else:
-                # What was there before, the table has, and so does the version below this one: its parent has it. Of a
-                # snapshot without a parent in the table nobody knows that.
-                if status == ManifestEntryStatus.ADDED or self._metadata is None or parent is None:
-                    yield path
+        with entries_in_turn(self._io, manifest) as (partition_ids, entries):
+            check = None if self._layout is None else ManifestCheck(manifest, self._layout, partition_ids)
+            for entry in entries:
+                if check is not None:
+                    check.check(entry)
+                if entry.status != ManifestEntryStatus.DELETED:
+                    yield from self._file(entry.status, entry.data_file.file_path, parent)
+            if check is not None:
+                check.check_counts()
+
+    def _file(self, status: ManifestEntryStatus, location: str, parent: Snapshot | None) -> Iterator[str]:
+        try:
+            path = qualified_path(self._io, location)
+        except InvalidLocation:
+            # An engine that writes a manifest anew takes over what stood there.
+            if status != ManifestEntryStatus.EXISTING or not self._has(parent, location):
+                raise
+        else:
+            # What was there before, the table has, and so does the version below this one: its parent has it. Of a
+            # snapshot without a parent in the table nobody knows that.
+            if status == ManifestEntryStatus.ADDED or self._metadata is None or parent is None:
+                yield path
 
     def _parent(self, snapshot: Snapshot) -> Snapshot | None:
         id = snapshot.parent_snapshot_id
@@ -153,13 +168,17 @@ class _NewFiles:
 
     def _files_there(self, manifest: ManifestFile) -> list[str]:
         try:
-            return [location for _, location in files_named(self._io.of_lakehouse(), manifest)]
+            with entries_in_turn(self._io.of_lakehouse(), manifest) as (_, entries):
+                return [one.data_file.file_path for one in entries if one.status != ManifestEntryStatus.DELETED]
         except UNREADABLE:
             return []
 
-    def _read(self, location: str, read: Callable[[], Iterable[T]]) -> Iterator[T]:
+    @contextmanager
+    def _reading(self, location: str) -> Iterator[None]:
         try:
-            yield from read()
+            yield
+        except (InvalidLocation, InvalidArgument):
+            raise
         except UNREADABLE as error:
-            if self._must_be_readable:
+            if self._layout is not None:
                 raise InvalidLocation(f"{location!r} cannot be read, so nobody knows what it names: {error}") from error

@@ -39,6 +39,8 @@ MAX_LONG = 2**63 - 1
 #: Larger column ids are those of metadata columns.
 MAX_COLUMN_ID = MAX_INTEGER - 200
 MAX_DECIMAL_PRECISION = 38
+#: By how much a sequence number may leave others out: the last one of 64 bits must never come near.
+MAX_SEQUENCE_GAP = MAX_INTEGER
 #: By how much an entry of a log may be older than the one before it. Java, Rust and Go refuse more.
 CLOCK_TOLERANCE_MILLIS = 60_000
 #: Counters of a snapshot's summary. The next commit of another writer adds to the totals.
@@ -145,7 +147,7 @@ def check_snapshot(snapshot: Snapshot, metadata: TableMetadata) -> None:
     if snapshot.schema_id is not None and metadata.schema_by_id(snapshot.schema_id) is None:
         raise ValueError(f"snapshot {id} has schema {snapshot.schema_id}, which the table does not have")
     number, following = snapshot.sequence_number or 0, metadata.next_sequence_number()
-    if number != following:
+    if not following <= number <= (following and following + MAX_SEQUENCE_GAP):  # version 1 has no other than 0
         raise ValueError(f"snapshot {id} has sequence number {number}, and the next one is {following}")
     if snapshot.summary is None:
         raise ValueError(f"snapshot {id} has no summary, which tells the operation")

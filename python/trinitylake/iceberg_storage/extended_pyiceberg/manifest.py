@@ -73,6 +73,7 @@ READ_VERSION = 3
 
 #: Fields by which a file is named, or a manifest: some look for the name, and some for the id.
 _IDS = {"status": 0, "data_file": 2, "file_path": 100, "manifest_path": 500}
+_PARTITION_ID = 102
 _NAMES = {id: name for name, id in _IDS.items()}
 
 Row = TypeVar("Row", bound=StructProtocol)
@@ -303,15 +304,15 @@ def entries_to_copy(io: FileIO, manifest: ManifestFile, spec: PartitionSpec, sch
     return [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED]
 
 
-def files_named(io: FileIO, manifest: ManifestFile) -> Iterator[tuple[ManifestEntryStatus, str]]:
-    """The paths in a manifest, one after the other, but of files that it removes: an entry takes much more memory.
+@contextmanager
+def entries_in_turn(io: FileIO, manifest: ManifestFile) -> Iterator[tuple[list[int], Iterator[ManifestEntry]]]:
+    """The ids of the partition fields of a manifest, and its entries one after the other, as they stand there.
 
-    Raises as `read_entries` does, perhaps when some were given.
+    All entries at once take much more memory. Raises as `read_entries` does, perhaps when some were given.
     """
     with _opened(io, manifest) as file:
-        for entry in file:
-            if entry.status != ManifestEntryStatus.DELETED:
-                yield entry.status, entry.data_file.file_path
+        partition = file.schema.find_type(_PARTITION_ID)
+        yield [field.field_id for field in partition.fields] if isinstance(partition, StructType) else [], iter(file)
 
 
 @contextmanager

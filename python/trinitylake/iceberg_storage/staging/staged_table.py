@@ -32,6 +32,7 @@ from trinitylake.definitions.schema import SchemaLike, to_iceberg_schema
 from trinitylake.errors import InvalidArgument, InvalidLocation, TransactionClosed
 from trinitylake.iceberg_storage.brought_files import named_by, snapshots_of, statistics_in
 from trinitylake.iceberg_storage.conflict_errors import RowConflict, TableConflict
+from trinitylake.iceberg_storage.entry_consistency import Layout
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import rows_read
@@ -341,7 +342,12 @@ class StagedTable:
             )
             for update in updates:
                 check_update(update, self.metadata, self.io)
-            self.adopt(snapshots_of(updates), self.metadata, statistics=statistics_in(self.io, updates))
+            self.adopt(
+                snapshots_of(updates),
+                self.metadata,
+                statistics=statistics_in(self.io, updates),
+                layout=Layout.after(self.metadata, updates),
+            )
             try:
                 metadata = apply_updates(self.metadata, updates)
             except StaleSnapshot as error:  # the requirements hold, so its writer has to learn of it in another way
@@ -370,7 +376,12 @@ class StagedTable:
         Raises as `commit` does, and `ValidationException` for rows that do not fit a newer schema.
         """
         with self._lock:
-            self.adopt(snapshots_of(updates), base, statistics=statistics_in(self.io, updates))
+            self.adopt(
+                snapshots_of(updates),
+                base,
+                statistics=statistics_in(self.io, updates),
+                layout=Layout.after(base, updates),
+            )
             if base is not self.metadata and any(isinstance(update, AddSnapshotUpdate) for update in updates):
                 self.table.added_files.update(added_files or {})
                 commit = StagedCommit(tuple(requirements), tuple(updates), rows_read.get())
@@ -393,6 +404,7 @@ class StagedTable:
         base: TableMetadata | None = None,
         brought: Sequence[str] | None = None,
         statistics: Sequence[str] = (),
+        layout: Layout | None = None,
     ) -> None:
         """Check what others wrote for snapshots, perhaps long before this transaction began, and remember it.
 
@@ -401,15 +413,17 @@ class StagedTable:
             base: the table before.
             brought: the paths of what they bring, if somebody has checked it already.
             statistics: paths of files with statistics that come along.
+            layout: of the table after the commit, to check manifests by.
 
-        Raises `InvalidLocation` for a file that may not be named (`brought_files.py`).
+        Raises `InvalidLocation` for a file that may not be named (`brought_files.py`), and `InvalidArgument` for a
+        manifest that contradicts itself.
         """
         if not snapshots and not statistics and not brought:
             return
         with self._lock:
             known = {*self.io.written_paths, *self._adopted_lists}
             others = [one for one in snapshots if self.io.path_of(one.manifest_list) not in known]
-            self._adopted += named_by(self.io, base, others) if brought is None else brought
+            self._adopted += named_by(self.io, base, others, layout) if brought is None else brought
             self._adopted_lists.update(self.io.path_of(one.manifest_list) for one in others)
             written = {*self.io.written_paths}
             self._adopted += [path for path in statistics if path not in written]

@@ -28,6 +28,7 @@ from trinitylake import _core
 from trinitylake.errors import InvalidLocation
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg_storage.brought_files import named_by, snapshots_of
+from trinitylake.iceberg_storage.entry_consistency import Layout
 from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import Allowance, TooHeavy
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.own_files import TableFileIO
@@ -189,17 +190,19 @@ class LocationGate:
             RestError: 403 for a file outside, and for a manifest that nobody can read yet; 413 for more than the server
                 reads.
             InvalidLocation: for a name that nobody may use.
+            InvalidArgument: for a manifest that contradicts itself.
         """
         snapshots = snapshots_of(change.updates)
         if not snapshots:
             return []
         folder = self._folder(change, None if present is None else present.location)
+        layout = Layout.after(present, change.updates)
         try:
             if self._reads_everything or folder is None:
-                return named_by(BoundedFileIO(self._io, allowance), present, snapshots)
+                return named_by(BoundedFileIO(self._io, allowance), present, snapshots, layout)
             own = BoundedFileIO(TableFileIO(self._io, folder), allowance)
             try:
-                return named_by(own, present, snapshots, must_be_readable=True)
+                return named_by(own, present, snapshots, layout)
             except InvalidLocation as error:
                 raise forbidden(str(error)) from error
         except TooHeavy as error:

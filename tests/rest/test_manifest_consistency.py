@@ -1,0 +1,217 @@
+"""What a client's manifest says of a file agrees with itself, or its commit is refused.
+
+DuckDB 1.5.5 wrote the day of a `timestamptz` in the time zone of its session. The server took the commit, and neither
+DuckDB nor the library found the row by its timestamp any more: the partition said another day than the bounds did.
+"""
+
+from __future__ import annotations
+
+import datetime
+import random
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestFile
+from pyiceberg.typedef import Record
+
+import trinitylake as tl
+from manifests_by_hand import manifest_of, new_snapshot_id, snapshot_of
+from rest.client import Client, running
+from rest.test_duckdb import attached
+from trinitylake.iceberg_storage.entry_consistency import Layout, ManifestCheck, months_of
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import entries_in_turn
+
+UTC = datetime.UTC
+
+
+def at(*parts: int, tz: datetime.tzinfo | None = None) -> datetime.datetime:
+    return datetime.datetime(*parts, tzinfo=tz)
+
+
+#: Of each type values of which some are the first or last of a day, year or bucket, before 1970 as well.
+VALUES: dict[str, list[Any]] = {
+    "int": [0, -1, 7, 2**31 - 1, -(2**31) + 8],
+    "bigint": [0, -1, 7, 2**63 - 1, -(2**63) + 8],
+    "float": [0.5, -0.25, 1e30],
+    "double": [0.1, -0.1, 1e300],
+    "decimal(9, 2)": [Decimal("0.00"), Decimal("-0.01"), Decimal("1234567.89")],
+    "date": [datetime.date(1969, 12, 31), datetime.date(1970, 1, 1), datetime.date(2024, 2, 29)],
+    "timestamp": [at(1969, 12, 31, 23, 59, 59, 999999), at(1970, 1, 1), at(2024, 12, 31, 23, 30)],
+    "timestamptz": [at(1969, 12, 31, 23, 59, 59, tz=UTC), at(2024, 1, 1, tz=UTC), at(2024, 12, 31, 23, 30, tz=UTC)],
+    "string": ["", "a", "äöü", "a" * 40, "\U0001f600x"],
+    "binary": [b"", b"\xff", b"abc" * 20],
+    "boolean": [True, False],
+}
+NUMBERS = ["identity", "bucket(4)", "truncate(10)"]
+DAYS = ["identity", "bucket(4)", "day", "month", "year"]
+TRANSFORMS: dict[str, list[str]] = {
+    **dict.fromkeys(("int", "bigint", "decimal(9, 2)"), NUMBERS),
+    **{key: ["identity"] for key in ("float", "double", "boolean")},
+    "date": DAYS,
+    **{key: [*DAYS, "hour"] for key in ("timestamp", "timestamptz")},
+    "string": ["identity", "bucket(4)", "truncate(2)"],
+    "binary": ["identity", "bucket(4)"],
+}
+CASES = [(type, transform) for type, transforms in TRANSFORMS.items() for transform in transforms]
+
+
+def expression(transform: str) -> str:
+    name, _, argument = transform.rstrip(")").partition("(")
+    if name == "identity":
+        return "k"
+    return f"{name}({argument}, k)" if argument else f"{name}(k)"
+
+
+def entries_of(table: Any, manifest: ManifestFile) -> tuple[list[int], list[ManifestEntry]]:
+    with entries_in_turn(table.io, manifest) as (ids, entries):
+        return ids, list(entries)
+
+
+@pytest.mark.parametrize(("type", "transform"), CASES)
+def test_values_that_were_computed_as_iceberg_does_are_accepted_and_others_refused(
+    lake: tl.Lakehouse, type: str, transform: str
+) -> None:
+    lake.create_namespace("shop")
+    table = lake.create_table("shop.t", {"k": type, "n": "int"}, partition_spec=[expression(transform)])
+    table.append([{"k": value, "n": number} for number, value in enumerate([*VALUES[type], None])])
+    iceberg = table.iceberg
+    layout = Layout.after(iceberg.metadata, [])
+    checked = 0
+    for manifest in iceberg.current_snapshot().manifests(iceberg.io):
+        ids, entries = entries_of(iceberg, manifest)
+        check = ManifestCheck(manifest, layout, ids)
+        for entry in entries:
+            check.check(entry)
+            value = entry.data_file.partition[0]
+            bounds = [(known or {}).get(1) for known in (entry.data_file.lower_bounds, entry.data_file.upper_bounds)]
+            wrong = [] if value is None or bounds[0] is None else [None]
+            is_known = not transform.startswith("bucket") or bounds[0] == bounds[1]
+            if wrong and is_known and isinstance(value, int) and not isinstance(value, bool):
+                wrong += [value + 1, value - 1]
+            for other in wrong:
+                entry.data_file.partition[0] = other
+                with pytest.raises(tl.InvalidArgument):
+                    ManifestCheck(manifest, layout, ids).check(entry)
+                checked += 1
+                entry.data_file.partition[0] = value
+        check.check_counts()
+    assert checked
+
+
+def test_months_of_days_are_those_of_the_calendar() -> None:
+    epoch = datetime.date(1970, 1, 1)
+    chosen = random.Random(1)
+    for _ in range(5000):
+        day = datetime.date.fromordinal(chosen.randint(1, datetime.date.max.toordinal()))
+        assert months_of((day - epoch).days) == (day.year - 1970) * 12 + day.month - 1
+
+
+@pytest.fixture
+def events(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """A table that is partitioned by day, without rows."""
+    lake.create_namespace("shop")
+    lake.create_table("shop.events", {"id": "int", "at": "timestamptz"}, partition_spec=["day(at)"])
+    return lake
+
+
+@pytest.mark.parametrize(("zone", "is_accepted"), [("UTC", True), ("America/New_York", False)])
+def test_days_of_a_session_with_a_time_zone_are_refused(events: tl.Lakehouse, zone: str, is_accepted: bool) -> None:
+    insert = "INSERT INTO lake.shop.events VALUES (1, '2024-01-02 03:00:00+00')"
+    with running(events) as server, attached(server) as connection:
+        connection.execute(f"SET TimeZone = '{zone}'")
+        if is_accepted:
+            connection.execute(insert)
+        else:
+            with pytest.raises(duckdb.Error, match="times in UTC"):
+                connection.execute(insert)
+    found = events.table("shop.events").scan(filter="at = '2024-01-02T03:00:00+00:00'").to_arrow().num_rows
+    assert found == int(is_accepted)
+
+
+Change = dict[str, Any]
+BAD_FILES: dict[str, tuple[Change, str]] = {
+    "rows below nothing": ({"record_count": -1}, "has -1 rows"),
+    "bytes below nothing": ({"file_size_in_bytes": -5}, "has -5 bytes"),
+    "counts below nothing": ({"null_value_counts": {1: -1}}, "less than nothing"),
+    "a day of other bounds": (
+        {
+            "partition": Record(19_000),
+            "lower_bounds": {2: (86_400_000_000 * 19_001).to_bytes(8, "little")},
+            "upper_bounds": {2: (86_400_000_000 * 19_001).to_bytes(8, "little")},
+        },
+        "19001",
+    ),
+    "a day and no time": ({"null_value_counts": {2: 1}}, "have no value"),
+}
+
+
+#: Positions of fields in the record of a manifest in a list.
+IN_LIST = {"partition_spec_id": 2, "added_files_count": 7, "existing_files_count": 8, "added_rows_count": 10}
+
+
+def committed(lake: tl.Lakehouse, http_client: Client, file: DataFile, **changes: int) -> Any:
+    """The answer to an append of one file, by a client that writes manifests and their list itself."""
+    table = lake.table("shop.events").iceberg
+    id = new_snapshot_id()
+    manifest = manifest_of(table, table.location(), id, file)
+    for name, value in changes.items():
+        manifest[IN_LIST[name]] = value
+    snapshot = snapshot_of(table, table.location(), id, [manifest])
+    updates = [
+        {"action": "add-snapshot", "snapshot": snapshot.model_dump(by_alias=True, exclude_none=True, mode="json")},
+        {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": id},
+    ]
+    return http_client("POST", "/v1/namespaces/shop/tables/events", {"requirements": [], "updates": updates})
+
+
+def file_in(lake: tl.Lakehouse, **changes: Any) -> DataFile:
+    of_day = {"partition": Record(19_000), "record_count": 1, "file_size_in_bytes": 1}
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"{lake.table('shop.events').iceberg.location()}/data/x.parquet",
+        file_format=FileFormat.PARQUET,
+        spec_id=0,
+        **{**of_day, **changes},
+    )
+
+
+@pytest.mark.parametrize("what", BAD_FILES)
+def test_file_that_contradicts_itself_is_refused(events: tl.Lakehouse, http_client: Client, what: str) -> None:
+    changes, message = BAD_FILES[what]
+    version = events.version
+    answer = committed(events, http_client, file_in(events, **changes))
+    assert (answer.code, answer.error) == (400, "BadRequestException"), answer
+    assert message in answer.body["error"]["message"]
+    assert events.version == version
+
+
+@pytest.mark.parametrize("name", IN_LIST.keys() - {"partition_spec_id"})
+def test_list_that_counts_otherwise_than_its_manifest_is_refused(
+    events: tl.Lakehouse, http_client: Client, name: str
+) -> None:
+    answer = committed(events, http_client, file_in(events), **{name: 7})
+    assert (answer.code, answer.error) == (400, "BadRequestException"), answer
+    assert "the list of manifests says 7" in answer.body["error"]["message"]
+
+
+def test_manifest_of_an_unknown_spec_is_refused(events: tl.Lakehouse, http_client: Client) -> None:
+    answer = committed(events, http_client, file_in(events), partition_spec_id=9)
+    assert (answer.code, answer.error) == (400, "BadRequestException"), answer
+    assert "has partition spec 9" in answer.body["error"]["message"]
+
+
+def test_manifest_that_cannot_be_read_is_refused(events: tl.Lakehouse, http_client: Client) -> None:
+    """It was accepted from readers of everything, and then nobody could read the table."""
+    table = events.table("shop.events").iceberg
+    id = new_snapshot_id()
+    manifest = manifest_of(table, table.location(), id, file_in(events))
+    Path(manifest.manifest_path.removeprefix("file://")).write_bytes(b"Obj\x01 and no more")
+    snapshot = snapshot_of(table, table.location(), id, [manifest])
+    added = snapshot.model_dump(by_alias=True, exclude_none=True, mode="json")
+    body = {"requirements": [], "updates": [{"action": "add-snapshot", "snapshot": added}]}
+    answer = http_client("POST", "/v1/namespaces/shop/tables/events", body)
+    assert (answer.code, answer.error) == (400, "BadRequestException"), answer
+    assert "cannot be read" in answer.body["error"]["message"]
