@@ -18,6 +18,7 @@ from pyiceberg.manifest import (
     ManifestWriter,
 )
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties, Transaction, snapshots
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import (
@@ -42,6 +43,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.manifest import (
     write_list,
 )
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest_merging import FAN_IN, mergeable
+from trinitylake.iceberg_storage.extended_pyiceberg.partition_types import schema_with_sources
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE, as_new, next_row_id_of
 from trinitylake.iceberg_storage.own_files import own_file_check
 from trinitylake.iceberg_storage.qualified_location import check_data_file
@@ -95,6 +97,10 @@ class AppendFiles(_FastAppendFiles):
         if self._transaction.table_metadata.format_version == 2:
             return entries_to_copy(self._io, manifest, self.spec(manifest.partition_spec_id), self.schema())
         return read_entries(self._io, manifest)
+
+    def schema(self) -> Schema:
+        """The columns of the table, with the sources of all of its partition specs."""
+        return schema_with_sources(self._transaction.table_metadata)
 
     def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
         """A writer for one more manifest of this commit."""
@@ -237,7 +243,7 @@ class AppendFiles(_FastAppendFiles):
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
         metadata = self._transaction.table_metadata
-        specs, schema = metadata.specs(), metadata.schema()
+        specs, schema = metadata.specs(), self.schema()
         limit = property_as_int(
             metadata.properties,
             TableProperties.WRITE_PARTITION_SUMMARY_LIMIT,

@@ -56,6 +56,7 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 from trinitylake._core import is_named_once
 from trinitylake.errors import CorruptFile, TrinityLakeError
 from trinitylake.iceberg_storage.derived import Derived
+from trinitylake.iceberg_storage.extended_pyiceberg import avro_doubles  # noqa: F401
 from trinitylake.iceberg_storage.extended_pyiceberg.avro_encoding import Encode, encoder_of, number
 from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import MAX_MANIFEST_SIZE_BYTES, Allowance
 from trinitylake.iceberg_storage.extended_pyiceberg.copied_entries import copied_entry_reader, entries_of, entry_encoder

@@ -1,0 +1,35 @@
+"""Types of partition fields, also of fields whose source column was dropped.
+
+A partition spec outlives the columns that it partitions by. The type of a partition value follows from the type of the
+source column, so a dropped column is looked up in older schemas of the table, the newest first.
+"""
+
+from __future__ import annotations
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import NestedField, UnknownType
+
+
+def schema_with_sources(metadata: TableMetadata, schema: Schema | None = None) -> Schema:
+    """A schema, by default the current one, with the source columns of all partition specs.
+
+    Dropped columns are appended as optional fields under names that no column has. Only their types matter.
+    """
+    current = metadata.schema() if schema is None else schema
+    known = set(current.field_ids)
+    dropped = {field.source_id for spec in metadata.partition_specs for field in spec.fields} - known
+    if not dropped:
+        return current
+    fields = [
+        NestedField(id, f"dropped:{id}", _last_type(metadata, id), required=False)
+        for id in sorted(dropped)
+    ]
+    return Schema(*current.fields, *fields, schema_id=current.schema_id)
+
+
+def _last_type(metadata: TableMetadata, id: int) -> object:
+    for schema in sorted(metadata.schemas, key=lambda one: one.schema_id, reverse=True):
+        if id in schema.field_ids:
+            return schema.find_type(id)
+    return UnknownType()
