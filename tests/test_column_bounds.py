@@ -40,7 +40,6 @@ from pyiceberg.types import (
     TimeType,
     UUIDType,
 )
-
 from trinitylake.iceberg_storage.extended_pyiceberg.column_bounds import flat_columns, serialized, told
 
 _NUMBERS = st.integers(-(2**31), 2**31 - 1)

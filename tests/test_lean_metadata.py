@@ -19,6 +19,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, SetStatisticsUpdate
 
 import trinitylake as tl
 from trinitylake.errors import CommitConflict, InvalidArgument
+from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.kept_snapshots import SNAPSHOTS_KEPT, without
 
 FEW = {"history.expire.min-snapshots-to-keep": "3"}
@@ -184,9 +185,7 @@ def test_a_snapshot_that_waits_for_its_audit_stays(lake: tl.Lakehouse) -> None:
     append(table, 1)
     with table.writing() as iceberg, iceberg.transaction() as change:
         producer = change._append_snapshot_producer({"wap.id": "w"}, None)
-        from trinitylake.iceberg_storage.extended_pyiceberg.functions import data_files_of
-
-        for file in data_files_of(change.table_metadata, rows(7), iceberg.io):
+        for file in DataFileWriter(change.table_metadata, iceberg.io).written([rows(7)]):
             producer.append_data_file(file)
         producer._parent_snapshot_id = current(table)
         added = producer.produce(current(table))

@@ -37,18 +37,18 @@ def test_who_takes_rows_slowly_holds_few_of_them(
     monkeypatch.setattr(rows_ahead, "WAITING_SIZE_BYTES", 1 << 20)
     monkeypatch.setattr(streamed_rows, "RUN_FILES", 1)
     begun: list[object] = []
-    of_files, of_filters = LiveRows.batches_of, streamed_rows.record_batches_of
+    of_files, of_filters = LiveRows.batches_of, LiveRows.matching
 
     def batches_of(*arguments: Any) -> Any:
         begun.append(arguments)
         return of_files(*arguments)
 
-    def record_batches_of(*arguments: Any) -> Any:
+    def matching(*arguments: Any) -> Any:
         begun.append(arguments)
         return of_filters(*arguments)
 
     monkeypatch.setattr(LiveRows, "batches_of", batches_of)
-    monkeypatch.setattr(streamed_rows, "record_batches_of", record_batches_of)
+    monkeypatch.setattr(LiveRows, "matching", matching)
     reader = (table.scan() if filter is None else table.scan(filter)).to_arrow_batch_reader()
     first = next(reader)
     time.sleep(1)  # for threads that would read on

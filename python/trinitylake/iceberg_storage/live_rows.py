@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
@@ -18,12 +19,15 @@ from pyiceberg.table.metadata import TableMetadata
 from trinitylake._core import read_together
 from trinitylake.iceberg_storage.arrow_rows import arrow_schema_with_ids
 from trinitylake.iceberg_storage.extended_pyiceberg.functions import (
+    columns_of_file,
     fitting_columns,
     position_deletes_of,
-    record_batches_of,
+    reduced,
 )
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
 from trinitylake.iceberg_storage.parquet_batches import BATCH_SIZE_BYTES, Layout, batches_of, open_parquet
+from trinitylake.iceberg_storage.parquet_statistics import RowGroupSummaries
+from trinitylake.iceberg_storage.row_filter import RowFilter
 
 #: Arrow has two widths of offsets for the same values, and PyIceberg names the wide one.
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
@@ -47,6 +51,7 @@ class LiveRows:
     def __init__(self, metadata: TableMetadata, io: FileIO, tasks: Iterable[FileScanTask]) -> None:
         self._metadata = metadata
         self._schema = metadata.schema()
+        self._fields = {field.field_id: field for field in self._schema.fields}
         self._io = io
         self.deletes = read_position_deletes(io, tasks)
         self._alike: pa.Schema | None = None
@@ -58,25 +63,70 @@ class LiveRows:
         Each batch takes little memory, however wide rows are (`parquet_batches.py`), but for files other than Parquet.
         """
         if columns is None:
-            yield from self._batches(task, self._schema)
+            yield from self._read(task, self._schema)
             return
         # A selection has the order of the table.
-        for batch in self._batches(task, self._schema.select(*columns) if columns else Schema()):
+        for batch in self._read(task, self._schema.select(*columns) if columns else Schema()):
             yield batch if batch.schema.names == list(columns) else batch.select(list(columns))
 
-    def _batches(self, task: FileScanTask, schema: Schema) -> Iterator[pa.RecordBatch]:
-        if task.file.file_format == FileFormat.PARQUET:
-            with self._io.new_input(task.file.file_path).open() as stream:
-                file = open_parquet(stream)
-                layout = self._layout_of(file)
-                if self.reads_as_it_is(task, layout.columns):
-                    yield from batches_of(stream, file, [field.name for field in schema.fields], layout)
+    def matching(
+        self, task: FileScanTask, projected: Schema, filter: RowFilter | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of one file that match a filter over the current schema, with some columns or parts of them.
+
+        Rows have the types of the schema before they are compared. Row groups that cannot match are not read.
+        """
+        wanted = projected if filter is None else self._with_columns_of(filter, projected)
+        for batch in self._read(task, wanted, filter):
+            if filter is not None:
+                batch = filter.matching(batch)
+            if batch.num_rows:
+                yield batch if wanted is projected else reduced(batch, wanted, projected)
+
+    def _with_columns_of(self, filter: RowFilter, projected: Schema) -> Schema:
+        """The projected columns, and whole columns for the filter where they do not have all that it compares."""
+        missing = filter.field_ids - set(projected.field_ids)
+        if not missing:
+            return projected
+        fields = {field.field_id: field for field in projected.fields}
+        for field in self._schema.fields:
+            if field.field_id in missing or not missing.isdisjoint(Schema(field).field_ids):
+                fields[field.field_id] = field
+        return Schema(*(fields[field.field_id] for field in self._schema.fields if field.field_id in fields))
+
+    def _read(self, task: FileScanTask, wanted: Schema, filter: RowFilter | None = None) -> Iterator[pa.RecordBatch]:
+        if task.file.file_format != FileFormat.PARQUET:
+            yield from ArrowScan(self._metadata, self._io, wanted, AlwaysTrue()).to_record_batches([task])
+            return
+        deletes = self.deletes.get(task.file.file_path)
+        with self._io.new_input(task.file.file_path).open() as stream:
+            file = open_parquet(stream)
+            layout = self._layout_of(file)
+            groups = None
+            if filter is not None and not deletes and filter.field_ids:
+                groups = self._row_groups(file, layout.columns, filter)
+                if not groups:
                     return
-                names, fitted = fitting_columns(self._metadata, self._io, schema, task, layout.columns)
-                if names:
-                    yield from map(fitted, self._alive(task, batches_of(stream, file, names, layout)))
-                    return
-        yield from record_batches_of(self._metadata, self._io, schema, AlwaysTrue(), [task], self.deletes)
+            if self._has_whole(wanted) and self.reads_as_it_is(task, layout.columns):
+                yield from batches_of(stream, file, [field.name for field in wanted.fields], layout, groups)
+                return
+            names, fitted = fitting_columns(self._metadata, wanted, task, layout.columns)
+            batches = batches_of(stream, file, names, layout, groups)
+            yield from map(fitted, self._alive(task, batches) if deletes else batches)
+
+    def _has_whole(self, wanted: Schema) -> bool:
+        """Whether columns are those of the table, with all of their parts."""
+        return wanted is self._schema or all(field == self._fields.get(field.field_id) for field in wanted.fields)
+
+    def _row_groups(self, file: pq.ParquetFile, columns: pa.Schema, filter: RowFilter) -> list[int]:
+        """Those that may hold rows that match, by the statistics in the footer."""
+        types = {id: self._schema.find_type(id) for id in filter.field_ids}
+        summaries = RowGroupSummaries(file.metadata, columns_of_file(self._metadata, columns), types)
+        return [
+            group
+            for group in range(file.metadata.num_row_groups)
+            if filter.may_match(lambda id, group=group: summaries.of(group, id))  # type: ignore[misc]
+        ]
 
     def batches_of(
         self, tasks: Sequence[FileScanTask], columns: Sequence[str] | None = None

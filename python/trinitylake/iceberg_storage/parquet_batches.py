@@ -41,8 +41,14 @@ _TAIL_SIZE_BYTES = 8
 
 
 def open_parquet(stream: InputStream, metadata: pq.FileMetaData | None = None, **options: object) -> pq.ParquetFile:
-    """A file to be read; from afar in few requests."""
-    return pq.ParquetFile(stream, metadata=metadata, pre_buffer=not isinstance(stream, pa.OSFile), **options)
+    """A file to be read, with the checksums of its pages verified; from a remote store in few requests."""
+    return pq.ParquetFile(
+        stream,
+        metadata=metadata,
+        pre_buffer=not isinstance(stream, pa.OSFile),
+        page_checksum_verification=True,
+        **options,
+    )
 
 
 class Layout:
@@ -86,7 +92,11 @@ class Layout:
 
 
 def batches_of(
-    stream: InputStream, file: pq.ParquetFile, columns: Sequence[str], layout: Layout | None = None
+    stream: InputStream,
+    file: pq.ParquetFile,
+    columns: Sequence[str],
+    layout: Layout | None = None,
+    row_groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """All rows of a file in their order, with some of its columns.
 
@@ -95,6 +105,7 @@ def batches_of(
         file: as `open_parquet` gives it.
         columns: names of the uppermost level; may be empty.
         layout: of the file, if it is known.
+        row_groups: that are read; by default all.
     """
     if columns and (layout or Layout(file)).is_one_batch(file.metadata):
         every = len(columns) == file.metadata.num_columns
@@ -105,7 +116,8 @@ def batches_of(
         leaves = _plain_if_few(stream, file.metadata, leaves)
     if referred := sorted({leaf.path for leaf in leaves if leaf.is_referred}):
         file = open_parquet(stream, file.metadata, read_dictionary=referred)
-    for groups in _fetched_together(file.metadata, leaves):
+    every_group = range(file.metadata.num_row_groups) if row_groups is None else row_groups
+    for groups in _fetched_together(every_group, leaves):
         rows = min(_rows_of_batch(file.metadata.row_group(group).num_rows, group, leaves) for group in groups)
         stored = sum(leaf.stored_size_bytes for leaf in leaves if leaf.row_group in groups)
         in_threads = stored >= _SHARED_SIZE_BYTES
@@ -206,13 +218,14 @@ def _dictionary_size_bytes(column: pq.ColumnChunkMetaData) -> int:
     return max(0, int(column.total_uncompressed_size - (column.total_compressed_size - stored) * 9 // 10))
 
 
-def _fetched_together(metadata: pq.FileMetaData, leaves: Sequence[_Leaf]) -> Iterator[list[int]]:
-    stored = [0] * metadata.num_row_groups
+def _fetched_together(row_groups: Sequence[int], leaves: Sequence[_Leaf]) -> Iterator[list[int]]:
+    stored = dict.fromkeys(row_groups, 0)
     for leaf in leaves:
-        stored[leaf.row_group] += leaf.stored_size_bytes
+        if leaf.row_group in stored:
+            stored[leaf.row_group] += leaf.stored_size_bytes
     groups: list[int] = []
     size_bytes = 0
-    for number, more in enumerate(stored):
+    for number, more in stored.items():
         if groups and size_bytes + more > _FETCHED_SIZE_BYTES:
             yield groups
             groups, size_bytes = [], 0

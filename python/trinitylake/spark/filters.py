@@ -25,7 +25,6 @@ from pyiceberg.expressions import (
     NotNull,
     StartsWith,
 )
-from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BooleanType,
@@ -40,6 +39,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 from pyspark.sql import datasource as spark
+
+from trinitylake.iceberg_storage.row_filter import RowFilter
 
 _COMPARISONS: dict[type[spark.Filter], type[BooleanExpression]] = {
     spark.EqualTo: EqualTo,
@@ -68,7 +69,7 @@ def translate(filter: spark.Filter, schema: Schema) -> BooleanExpression | None:
     if expression is None:
         return None
     try:
-        bind(schema, expression, case_sensitive=True)
+        RowFilter.of(expression, schema)
     except (ValueError, TypeError, ValidationError):  # a value that Iceberg cannot make one of the column's type
         return None
     return expression

@@ -141,12 +141,14 @@ class MetadataReader(DataSourceReader):
     def _files(self, lake: Lakehouse) -> Iterator[Row]:
         """One row for each data and delete file of a table."""
         from trinitylake.iceberg_storage.extended_pyiceberg.manifest import read_entries
+        from trinitylake.iceberg_storage.extended_pyiceberg.partition_types import schema_with_sources
+        from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import partition_path
 
         iceberg = lake.at(version=self._version).table(self._options.table_name).iceberg
         snapshot = iceberg.current_snapshot()
         if snapshot is None:
             return
-        specs, schema = iceberg.specs(), iceberg.schema()
+        specs, schema = iceberg.specs(), schema_with_sources(iceberg.metadata)
         for manifest in snapshot.manifests(iceberg.io):
             for entry in read_entries(iceberg.io, manifest):
                 file = entry.data_file
@@ -155,7 +157,7 @@ class MetadataReader(DataSourceReader):
                     file.file_path,
                     file.file_format.value,
                     manifest.partition_spec_id,
-                    specs[manifest.partition_spec_id].partition_to_path(file.partition, schema),
+                    partition_path(specs[manifest.partition_spec_id], schema, file.partition),
                     file.record_count,
                     file.file_size_in_bytes,
                     entry.snapshot_id,

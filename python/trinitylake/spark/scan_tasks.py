@@ -83,14 +83,14 @@ class ScanPlan:
 
     def read(self, tasks: Sequence[FileScanTask]) -> Iterator[pa.RecordBatch]:
         """The rows of these files, as Spark takes them, one batch at a time."""
-        from trinitylake.iceberg_storage.extended_pyiceberg.functions import record_batches_of
-        from trinitylake.iceberg_storage.live_rows import read_position_deletes
+        from trinitylake.iceberg_storage.live_rows import LiveRows
+        from trinitylake.iceberg_storage.row_filter import RowFilter
 
         target = arrow_schema_of(self.schema)
         io = self._io()
         projected = _select(self.metadata.schema(), self.columns)
-        deletes = read_position_deletes(io, tasks)
-        for batch in record_batches_of(self.metadata, io, projected, self.filter, tasks, deletes):
+        live, filter = LiveRows(self.metadata, io, tasks), RowFilter.of(self.filter, self.metadata.schema())
+        for batch in (batch for task in tasks for batch in live.matching(task, projected, filter)):
             yield to_spark_batch(batch.rename_columns(self._spark_names(batch.schema.names)), target)
 
     def _spark_names(self, names: list[str]) -> list[str]:

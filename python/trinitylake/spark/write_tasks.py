@@ -22,12 +22,12 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.iceberg_storage.errors import translated
-from trinitylake.iceberg_storage.extended_pyiceberg.functions import data_files_of
+from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import defaulted
 from trinitylake.spark.options import Options
 from trinitylake.spark.scan_tasks import storage_io, without_history
 from trinitylake.tables import input_rows as rows
-from trinitylake.tables.filters import filter_of
+from trinitylake.tables.filters import parse_filter
 
 if TYPE_CHECKING:
     from trinitylake.tables.table import Table
@@ -101,12 +101,11 @@ class WritePlan:
         again. Raises `InvalidArgument`."""
         if self.options.filter is None:
             return
-        from pyiceberg.expressions.visitors import bind
-        from pyiceberg.io.pyarrow import expression_to_pyarrow
+        from trinitylake.iceberg_storage.row_filter import RowFilter
 
         schema = self.metadata.schema()
         with translated(self.table_name):
-            matches = expression_to_pyarrow(bind(schema, filter_of(self.options.filter, schema), True), schema)
+            matches = RowFilter.of(parse_filter(self.options.filter), schema).matches(conformed)
         outside = conformed.num_rows - conformed.filter(matches).num_rows
         if outside:
             raise InvalidArgument(
@@ -132,7 +131,7 @@ class WritePlan:
                 assert isinstance(conformed, pa.Table)
                 self._check_replaced(conformed)
                 with translated(self.table_name):
-                    files += data_files_of(metadata, conformed, io)
+                    files += DataFileWriter(metadata, io).written([conformed])
         except BaseException:
             for path in io.written_paths:
                 with suppress(TrinityLakeError):  # the driver deletes what is left

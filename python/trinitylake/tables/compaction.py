@@ -108,7 +108,7 @@ def compact(
         assert size is not None
         order = arrow_sort(sort_by, metadata.schema()) if sort_by else None
         readable = own_files(change.io, metadata)
-        scan = ReadAheadScan(metadata, readable, row_filter=filter, snapshot_id=metadata.current_snapshot_id)
+        scan = ReadAheadScan(metadata, readable, row_filter=filter)
         with no_search_for_garbage():
             tasks = sorted(scan.plan_files(), key=lambda task: task.file.file_path)
         choice = FileGroups(metadata, size, min_files)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.schema import Schema
 from pyparsing import ParseBaseException
 
 from trinitylake.base.arguments import text
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
-from trinitylake.iceberg_storage.extended_pyiceberg.sql_comparisons import as_sql_compares
+from trinitylake.iceberg_storage.filter_text import parsed_filter
 
 _TOKEN = re.compile(r"""'[^']*'|"[^"]*"|[+-]?\d[\w.+-]*|[\w.]+|[<>=!]+|\S""")
 _COMPARISONS = ("=", "==", "!=", "<>", "<", "<=", ">", ">=")
@@ -29,15 +27,6 @@ _VALUE = (r"""['"].|[+-]?\d|(?i:true|false)$""", "a value: a number, a text in q
 _SHOWN_CHARACTERS = 100
 
 
-def filter_of(expression: str | BooleanExpression, schema: Schema) -> BooleanExpression:
-    """What `parse_filter` reads, as it is evaluated on the columns of a table."""
-    with translated():
-        try:
-            return as_sql_compares(parse_filter(expression), schema)
-        except RecursionError:
-            raise InvalidArgument("filter is nested too deeply") from None
-
-
 def parse_filter(expression: str | BooleanExpression) -> BooleanExpression:
     """A filter such as `"month = 1 and carrier in ('AA', 'UA')"`.
 
@@ -45,23 +34,15 @@ def parse_filter(expression: str | BooleanExpression) -> BooleanExpression:
     """
     if isinstance(expression, BooleanExpression):
         return expression
-    from pyiceberg.expressions.parser import parse
-
     words = text(expression, "filter")
     try:
         with translated(f"filter {words[:_SHOWN_CHARACTERS]!r}"):
-            return _parsed(parse, words)
+            return parsed_filter(words)
     except ParseBaseException as error:
         position, expected = _place(words, error)
         raise InvalidArgument(_complaint(words, position, expected)) from None
-
-
-def _parsed(parse: Any, words: str) -> BooleanExpression:
-    try:
-        parsed: BooleanExpression = parse(words)
     except RecursionError:
         raise InvalidArgument("filter is nested too deeply") from None
-    return parsed
 
 
 def _place(words: str, error: ParseBaseException) -> tuple[int, str]:

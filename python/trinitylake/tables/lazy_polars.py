@@ -20,14 +20,15 @@ from trinitylake.iceberg_storage.arrow_rows import arrow_schema, no_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyiceberg.table import DataScan
     from pyiceberg.table.metadata import TableMetadata
+
+    from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 
 #: Longest list of nested "and" that is looked through.
 _CONJUNCTS_MAX_DEPTH = 200
 
 
-def lazy_frame(scan: DataScan, read: Callable[[DataScan], pa.RecordBatchReader]) -> pl.LazyFrame:
+def lazy_frame(scan: ReadAheadScan, read: Callable[[ReadAheadScan], pa.RecordBatchReader]) -> pl.LazyFrame:
     """The rows of `scan`, which `read` streams when the frame is collected."""
     from polars.io.plugins import register_io_source
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.table import DataScan
 
 from trinitylake.base.arguments import checked
 from trinitylake.base.markup import shown
@@ -17,7 +16,7 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.extras import needing
 from trinitylake.iceberg_storage.arrow_rows import arrow_schema, typed
 from trinitylake.iceberg_storage.errors import translated
-from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, all_rows
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.variant import variants_in
 from trinitylake.iceberg_storage.pickled_io import PickledIO, pickled, unpickled
 from trinitylake.tables.streamed_rows import is_faster, streamed_rows
@@ -50,7 +49,7 @@ class Scan:
     `CorruptFile`, with the table, the version and the path, for a file that is missing.
     """
 
-    def __init__(self, scan: DataScan, subject: Callable[[], str], table_name: str) -> None:
+    def __init__(self, scan: ReadAheadScan, subject: Callable[[], str], table_name: str) -> None:
         self._scan = scan
         self._subject = subject
         self._table_name = table_name
@@ -61,7 +60,7 @@ class Scan:
         return self._subject
 
     @property
-    def iceberg(self) -> DataScan:
+    def iceberg(self) -> ReadAheadScan:
         """The PyIceberg scan, for its plan of files and whatever else it offers."""
         return self._scan
 
@@ -72,7 +71,7 @@ class Scan:
             if is_faster(self._scan):
                 return self.to_arrow_batch_reader().read_all()
         with span("scan", self._table_name) as told, self._reading():
-            rows = self._scan.to_arrow() if isinstance(self._scan, ReadAheadScan) else all_rows(self._scan)
+            rows = self._scan.to_arrow()
             told.set("db.response.returned_rows", rows.num_rows)
         return rows
 
@@ -82,7 +81,7 @@ class Scan:
         told = begin("scan", self._table_name)
         try:
             with self._reading():
-                scan = self._scan.for_reading() if isinstance(self._scan, ReadAheadScan) else self._scan
+                scan = self._scan.for_reading()
                 schema = arrow_schema(scan.projection())
                 rows = streamed_rows(scan, list(scan.plan_files()), scan.projection())
         except BaseException as error:
@@ -191,7 +190,7 @@ class Scan:
 def _arrived(
     subject: Callable[[], str],
     table_name: str,
-    kind: type[DataScan],
+    kind: type[ReadAheadScan],
     io: FileIO | PickledIO,
     parts: Mapping[str, Any],
 ) -> Scan:

@@ -13,9 +13,9 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask
 
-from trinitylake.iceberg_storage.extended_pyiceberg.functions import record_batches_of
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.live_rows import SMALL_FILE_SIZE_BYTES, LiveRows
+from trinitylake.iceberg_storage.row_filter import RowFilter
 from trinitylake.tables.rows_ahead import RowsAhead
 
 #: Runs of files that are read at the same time.
@@ -34,15 +34,17 @@ def streamed_rows(scan: DataScan, tasks: Sequence[FileScanTask], wanted: Schema)
         tasks: the files.
         wanted: the columns.
     """
-    metadata, filter = scan.table_metadata, scan.row_filter
+    metadata = scan.table_metadata
+    filter = RowFilter.of(scan.row_filter, metadata.schema(), scan.case_sensitive)
     live = LiveRows(metadata, scan.io, tasks)
     columns = {field.name: field for field in metadata.schema().fields}
-    is_whole = filter == AlwaysTrue() and all(columns.get(field.name) == field for field in wanted.fields)
+    is_whole = scan.row_filter == AlwaysTrue() and all(columns.get(field.name) == field for field in wanted.fields)
     names = [field.name for field in wanted.fields]
 
     def read(run: list[FileScanTask]) -> Iterator[pa.RecordBatch]:
-        if not is_whole:  # PyIceberg leaves groups of rows out by their bounds
-            return record_batches_of(metadata, scan.io, wanted, filter, run, live.deletes, scan.case_sensitive)
+        if not is_whole:
+            filters = [None if task.residual == AlwaysTrue() else filter for task in run]
+            return (batch for task, one in zip(run, filters, strict=True) for batch in live.matching(task, wanted, one))
         if scan.limit is not None:  # mostly a few rows of the first file
             return (batch for task in run for batch in live.batches(task, names))
         return live.batches_of(run, names)

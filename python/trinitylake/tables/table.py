@@ -22,9 +22,10 @@ from trinitylake.base.tracing import span, traced
 from trinitylake.definitions import Schema, from_iceberg
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import scan_of
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.tables import input_rows as rows
-from trinitylake.tables.filters import filter_of, parse_filter
+from trinitylake.tables.filters import parse_filter
 from trinitylake.tables.maintenance import Maintenance
 from trinitylake.tables.merge import Merge, MergeResult
 from trinitylake.tables.merging.clauses import Clause
@@ -210,10 +211,11 @@ class Table(ABC):
 
         Raises `InvalidArgument` for a filter that cannot be read or a column that is not there.
         """
-        iceberg = self._iceberg()
+        matching = AlwaysTrue() if filter is None else parse_filter(filter)
         with translated():
-            scan = iceberg.scan(
-                row_filter=AlwaysTrue() if filter is None else filter_of(filter, iceberg.schema()),
+            scan = scan_of(
+                self._iceberg(),
+                row_filter=matching,
                 selected_fields=("*",) if columns is None else tuple(columns),
                 snapshot_id=snapshot_id,
                 limit=limit,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
@@ -29,7 +31,7 @@ from pyiceberg.table.snapshots import (
 )
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate, UpdatesAndRequirements
 from pyiceberg.table.update.snapshot import _FastAppendFiles, _new_manifest_list_file_name
-from pyiceberg.typedef import EMPTY_DICT
+from pyiceberg.typedef import EMPTY_DICT, Record
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from trinitylake.iceberg_storage.extended_pyiceberg.copied_entries import moved
@@ -44,6 +46,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.manifest import (
 )
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest_merging import FAN_IN, mergeable
 from trinitylake.iceberg_storage.extended_pyiceberg.partition_types import schema_with_sources
+from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import partition_path
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE, as_new, next_row_id_of
 from trinitylake.iceberg_storage.own_files import own_file_check
 from trinitylake.iceberg_storage.qualified_location import check_data_file
@@ -249,11 +252,12 @@ class AppendFiles(_FastAppendFiles):
             TableProperties.WRITE_PARTITION_SUMMARY_LIMIT,
             TableProperties.WRITE_PARTITION_SUMMARY_LIMIT_DEFAULT,
         )
+        paths: Any = _PartitionPaths
         collector = SnapshotSummaryCollector(partition_summary_limit=limit or 0)
         for file in self._added_data_files:
-            collector.add_file(data_file=file, partition_spec=specs[file.spec_id], schema=schema)
+            collector.add_file(data_file=file, partition_spec=paths(specs[file.spec_id]), schema=schema)
         for file in self._deleted_data_files:  # of a subclass: an append has none
-            collector.remove_file(data_file=file, partition_spec=specs[file.spec_id], schema=schema)
+            collector.remove_file(data_file=file, partition_spec=paths(specs[file.spec_id]), schema=schema)
         parent = metadata.snapshot_by_id(self._parent_snapshot_id) if self._parent_snapshot_id is not None else None
         before = parent.summary if parent is not None else None
         return Summary(
@@ -263,6 +267,16 @@ class AppendFiles(_FastAppendFiles):
                 before.additional_properties if before is not None else None,
             ),
         )
+
+
+@dataclass(frozen=True)
+class _PartitionPaths:
+    """What PyIceberg's summaries need of a partition spec, with paths for all values."""
+
+    spec: PartitionSpec
+
+    def partition_to_path(self, data: Record, schema: Schema) -> str:
+        return partition_path(self.spec, schema, data)
 
 
 #: Totals of a snapshot, each with what was added to it and what was taken from it.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 
 from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
-from pyiceberg.avro.reader import DoubleReader
+from pyiceberg.avro.reader import DoubleReader, Reader
 
 _DOUBLE = struct.Struct("<d")
 
@@ -20,4 +20,5 @@ def _read(self: DoubleReader, decoder: BinaryDecoder) -> float:
 
 
 DoubleReader.read = _read  # type: ignore[method-assign]
-assert DoubleReader().read(new_decoder(_DOUBLE.pack(0.1))) == 0.1
+_reader: Reader = DoubleReader()  # type: ignore[no-untyped-call]
+assert _reader.read(new_decoder(_DOUBLE.pack(0.1))) == 0.1

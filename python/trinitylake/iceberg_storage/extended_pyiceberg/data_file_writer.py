@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.io import FileIO, OutputStream
 from pyiceberg.io.fileformat import FileFormatFactory
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.partitioning import PartitionKey
 from pyiceberg.schema import Schema, sanitize_column_names
-from pyiceberg.table import TableProperties, WriteTask
+from pyiceberg.table import TableProperties
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
@@ -30,23 +29,16 @@ from trinitylake.iceberg_storage.arrow_rows import nulls
 from trinitylake.iceberg_storage.bloom_filters import without_bloom_filters, writer_options
 from trinitylake.iceberg_storage.data_file_sizes import TARGET_FILE_SIZE_BYTES
 from trinitylake.iceberg_storage.derived import Derived
-from trinitylake.iceberg_storage.extended_pyiceberg.column_bounds import (
-    FlatColumn,
-    NanCounts,
-    flat_columns,
-    nan_columns,
-    told,
-)
 from trinitylake.iceberg_storage.extended_pyiceberg.null_values import keep_nulls_here
-from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import rows_by_partition, spelled
+from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import Partition, rows_by_partition, spelled
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
 from trinitylake.iceberg_storage.file_writer import FileWriter
+from trinitylake.iceberg_storage.parquet_statistics import FileMetrics
 from trinitylake.iceberg_storage.row_groups import RowGroups, row_groups_of, without_row_groups
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from pyiceberg.io.pyarrow import StatisticsCollector
 
 #: What all open files of one writer may hold in memory. The largest one is finished beyond that.
 OPEN_FILES_SIZE_BYTES = 160 << 20
@@ -114,13 +106,22 @@ class DataFileWriter:
         if self._metadata.spec().is_unpartitioned():
             self._write(None, rows)
             return
-        for part in rows_by_partition(self._metadata.spec(), self._metadata.schema(), rows):
-            self._write(part.partition_key, part.arrow_table_partition)
+        for partition, part in rows_by_partition(self._metadata.spec(), self._metadata.schema(), rows):
+            self._write(partition, part)
 
     def write_all(self, parts: Iterable[pa.Table]) -> None:
         """Take rows part by part. Raises as `write` does."""
         for rows in parts:
             self.write(rows)
+
+    def written(self, parts: Iterable[pa.Table]) -> list[DataFile]:
+        """Write rows part by part and finish all files, or discard them. Raises as `write` does."""
+        try:
+            self.write_all(parts)
+            return self.close()
+        except BaseException:
+            self.discard()
+            raise
 
     def close(self) -> list[DataFile]:
         """Finish all files; returns them."""
@@ -155,8 +156,8 @@ class DataFileWriter:
             self._layout = _layout_of(self._metadata)
         return self._layout
 
-    def _write(self, partition: PartitionKey | None, rows: pa.Table) -> None:
-        key: Hashable = None if partition is None else spelled(partition.partition)
+    def _write(self, partition: Partition | None, rows: pa.Table) -> None:
+        key: Hashable = None if partition is None else spelled(partition.values)
         file = self._open.get(key)
         if file is None:
             if len(self._open) >= MAX_OPEN_FILES:
@@ -191,10 +192,7 @@ class _Layout:
         given: the same for PyIceberg.
         schema: of the files.
         in_file: of the files for Arrow, if rows are written as they are; None if PyIceberg has to bring them there.
-        leaves: the columns in a file, by their paths, with their ids.
-        statistics: what is told of each column.
-        flat_columns: the same, where the short way to it can be taken (`column_bounds.py`).
-        nan_columns: whose values that are NaN are counted.
+        metrics: of files.
         options: of the writer of Parquet.
         of_few_bytes: which of them are others for a file of few bytes.
     """
@@ -204,10 +202,7 @@ class _Layout:
     given: Schema
     schema: Schema
     in_file: pa.Schema | None
-    leaves: dict[str, int]
-    statistics: dict[int, StatisticsCollector]
-    flat_columns: list[FlatColumn] | None
-    nan_columns: list[tuple[int, int]]
+    metrics: FileMetrics
     options: dict[str, Any]
     of_few_bytes: dict[str, Any]
 
@@ -226,8 +221,6 @@ def _new_layout(metadata: TableMetadata) -> _Layout:
     import pyarrow as pa
     from pyiceberg.io.pyarrow import (
         _get_parquet_writer_kwargs,
-        compute_statistics_plan,
-        parquet_path_to_id_mapping,
         pyarrow_to_schema,
         schema_to_pyarrow,
     )
@@ -249,17 +242,13 @@ def _new_layout(metadata: TableMetadata) -> _Layout:
         of_few_bytes |= {"compression": "none", "compression_level": None}
     if is_flat:
         of_few_bytes["store_schema"] = False
-    statistics = compute_statistics_plan(schema, metadata.properties)
     return _Layout(
         format=_format_of(metadata),
         columns=columns,
         given=given,
         schema=schema,
         in_file=in_file if is_flat else None,
-        leaves=parquet_path_to_id_mapping(schema),
-        statistics=statistics,
-        flat_columns=flat_columns(schema, statistics) if is_flat else None,
-        nan_columns=nan_columns(metadata.schema(), statistics),
+        metrics=FileMetrics(metadata.schema(), metadata.properties),
         options=options,
         of_few_bytes=of_few_bytes,
     )
@@ -300,7 +289,7 @@ class _OpenFile:
         metadata: TableMetadata,
         layout: _Layout,
         io: FileIO,
-        partition: PartitionKey | None,
+        partition: Partition | None,
         names: _Names,
         row_groups: RowGroups,
         encoders: Executor | None,
@@ -318,16 +307,15 @@ class _OpenFile:
         self._written_bytes = self._unsent_bytes = 0  # as the last row group left them: another thread may be at work
         properties = metadata.properties
         model = FileFormatFactory.get(layout.format)
-        task = WriteTask(names.id, next(names.numbers), metadata.schema(), [], partition_key=partition)
-        self._path = load_location_provider(metadata.location, properties).new_data_location(
-            task.generate_data_file_filename(model.file_extension()), partition
-        )
+        name = f"00000-{next(names.numbers)}-{names.id}.{model.file_extension()}"
+        provider: Any = load_location_provider(metadata.location, properties)
+        self._path = provider.new_data_location(name, partition)
         self._output = io.new_output(self._path)
         self._stream: OutputStream | None = None
         self._in_memory: pa.BufferOutputStream | None = None  # of a file of few bytes: Arrow writes it by itself
         self._is_all_here = False
         self._writer: pq.ParquetWriter | None = None
-        self._nan_counts = NanCounts(layout.nan_columns)
+        self._nan_counts: dict[int, int] = {}
 
     @property
     def size_bytes(self) -> int:
@@ -361,18 +349,18 @@ class _OpenFile:
             raise
         self._stream.close()
         layout, metadata = self._layout, self._writer.writer.metadata
-        statistics = told(metadata, layout.flat_columns, layout.statistics, layout.leaves)
-        statistics["nan_value_counts"].update(self._nan_counts.counts)
+        metrics = layout.metrics.of(metadata)
+        metrics["nan_value_counts"] = self._nan_counts
         file = DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=self._path,
             file_format=layout.format,
-            partition=self._partition.partition if self._partition is not None else Record(),
+            partition=self._partition.values if self._partition is not None else Record(),
             file_size_in_bytes=len(self._output),
             sort_order_id=None,
             equality_ids=None,
             key_metadata=None,
-            **statistics,
+            **metrics,
         )
         file.spec_id = self._metadata.default_spec_id  # which `from_args` does not take
         return file
@@ -452,7 +440,8 @@ class _OpenFile:
             table = pa.Table.from_batches(
                 [_brought(batch, layout.given, layout.schema, self._metadata) for batch in rows.to_batches()]
             )
-        self._nan_counts.count(rows)
+        for id, found in layout.metrics.nan_counts(rows).items():
+            self._nan_counts[id] = self._nan_counts.get(id, 0) + found
         if self._writer is None:
             self._open(table)
         assert self._writer is not None
@@ -481,12 +470,13 @@ class _OpenFile:
             stream if self._in_memory is None else self._in_memory,
             schema=rows.schema,
             store_decimal_as_integer=True,
-            use_dictionary=[path for path in self._layout.leaves if _repeats(rows, path)],
+            write_page_checksum=True,
+            use_dictionary=[path for path in self._layout.metrics.ids if _repeats(rows, path)],
             **options,
             **writer_options(
                 self._metadata.properties,
                 self._metadata.schema(),
-                self._layout.leaves,
+                self._layout.metrics.ids,
                 min(rows.num_rows, self._row_groups.rows),
             ),
         )

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog import _ENV_CONFIG, MetastoreCatalog
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import ROWS_MUST_MATCH, _InclusiveMetricsEvaluator, _StrictMetricsEvaluator
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
+from pyiceberg.types import ListType, MapType
 
 from trinitylake.iceberg_storage.extended_pyiceberg.null_values import keep_nulls_here
-from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import split_partitions_here
-from trinitylake.iceberg_storage.extended_pyiceberg.row_filters import compare_as_sql_here
-from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-def data_files_of(metadata: TableMetadata, rows: pa.Table, io: FileIO) -> Iterable[DataFile]:
-    """Write rows as data files of a table, without a commit; each is written as the result is iterated."""
-    from pyiceberg.io.pyarrow import _dataframe_to_data_files
-
-    split_partitions_here()
-    return _dataframe_to_data_files(metadata, filled(rows, metadata.schema()), io)
 
 
 def position_deletes_of(io: FileIO, delete_file: DataFile) -> dict[str, pa.ChunkedArray]:
@@ -39,25 +28,25 @@ def position_deletes_of(io: FileIO, delete_file: DataFile) -> dict[str, pa.Chunk
     return _read_deletes(io, delete_file)
 
 
-def record_batches_of(
-    metadata: TableMetadata,
-    io: FileIO,
-    projected: Schema,
-    filter: BooleanExpression,
-    tasks: Iterable[FileScanTask],
-    deletes: Mapping[str, list[pa.ChunkedArray]],
-    case_sensitive: bool = True,
-) -> Iterator[pa.RecordBatch]:
-    """The rows of these files one batch at a time, without the positions in `deletes`, by the path of the data file."""
-    from pyiceberg.io.pyarrow import ArrowScan
+def columns_of_file(metadata: TableMetadata, written: pa.Schema) -> Schema:
+    """The columns of a data file with the ids that they have in the table."""
+    from pyiceberg.io.pyarrow import pyarrow_to_schema
 
-    compare_as_sql_here()
-    scan = ArrowScan(metadata, io, projected, filter, case_sensitive)
-    return scan._record_batches_from_scan_tasks_and_deletes(tasks, dict(deletes))
+    return pyarrow_to_schema(
+        written,
+        metadata.name_mapping(),
+        downcast_ns_timestamp_to_us=_is_downcast(metadata),
+        format_version=metadata.format_version,
+    )
+
+
+def _is_downcast(metadata: TableMetadata) -> bool:
+    """Whether nanoseconds are read as microseconds, which only format version 3 has types for."""
+    return metadata.format_version <= 2
 
 
 def fitting_columns(
-    metadata: TableMetadata, io: FileIO, projected: Schema, task: FileScanTask, written: pa.Schema
+    metadata: TableMetadata, projected: Schema, task: FileScanTask, written: pa.Schema
 ) -> tuple[list[str], Callable[[pa.RecordBatch], pa.RecordBatch]]:
     """How the columns of a data file become those of the table as they are now.
 
@@ -65,35 +54,24 @@ def fitting_columns(
         projected: the columns that are asked for.
         written: the columns of the file.
 
-    Returns which of them are needed, none perhaps, and what makes a batch of them what is asked for.
+    Returns which of them are needed, and what makes a batch of them what is asked for.
     """
-    from pyiceberg.io.pyarrow import (
-        ArrowScan,
-        _get_column_projection_values,
-        _to_requested_schema,
-        pyarrow_to_schema,
-    )
+    from pyiceberg.io.pyarrow import _to_requested_schema
 
     keep_nulls_here()
-    scan = ArrowScan(metadata, io, projected, AlwaysTrue())
-    told = scan._downcast_ns_timestamp_to_us
-    is_downcast = metadata.format_version <= 2 if told is None else told
-    found = pyarrow_to_schema(
-        written,
-        metadata.name_mapping(),
-        downcast_ns_timestamp_to_us=is_downcast,
-        format_version=metadata.format_version,
-    )
-    spec = metadata.specs().get(task.file.spec_id)
-    missing = _get_column_projection_values(task.file, projected, metadata.schema(), spec, found.field_ids)
-    needed = prune_columns(found, scan._projected_field_ids, select_full_types=False)
+    found = columns_of_file(metadata, written)
+    missing = _values_of_partition(metadata, task, projected, found)
+    wanted = {id for id in projected.field_ids if not isinstance(projected.find_type(id), ListType | MapType)}
+    needed = prune_columns(found, wanted, select_full_types=False)
+    if not needed.fields and projected.fields:
+        needed = Schema(found.fields[0])  # which tells how many rows there are
 
     def fitted(batch: pa.RecordBatch) -> pa.RecordBatch:
         return _to_requested_schema(
             projected,
             needed,
             batch,
-            downcast_ns_timestamp_to_us=is_downcast,
+            downcast_ns_timestamp_to_us=_is_downcast(metadata),
             projected_missing_fields=missing,
             allow_timestamp_tz_mismatch=True,
         )
@@ -101,15 +79,28 @@ def fitting_columns(
     return [column.name for column in needed.columns], fitted
 
 
-def may_hold_rows(schema: Schema, filter: BooleanExpression, case_sensitive: bool) -> Callable[[DataFile], bool]:
-    """Tells of a file whether its column bounds leave room for rows that match a filter."""
-    return _InclusiveMetricsEvaluator(schema, filter, case_sensitive).eval
+def reduced(batch: pa.RecordBatch, has: Schema, wanted: Schema) -> pa.RecordBatch:
+    """A batch without the columns, or parts of them, that are not wanted."""
+    from pyiceberg.io.pyarrow import _to_requested_schema
+
+    if all(field in has.fields for field in wanted.fields):
+        return batch.select([has.fields.index(field) for field in wanted.fields])
+    return _to_requested_schema(wanted, has, batch)
 
 
-def must_hold_only(schema: Schema, filter: BooleanExpression, case_sensitive: bool) -> Callable[[DataFile], bool]:
-    """Tells of a file whether its column bounds leave room for nothing but rows that match a filter."""
-    evaluate = _StrictMetricsEvaluator(schema, filter, case_sensitive).eval
-    return lambda file: evaluate(file) == ROWS_MUST_MATCH
+def _values_of_partition(
+    metadata: TableMetadata, task: FileScanTask, projected: Schema, found: Schema
+) -> dict[int, Any]:
+    """Columns that a file does not have because its partition has their value, as files taken over from Hive."""
+    spec = metadata.specs().get(task.file.spec_id)
+    fields = () if spec is None else spec.fields
+    return {
+        field.source_id: task.file.partition[position]
+        for position, field in enumerate(fields)
+        if isinstance(field.transform, IdentityTransform)
+        and field.source_id in projected.field_ids
+        and field.source_id not in found.field_ids
+    }
 
 
 def copy_of(row: Record) -> Record:

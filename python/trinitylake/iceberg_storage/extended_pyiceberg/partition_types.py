@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import NestedField, UnknownType
+from pyiceberg.types import IcebergType, NestedField, UnknownType
 
 
 def schema_with_sources(metadata: TableMetadata, schema: Schema | None = None) -> Schema:
@@ -21,14 +21,11 @@ def schema_with_sources(metadata: TableMetadata, schema: Schema | None = None) -
     dropped = {field.source_id for spec in metadata.partition_specs for field in spec.fields} - known
     if not dropped:
         return current
-    fields = [
-        NestedField(id, f"dropped:{id}", _last_type(metadata, id), required=False)
-        for id in sorted(dropped)
-    ]
+    fields = [NestedField(id, f"dropped:{id}", _last_type(metadata, id), required=False) for id in sorted(dropped)]
     return Schema(*current.fields, *fields, schema_id=current.schema_id)
 
 
-def _last_type(metadata: TableMetadata, id: int) -> object:
+def _last_type(metadata: TableMetadata, id: int) -> IcebergType:
     for schema in sorted(metadata.schemas, key=lambda one: one.schema_id, reverse=True):
         if id in schema.field_ids:
             return schema.find_type(id)

@@ -1,68 +1,218 @@
 """Rows by the partitions that they belong to, each row in exactly one.
 
-PyIceberg looks for the rows of each partition by comparing values: NaN equals nothing, so those rows would be in no
-partition, and 0.0 equals -0.0, so those would be in two. Here floating-point numbers are compared by their bits.
+Transforms are computed on the numbers that Iceberg stores, so dates and timestamps that Python has no objects for have
+partitions, too. Floating-point numbers are told apart by their bits: NaN is one partition, and 0.0 and -0.0 are two.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus
+from uuid import UUID
 
 from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression, EqualTo, IsNaN, IsNull, Or, Reference
-from pyiceberg.partitioning import PartitionFieldValue, PartitionKey, PartitionSpec
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    YearTransform,
+)
 from pyiceberg.typedef import Record
+from pyiceberg.types import DecimalType, IcebergType, TimestampNanoType, TimestamptzNanoType, TimeType, UUIDType
 
-from trinitylake.iceberg_storage.extended_pyiceberg.null_values import keep_nulls_here
+from trinitylake.iceberg_storage.column_summary import scaled
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 #: Of a column with the numbers of the rows, and before it those of the values of the partition fields.
 _ROW = "row"
+#: Of one part of a path, which a disk has 255 bytes for.
+_MAX_NAME_LENGTH = 200
+_MICROSECONDS_OF_DAY = 86_400_000_000
 
 
-class RowsOfPartition(NamedTuple):
-    """Rows of one partition, under the names that PyIceberg has for them."""
+@dataclass(frozen=True)
+class Partition:
+    """A partition that files are written to.
 
-    partition_key: PartitionKey
-    arrow_table_partition: pa.Table
+    Attributes:
+        values: of the fields of the spec.
+    """
+
+    values: Record
+    spec: PartitionSpec
+    schema: Schema
+
+    def to_path(self) -> str:
+        """The folder of the files, which PyIceberg's location providers ask for."""
+        return partition_path(self.spec, self.schema, self.values)
 
 
-def rows_by_partition(spec: PartitionSpec, schema: Schema, arrow_table: pa.Table) -> Iterator[RowsOfPartition]:
+def rows_by_partition(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:
     """Rows of a table, partition by partition, in their order.
 
     Args:
         spec: with at least one field.
         schema: of the table; the names of the rows' columns are its.
-        arrow_table: the rows.
+        rows: the rows.
 
     Raises `KeyError` and `ValueError` for a field whose column is not there.
     """
     import numpy as np
     import pyarrow as pa
 
-    values = []
+    values: list[pa.ChunkedArray] = []
+    types: list[IcebergType | None] = []
     for field in spec.fields:
+        if field.source_id not in schema.field_ids:  # a void field of a column that was dropped
+            values.append(pa.chunked_array([pa.nulls(rows.num_rows, pa.int32())]))
+            types.append(None)
+            continue
         kind = schema.find_field(field.source_id).field_type
-        source = _column(arrow_table, schema.find_column_name(field.source_id) or "")
-        values.append(field.transform.pyarrow_transform(kind)(source))
+        source = _column(rows, schema.find_column_name(field.source_id) or "")
+        values.append(transformed(source, field.transform, kind))
+        types.append(kind if isinstance(field.transform, IdentityTransform) else None)
     names = [str(number) for number in range(len(values))]
-    keys = pa.table([*map(_comparable, values), np.arange(arrow_table.num_rows)], names=[*names, _ROW])
+    keys = pa.table([*map(_comparable, values), np.arange(rows.num_rows)], names=[*names, _ROW])
     groups = keys.group_by(names, use_threads=False).aggregate([(_ROW, "list"), (_ROW, "min")])
-    numbers = np.empty(arrow_table.num_rows, np.int64)
-    for number, rows in enumerate(groups[f"{_ROW}_list"]):
-        numbers[rows.values.to_numpy()] = number
+    numbers = np.empty(rows.num_rows, np.int64)
+    for number, members in enumerate(groups[f"{_ROW}_list"]):
+        numbers[members.values.to_numpy()] = number
     for number, first in enumerate(groups[f"{_ROW}_min"].to_pylist()):
-        found = [
-            PartitionFieldValue(field=field, value=column[first].as_py())
-            for field, column in zip(spec.fields, values, strict=True)
-        ]
-        rows = arrow_table if len(groups) == 1 else arrow_table.filter(pa.array(numbers == number))
-        yield RowsOfPartition(PartitionKey(found, spec, schema), rows.combine_chunks())
+        found = Record(*(_value(column[first].as_py(), kind) for column, kind in zip(values, types, strict=True)))
+        part = rows if len(groups) == 1 else rows.filter(pa.array(numbers == number))
+        yield Partition(found, spec, schema), part.combine_chunks()
+
+
+def _value(value: Any, identity_of: IcebergType | None) -> Any:
+    return UUID(bytes=value) if isinstance(identity_of, UUIDType) and value is not None else value
+
+
+def transformed(column: pa.ChunkedArray, transform: Transform[Any, Any], type: IcebergType) -> pa.ChunkedArray:
+    """The partition values of a column: numbers for dates and times, bytes for UUIDs."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    plain = plain_column(column)
+    match transform:
+        case IdentityTransform():
+            return plain
+        case TruncateTransform(width=width):
+            if pa.types.is_integer(plain.type):
+                return _truncated_numbers(plain, width)
+            if isinstance(type, DecimalType):
+                return _by_value(plain, lambda value: _truncated_decimal(value, width, type), plain.type)
+            if pa.types.is_string(plain.type) or pa.types.is_large_string(plain.type):
+                return pc.utf8_slice_codeunits(plain, 0, width)
+            return pc.binary_slice(plain, 0, width)
+        case BucketTransform():
+            if not isinstance(type, TimeType):
+                return transform.pyarrow_transform(type)(column)
+            return _by_value(plain, transform.transform(type), pa.int32())
+        case YearTransform() | MonthTransform() | DayTransform() | HourTransform():
+            return _units(plain, transform, type)
+    return pa.chunked_array([pa.nulls(len(plain), pa.int32())])
+
+
+def plain_column(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
+    """A column with numbers for dates and times, and bytes for UUIDs."""
+    import pyarrow as pa
+
+    if isinstance(column, pa.Array):
+        column = pa.chunked_array([column])
+    if isinstance(column.type, pa.BaseExtensionType):
+        return pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+    if pa.types.is_date32(column.type):
+        return column.cast(pa.int32())
+    return column.cast(pa.int64()) if pa.types.is_temporal(column.type) else column
+
+
+def _units(plain: pa.ChunkedArray, transform: Transform[Any, Any], type: IcebergType) -> pa.ChunkedArray:
+    """Years, months, days or hours since 1970 of days, microseconds or nanoseconds since then."""
+    import numpy as np
+    import pyarrow as pa
+
+    is_null = plain.is_null().to_numpy()
+    numbers = plain.fill_null(0).to_numpy().astype(np.int64)
+    if not pa.types.is_int32(plain.type):
+        is_nano = isinstance(type, TimestampNanoType | TimestamptzNanoType)
+        per_day = _MICROSECONDS_OF_DAY * (1000 if is_nano else 1)
+        if isinstance(transform, HourTransform):
+            return pa.chunked_array([pa.array(np.floor_divide(numbers, per_day // 24).astype(np.int32), mask=is_null)])
+        numbers = np.floor_divide(numbers, per_day)
+    if not isinstance(transform, DayTransform):
+        numbers = numbers.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+        if isinstance(transform, YearTransform):
+            numbers = np.floor_divide(numbers, 12)
+    return pa.chunked_array([pa.array(numbers.astype(np.int32), mask=is_null)])
+
+
+def _truncated_numbers(plain: pa.ChunkedArray, width: int) -> pa.ChunkedArray:
+    """Whole numbers rounded down to a multiple of the width, or to the least number where that is less."""
+    import numpy as np
+    import pyarrow as pa
+
+    is_null = plain.is_null().to_numpy()
+    numbers = plain.fill_null(0).to_numpy()
+    least = np.iinfo(numbers.dtype).min
+    rest = np.mod(numbers, numbers.dtype.type(width))
+    found = np.where(numbers < least + rest, least, numbers - rest)
+    return pa.chunked_array([pa.array(found, plain.type, mask=is_null)])
+
+
+def _truncated_decimal(value: Decimal | None, width: int, type: DecimalType) -> Decimal | None:
+    if value is None:
+        return None
+    digits = int(value.scaleb(type.scale))
+    return scaled(max(digits - digits % width, 1 - 10**type.precision), type.scale)
+
+
+def _by_value(plain: pa.ChunkedArray, apply: Any, type: pa.DataType) -> pa.ChunkedArray:
+    """A function applied to each distinct value."""
+    import pyarrow as pa
+
+    encoded = plain.combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.chunk(0) if encoded.num_chunks else pa.array([], plain.type).dictionary_encode()
+    results = pa.array([apply(value) for value in encoded.dictionary.to_pylist()], type)
+    return pa.chunked_array([results.take(encoded.indices)])
+
+
+def partition_path(spec: PartitionSpec, schema: Schema, values: Record) -> str:
+    """The folder of the files of a partition, such as `day=2020-01-01/city=Bern`.
+
+    A name that is too long for a disk is cut, and ends in a hash of the whole.
+    """
+    types = [field.field_type for field in spec.partition_type(schema).fields]
+    names = []
+    for field, type, value in zip(spec.fields, types, values._data, strict=True):
+        name = f"{quote_plus(field.name, safe='')}={quote_plus(_shown(field.transform, type, value), safe='')}"
+        if len(name) > _MAX_NAME_LENGTH:
+            digest = hashlib.sha256(name.encode()).hexdigest()[:32]
+            name = f"{re.sub('%.?$', '', name[: _MAX_NAME_LENGTH - 33])}-{digest}"
+        names.append(name)
+    return "/".join(names)
+
+
+def _shown(transform: Transform[Any, Any], type: IcebergType, value: Any) -> str:
+    try:
+        return transform.to_human_string(type, value)
+    except (OverflowError, ValueError):  # a year that Python has no dates of
+        return str(value)
 
 
 def spelled(partition: Record) -> tuple[Hashable, ...]:
@@ -104,14 +254,6 @@ def _equals(column: str, value: Any) -> BooleanExpression:
     if value is None:
         return IsNull(term=term)
     return IsNaN(term=term) if _spelled(value) == "NaN" else EqualTo(term=term, value=value)
-
-
-def split_partitions_here() -> None:
-    """Have PyIceberg find the rows of a partition as is done here, wherever it writes, and keep nulls."""
-    import pyiceberg.io.pyarrow
-
-    keep_nulls_here()
-    pyiceberg.io.pyarrow._determine_partitions = rows_by_partition  # type: ignore[assignment]
 
 
 def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:

@@ -6,10 +6,11 @@ not there any more was replaced by another that says the same; a data file must 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from pyiceberg.expressions.visitors import manifest_evaluator
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DataFile,
@@ -18,12 +19,16 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
+    PartitionFieldSummary,
 )
 from pyiceberg.table import TableProperties, Transaction
 from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import Record
+from pyiceberg.types import IcebergType
 from pyiceberg.utils.properties import property_as_int
 
+from trinitylake.iceberg_storage.column_summary import plain_value, value_of_bytes
 from trinitylake.iceberg_storage.conflict_errors import TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
 
@@ -67,6 +72,14 @@ class RewriteFiles(AppendFiles):
         if as_of is not None:
             self._sequence_numbers = {file.file_path: as_of for file in files}
         self.commit()
+
+    def count_as(self, operation: Operation) -> None:
+        """Have PyIceberg validate the snapshot, when it tries again, by the isolation level for an operation."""
+        self._isolation_operation = operation
+
+    def _validate_concurrency(self) -> None:
+        """As any delete: an append, which this class is made of, conflicts with nothing."""
+        _SnapshotProducer._validate_concurrency(self)
 
     def _added_entry(self, file: DataFile) -> ManifestEntry:
         entry = super()._added_entry(file)
@@ -129,27 +142,34 @@ class RewriteFiles(AppendFiles):
 
     def _may_hold(self, files: Iterable[DataFile]) -> Callable[[ManifestFile], bool]:
         """Whether a manifest may list one of the files, by its partition spec and the partitions it spans."""
-        partitions: dict[int, set[Record]] = defaultdict(set)
+        partitions: dict[int, list[Record]] = defaultdict(list)
         for file in files:
-            partitions[file.spec_id].add(file.partition)
-        evaluators: dict[int, Callable[[ManifestFile], bool]] = {}
-        for spec_id, records in partitions.items():
-            spec = self.spec(spec_id)
-            if spec.is_unpartitioned():
-                evaluators[spec_id] = lambda _: True
-                continue
-            names = [field.name for field in spec.fields]
-            try:
-                predicate = self._transaction._build_partition_predicate(records, names)
-                evaluators[spec_id] = manifest_evaluator(spec, self.schema(), predicate)
-            except (TypeError, ValueError):  # partition values that PyIceberg has no literal for
-                evaluators[spec_id] = lambda _: True
+            partitions[file.spec_id].append(file.partition)
+        types = {
+            id: [field.field_type for field in self.spec(id).partition_type(self.schema()).fields] for id in partitions
+        }
 
         def may_hold(manifest: ManifestFile) -> bool:
-            evaluate = evaluators.get(manifest.partition_spec_id)
-            return evaluate is not None and evaluate(manifest)
+            id, bounds = manifest.partition_spec_id, manifest.partitions or []
+            return id in partitions and any(
+                all(map(_spans, bounds, types[id], partition._data)) for partition in partitions[id]
+            )
 
         return may_hold
+
+
+def _spans(bounds: PartitionFieldSummary, type: IcebergType, value: Any) -> bool:
+    """Whether a partition value lies within the bounds of a manifest."""
+    if value is None:
+        return bounds.contains_null
+    value = plain_value(value)
+    if isinstance(value, float) and math.isnan(value):
+        return bounds.contains_nan is not False
+    lower, upper = value_of_bytes(type, bounds.lower_bound), value_of_bytes(type, bounds.upper_bound)
+    try:
+        return (lower is None or lower <= value) and (upper is None or value <= upper)
+    except TypeError:
+        return True
 
 
 class RewriteManifests(RewriteFiles):

@@ -1,38 +1,45 @@
-"""PyIceberg's scan, which fetches manifests and data files of a remote store before its threads get to them.
+"""PyIceberg's scan over our plan (`scan_planner.py`) and our reader (`live_rows.py`).
 
-It is planned by manifests as `manifest.py` reads them, lists of them from memory.
+A scan of an older snapshot has that snapshot's schema throughout: for its filter, its columns and its rows. Manifests
+and data files of a remote store are fetched before the threads that decode them need them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.expressions.visitors import manifest_evaluator
 from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import ALWAYS_TRUE, DataScan, FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation, ancestors_between_ids, is_parent_ancestor_of
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 from trinitylake.iceberg_storage.arrow_rows import arrow_schema, no_rows, typed
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, prepared_manifests
-from trinitylake.iceberg_storage.extended_pyiceberg.null_values import keep_nulls_here
-from trinitylake.iceberg_storage.extended_pyiceberg.row_filters import compare_as_sql_here
-from trinitylake.iceberg_storage.extended_pyiceberg.sql_comparisons import as_sql_compares
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists
 from trinitylake.iceberg_storage.file_io import WHOLE_FILE_MAX_SIZE_BYTES, LakehouseFileIO
+from trinitylake.iceberg_storage.filter_text import parsed_filter
+from trinitylake.iceberg_storage.row_filter import RowFilter
+from trinitylake.iceberg_storage.scan_planner import FilesOfFilter, plan_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyiceberg.io.pyarrow import ArrowScan
 
 
 class ReadAheadScan(DataScan):
-    """A scan that asks for all files at once, as far as memory for them goes."""
+    """A scan that asks for all files at once, as far as memory for them goes.
+
+    Raises `ValueError` and `TypeError` for a filter that does not fit the columns.
+    """
 
     _reads_rows = False
+    _max_looks: int | None = None
 
     def __init__(
         self,
@@ -48,9 +55,9 @@ class ReadAheadScan(DataScan):
         table_identifier: Identifier | None = None,
     ) -> None:
         super().__init__(
-            table_metadata=table_metadata,
+            table_metadata=_as_of(table_metadata, snapshot_id),
             io=io,
-            row_filter=row_filter,
+            row_filter=parsed_filter(row_filter) if isinstance(row_filter, str) else row_filter,
             selected_fields=selected_fields,
             case_sensitive=case_sensitive,
             snapshot_id=snapshot_id,
@@ -60,43 +67,55 @@ class ReadAheadScan(DataScan):
             table_identifier=table_identifier,
         )
         if self.row_filter != ALWAYS_TRUE:
-            self.row_filter = as_sql_compares(self.row_filter, self.table_metadata.schema(), self.case_sensitive)
+            self._check_filter()
+
+    def _check_filter(self) -> None:
+        RowFilter.of(self.row_filter, self.table_metadata.schema(), self.case_sensitive)
 
     def plan_files(self) -> Iterable[FileScanTask]:
         """The files that the scan has to read."""
-        self.read_manifests_ahead()
-        tasks = list(super().plan_files())
+        if self.catalog is not None and self.catalog.supports_server_side_planning():
+            return super().plan_files()
+        if (snapshot := self.snapshot()) is None:
+            return []
+        files = FilesOfFilter(self.table_metadata, self.row_filter, self.case_sensitive, max_looks=self._max_looks)
+        manifests = manifest_lists.read(self.io, snapshot.manifest_list)
+        _read_manifests_ahead(self.io, manifests, files)
+        tasks = plan_files(self.io, manifests, self.row_filter, files)
         if self._reads_rows:
             read_data_ahead(self.io, tasks, self._columns())
         return tasks
 
-    def _plan_files_local(self) -> Iterable[FileScanTask]:
-        if (snapshot := self.snapshot()) is None:
-            return []
-        return self._manifest_planner.plan_files(prepared_manifests(self.io, snapshot.manifest_list))
+    def bounded(self, max_looks: int) -> Self:
+        """The same scan, whose plan raises `PlanTooLarge` where it looks at more predicates and values."""
+        scan = copy(self)
+        scan._max_looks = max_looks
+        return scan
 
     def to_arrow(self, dictionary_columns: tuple[str, ...] = ()) -> pa.Table:
         """All matching rows."""
-        compare_as_sql_here()
         return all_rows(self.for_reading(), dictionary_columns)
 
     def to_arrow_batch_reader(self, dictionary_columns: tuple[str, ...] = ()) -> pa.RecordBatchReader:
         """The matching rows as a stream."""
-        compare_as_sql_here()
-        return DataScan.to_arrow_batch_reader(self.for_reading(), dictionary_columns)
+        import pyarrow as pa
+
+        target = arrow_schema(self.projection())
+        if dictionary_columns:
+            return self.to_arrow(dictionary_columns).to_reader()
+        batches = matching_rows(self.for_reading(), self.for_reading().plan_files())
+        return pa.RecordBatchReader.from_batches(target, (typed(batch, target) for batch in batches))
 
     def count(self) -> int:
-        """The number of matching rows. PyIceberg's own fails where Arrow makes no table without rows."""
-        compare_as_sql_here()
+        """The number of matching rows."""
         tasks = list(self.plan_files())
         read = [task for task in tasks if task.residual != ALWAYS_TRUE or task.delete_files]
         counted: int = sum(task.file.record_count for task in tasks) - sum(task.file.record_count for task in read)
-        for batch in _reading(self, limit=None).to_record_batches(read):
-            counted += batch.num_rows
-        return counted
+        scan = self.update(limit=None, selected_fields=())
+        return counted + sum(int(batch.num_rows) for batch in matching_rows(scan, read))
 
     def for_reading(self) -> ReadAheadScan:
-        """The same scan for somebody who reads all the files that it plans."""
+        """The same scan for a caller that reads all the files that it plans."""
         scan = copy(self)
         scan._reads_rows = self.limit is None  # with a limit most of them may not be read
         return scan
@@ -111,22 +130,8 @@ class ReadAheadScan(DataScan):
     def update(self, **overrides: Any) -> Self:
         """A copy with some fields changed."""
         scan = super().update(**overrides)
-        scan._reads_rows = self._reads_rows
+        scan._reads_rows, scan._max_looks = self._reads_rows, self._max_looks
         return scan
-
-    def read_manifests_ahead(self) -> None:
-        """Begin to fetch the manifests that may name files with matching rows."""
-        snapshot = self.snapshot()
-        if snapshot is None or not isinstance(self.io, LakehouseFileIO) or not self.io.is_remote:
-            return
-        metadata = self.table_metadata
-        schema, specs = metadata.schema(), metadata.specs()
-        wanted = []
-        for manifest in manifest_lists.read(self.io, snapshot.manifest_list):
-            filter = self.partition_filters[manifest.partition_spec_id]
-            if manifest_evaluator(specs[manifest.partition_spec_id], schema, filter, self.case_sensitive)(manifest):
-                wanted.append((manifest.manifest_path, manifest.manifest_length))
-        self.io.read_ahead(wanted)
 
 
 class ReadAheadTable(Table):
@@ -155,35 +160,118 @@ class ReadAheadTable(Table):
         )
 
 
-def all_rows(scan: DataScan, dictionary_columns: Sequence[str] = ()) -> pa.Table:
-    """All rows of a scan, with the types of its table but for columns that are asked for as dictionaries.
+def scan_of(table: Table, **options: Any) -> ReadAheadScan:
+    """A scan of any PyIceberg table, also one of another catalog; `options` are those of `Table.scan`."""
+    return ReadAheadScan(table.metadata, table.io, catalog=table.catalog, table_identifier=table.name(), **options)
 
-    PyIceberg puts rows together before they have those types, and Arrow knows no type for all that files may have.
-    """
+
+def files_of_branch(
+    metadata: TableMetadata,
+    io: FileIO,
+    filter: BooleanExpression,
+    case_sensitive: bool = True,
+    branch: str | None = MAIN_BRANCH,
+) -> list[FileScanTask]:
+    """The files of the head of a branch that may hold rows that match, under the current schema."""
+    snapshot = metadata.snapshot_by_name(branch)
+    if snapshot is None:
+        return []
+    files = FilesOfFilter(metadata, filter, case_sensitive)
+    manifests = manifest_lists.read(io, snapshot.manifest_list)
+    _read_manifests_ahead(io, manifests, files)
+    return plan_files(io, manifests, filter, files)
+
+
+def appended_files(
+    metadata: TableMetadata,
+    io: FileIO,
+    filter: BooleanExpression,
+    case_sensitive: bool,
+    after: int,
+    until: int | None,
+    max_looks: int | None = None,
+) -> list[FileScanTask]:
+    """The files that were appended after one snapshot until another, by default the current one, which may hold rows
+    that match. Raises `ValueError` for a snapshot that the other one does not descend from."""
+    until = metadata.current_snapshot_id if until is None else until
+    if until is None:
+        return []
+    if not is_parent_ancestor_of(until, after, metadata):
+        raise ValueError(f"snapshot {after} is not the parent of an ancestor of snapshot {until}")
+    appends = [
+        one
+        for one in ancestors_between_ids(after, until, metadata)
+        if one.summary is not None and one.summary.operation == Operation.APPEND
+    ]
+    ids = {one.snapshot_id for one in appends}
+    manifests = {
+        manifest.manifest_path: manifest
+        for one in appends
+        for manifest in manifest_lists.read(io, one.manifest_list)
+        if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id in ids
+    }
+    files = FilesOfFilter(metadata, filter, case_sensitive, max_looks=max_looks)
+    return plan_files(
+        io,
+        manifests.values(),
+        filter,
+        files,
+        lambda entry: entry.snapshot_id in ids and entry.status == ManifestEntryStatus.ADDED,
+    )
+
+
+def _read_manifests_ahead(io: FileIO, manifests: Iterable[ManifestFile], files: FilesOfFilter) -> None:
+    """Begin to fetch the manifests that may list files with matching rows."""
+    if isinstance(io, LakehouseFileIO) and io.is_remote:
+        io.read_ahead([(one.manifest_path, one.manifest_length) for one in manifests if files.may_be_in(one)])
+
+
+def _as_of(metadata: TableMetadata, snapshot_id: int | None) -> TableMetadata:
+    """The metadata with the schema that a snapshot has as the current one."""
+    snapshot = None if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
+    id = None if snapshot is None else snapshot.schema_id
+    if id is None or id == metadata.current_schema_id or all(one.schema_id != id for one in metadata.schemas):
+        return metadata
+    return metadata.model_copy(update={"current_schema_id": id})
+
+
+def all_rows(scan: DataScan, dictionary_columns: Sequence[str] = ()) -> pa.Table:
+    """All rows of a scan, with the types of its table; columns that are asked for as dictionaries are such."""
     import pyarrow as pa
 
     target = arrow_schema(scan.projection())
-    reading = _reading(scan, scan.limit, dictionary_columns)
-    parts = [
-        typed(pa.Table.from_batches([batch]), target, but=dictionary_columns)
-        for batch in reading.to_record_batches(scan.plan_files())
-    ]
-    return pa.concat_tables(parts, promote_options="permissive") if parts else no_rows(target)
+    parts = [typed(pa.Table.from_batches([batch]), target) for batch in matching_rows(scan, scan.plan_files())]
+    rows = pa.concat_tables(parts) if parts else no_rows(target)
+    for name in dictionary_columns:
+        if name in rows.column_names:
+            place = rows.column_names.index(name)
+            rows = rows.set_column(place, name, rows.column(place).dictionary_encode())
+    return rows
 
 
-def _reading(scan: DataScan, limit: int | None, dictionary_columns: Sequence[str] = ()) -> ArrowScan:
-    from pyiceberg.io.pyarrow import ArrowScan
+def matching_rows(scan: DataScan, tasks: Iterable[FileScanTask]) -> Iterator[pa.RecordBatch]:
+    """The rows of planned files that match the filter of a scan, up to its limit, file after file; several files are
+    read at the same time."""
+    from trinitylake.iceberg_storage.live_rows import LiveRows
 
-    keep_nulls_here()
-    return ArrowScan(
-        scan.table_metadata,
-        scan.io,
-        scan.projection(),
-        scan.row_filter,
-        scan.case_sensitive,
-        limit,
-        dictionary_columns=tuple(dictionary_columns),
-    )
+    tasks = list(tasks)
+    metadata, projected, left = scan.table_metadata, scan.projection(), scan.limit
+    live = LiveRows(metadata, scan.io, tasks)
+    filter = RowFilter.of(scan.row_filter, metadata.schema(), scan.case_sensitive)
+
+    def read(task: FileScanTask) -> list[pa.RecordBatch]:
+        return list(live.matching(task, projected, None if task.residual == ALWAYS_TRUE else filter))
+
+    if left is None:
+        for batches in ExecutorFactory.get_or_create().map(read, tasks):
+            yield from batches
+        return
+    for task in tasks:
+        for batch in live.matching(task, projected, None if task.residual == ALWAYS_TRUE else filter):
+            if left == 0:
+                return
+            yield batch.slice(0, left)
+            left -= min(left, batch.num_rows)
 
 
 def read_data_ahead(io: object, tasks: Iterable[FileScanTask], columns: frozenset[int] = frozenset()) -> None:

@@ -15,10 +15,17 @@ from typing import TYPE_CHECKING
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.expressions.parser import parse
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import ALWAYS_TRUE, CreateTableTransaction, Table, Transaction, UpsertResult
+from pyiceberg.table import (
+    ALWAYS_TRUE,
+    CreateTableTransaction,
+    Table,
+    TableProperties,
+    Transaction,
+    UpsertResult,
+    upsert_util,
+)
 from pyiceberg.table.maintenance import MaintenanceTable
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -36,23 +43,33 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots, ManageSnapshots, Up
 from pyiceberg.table.update.sorting import UpdateSortOrder
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.table.update.statistics import UpdateStatistics
-from pyiceberg.typedef import EMPTY_DICT, Identifier, Record, TableVersion
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import EMPTY_DICT, Identifier, TableVersion
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.arrow_rows import arrow_schema, typed
+from trinitylake.iceberg_storage.extended_pyiceberg.added_files import existing_data_file
 from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import files_named, manifest_lists
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import Applied, applied, apply_updates
-from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import in_partitions, split_partitions_here
+from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import in_partitions, spelled
 from trinitylake.iceberg_storage.extended_pyiceberg.qualified_snapshots import QualifiedSnapshots
 from trinitylake.iceberg_storage.extended_pyiceberg.rewrite import RewriteFiles, RewriteManifests
-from trinitylake.iceberg_storage.extended_pyiceberg.row_filters import compare_as_sql_here
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, RowsRead, key_filter, rows_read
+from trinitylake.iceberg_storage.extended_pyiceberg.rows_without import rows_without
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_written import filled
-from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, ReadAheadTable
-from trinitylake.iceberg_storage.extended_pyiceberg.sql_comparisons import as_sql_compares
-from trinitylake.iceberg_storage.extended_pyiceberg.whole_files import DeleteWholeFiles
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import (
+    ReadAheadScan,
+    ReadAheadTable,
+    files_of_branch,
+    matching_rows,
+)
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.filter_text import parsed_filter
+from trinitylake.iceberg_storage.row_filter import RowFilter
 from trinitylake.iceberg_storage.write_rules import check_writable
 
 if TYPE_CHECKING:
@@ -117,14 +134,29 @@ class StagedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
     ) -> None:
         check_writable(self.table_metadata)
-        split_partitions_here()
-        super().append(filled(df, self.table_metadata.schema()), snapshot_properties, branch)
+        self.append_files(self._written(self._checked(df)), snapshot_properties, branch)
 
     def dynamic_partition_overwrite(
         self, df: pa.Table, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
     ) -> None:
+        metadata = self.table_metadata
+        schema, spec = metadata.schema(), metadata.spec()
+        if spec.is_unpartitioned():
+            raise ValueError("Cannot apply dynamic overwrite on an unpartitioned table.")
+        for field in spec.fields:
+            if not isinstance(field.transform, IdentityTransform):
+                raise ValueError(
+                    f"For now dynamic overwrite does not support a table with non-identity-transform field in the "
+                    f"latest partition spec: {field}"
+                )
         with self._as_statement("dynamic_partition_overwrite"):
-            super().dynamic_partition_overwrite(filled(df, self.table_metadata.schema()), snapshot_properties, branch)
+            files = self._written(self._checked(df))
+            if not files:
+                return
+            columns = [schema.find_column_name(field.source_id) or "" for field in spec.fields]
+            replaced = in_partitions({spelled(file.partition): file.partition for file in files}.values(), columns)
+            self.delete(replaced, snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE)
+            self.append_files(files, snapshot_properties, branch)
 
     def overwrite(
         self,
@@ -135,8 +167,10 @@ class StagedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
     ) -> None:
         with self._as_statement("overwrite"):
-            rows = filled(df, self.table_metadata.schema())
-            super().overwrite(rows, overwrite_filter, snapshot_properties, case_sensitive, branch)
+            files = self._written(self._checked(df))
+            self.delete(overwrite_filter, snapshot_properties, case_sensitive, branch, Operation.OVERWRITE)
+            if files:
+                self.append_files(files, snapshot_properties, branch)
 
     def delete(
         self,
@@ -146,21 +180,16 @@ class StagedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
         _isolation_operation: Operation | None = None,
     ) -> None:
-        given = parse(delete_filter) if isinstance(delete_filter, str) else delete_filter
-        filter = as_sql_compares(given, self.table_metadata.schema(), case_sensitive, proves=True)
+        filter = parsed_filter(delete_filter) if isinstance(delete_filter, str) else delete_filter
         operation = _isolation_operation or Operation.DELETE
         with self.looking_for("delete", filter, case_sensitive, branch, operation):
-            if self.table_metadata.snapshot_by_name(branch) is None:
+            removed, kept = rows_without(self.table_metadata, self._table.io, filter, case_sensitive, branch)
+            if not removed:
                 return
-            if self.table_metadata.format_version < ROW_IDS_SINCE:
-                self._scan_of(filter, case_sensitive, branch).read_manifests_ahead()
-                compare_as_sql_here()
-                super().delete(filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
-                return
-            files, io = self.added_files, self._table.io
-            found = DeleteWholeFiles(self, io, files, filter, case_sensitive, snapshot_properties, branch, operation)
-            if found.is_needed:
-                found.commit()
+            made = Operation.OVERWRITE if kept else Operation.DELETE
+            producer = self.replacement(removed, made, snapshot_properties, branch)
+            producer.count_as(operation)
+            producer.commit_with(kept)
 
     def upsert(
         self,
@@ -172,35 +201,76 @@ class StagedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
         snapshot_properties: dict[str, str] = EMPTY_DICT,
     ) -> UpsertResult:
-        df = filled(df, self.table_metadata.schema())
-        keys = self.table_metadata.schema().identifier_field_names() if join_cols is None else join_cols
-        with self.looking_for("upsert", key_filter(df, sorted(keys)), case_sensitive, branch):
-            return super().upsert(
-                df,
-                join_cols,
-                when_matched_update_all,
-                when_not_matched_insert_all,
-                case_sensitive,
-                branch,
-                snapshot_properties,
-            )
+        """As PyIceberg's, which reads the table by its own scan."""
+        import pyarrow as pa
 
-    def _scan(self, row_filter: str | BooleanExpression = ALWAYS_TRUE, case_sensitive: bool = True) -> ReadAheadScan:
-        """What `delete` reads to find the rows that stay."""
-        return self._scan_of(row_filter, case_sensitive).for_reading()
+        (rows,) = self._checked(df)
+        schema = self.table_metadata.schema()
+        keys = list(schema.identifier_field_names() if join_cols is None else join_cols)
+        if not keys:
+            raise ValueError("Join columns could not be found, please set identifier-field-ids or pass in explicitly.")
+        if not when_matched_update_all and not when_not_matched_insert_all:
+            raise ValueError("no upsert options selected...exiting")
+        if upsert_util.has_duplicate_rows(rows, keys):
+            raise ValueError("Duplicate rows found in source dataset based on the key columns. No upsert executed")
+        with self.looking_for("upsert", key_filter(rows, sorted(keys)), case_sensitive, branch):
+            matching = upsert_util.create_match_filter(rows, keys)
+            tasks = files_of_branch(self.table_metadata, self._table.io, matching, case_sensitive, branch)
+            scan = ReadAheadScan(self.table_metadata, self._table.io, matching, case_sensitive=case_sensitive)
+            updates, found = [], []
+            for batch in matching_rows(scan, tasks):
+                there = typed(pa.Table.from_batches([batch]), arrow_schema(schema))
+                found.append(upsert_util.create_match_filter(there, keys))
+                if when_matched_update_all and len(part := upsert_util.get_rows_to_update(rows, there, keys)):
+                    updates.append(part)
+            updated = pa.concat_tables(updates) if updates else None
+            if updated is not None:
+                replaced = upsert_util.create_match_filter(updated, keys)
+                self.overwrite(updated, replaced, snapshot_properties, case_sensitive, branch)
+            inserted = rows
+            for filter in found:
+                inserted = RowFilter.of(filter, schema, case_sensitive).others(inserted)
+            if not when_not_matched_insert_all:
+                inserted = rows.slice(0, 0)
+            if len(inserted):
+                self.append(inserted, snapshot_properties, branch)
+            return UpsertResult(rows_updated=0 if updated is None else len(updated), rows_inserted=len(inserted))
 
-    def _scan_of(
-        self, filter: str | BooleanExpression, case_sensitive: bool, branch: str | None = None
-    ) -> ReadAheadScan:
+    def add_files(
+        self,
+        file_paths: list[str],
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        check_duplicate_files: bool = True,
+        branch: str | None = MAIN_BRANCH,
+    ) -> None:
+        check_writable(self.table_metadata)
+        if len(file_paths) != len(set(file_paths)):
+            raise ValueError("File paths must be unique")
+        if check_duplicate_files and (known := self._known_among(file_paths, branch)):
+            raise ValueError(f"Cannot add files that are already referenced by table, files: {', '.join(known)}")
+        if self.table_metadata.name_mapping() is None:
+            mapping = self.table_metadata.schema().name_mapping.model_dump_json()
+            self.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+        io, metadata = self._table.io, self.table_metadata
+        files = ExecutorFactory.get_or_create().map(lambda path: existing_data_file(io, metadata, path), file_paths)
+        self.append_files(files, snapshot_properties, branch)
+
+    def _known_among(self, paths: Iterable[str], branch: str | None) -> list[str]:
+        snapshot, io, wanted = self.table_metadata.snapshot_by_name(branch), self._table.io, set(paths)
+        manifests = () if snapshot is None else manifest_lists.read(io, snapshot.manifest_list)
+        return sorted({path for one in manifests for _, path in files_named(io, one)} & wanted)
+
+    def _checked(self, rows: pa.Table | pa.RecordBatchReader) -> Iterator[pa.Table]:
+        """Rows that a PyIceberg user passes. Raises `ValueError` for columns that do not fit the table."""
+        import pyarrow as pa
+        from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible
+
+        if not isinstance(rows, pa.Table | pa.RecordBatchReader):
+            raise ValueError(f"Expected pa.Table or pa.RecordBatchReader, got: {rows}")
         metadata = self.table_metadata
-        snapshot = None if branch is None else metadata.snapshot_by_name(branch)
-        return ReadAheadScan(
-            table_metadata=metadata,
-            io=self._table.io,
-            row_filter=filter,
-            case_sensitive=case_sensitive,
-            snapshot_id=None if snapshot is None else snapshot.snapshot_id,
-        )
+        rows = filled(rows, metadata.schema())
+        _check_pyarrow_schema_compatible(metadata.schema(), rows.schema, format_version=metadata.format_version)
+        return iter([rows]) if isinstance(rows, pa.Table) else _tables(rows)
 
     def upgrade_table_version(self, format_version: TableVersion) -> Transaction:
         """Set the format version: 2 or 3, and never a lower one. Raises `ValueError`."""
@@ -222,15 +292,14 @@ class StagedTransaction(Transaction):
     ) -> AppendFiles:
         return AppendFiles(self, self._table.io, self.added_files, snapshot_properties, branch)
 
-    def _build_partition_predicate(
-        self, partition_records: set[Record], partition_fields: list[str]
-    ) -> BooleanExpression:
-        """A filter that holds in these partitions, also where one of their values is NaN."""
-        return in_partitions(partition_records, partition_fields)
-
-    def append_files(self, files: Iterable[DataFile], snapshot_properties: dict[str, str] = EMPTY_DICT) -> None:
-        """Append data files that are written already, as one snapshot of the main branch."""
-        with self._append_snapshot_producer(snapshot_properties) as append:
+    def append_files(
+        self,
+        files: Iterable[DataFile],
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        branch: str | None = MAIN_BRANCH,
+    ) -> None:
+        """Append data files that are written already, as one snapshot."""
+        with self._append_snapshot_producer(snapshot_properties, branch) as append:
             for file in files:
                 append.append_data_file(file)
 
@@ -253,13 +322,7 @@ class StagedTransaction(Transaction):
                 self.append_files(files)
 
     def _written(self, parts: Iterable[pa.Table]) -> list[DataFile]:
-        writer = DataFileWriter(self.table_metadata, self._table.io)
-        try:
-            writer.write_all(parts)
-            return writer.close()
-        except BaseException:
-            writer.discard()
-            raise
+        return DataFileWriter(self.table_metadata, self._table.io).written(parts)
 
     @property
     def io(self) -> FileIO:
@@ -283,11 +346,17 @@ class StagedTransaction(Transaction):
             return
         self.replacement(gone, operation).commit_with(come, as_of)
 
-    def replacement(self, removed: Iterable[DataFile], operation: Operation) -> RewriteFiles:
+    def replacement(
+        self,
+        removed: Iterable[DataFile],
+        operation: Operation,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        branch: str | None = MAIN_BRANCH,
+    ) -> RewriteFiles:
         """What `replace_files` makes, for who has no new files yet: call `list_remaining`, then `commit_with`."""
         id = self.table_metadata.new_snapshot_id()
         io, files = self._table.io, self.added_files
-        producer = RewriteFiles(self, io, files, operation, EMPTY_DICT, MAIN_BRANCH, id, {})
+        producer = RewriteFiles(self, io, files, operation, snapshot_properties, branch, id, {})
         for file in removed:
             producer.delete_data_file(file)
         return producer
@@ -307,9 +376,9 @@ class StagedTransaction(Transaction):
         operation: Operation = Operation.OVERWRITE,
     ) -> Iterator[None]:
         """The changes made inside rest on the rows that match `filter`, whether there are any or not."""
-        looked_for = as_sql_compares(filter, self.table_metadata.schema(), case_sensitive)
+        RowFilter.of(filter, self.table_metadata.schema(), case_sensitive)
         with self._as_statement(statement):
-            self._rows_read.append(RowsRead(self._statement, looked_for, case_sensitive, branch, operation))
+            self._rows_read.append(RowsRead(self._statement, filter, case_sensitive, branch, operation))
             yield
 
     def count_rows(self, counts: RowCounts) -> None:
@@ -323,7 +392,6 @@ class StagedTransaction(Transaction):
         if self._statement:
             yield
             return
-        split_partitions_here()
         updates_before, reads_before = len(self._updates), len(self._rows_read)
         self._statement = name
         try:
@@ -364,8 +432,10 @@ class CreatingTransaction(CreateTableTransaction):
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         branch: str | None = MAIN_BRANCH,
     ) -> None:
-        split_partitions_here()
-        super().append(filled(df, self.table_metadata.schema()), snapshot_properties, branch)
+        files = DataFileWriter(self.table_metadata, self._table.io).written([filled(df, self.table_metadata.schema())])
+        with self._append_snapshot_producer(snapshot_properties, branch) as append:
+            for file in files:
+                append.append_data_file(file)
 
     def update_snapshot(
         self, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH

@@ -13,16 +13,10 @@ they looked for is told by the files that they changed (`touched_files.py`). Wha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import (
-    bind,
-    expression_evaluator,
-    extract_field_ids,
-    inclusive_projection,
-)
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
@@ -31,9 +25,10 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from trinitylake.iceberg_storage.conflict_errors import TableConflict
-from trinitylake.iceberg_storage.extended_pyiceberg.functions import may_hold_rows
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
 from trinitylake.iceberg_storage.past_snapshots import PastSnapshots
+from trinitylake.iceberg_storage.row_filter import RowFilter
+from trinitylake.iceberg_storage.scan_planner import FilesOfFilter
 from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles, changed_files
 from trinitylake.iceberg_storage.staging.touched_files import TouchedFiles, may_delete_from, partition_of
 
@@ -84,15 +79,15 @@ class Intervening:
             raise TableConflict(
                 f"assert-current-schema-id: {self._moved} under another schema; {depends}, by columns that changed"
             )
-        may_match = _Matching(metadata, read.filter, read.case_sensitive)
+        may_match = FilesOfFilter(metadata, read.filter, read.case_sensitive)
         level = _DELETE_LEVEL if read.operation == Operation.DELETE else _UPDATE_LEVEL
         for snapshot, changed in self._row_changes:
             where = f"assert-ref-snapshot-id: {self._moved}; {depends}, and snapshot {snapshot.snapshot_id}"
-            if not _is_snapshot_isolated(metadata, level) and any(map(may_match.rows, changed.added)):
+            if not _is_snapshot_isolated(metadata, level) and any(map(may_match.may_be_in_file, changed.added)):
                 raise TableConflict(f"{where} added files that may hold such rows")
-            if any(map(may_match.rows, changed.removed)):
+            if any(map(may_match.may_be_in_file, changed.removed)):
                 raise TableConflict(f"{where} removed files that may have held such rows")
-            if any(map(may_match.partition, (*changed.added_deletes, *changed.removed_deletes))):
+            if any(map(may_match.may_be_in_partition, (*changed.added_deletes, *changed.removed_deletes))):
                 raise TableConflict(f"{where} may have deleted such rows")
 
     def check_unknown_rows(
@@ -181,55 +176,13 @@ class Intervening:
         ]
 
 
-class _Matching:
-    """Whether a file may hold rows that match a filter."""
-
-    def __init__(self, metadata: TableMetadata, filter: BooleanExpression, case_sensitive: bool) -> None:
-        self._schema = metadata.schema()
-        self._specs = metadata.specs()
-        self._filter = filter
-        self._case_sensitive = case_sensitive
-        self._partitions: dict[int, Callable[[DataFile], bool]] = {}
-
-    def rows(self, file: DataFile) -> bool:
-        return self.partition(file) and self._tried(self._metrics, file)
-
-    def partition(self, file: DataFile) -> bool:
-        if file.spec_id not in self._partitions:
-            self._partitions[file.spec_id] = self._partition_evaluator(file.spec_id)
-        return self._tried(self._partitions[file.spec_id], file)
-
-    @cached_property
-    def _metrics(self) -> Callable[[DataFile], bool]:
-        return may_hold_rows(self._schema, self._filter, self._case_sensitive)
-
-    def _partition_evaluator(self, spec_id: int) -> Callable[[DataFile], bool]:
-        spec = self._specs.get(spec_id)
-        if spec is None or spec.is_unpartitioned():
-            return lambda _: True
-        try:
-            fields = Schema(*spec.partition_type(self._schema).fields)
-            projected = inclusive_projection(self._schema, spec, self._case_sensitive)(self._filter)
-            evaluate = expression_evaluator(fields, projected, self._case_sensitive)
-        except (ValueError, TypeError, KeyError):  # a partition by a column that is gone
-            return lambda _: True
-        return lambda file: evaluate(file.partition)
-
-    @staticmethod
-    def _tried(matches: Callable[[DataFile], bool], file: DataFile) -> bool:
-        try:
-            return bool(matches(file))
-        except Exception:  # bounds of a type that the column had before: whatever the reason, it cannot be excluded
-            return True
-
-
 def _means_the_same(read: RowsRead, staged: Schema, current: Schema) -> bool:
     """Whether the columns that a filter names are the same ones in both schemas."""
     if read.filter == AlwaysTrue():
         return True
     try:
         before, after = (
-            extract_field_ids(bind(schema, read.filter, read.case_sensitive)) for schema in (staged, current)
+            RowFilter.of(read.filter, schema, read.case_sensitive).field_ids for schema in (staged, current)
         )
     except (ValueError, TypeError):
         return False

@@ -24,22 +24,23 @@ from pyiceberg.catalog.rest.scan_planning import FetchScanTasksRequest, PlanTabl
 from pyiceberg.conversions import to_json
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFile, DataFileContent
-from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan, Table
+from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import PrimitiveType
 from starlette.responses import Response
 
 from trinitylake.iceberg_storage.extended_pyiceberg.avro_weight import TooHeavy
-from trinitylake.iceberg_storage.extended_pyiceberg.bounded_planning import (
-    DeletesNotPlanned,
-    PlanTooLarge,
-    bounded,
-    n_values,
-)
 from trinitylake.iceberg_storage.extended_pyiceberg.own_threads import own_threads
-from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE, blob_of, referenced_data_file
-from trinitylake.iceberg_storage.extended_pyiceberg.scanned_files import ScannedFiles
+from trinitylake.iceberg_storage.extended_pyiceberg.partition_types import schema_with_sources
+from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import (
+    blob_of,
+    first_row_id_of_file,
+    referenced_data_file,
+)
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, appended_files
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.own_files import TableFileIO
+from trinitylake.iceberg_storage.row_filter import n_values
+from trinitylake.iceberg_storage.scan_planner import EqualityDeletesNotPlanned, PlanTooLarge
 from trinitylake.rest.bounded_files import weighing
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.request.body import HEAVY_VALUES, check_values
@@ -49,8 +50,10 @@ from trinitylake.rest.security.locations import is_own, path_of_object
 from trinitylake.rest.security.principals import Role
 
 MAX_FILES = 5000
-#: Of a filter, predicates and values together; the second for what appends have brought.
-MAX_VALUES, MAX_INCREMENTAL_VALUES = 20_000, 200
+#: Of a filter, predicates and values together.
+MAX_VALUES = 20_000
+#: Predicates and values that one plan looks at, each as often as there are files and manifests.
+MAX_LOOKS = 20_000_000
 #: A plan says for each file what is left of the filter there.
 MAX_RESIDUALS_SIZE_BYTES = 32 << 20
 
@@ -138,21 +141,20 @@ def _document_of(call: Call, table: Table, request: PlanTableScanRequest, start:
     request = _pinned(table, request)
     _check_filter(request)
     try:
-        planned = sorted(_scan(table, request).plan_files(), key=lambda task: task.file.file_path)
+        planned = sorted(_files(table, request), key=lambda task: task.file.file_path)
         _check_residuals(planned)
     except PlanTooLarge as error:
         raise bad_request(str(error)) from error
-    except (TooHeavy, DeletesNotPlanned) as error:
+    except (TooHeavy, EqualityDeletesNotPlanned) as error:
         raise _for_clients_alone(f"{error}: plan the scan at the client") from error
     except (ValueError, TypeError) as error:  # a column that is not there, a value that is none of its type
         raise bad_request(f"the scan makes no sense: {error}") from error
-    scanned = _scanned(table, request)
     first, *others = range(start, max(len(planned), start + 1), MAX_FILES)
-    document = _document(table, planned[first : first + MAX_FILES], scanned)
+    document = _document(table, planned[first : first + MAX_FILES])
     if not others:
         return {**document, "plan-tasks": []}
     continuation = Continuation(request=request, start=others[0], plan=uuid.uuid4().hex)
-    parts = {one: _compressed(_document(table, planned[one : one + MAX_FILES], scanned)) for one in others}
+    parts = {one: _compressed(_document(table, planned[one : one + MAX_FILES])) for one in others}
     call.service.plans.put(_key(call, continuation.plan), parts)
     return {**document, "plan-tasks": [_token(continuation, others[0])]}
 
@@ -177,31 +179,24 @@ def _pinned(table: Table, request: PlanTableScanRequest) -> PlanTableScanRequest
     return request
 
 
-def _scan(table: Table, request: PlanTableScanRequest) -> DataScan | IncrementalAppendScan:
-    row_filter = request.filter or AlwaysTrue()
-    selected_fields = tuple(request.select or ("*",))
+def _files(table: Table, request: PlanTableScanRequest) -> Iterable[FileScanTask]:
+    filter, case_sensitive = request.filter or AlwaysTrue(), request.case_sensitive
+    metadata = table.metadata
     if request.start_snapshot_id is not None:
-        return table.incremental_append_scan(
-            from_snapshot_id_exclusive=request.start_snapshot_id,
-            to_snapshot_id_inclusive=request.end_snapshot_id,
-            row_filter=row_filter,
-            selected_fields=selected_fields,
-            case_sensitive=request.case_sensitive,
-        )
-    scan = table.scan(
-        row_filter=row_filter,
-        selected_fields=selected_fields,
-        case_sensitive=request.case_sensitive,
-        snapshot_id=request.snapshot_id,
-    )
-    return bounded(scan)
+        between = request.start_snapshot_id, request.end_snapshot_id
+        return appended_files(metadata, table.io, filter, case_sensitive, *between, max_looks=MAX_LOOKS)
+    id = request.snapshot_id
+    if not request.use_snapshot_schema:
+        metadata, id = metadata.model_copy(update={"current_snapshot_id": id}), None
+    scan = ReadAheadScan(metadata, table.io, filter, tuple(request.select or ("*",)), case_sensitive, snapshot_id=id)
+    scan.projection()
+    return scan.bounded(MAX_LOOKS).plan_files()
 
 
 def _check_filter(request: PlanTableScanRequest) -> None:
     """Refuse a filter that takes too long for each file. Raises `RestError` 400."""
-    limit = MAX_VALUES if request.start_snapshot_id is None else MAX_INCREMENTAL_VALUES
-    if request.filter is not None and (found := n_values(request.filter)) > limit:
-        message = f"the filter has {found} predicates and values, and the server plans with at most {limit}"
+    if request.filter is not None and (found := n_values(request.filter)) > MAX_VALUES:
+        message = f"the filter has {found} predicates and values, and the server plans with at most {MAX_VALUES}"
         raise bad_request(f"{message}: plan the scan at the client")
 
 
@@ -216,29 +211,20 @@ def _check_residuals(tasks: Iterable[FileScanTask]) -> None:
         )
 
 
-def _scanned(table: Table, request: PlanTableScanRequest) -> ScannedFiles:
-    """The row ids and deletion vectors of the snapshot that a request is about, where the table has any."""
-    id = request.end_snapshot_id if request.start_snapshot_id is not None else request.snapshot_id
-    snapshot = table.current_snapshot() if id is None else table.snapshot_by_id(id)
-    if snapshot is None or table.metadata.format_version < ROW_IDS_SINCE:
-        return ScannedFiles()
-    return ScannedFiles.of(table.io, snapshot)
-
-
-def _document(table: Table, tasks: Iterable[FileScanTask], scanned: ScannedFiles) -> dict[str, Any]:
+def _document(table: Table, tasks: Iterable[FileScanTask]) -> dict[str, Any]:
     deletes: dict[tuple[str, tuple[int, int] | None], int] = {}  # a Puffin file holds many deletion vectors
     delete_files: list[dict[str, Any]] = []
     file_scan_tasks: list[dict[str, Any]] = []
     residuals: dict[int, Any] = {}  # by identity: files of one partition share theirs
     for task in tasks:
         keys = []
-        for file in sorted(scanned.deletes_of(task), key=lambda one: one.file_path):
+        for file in sorted(task.delete_files, key=lambda one: one.file_path):
             keys.append((file.file_path, blob_of(file)))
             if keys[-1] not in deletes:
                 deletes[keys[-1]] = len(delete_files)
                 delete_files.append(_file(table, file))
         found: dict[str, Any] = {"data-file": _file(table, task.file)}
-        if (row_id := scanned.first_row_ids.get(task.file.file_path)) is not None:
+        if (row_id := first_row_id_of_file(task.file)) is not None:
             found["data-file"]["first-row-id"] = row_id
         if keys:
             found["delete-file-references"] = sorted(deletes[key] for key in keys)
@@ -252,7 +238,10 @@ def _document(table: Table, tasks: Iterable[FileScanTask], scanned: ScannedFiles
 def _file(table: Table, file: DataFile) -> dict[str, Any]:
     """A file as the specification writes it, without statistics of columns: what they rule out is not in the plan."""
     spec = table.specs()[file.spec_id]
-    types = [cast(PrimitiveType, field.field_type) for field in spec.partition_type(table.schema()).fields]
+    types = [
+        cast(PrimitiveType, field.field_type)
+        for field in spec.partition_type(schema_with_sources(table.metadata)).fields
+    ]
     values = [file.partition[position] for position in range(len(types))]
     document = {
         "spec-id": file.spec_id,

@@ -18,12 +18,14 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, FileFormat
-from pyiceberg.table import DataScan, FileScanTask
+from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
 from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, PrimitiveType, StringType
 
 from trinitylake.iceberg_storage.bloom_filters import asked_columns, may_hold
+from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import transformed
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch
 from trinitylake.tables.merging.dense_keys import whole_numbers
 from trinitylake.tables.streamed_rows import READ_AHEAD
 
@@ -45,9 +47,8 @@ def candidate_files(
     """
     if metadata.current_snapshot_id is None or keys.num_rows == 0:
         return []
-    scan = DataScan(metadata, io, row_filter=filter, snapshot_id=metadata.current_snapshot_id)
     tests = [*_bounds_tests(metadata, keys, columns), *_partition_tests(metadata, keys, columns)]
-    tasks = [task for task in scan.plan_files() if all(test(task.file) for test in tests)]
+    tasks = [task for task in files_of_branch(metadata, io, filter) if all(test(task.file) for test in tests)]
     return sorted(_by_bloom_filters(metadata, io, tasks, keys, columns), key=lambda task: task.file.file_path)
 
 
@@ -124,7 +125,7 @@ def _partition_tests(
             kind = metadata.schema().find_field(name).field_type
             if not isinstance(kind, IntegerType | LongType | StringType):
                 continue
-            values = field.transform.pyarrow_transform(kind)(keys.column(name))
+            values = transformed(keys.column(name), field.transform, kind)
             inside = frozenset(pc.unique(values).to_pylist())
             yield _in_partition(spec.spec_id, position, inside)
 

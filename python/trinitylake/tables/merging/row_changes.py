@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression
 from pyiceberg.io import FileIO
-from pyiceberg.table import DataScan, FileScanTask
+from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.arrow_rows import arrow_schema
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, key_filter
-from trinitylake.iceberg_storage.extended_pyiceberg.scan import read_data_ahead
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch, read_data_ahead
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.live_rows import LiveRows
 from trinitylake.tables.input_rows import conform
@@ -132,10 +132,7 @@ def change_rows(
 
 
 def _tasks(metadata: TableMetadata, io: FileIO, filter: BooleanExpression) -> list[FileScanTask]:
-    if metadata.current_snapshot_id is None:
-        return []
-    scan = DataScan(metadata, io, row_filter=filter, snapshot_id=metadata.current_snapshot_id)
-    return sorted(scan.plan_files(), key=lambda task: task.file.file_path)
+    return sorted(files_of_branch(metadata, io, filter), key=lambda task: task.file.file_path)
 
 
 def _hits(found: Sequence[FoundRows]) -> tuple[pa.Table, list[Clause], dict[int, Hits]]:

@@ -1,0 +1,265 @@
+"""What is known of the values of a column in some rows: bounds, NULL, NaN and buckets.
+
+A summary is made of the metrics of a data file, of partition values and of the partition bounds in a manifest list. A
+partition value says from where to where the source column lies, so all of them are of the source column. Values are
+those of Iceberg's single-value encoding: dates, times and timestamps are numbers, UUIDs are bytes.
+
+A summary may only be wider than the rows: what it leaves out is not there.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal, localcontext
+from typing import Any
+from uuid import UUID
+
+from pyiceberg.manifest import DataFile, PartitionFieldSummary
+from pyiceberg.partitioning import PartitionField
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    YearTransform,
+)
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+_WHOLE = (
+    IntegerType,
+    LongType,
+    DateType,
+    TimeType,
+    TimestampType,
+    TimestamptzType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+)
+_PER_DAY: dict[type, int] = {
+    DateType: 1,
+    TimestampType: 86_400_000_000,
+    TimestamptzType: 86_400_000_000,
+    TimestampNanoType: 86_400_000_000_000,
+    TimestamptzNanoType: 86_400_000_000_000,
+}
+_MAX_DIGITS = 80
+
+
+@dataclass(frozen=True)
+class ColumnSummary:
+    """The values that some rows may have in a column.
+
+    Attributes:
+        nulls, nans, values: whether there may be NULL, NaN, and anything else.
+        lower, upper: what no other value is below, or above; None if that is not known.
+        buckets: for each partition field with a bucket transform, the transform and the least and greatest bucket.
+    """
+
+    nulls: bool = True
+    nans: bool = True
+    values: bool = True
+    lower: Any = None
+    upper: Any = None
+    buckets: tuple[tuple[Callable[[Any], Any], int, int], ...] = ()
+
+    def and_also(self, other: ColumnSummary) -> ColumnSummary:
+        """What is known by two summaries of the same rows."""
+        if self is ANYTHING:
+            return other
+        if other is ANYTHING:
+            return self
+        return ColumnSummary(
+            self.nulls and other.nulls,
+            self.nans and other.nans,
+            self.values and other.values,
+            _tighter(max, self.lower, other.lower),
+            _tighter(min, self.upper, other.upper),
+            self.buckets + other.buckets,
+        )
+
+    def has_bucket_of(self, value: Any) -> bool:
+        """Whether a value lies in one of the buckets."""
+        return all(least <= bucket(value) <= most for bucket, least, most in self.buckets)
+
+
+ANYTHING = ColumnSummary()
+
+
+def _tighter(choose: Callable[..., Any], one: Any, other: Any) -> Any:
+    if one is None or other is None:
+        return other if one is None else one
+    try:
+        return choose(one, other)
+    except TypeError:
+        return None
+
+
+def value_of_bytes(type: IcebergType, data: bytes | None) -> Any:
+    """A bound, also one that was written when the column had a narrower type; None if it is none or says nothing."""
+    if data is None:
+        return None
+    try:
+        match type:
+            case FloatType() | DoubleType():
+                (number,) = struct.unpack("<f" if len(data) == 4 else "<d", data)
+                return None if math.isnan(number) else number
+            case DecimalType():
+                return scaled(int.from_bytes(data, "big", signed=True), type.scale)
+            case StringType():
+                return bytes(data).decode()
+            case BooleanType():
+                return data != b"\0"
+            case BinaryType() | FixedType() | UUIDType():
+                return bytes(data)
+        if isinstance(type, _WHOLE) and data:
+            number = int.from_bytes(data, "little", signed=True)
+            return number if len(data) > 4 or type.__class__ not in _PER_DAY else number * _PER_DAY[type.__class__]
+    except (ValueError, struct.error):
+        pass
+    return None
+
+
+def plain_value(value: Any) -> Any:
+    """A partition value as summaries have it."""
+    return value.bytes if isinstance(value, UUID) else value
+
+
+def scaled(number: int, scale: int) -> Decimal:
+    """A decimal by its digits."""
+    with localcontext() as context:
+        context.prec = _MAX_DIGITS
+        return Decimal(number).scaleb(-scale)
+
+
+def of_metrics(file: DataFile, id: int, type: IcebergType) -> ColumnSummary:
+    """What the metrics of a file say of a column."""
+    nulls = _count(file.null_value_counts, id)
+    nans = _count(file.nan_value_counts, id)
+    values = _count(file.value_counts, id)
+    has_values = values is None or nulls is None or values - nulls - (nans or 0) > 0
+    return ColumnSummary(
+        nulls != 0,
+        nans != 0,
+        has_values,
+        value_of_bytes(type, (file.lower_bounds or {}).get(id)),
+        value_of_bytes(type, (file.upper_bounds or {}).get(id)),
+    )
+
+
+def _count(counts: Mapping[int, int] | None, id: int) -> int | None:
+    return None if counts is None else counts.get(id)
+
+
+def of_partition(field: PartitionField, source: IcebergType, value: Any) -> ColumnSummary:
+    """What a partition value says of the source column."""
+    if value is None:
+        return ColumnSummary(nulls=True, nans=False, values=False)
+    value = plain_value(value)
+    if isinstance(value, float) and math.isnan(value):
+        return ColumnSummary(nulls=False, nans=True, values=False)
+    return replace(_of_range(field.transform, source, value, value), nulls=False, nans=False)
+
+
+def of_manifest(field: PartitionField, source: IcebergType, bounds: PartitionFieldSummary) -> ColumnSummary:
+    """What the partition bounds of a manifest say of the source column."""
+    result = field.transform.result_type(source)
+    lower, upper = value_of_bytes(result, bounds.lower_bound), value_of_bytes(result, bounds.upper_bound)
+    nans = bounds.contains_nan is not False
+    if bounds.lower_bound is None:
+        return ColumnSummary(nulls=bounds.contains_null, nans=nans, values=False)
+    if lower is None or upper is None:
+        return ColumnSummary(nulls=bounds.contains_null, nans=nans)
+    return replace(_of_range(field.transform, source, lower, upper), nulls=bounds.contains_null, nans=nans)
+
+
+def _of_range(transform: Transform[Any, Any], source: IcebergType, lower: Any, upper: Any) -> ColumnSummary:
+    """The source values whose transform lies between two values."""
+    match transform:
+        case IdentityTransform():
+            return ColumnSummary(lower=lower, upper=upper)
+        case BucketTransform():
+            return ColumnSummary(buckets=((transform.transform(source), lower, upper),))
+        case TruncateTransform(width=width):
+            return ColumnSummary(lower=lower, upper=_end_of_truncated(source, upper, width))
+    if (begin := _begin_of(transform, source)) is None:
+        return ANYTHING
+    return ColumnSummary(lower=begin(lower), upper=begin(upper + 1) - 1)
+
+
+def _end_of_truncated(source: IcebergType, upper: Any, width: int) -> Any:
+    """What no value whose truncation is `upper` is above."""
+    match source:
+        case IntegerType() | LongType():
+            return upper + width - 1
+        case DecimalType():
+            return upper + scaled(width - 1, source.scale)
+        case StringType() | BinaryType():
+            return upper if len(upper) < width else successor(upper)
+    return None
+
+
+def successor(prefix: Any) -> Any:
+    """A text or bytes, no longer, that is greater than all that begin with a prefix; None if there is none."""
+    if isinstance(prefix, bytes):
+        kept = prefix.rstrip(b"\xff")
+        return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+    kept_text = prefix.rstrip("\U0010ffff")
+    if not kept_text:
+        return None
+    following = ord(kept_text[-1]) + 1
+    return kept_text[:-1] + chr(0xE000 if 0xD800 <= following < 0xE000 else following)
+
+
+def _begin_of(transform: Transform[Any, Any], source: IcebergType) -> Callable[[int], int] | None:
+    """From a year, month, day or hour since 1970 to the first value of the source column in it."""
+    per_day = _PER_DAY.get(source.__class__)
+    if per_day is None:
+        return None
+    match transform:
+        case YearTransform():
+            return lambda year: _day_of_month(12 * year) * per_day
+        case MonthTransform():
+            return lambda month: _day_of_month(month) * per_day
+        case DayTransform():
+            return lambda day: day * per_day
+        case HourTransform():
+            return lambda hour: hour * (per_day // 24)
+    return None
+
+
+def _day_of_month(month: int) -> int:
+    """Days from 1970-01-01 to the first of a month, which is counted from January 1970.
+
+    Howard Hinnant's `days_from_civil`: also for years that Python has no dates of.
+    """
+    year, month = divmod(month, 12)
+    year += 1970
+    if month < 2:
+        year -= 1
+    era, year_of_era = divmod(year, 400)
+    day_of_year = (153 * ((month + 10) % 12) + 2) // 5
+    return era * 146_097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719_468

@@ -1,0 +1,75 @@
+"""Deleting by a filter: files all of whose rows match go as they are, others are written again without those rows.
+
+Tables of format version 3 lose whole files only. A row that moves to another file would have to take its id along, or
+stay next to a deletion vector, and neither is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask
+from pyiceberg.table.metadata import TableMetadata
+
+from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
+from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch
+from trinitylake.iceberg_storage.live_rows import LiveRows
+from trinitylake.iceberg_storage.row_filter import RowFilter
+
+
+def rows_without(
+    metadata: TableMetadata, io: FileIO, filter: BooleanExpression, case_sensitive: bool, branch: str | None
+) -> tuple[list[DataFile], list[DataFile]]:
+    """The files of a branch that lose rows, and new files with the rows of them that stay.
+
+    Raises `InvalidArgument` in a table of format version 3 for a file that keeps rows, or has deleted ones.
+    """
+    tasks = files_of_branch(metadata, io, filter, case_sensitive, branch)
+    live = LiveRows(metadata, io, tasks)
+    compiled = RowFilter.of(filter, metadata.schema(), case_sensitive)
+    removed: list[DataFile] = []
+    split: list[FileScanTask] = []
+    for task in tasks:
+        if metadata.format_version >= ROW_IDS_SINCE and task.delete_files:
+            raise _kept_rows(task, "has deleted rows")
+        if task.residual != AlwaysTrue():
+            matching, rows = _count(live, task, compiled)
+            if not matching:
+                continue
+            if matching < rows:
+                split.append(task)
+        removed.append(task.file)
+    if split and metadata.format_version >= ROW_IDS_SINCE:
+        raise _kept_rows(split[0], "holds rows that would stay")
+    writer = DataFileWriter(metadata, io)
+    return removed, writer.written(_staying(live, split, compiled)) if split else []
+
+
+def _count(live: LiveRows, task: FileScanTask, filter: RowFilter) -> tuple[int, int]:
+    """How many rows of a file match, and how many it has."""
+    deleted = sum(map(len, live.deletes.get(task.file.file_path, ())))
+    if not deleted:
+        return sum(batch.num_rows for batch in live.matching(task, Schema(), filter)), task.file.record_count
+    rows = sum(batch.num_rows for batch in live.matching(task, Schema()))
+    return sum(batch.num_rows for batch in live.matching(task, Schema(), filter)), rows
+
+
+def _staying(live: LiveRows, tasks: list[FileScanTask], filter: RowFilter) -> Iterator[pa.Table]:
+    for task in tasks:
+        for batch in live.batches(task):
+            yield pa.Table.from_batches([filter.others(batch)])
+
+
+def _kept_rows(task: FileScanTask, why: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"the table has format version 3, and {task.file.file_path} {why}: of such tables only whole files are "
+        "deleted or overwritten here, since rows that move would lose their ids. Choose whole partitions, or let an "
+        "engine that writes deletion vectors do it, for instance Spark"
+    )

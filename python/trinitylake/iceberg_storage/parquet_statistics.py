@@ -1,0 +1,245 @@
+"""Statistics of Parquet columns as Iceberg values, read as they are stored: also dates that Python has not.
+
+They rule out row groups of a file, and are the metrics of a file that was written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.conversions import to_bytes
+from pyiceberg.schema import Schema, sanitize_column_names
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from trinitylake.iceberg_storage.column_summary import ANYTHING, ColumnSummary, scaled, successor
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+_UNITS: dict[type, str] = {
+    TimeType: "microseconds",
+    TimestampType: "microseconds",
+    TimestamptzType: "microseconds",
+    TimestampNanoType: "nanoseconds",
+    TimestamptzNanoType: "nanoseconds",
+}
+
+
+def value_of_raw(type: IcebergType, column: pq.ColumnSchema, raw: Any) -> Any:
+    """A bound as it is stored as a value of a type; None if it says nothing, or is one of another type."""
+    match type:
+        case FloatType() | DoubleType():
+            return None if not isinstance(raw, float) or math.isnan(raw) else raw
+        case BooleanType():
+            return raw if isinstance(raw, bool) else None
+        case StringType():
+            return _text(raw)
+        case BinaryType() | FixedType() | UUIDType():
+            return raw if isinstance(raw, bytes) else None
+        case DecimalType():
+            number = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
+            return scaled(number, type.scale) if isinstance(number, int) and column.scale == type.scale else None
+    if not isinstance(raw, int):
+        return None
+    logical = column.logical_type
+    if isinstance(type, IntegerType | LongType):
+        return raw if logical.type == "NONE" or '"isSigned":true' in logical.to_json() else None
+    if isinstance(type, DateType):
+        return raw if logical.type == "DATE" else None
+    unit = _UNITS.get(type.__class__)
+    return raw if unit is not None and f'"timeUnit":"{unit}"' in logical.to_json() else None
+
+
+def _text(raw: Any) -> str | None:
+    try:
+        return raw.decode() if isinstance(raw, bytes) else None
+    except UnicodeDecodeError:
+        return None
+
+
+class FileMetrics:
+    """The metrics of a data file, by its footer and the metrics modes of its table.
+
+    NaN is not in the statistics of Parquet; `nan_counts` takes what the writer counted.
+
+    Args:
+        schema: of the table.
+        properties: of the table, with the metrics modes.
+
+    Attributes:
+        ids: of the columns of a file, by their paths.
+    """
+
+    def __init__(self, schema: Schema, properties: Mapping[str, str]) -> None:
+        from pyiceberg.io.pyarrow import compute_statistics_plan, parquet_path_to_id_mapping
+
+        written = sanitize_column_names(schema)
+        self.ids = parquet_path_to_id_mapping(written)
+        self._modes = compute_statistics_plan(written, dict(properties))
+        self._counts_nan = [
+            (field.field_id, position)
+            for position, field in enumerate(schema.fields)
+            if isinstance(field.field_type, FloatType | DoubleType) and self._mode(field.field_id) != "none"
+        ]
+
+    def nan_counts(self, rows: pa.Table) -> dict[int, int]:
+        """How many values of columns at the top are NaN, by the id of the column.
+
+        Args:
+            rows: with the columns of the table in its order.
+        """
+        import pyarrow.compute as pc
+
+        return {
+            id: sum(pc.is_nan(chunk).true_count for chunk in rows.column(position).chunks)
+            for id, position in self._counts_nan
+        }
+
+    def of(self, metadata: pq.FileMetaData) -> dict[str, Any]:
+        """The arguments of `DataFile.from_args` that a footer tells."""
+        sizes: dict[int, int] = {}
+        values: dict[int, int] = {}
+        nulls: dict[int, int] = {}
+        lower: dict[int, Any] = {}
+        upper: dict[int, Any] = {}
+        unknown: set[int] = set()
+        offsets = []
+        columns = [(place, self.ids.get(metadata.schema.column(place).path)) for place in range(metadata.num_columns)]
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            for place, id in columns:
+                chunk = group.column(place)
+                if place == 0:
+                    data, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
+                    offsets.append(data if dictionary is None else min(data, dictionary))
+                if id is None:
+                    continue
+                sizes[id] = sizes.get(id, 0) + chunk.total_compressed_size
+                if (mode := self._mode(id)) == "none":
+                    continue
+                values[id] = values.get(id, 0) + chunk.num_values
+                found = chunk.statistics
+                if found is None or not found.has_null_count:
+                    unknown.add(id)
+                    continue
+                nulls[id] = nulls.get(id, 0) + found.null_count
+                if mode == "counts" or found.null_count == chunk.num_values:
+                    continue
+                type, column = self._modes[id].iceberg_type, metadata.schema.column(place)
+                low, high = (
+                    (value_of_raw(type, column, found.min_raw), value_of_raw(type, column, found.max_raw))
+                    if found.has_min_max
+                    else (None, None)
+                )
+                if low is None or high is None:  # where all are NaN, too
+                    if not isinstance(type, FloatType | DoubleType):
+                        unknown.add(id)
+                    continue
+                lower[id] = min(low, lower.get(id, low))
+                upper[id] = max(high, upper.get(id, high))
+        known = lower.keys() - unknown
+        return {
+            "record_count": metadata.num_rows,
+            "column_sizes": sizes,
+            "value_counts": values,
+            "null_value_counts": {id: count for id, count in nulls.items() if id not in unknown},
+            "nan_value_counts": {},
+            "lower_bounds": {id: self._bytes(id, self._cut_lower(id, lower[id])) for id in sorted(known)},
+            "upper_bounds": {
+                id: self._bytes(id, value)
+                for id in sorted(known)
+                if (value := self._cut_upper(id, upper[id])) is not None
+            },
+            "split_offsets": sorted(offsets),
+        }
+
+    def _mode(self, id: int) -> str:
+        return str(self._modes[id].mode.type.value) if id in self._modes else "none"
+
+    def _bytes(self, id: int, value: Any) -> bytes:
+        return to_bytes(self._modes[id].iceberg_type, value)
+
+    def _cut_lower(self, id: int, value: Any) -> Any:
+        length = self._modes[id].mode.length
+        return value if length is None or not isinstance(value, str | bytes) else value[:length]
+
+    def _cut_upper(self, id: int, value: Any) -> Any:
+        """A bound that is no shorter than the length that the mode cuts it to, or greater; None if there is none."""
+        length = self._modes[id].mode.length
+        if length is None or not isinstance(value, str | bytes) or len(value) <= length:
+            return value
+        return successor(value[:length])
+
+
+class RowGroupSummaries:
+    """What the footer of a Parquet file says of columns, row group by row group.
+
+    Args:
+        metadata: of the file.
+        schema: its columns, with the ids of the table.
+        wanted: the types of columns in the table, by id.
+    """
+
+    def __init__(self, metadata: pq.FileMetaData, schema: Schema, wanted: dict[int, IcebergType]) -> None:
+        self._metadata = metadata
+        self._places: dict[int, tuple[int, IcebergType]] = {}
+        paths = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
+        for id, path, type in _leaves(schema.as_struct(), ""):
+            if id in wanted and paths.count(path) == 1:
+                is_date = isinstance(type, DateType) and not isinstance(wanted[id], DateType)
+                if not is_date:  # widened to a timestamp, which counts something else
+                    self._places[id] = paths.index(path), type
+
+    def of(self, row_group: int, id: int) -> ColumnSummary:
+        """The summary of one column in one row group."""
+        if id not in self._places:
+            return ANYTHING
+        place, type = self._places[id]
+        chunk = self._metadata.row_group(row_group).column(place)
+        found = chunk.statistics
+        if found is None:
+            return ANYTHING
+        nulls = found.null_count if found.has_null_count else None
+        is_floating = isinstance(type, FloatType | DoubleType)
+        has_values = nulls is None or chunk.num_values > nulls
+        if not found.has_min_max:
+            return ColumnSummary(nulls != 0, is_floating, has_values)
+        column = self._metadata.schema.column(place)
+        return ColumnSummary(
+            nulls != 0,
+            is_floating,
+            has_values,
+            value_of_raw(type, column, found.min_raw),
+            value_of_raw(type, column, found.max_raw),
+        )
+
+
+def _leaves(struct: StructType, above: str) -> Any:
+    for field in struct.fields:
+        path = f"{above}{field.name}"
+        if isinstance(field.field_type, StructType):
+            yield from _leaves(field.field_type, f"{path}.")
+        elif field.field_type.is_primitive:
+            yield field.field_id, path, field.field_type

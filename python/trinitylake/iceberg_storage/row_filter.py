@@ -1,0 +1,595 @@
+"""Filters compared as in SQL: a filter is compiled once, and asked about rows and about column summaries.
+
+- A comparison with NULL is neither true nor false, and neither is its opposite.
+- NaN equals itself and is greater than every other number. -0.0 equals 0.0.
+- A number is compared as it is written. A literal is never narrowed to the type of a column or of a file: rows are
+  promoted to the schema of the table first.
+
+Rows, row groups, files and manifests are all judged by the same tests, so what one of them rules out no other keeps.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from decimal import ROUND_FLOOR, Decimal, localcontext
+from functools import reduce
+from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID
+
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNaN,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    LiteralPredicate,
+    Not,
+    NotEqualTo,
+    NotIn,
+    NotNaN,
+    NotNull,
+    NotStartsWith,
+    Or,
+    SetPredicate,
+    StartsWith,
+    UnboundPredicate,
+)
+from pyiceberg.expressions.literals import (
+    DecimalLiteral,
+    DoubleLiteral,
+    FloatLiteral,
+    Literal,
+    LongLiteral,
+    StringLiteral,
+)
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+)
+
+from trinitylake.iceberg_storage.column_summary import ColumnSummary
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Outcomes of a filter, as bits of a set: what it may be for some of the rows that a summary is about.
+TRUE, FALSE, NULL = 1, 2, 4
+Summaries: TypeAlias = Callable[[int], ColumnSummary]
+
+_NUMBERS = (LongLiteral, FloatLiteral, DoubleLiteral, DecimalLiteral)
+_LARGEST_FLOAT = (2 - 2.0**-23) * 2.0**127
+_BITS = {IntegerType: 31, LongType: 63}
+_MAX_DIGITS = 400
+_NEGATED: dict[type, type] = {
+    NotNull: IsNull,
+    NotNaN: IsNaN,
+    NotEqualTo: EqualTo,
+    NotIn: In,
+    NotStartsWith: StartsWith,
+}
+
+
+@dataclass(frozen=True)
+class RowFilter:
+    """A filter over the columns of one schema.
+
+    Attributes:
+        field_ids: of the columns that it compares.
+        size: how many predicates and values it has.
+    """
+
+    _root: _Node
+    field_ids: frozenset[int]
+    size: int
+
+    @classmethod
+    def of(cls, filter: BooleanExpression, schema: Schema, case_sensitive: bool = True) -> RowFilter:
+        """Compile a filter. Raises `ValueError` and `TypeError` for a column or value that does not fit."""
+        compiling = _Compiling(schema, case_sensitive)
+        try:
+            root = compiling.node(filter)
+        except RecursionError:
+            raise ValueError("the filter is nested too deeply") from None
+        return cls(root, frozenset(compiling.field_ids), compiling.size)
+
+    def outcomes(self, summaries: Summaries) -> int:
+        """What the filter may be for rows that fit summaries, which are asked for by the id of a column."""
+        return self._root.outcomes(summaries)
+
+    def may_match(self, summaries: Summaries) -> bool:
+        """Whether some of the rows may match."""
+        return bool(self.outcomes(summaries) & TRUE)
+
+    def matches(self, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
+        """Whether each row matches: true or false, or null, for which it does not.
+
+        Args:
+            rows: with the columns of the filter, promoted to their types in the schema.
+        """
+        import pyarrow as pa
+
+        found = self._root.matches(_Rows(rows))
+        return pa.repeat(found, rows.num_rows) if isinstance(found, pa.Scalar) else found
+
+    def matching(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that match."""
+        return rows.filter(self.matches(rows))
+
+    def others(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that do not match."""
+        import pyarrow.compute as pc
+
+        return rows.filter(pc.invert(pc.fill_null(self.matches(rows), False)))
+
+
+def n_values(filter: BooleanExpression) -> int:
+    """How many predicates and values a filter has."""
+    count, rest = 0, [filter]
+    while rest:
+        match rest.pop():
+            case And(left=left, right=right) | Or(left=left, right=right):
+                rest += left, right
+            case Not(child=child):
+                rest.append(child)
+            case SetPredicate() as predicate:
+                count += 1 + len(predicate.literals)
+            case _:
+                count += 1
+    return count
+
+
+class _Rows:
+    """Columns of some rows, each looked up once."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+        self._columns: dict[tuple[str, ...], Any] = {}
+
+    def column(self, path: tuple[str, ...]) -> Any:
+        if path not in self._columns:
+            self._columns[path] = self._found(path)
+        return self._columns[path]
+
+    def _found(self, path: tuple[str, ...]) -> Any:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        column = self._rows.column(self._rows.schema.get_field_index(path[0]))
+        for name in path[1:]:
+            column = pc.struct_field(column, [column.type.get_field_index(name)])
+        if not isinstance(column.type, pa.BaseExtensionType):
+            return column
+        if isinstance(column, pa.ChunkedArray):
+            return pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+        return column.storage
+
+
+class _Node:
+    """A part of a compiled filter."""
+
+    def outcomes(self, summaries: Summaries) -> int:
+        raise NotImplementedError
+
+    def matches(self, rows: _Rows) -> Any:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _Constant(_Node):
+    value: bool
+
+    def outcomes(self, summaries: Summaries) -> int:
+        return TRUE if self.value else FALSE
+
+    def matches(self, rows: _Rows) -> Any:
+        import pyarrow as pa
+
+        return pa.scalar(self.value)
+
+
+@dataclass(frozen=True)
+class _Not(_Node):
+    part: _Node
+
+    def outcomes(self, summaries: Summaries) -> int:
+        found = self.part.outcomes(summaries)
+        return (found & NULL) | (TRUE if found & FALSE else 0) | (FALSE if found & TRUE else 0)
+
+    def matches(self, rows: _Rows) -> Any:
+        import pyarrow.compute as pc
+
+        return pc.invert(self.part.matches(rows))
+
+
+@dataclass(frozen=True)
+class _Joined(_Node):
+    """A conjunction or disjunction.
+
+    Attributes:
+        decides: the outcome that one part gives to all: FALSE of a conjunction, TRUE of a disjunction.
+    """
+
+    parts: list[_Node]
+    decides: int
+
+    def outcomes(self, summaries: Summaries) -> int:
+        decides, neutral = self.decides, TRUE + FALSE - self.decides
+        found = neutral
+        for part in self.parts:
+            more = part.outcomes(summaries)
+            has_null = (found & NULL and more & (NULL | neutral)) or (more & NULL and found & (NULL | neutral))
+            found = (found & more & neutral) | ((found | more) & decides) | (NULL if has_null else 0)
+            if found == decides:
+                break
+        return found
+
+    def matches(self, rows: _Rows) -> Any:
+        import pyarrow.compute as pc
+
+        join = pc.and_kleene if self.decides == FALSE else pc.or_kleene
+        return reduce(join, (part.matches(rows) for part in self.parts))
+
+
+@dataclass(frozen=True)
+class _Test(_Node):
+    """A comparison of one column.
+
+    Attributes:
+        id, kind_of_value: of the column, and its type.
+        path: names of the column and the structures that it is in, the outermost first.
+        kind: `IsNull`, `IsNaN`, `StartsWith`, `In` or one of the comparisons that are not negations.
+        values: to compare with, as column summaries have them, in order and without NaN; none if no value of the
+            column is equal, or on that side.
+        has_nan: whether NaN is one of the values.
+    """
+
+    id: int
+    kind_of_value: IcebergType
+    path: tuple[str, ...]
+    kind: type
+    values: list[Any] = field(default_factory=list)
+    has_nan: bool = False
+
+    def outcomes(self, summaries: Summaries) -> int:
+        column = summaries(self.id)
+        found = 0
+        if column.nulls:
+            found |= TRUE if self.kind is IsNull else NULL
+        if column.nans and isinstance(self.kind_of_value, FloatType | DoubleType):
+            found |= TRUE if self._of_nan() else FALSE
+        if column.values:
+            try:
+                found |= self._of_values(column)
+            except TypeError:  # bounds of another type rule out nothing
+                found |= TRUE | FALSE
+        return found or FALSE
+
+    def _of_nan(self) -> bool:
+        if self.kind in (GreaterThanOrEqual, IsNaN):
+            return True
+        if self.kind is GreaterThan:
+            return not self.has_nan
+        return self.has_nan and self.kind is not LessThan
+
+    def _of_values(self, column: ColumnSummary) -> int:
+        lower, upper, kind = column.lower, column.upper, self.kind
+        if kind in (IsNull, IsNaN):
+            return FALSE
+        if kind in (EqualTo, In):
+            return self._among(column)
+        if self.has_nan:
+            return TRUE if kind in (LessThan, LessThanOrEqual) else FALSE
+        if not self.values:
+            return FALSE
+        (value,) = self.values
+        if kind is StartsWith:
+            size = len(value)
+            may = (upper is None or upper >= value) and (lower is None or lower[:size] <= value)
+            must = lower is not None and upper is not None and lower[:size] == value == upper[:size]
+            return (TRUE if may else 0) | (0 if must else FALSE)
+        if kind in (LessThan, GreaterThanOrEqual):
+            below = TRUE if lower is None or lower < value else 0
+            above = FALSE if upper is None or upper >= value else 0
+        else:
+            below = TRUE if lower is None or lower <= value else 0
+            above = FALSE if upper is None or upper > value else 0
+        if kind in (LessThan, LessThanOrEqual):
+            return below | above
+        return (FALSE if below else 0) | (TRUE if above else 0)
+
+    def _among(self, column: ColumnSummary) -> int:
+        lower, upper, values = column.lower, column.upper, self.values
+        first = 0 if lower is None else bisect_left(values, lower)
+        may = first < len(values) and (upper is None or values[first] <= upper)
+        if may and column.buckets:
+            inside = values[first:] if upper is None else values[first : bisect_left(values, upper) + 1]
+            may = any(map(column.has_bucket_of, inside))
+        must = may and lower is not None and lower == upper
+        return (TRUE if may else 0) | (0 if must else FALSE)
+
+    def matches(self, rows: _Rows) -> Any:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        column = rows.column(self.path)
+        kind = self.kind
+        if kind is IsNull:
+            return pc.is_null(column)
+        is_floating = isinstance(self.kind_of_value, FloatType | DoubleType)
+        if kind is IsNaN:
+            return pc.is_nan(column) if is_floating else self._for_all(column, False)
+        if kind is In:
+            found = self._for_all(column, False, pc.is_in(column, value_set=self._value_set(column.type)))
+            return pc.or_(found, pc.is_nan(column)) if self.has_nan else found
+        if self.has_nan:
+            found = pc.is_nan(column)
+            if kind is GreaterThan:
+                return self._for_all(column, False)
+            return (
+                self._for_all(column, True)
+                if kind is LessThanOrEqual
+                else found
+                if kind is not LessThan
+                else pc.invert(found)
+            )
+        if not self.values:
+            found = self._for_all(column, False)
+        else:
+            value = _array(self.values, column.type)[0]
+            found = (
+                _COMPARISONS[kind](pc)(column, value)
+                if kind is not StartsWith
+                else pc.starts_with(column, value.as_py())
+            )
+        if is_floating and kind in (GreaterThan, GreaterThanOrEqual):
+            found = pc.or_(found, pc.is_nan(column))
+        assert isinstance(found, pa.Array | pa.ChunkedArray)
+        return found
+
+    def _value_set(self, type: pa.DataType) -> pa.Array:
+        values = self.values
+        if isinstance(self.kind_of_value, FloatType | DoubleType) and 0.0 in values:
+            # Arrow tells the zeros apart in lists.
+            values = [*values, 0.0, -0.0]
+        return _array(values, type)
+
+    @staticmethod
+    def _for_all(column: Any, value: bool, found: Any = None) -> Any:
+        """One answer, or what was found, for all rows with a value."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        answer = pa.scalar(value) if found is None else found
+        return pc.if_else(pc.is_valid(column), answer, pa.scalar(None, pa.bool_()))
+
+
+_COMPARISONS: dict[type, Callable[[Any], Any]] = {
+    EqualTo: lambda pc: pc.equal,
+    LessThan: lambda pc: pc.less,
+    LessThanOrEqual: lambda pc: pc.less_equal,
+    GreaterThan: lambda pc: pc.greater,
+    GreaterThanOrEqual: lambda pc: pc.greater_equal,
+}
+
+
+def _array(values: list[Any], type: pa.DataType) -> pa.Array:
+    """Values as column summaries have them, as an array of a type; dates and times are numbers there."""
+    import pyarrow as pa
+
+    if pa.types.is_date32(type):
+        return pa.array(values, pa.int32()).cast(type)
+    if pa.types.is_temporal(type):
+        return pa.array(values, pa.int64()).cast(type)
+    return pa.array(values, type)
+
+
+class _Compiling:
+    def __init__(self, schema: Schema, case_sensitive: bool) -> None:
+        self._schema = schema
+        self._case_sensitive = case_sensitive
+        self._paths = dict(_paths(schema.as_struct(), ()))
+        self.field_ids: set[int] = set()
+        self.size = 0
+
+    def node(self, filter: BooleanExpression) -> _Node:
+        match filter:
+            case AlwaysTrue() | AlwaysFalse():
+                return _Constant(isinstance(filter, AlwaysTrue))
+            case Not(child=child):
+                return _Not(self.node(child))
+            case And():
+                return _Joined([self.node(part) for part in _parts(filter, And)], FALSE)
+            case Or():
+                return _Joined([self.node(part) for part in _parts(filter, Or)], TRUE)
+            case UnboundPredicate():
+                return self._predicate(filter)
+        raise TypeError(f"a filter has {type(filter).__name__} in it, which is no predicate on a column")
+
+    def _predicate(self, predicate: UnboundPredicate) -> _Node:
+        self.size += 1
+        field = predicate.term.bind(self._schema, self._case_sensitive).ref().field
+        self.field_ids.add(field.field_id)
+        kind: type = next(one for one in type(predicate).__mro__ if one in _NEGATED or one in _KINDS)
+        if kind in _NEGATED:
+            return _Not(self._test(_NEGATED[kind], field, predicate))
+        return self._test(kind, field, predicate)
+
+    def _test(self, kind: type, field: NestedField, predicate: UnboundPredicate) -> _Test:
+        path = self._paths[field.field_id]
+        if isinstance(predicate, SetPredicate):
+            self.size += len(predicate.literals)
+            kind, values = _in_list([*predicate.literals], field.field_type)
+        elif isinstance(predicate, LiteralPredicate):
+            kind, values = _compared(kind, predicate.literal, field.field_type)
+        else:
+            values = []
+        numbers = sorted(value for value in values if not _is_nan(value))
+        return _Test(field.field_id, field.field_type, path, kind, numbers, len(numbers) < len(values))
+
+
+_KINDS = (IsNull, IsNaN, StartsWith, In, EqualTo, LessThan, LessThanOrEqual, GreaterThan, GreaterThanOrEqual)
+
+
+def _parts(filter: BooleanExpression, kind: type) -> Iterator[BooleanExpression]:
+    rest = [filter]
+    while rest:
+        part = rest.pop()
+        if isinstance(part, And | Or) and isinstance(part, kind):
+            rest += part.right, part.left
+        else:
+            yield part
+
+
+def _paths(struct: StructType, above: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
+    for one in struct.fields:
+        path = (*above, one.name)
+        yield one.field_id, path
+        if isinstance(one.field_type, StructType):
+            yield from _paths(one.field_type, path)
+
+
+def _in_list(literals: list[Literal[Any]], type: IcebergType) -> tuple[type, list[Any]]:
+    found: set[Any] = set()
+    for literal in literals:
+        _, values = _compared(EqualTo, literal, type)
+        found.update(values)
+    return In, list(found)
+
+
+def _compared(kind: type, literal: Literal[Any], type: IcebergType) -> tuple[type, list[Any]]:
+    """The comparison of a column with a literal as one with a value of the column; without one if it has none there."""
+    if kind is StartsWith and not isinstance(type, StringType | BinaryType):
+        raise TypeError(f"only texts start with something, and the column has the type {type}")
+    beside = _beside(literal, type)
+    if beside is None:
+        return kind, [_value(literal, type)]
+    floor, ceiling = beside
+    if floor is not None and (floor == ceiling or _is_nan(floor)):
+        return kind, [floor]
+    if kind in (LessThan, LessThanOrEqual):
+        return LessThanOrEqual, [] if floor is None else [floor]
+    if kind in (GreaterThan, GreaterThanOrEqual):
+        return GreaterThanOrEqual, [] if ceiling is None else [ceiling]
+    return kind, []
+
+
+def _value(literal: Literal[Any], type: IcebergType) -> Any:
+    """The value of a literal that is no number. Raises `ValueError` and `TypeError` for one that the type has not."""
+    match type:
+        case TimestampNanoType():
+            return _nanoseconds(literal, TimestampType())
+        case TimestamptzNanoType():
+            return _nanoseconds(literal, TimestamptzType())
+    value = literal.to(type).value
+    return value.bytes if isinstance(value, UUID) else value
+
+
+def _nanoseconds(literal: Literal[Any], type: IcebergType) -> int:
+    """Nanoseconds since the epoch: PyIceberg knows microseconds, so the last three digits of a text are read here."""
+    if isinstance(literal, LongLiteral):
+        return literal.value
+    rest = 0
+    if isinstance(literal, StringLiteral) and "." in literal.value:
+        text = literal.value
+        begin = text.index(".") + 1
+        end = begin + next((at for at, sign in enumerate(text[begin:]) if not sign.isdigit()), len(text) - begin)
+        if end - begin > 6:
+            rest = int(text[begin + 6 : end].ljust(3, "0")[:3])
+            literal = StringLiteral(text[: begin + 6] + text[end:])
+    return int(literal.to(type).value) * 1000 + rest
+
+
+def _beside(literal: Literal[Any], type: IcebergType) -> tuple[Any, Any] | None:
+    """The largest value of a column of numbers that is not above a number, and the least that is not below.
+
+    They are the same for a number that the column can have, and None where there is none. None unless both are numbers.
+    """
+    if not isinstance(literal, _NUMBERS):
+        return None
+    value = literal.value
+    if _is_nan(value) and isinstance(type, IntegerType | LongType | DecimalType):
+        raise ValueError(f"a column of the type {type} is not compared with NaN")
+    match type:
+        case IntegerType() | LongType():
+            most = 2 ** _BITS[type.__class__] - 1
+            return _among(value, 0, -most - 1, most, int)
+        case DecimalType():
+            most = 10**type.precision - 1
+            return _among(value, type.scale, -most, most, Decimal)
+        case DoubleType():
+            return (_as_double(value),) * 2
+        case FloatType():
+            return _among_floats(_as_double(value))
+    return None
+
+
+def _among(value: Any, scale: int, least: int, most: int, made: Callable[[Decimal], Any]) -> tuple[Any, Any]:
+    """Among the multiples of 10^-scale, from `least` to `most` of them."""
+    if isinstance(value, float) and math.isinf(value):
+        floor: Any = math.inf if value > 0 else -math.inf
+        is_exact = False
+    else:
+        with localcontext() as context:
+            context.prec = _MAX_DIGITS
+            scaled = Decimal(value).scaleb(scale)
+            floor = int(scaled.to_integral_value(rounding=ROUND_FLOOR))
+            is_exact = floor == scaled
+
+    def of(number: int) -> Any:
+        with localcontext() as context:
+            context.prec = _MAX_DIGITS
+            return made(Decimal(number).scaleb(-scale))
+
+    if floor > most:
+        return of(most), None
+    if floor < least:
+        return None, of(least)
+    if is_exact:
+        return of(floor), of(floor)
+    return of(floor), of(floor + 1) if floor < most else None
+
+
+def _as_double(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _among_floats(value: float) -> tuple[Any, Any]:
+    if math.isinf(value) or math.isnan(value):
+        return value, value
+    if value > _LARGEST_FLOAT:
+        return _LARGEST_FLOAT, math.inf
+    if value < -_LARGEST_FLOAT:
+        return -math.inf, -_LARGEST_FLOAT
+    (rounded,) = struct.unpack("<f", struct.pack("<f", value))
+    return rounded, rounded
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float | Decimal) and math.isnan(value)

@@ -1,0 +1,207 @@
+"""Plans scans: which data files of some manifests may hold rows that match a filter, with their files of deleted rows.
+
+Manifests, files and row groups are ruled out by the same tests as rows (`row_filter.py`). What is left of a filter in a
+file is nothing, where all of its rows match by partition and bounds, or the filter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+)
+from pyiceberg.partitioning import PartitionField
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask
+from pyiceberg.table.delete_file_index import DeleteFileIndex
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import IcebergType
+from pyiceberg.utils.concurrent import ExecutorFactory
+
+from trinitylake.iceberg_storage.column_summary import ANYTHING, ColumnSummary, of_manifest, of_metrics, of_partition
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import read_entries
+from trinitylake.iceberg_storage.extended_pyiceberg.partition_types import schema_with_sources
+from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import referenced_data_file
+from trinitylake.iceberg_storage.row_filter import FALSE, TRUE, RowFilter
+
+
+class PlanTooLarge(Exception):
+    """A filter has so many values, and the table so many files, that the plan would take too long."""
+
+
+class EqualityDeletesNotPlanned(ValueError):
+    """Rows of the table were deleted by their values, which is not planned here."""
+
+
+class FilesOfFilter:
+    """Which files and manifests of a table may hold rows that match a filter.
+
+    Args:
+        metadata: of the table, for its partition specs.
+        filter: over the columns of `schema`, by default the current ones of the table.
+        max_looks: predicates and values that are looked at; None for any number.
+    """
+
+    def __init__(
+        self,
+        metadata: TableMetadata,
+        filter: BooleanExpression,
+        case_sensitive: bool = True,
+        schema: Schema | None = None,
+        max_looks: int | None = None,
+    ) -> None:
+        columns = metadata.schema() if schema is None else schema
+        self.filter = RowFilter.of(filter, columns, case_sensitive)
+        self._types: dict[int, IcebergType] = {id: columns.find_type(id) for id in self.filter.field_ids}
+        self._fields: dict[int, list[tuple[int, PartitionField, IcebergType]]] = {}
+        sources = schema_with_sources(metadata, columns)
+        for spec in metadata.partition_specs:
+            self._fields[spec.spec_id] = [
+                (position, field, sources.find_type(field.source_id))
+                for position, field in enumerate(spec.fields)
+                if field.source_id in self._types
+            ]
+        self._looks_left = max_looks
+
+    def of_file(self, file: DataFile) -> int:
+        """The outcomes of the filter for the rows of a data file. Raises `PlanTooLarge`."""
+        if file.record_count == 0:
+            return FALSE
+
+        def summary(id: int) -> ColumnSummary:
+            found = of_metrics(file, id, self._types[id])
+            for position, field, type in self._fields.get(file.spec_id, ()):
+                if field.source_id == id:
+                    found = found.and_also(of_partition(field, type, file.partition[position]))
+            return found
+
+        return self._outcomes(summary)
+
+    def may_be_in_file(self, file: DataFile) -> bool:
+        """Whether a data file may have rows that match."""
+        return bool(self.of_file(file) & TRUE)
+
+    def may_be_in_partition(self, file: DataFile) -> bool:
+        """Whether the partition of a file, which may be one of deleted rows, may have rows that match."""
+
+        def summary(id: int) -> ColumnSummary:
+            found = ANYTHING
+            for position, field, type in self._fields.get(file.spec_id, ()):
+                if field.source_id == id:
+                    found = found.and_also(of_partition(field, type, file.partition[position]))
+            return found
+
+        return bool(self._outcomes(summary) & TRUE)
+
+    def may_be_in(self, manifest: ManifestFile) -> bool:
+        """Whether a manifest may list files with rows that match."""
+        fields = self._fields.get(manifest.partition_spec_id)
+        if not fields or not manifest.partitions:
+            return True
+        bounds = manifest.partitions
+
+        def summary(id: int) -> ColumnSummary:
+            found = ANYTHING
+            for position, field, type in fields:
+                if field.source_id == id and position < len(bounds):
+                    found = found.and_also(of_manifest(field, type, bounds[position]))
+            return found
+
+        return bool(self._outcomes(summary) & TRUE)
+
+    def _outcomes(self, summary: Callable[[int], ColumnSummary]) -> int:
+        if self._looks_left is not None:
+            self._looks_left -= self.filter.size
+            if self._looks_left < 0:
+                raise PlanTooLarge(
+                    f"a filter of {self.filter.size} predicates and values is too large to be planned by the server "
+                    "for so many files: plan the scan at the client"
+                )
+        known: dict[int, ColumnSummary] = {}
+
+        def cached(id: int) -> ColumnSummary:
+            if id not in known:
+                known[id] = summary(id)
+            return known[id]
+
+        return self.filter.outcomes(cached)
+
+
+def plan_files(
+    io: FileIO,
+    manifests: Iterable[ManifestFile],
+    filter: BooleanExpression,
+    files: FilesOfFilter,
+    is_wanted: Callable[[ManifestEntry], bool] = lambda entry: True,
+) -> list[FileScanTask]:
+    """The data files of some manifests that may hold rows that match, with their files of deleted rows.
+
+    Args:
+        io: the file access of the table.
+        manifests: to look into.
+        filter: as `files` has it.
+        files: judges files and manifests.
+        is_wanted: leaves entries out.
+
+    Raises `EqualityDeletesNotPlanned`, `PlanTooLarge`, and as `read_entries`.
+    """
+    read = _to_be_read([manifest for manifest in manifests if files.may_be_in(manifest)])
+
+    def found(manifest: ManifestFile) -> list[tuple[ManifestEntry, int]]:
+        entries = [entry for entry in read_entries(io, manifest) if is_wanted(entry)]
+        if manifest.content == ManifestContent.DELETES:
+            return [(entry, TRUE) for entry in entries]
+        judged = ((entry, files.of_file(entry.data_file)) for entry in entries)
+        return [(entry, outcomes) for entry, outcomes in judged if outcomes & TRUE]
+
+    data: list[tuple[ManifestEntry, int]] = []
+    deletes = DeleteFileIndex()
+    vectors: dict[str, DataFile] = {}
+    for entries in ExecutorFactory.get_or_create().map(found, read):
+        for entry, outcomes in entries:
+            file = entry.data_file
+            if file.content == DataFileContent.DATA:
+                data.append((entry, outcomes))
+            elif file.content == DataFileContent.EQUALITY_DELETES:
+                raise EqualityDeletesNotPlanned(
+                    "rows of the table were deleted by their values (equality deletes), which only some engines read"
+                )
+            elif is_vector(file) and (path := referenced_data_file(file)) is not None:
+                vectors[path] = file
+            else:
+                deletes.add_delete_file(entry, partition_key=file.partition)
+
+    def deletes_of(entry: ManifestEntry) -> set[DataFile]:
+        file = entry.data_file
+        if (vector := vectors.get(file.file_path)) is not None:  # which has all deleted positions
+            return {vector}
+        return deletes.for_data_file(entry.sequence_number or 0, file, partition_key=file.partition)
+
+    return [
+        FileScanTask(entry.data_file, deletes_of(entry), AlwaysTrue() if outcomes == TRUE else filter)
+        for entry, outcomes in data
+    ]
+
+
+def is_vector(file: DataFile) -> bool:
+    """Whether a file of deleted rows is a deletion vector."""
+    return bool(file.file_format == FileFormat.PUFFIN)
+
+
+def _to_be_read(manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
+    """Without manifests of deleted rows that are older than all data."""
+    numbers = [manifest.min_sequence_number or 0 for manifest in manifests if manifest.content == ManifestContent.DATA]
+    oldest = min(numbers, default=0)
+    return [
+        manifest
+        for manifest in manifests
+        if manifest.content == ManifestContent.DATA or (manifest.sequence_number or 0) >= oldest
+    ]
