@@ -16,7 +16,7 @@ import trinitylake as tl
 from trinitylake import _core
 from trinitylake.iceberg_storage import bloom_filters
 from trinitylake.iceberg_storage.arrow_rows import arrow_schema_with_ids
-from trinitylake.iceberg_storage.live_rows import LiveRows
+from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
 from trinitylake.tables.merging import candidate_files
 
 ENABLED = "write.parquet.bloom-filter-enabled.column."

@@ -18,7 +18,7 @@ from merged_rows import content, files, numbers, pairs
 from position_deletes import delete_positions
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage import parquet_batches
-from trinitylake.iceberg_storage.live_rows import LiveRows
+from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
 from trinitylake.tables.merging import matching
 from trinitylake.tables.merging.dense_keys import DenseKeys
 

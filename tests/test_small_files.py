@@ -20,9 +20,9 @@ from pyiceberg.types import StringType
 
 import trinitylake as tl
 from trinitylake import _core
-from trinitylake.iceberg_storage import live_rows
 from trinitylake.iceberg_storage.arrow_rows import arrow_schema_with_ids
-from trinitylake.iceberg_storage.live_rows import LiveRows
+from trinitylake.iceberg_storage.extended_pyiceberg import live_rows
+from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
 from trinitylake.tables import compaction, streamed_rows
 
 COLUMNS = {

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import trinitylake as tl
-from trinitylake.iceberg_storage.live_rows import LiveRows
+from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
 from trinitylake.tables import rows_ahead, streamed_rows
 
 FILES, ROWS = 12, 20_000

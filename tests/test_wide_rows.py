@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import trinitylake as tl
-from trinitylake.iceberg_storage import live_rows, parquet_batches
+from trinitylake.iceberg_storage import parquet_batches
+from trinitylake.iceberg_storage.extended_pyiceberg import live_rows
 from trinitylake.tables import compaction, rows_ahead
 from trinitylake.tables.rows_ahead import RowsAhead
 

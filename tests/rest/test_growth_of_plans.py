@@ -26,8 +26,8 @@ from rest.shop import ROWS
 from rest.test_growth import steps
 from trinitylake.iceberg import table_writing
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
+from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import PlanTooLarge
 from trinitylake.iceberg_storage.row_filter import RowFilter, n_values
-from trinitylake.iceberg_storage.scan_planner import PlanTooLarge
 from trinitylake.rest.resources import scan_planning
 from trinitylake.tables import table_definition
 

@@ -13,8 +13,8 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask
 
+from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import SMALL_FILE_SIZE_BYTES, LiveRows
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.live_rows import SMALL_FILE_SIZE_BYTES, LiveRows
 from trinitylake.iceberg_storage.row_filter import RowFilter
 from trinitylake.tables.rows_ahead import RowsAhead
 

@@ -1,16 +1,16 @@
 """The only package that uses private parts of PyIceberg: subclasses of its classes, and access to its functions.
 
 `transaction` is its table and transaction without deep copies, `append` and `rewrite` produce snapshots that can be
-redone on another parent, `whole_files` deletes without rewriting, `manifest` reads and writes manifests with prepared
-schemas, `avro_encoding` encodes them, `copied_entries` moves entries between them without encoding them anew, `row_ids`
-assigns the row ids of format version 3, `table_metadata` and `metadata_updates` are table metadata and its updates,
-`data_file_writer` writes rows in bounded memory, `partitioned_rows` sorts them by partition, `variant` adds a type,
-`rows_written` fills in default values, `scanned_files` completes a plan of a scan, `scan` reads ahead, `catalog`
-implements the private methods that PyIceberg calls on catalogs, `functions` gives single functions public names,
-`rows_read` records the predicates of a statement, `sql_comparisons` says what filters mean, with `column_values`,
-`row_filters` applies them to rows, `column_bounds` tells bounds of columns, `bounded_planning` plans scans in bounded
-work, `null_values` keeps what is null, `own_threads` gives threads to work that waits for others, and
-`federated_catalog` asks other catalogs at the address given.
+redone on another parent, `rows_without` deletes by a filter, `scan_planner`, `scan` and `live_rows` plan scans and read
+files, `manifest` reads and writes manifests with prepared schemas, `avro_encoding` encodes them, `avro_doubles` decodes
+them, `copied_entries` moves entries between them, `partition_types` gives the types of partitions, `row_ids` assigns
+the row ids of format version 3, `table_metadata` and `metadata_updates` are table metadata and its updates,
+`data_file_writer` writes rows in bounded memory, `partitioned_rows` sorts them by partition, `added_files` takes in
+files that exist, `variant` adds a type, `rows_written` fills in default values, `catalog` implements the private
+methods that PyIceberg calls on catalogs, `functions` gives single functions public names, `rows_read` records the predicates of
+a statement, `null_values` keeps what is null, `own_threads` gives threads to work that waits for others,
+`readable_numbers` refuses numbers that other languages cannot read, and `federated_catalog` asks other catalogs at the
+address given.
 
 To try a new minor version of PyIceberg, compare it with this list. `tests/test_pyiceberg_private_parts.py` checks that
 each name is there with the parameters that are expected, and that nothing else of PyIceberg that is private is used in
@@ -22,13 +22,11 @@ the package. "Overridden" means that PyIceberg calls ours.
     append            table.update.snapshot:_SnapshotProducer._commit                        overridden
     append            table.update.snapshot:_SnapshotProducer._summary                       overridden
     append, rewrite   table.update.snapshot:_FastAppendFiles._existing_manifests             overridden
-    whole_files       table.update.snapshot:_FastAppendFiles._validate_concurrency           overridden
-    whole_files       table.update.snapshot:_SnapshotProducer._validate_concurrency          called
+    rewrite           table.update.snapshot:_FastAppendFiles._validate_concurrency           overridden
+    rewrite           table.update.snapshot:_SnapshotProducer._validate_concurrency          called
     append            table.update.snapshot:_new_manifest_list_file_name                     called
-    rewrite, transaction  table:Transaction._build_partition_predicate                       overridden
     transaction       table:Transaction._append_snapshot_producer                            overridden
     transaction       table:Transaction._apply                                               called
-    transaction       table:Transaction._scan                                                overridden
     transaction       table:Table._do_commit                                                 called
     transaction       table:Table._check_uuid                                                overridden
     metadata_updates  table.update:_apply_table_update                                       called
@@ -36,23 +34,10 @@ the package. "Overridden" means that PyIceberg calls ours.
     manifest          manifest:_inherit_from_manifest                                        called
     manifest          avro.file:AvroOutputFile._write_header                                 overridden
     manifest          avro.file:_SCHEMA_KEY                                                  read
-    functions         io.pyarrow:_dataframe_to_data_files                                    called
     data_file_writer, functions  io.pyarrow:_to_requested_schema                             called
-    partitioned_rows  io.pyarrow:_determine_partitions                                       replaced
     data_file_writer  io.pyarrow:_get_parquet_writer_kwargs                                  called
-    row_filters       io.pyarrow:_ConvertToArrowExpression                                   replaced
-    row_filters       io.pyarrow:_task_to_record_batches                                     replaced
-    row_filters       io.pyarrow:_expression_to_complementary_pyarrow                        replaced
-    row_filters       expressions.visitors:_StrictMetricsEvaluationVisitor._get_field        replaced
     functions         io.pyarrow:_read_deletes                                               called
-    functions         io.pyarrow:ArrowScan._record_batches_from_scan_tasks_and_deletes       called
-    functions         io.pyarrow:_get_column_projection_values                               called
-    bounded_planning  table:DataScan._manifest_planner                                       replaced
-    scan              table:DataScan._plan_files_local                                       overridden
-    bounded_planning  table:ManifestGroupPlanner._build_metrics_evaluator                    overridden
-    bounded_planning  table:ManifestGroupPlanner._build_residual_evaluator                   overridden
-    functions         expressions.visitors:_InclusiveMetricsEvaluator.__init__               called
-    functions         expressions.visitors:_StrictMetricsEvaluator.__init__                  called
+    added_files, transaction  io.pyarrow:_check_pyarrow_schema_compatible                    called
     functions         catalog:_ENV_CONFIG                                                    read
     federated_catalog catalog.rest:RestCatalog._create_session                               overridden
     federated_catalog catalog.rest:RestCatalog._fetch_config                                 overridden
@@ -68,12 +53,11 @@ Attributes that are read or set:
     append, rewrite   table.update.snapshot:_SnapshotProducer   _added_data_files _compression _deleted_data_files _io
     append, rewrite   table.update.snapshot:_SnapshotProducer   _operation _parent_snapshot_id _snapshot_id
     append, rewrite   table.update.snapshot:_SnapshotProducer   _target_branch _transaction
-    whole_files       table.update.snapshot:_SnapshotProducer   _isolation_operation
+    rewrite           table.update.snapshot:_SnapshotProducer   _isolation_operation
     append, rewrite   table.update.snapshot:_SnapshotProducer   _written_manifest_lists _written_manifests
     append, transaction  table:Transaction                      _table _updates
     transaction       table:Table                               _identifier
     manifest          manifest:ManifestWriter                   _compression _meta _output_file _schema _spec
     manifest, functions, row_ids, partitioned_rows  typedef:Record  _data
     row_ids           manifest:DataFile                         _spec_id
-    functions         io.pyarrow:ArrowScan                      _downcast_ns_timestamp_to_us _projected_field_ids
 """

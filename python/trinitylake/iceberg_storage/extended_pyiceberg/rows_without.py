@@ -18,9 +18,9 @@ from pyiceberg.table.metadata import TableMetadata
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
+from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
 from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import ROW_IDS_SINCE
-from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch
-from trinitylake.iceberg_storage.live_rows import LiveRows
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch, read_data_ahead
 from trinitylake.iceberg_storage.row_filter import RowFilter
 
 
@@ -32,6 +32,7 @@ def rows_without(
     Raises `InvalidArgument` in a table of format version 3 for a file that keeps rows, or has deleted ones.
     """
     tasks = files_of_branch(metadata, io, filter, case_sensitive, branch)
+    read_data_ahead(io, [task for task in tasks if task.residual != AlwaysTrue()])
     live = LiveRows(metadata, io, tasks)
     compiled = RowFilter.of(filter, metadata.schema(), case_sensitive)
     removed: list[DataFile] = []

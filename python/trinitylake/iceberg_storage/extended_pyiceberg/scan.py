@@ -22,11 +22,12 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from trinitylake.iceberg_storage.arrow_rows import arrow_schema, no_rows, typed
+from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
 from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists
+from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import FilesOfFilter, plan_files
 from trinitylake.iceberg_storage.file_io import WHOLE_FILE_MAX_SIZE_BYTES, LakehouseFileIO
 from trinitylake.iceberg_storage.filter_text import parsed_filter
 from trinitylake.iceberg_storage.row_filter import RowFilter
-from trinitylake.iceberg_storage.scan_planner import FilesOfFilter, plan_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -252,8 +253,6 @@ def all_rows(scan: DataScan, dictionary_columns: Sequence[str] = ()) -> pa.Table
 def matching_rows(scan: DataScan, tasks: Iterable[FileScanTask]) -> Iterator[pa.RecordBatch]:
     """The rows of planned files that match the filter of a scan, up to its limit, file after file; several files are
     read at the same time."""
-    from trinitylake.iceberg_storage.live_rows import LiveRows
-
     tasks = list(tasks)
     metadata, projected, left = scan.table_metadata, scan.projection(), scan.limit
     live = LiveRows(metadata, scan.io, tasks)

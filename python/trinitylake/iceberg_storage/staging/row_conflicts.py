@@ -26,9 +26,9 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from trinitylake.iceberg_storage.conflict_errors import TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
+from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import FilesOfFilter
 from trinitylake.iceberg_storage.past_snapshots import PastSnapshots
 from trinitylake.iceberg_storage.row_filter import RowFilter
-from trinitylake.iceberg_storage.scan_planner import FilesOfFilter
 from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles, changed_files
 from trinitylake.iceberg_storage.staging.touched_files import TouchedFiles, may_delete_from, partition_of
 

@@ -37,10 +37,10 @@ from trinitylake.iceberg_storage.extended_pyiceberg.row_ids import (
     referenced_data_file,
 )
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, appended_files
+from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import EqualityDeletesNotPlanned, PlanTooLarge
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.own_files import TableFileIO
 from trinitylake.iceberg_storage.row_filter import n_values
-from trinitylake.iceberg_storage.scan_planner import EqualityDeletesNotPlanned, PlanTooLarge
 from trinitylake.rest.bounded_files import weighing
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.request.body import HEAVY_VALUES, check_values

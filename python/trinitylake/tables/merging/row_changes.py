@@ -20,10 +20,10 @@ from pyiceberg.table.metadata import TableMetadata
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.arrow_rows import arrow_schema
+from trinitylake.iceberg_storage.extended_pyiceberg.live_rows import LiveRows
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, key_filter
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch, read_data_ahead
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
-from trinitylake.iceberg_storage.live_rows import LiveRows
 from trinitylake.tables.input_rows import conform
 from trinitylake.tables.merging.candidate_files import candidate_files
 from trinitylake.tables.merging.clauses import Clause, Clauses
