@@ -7,8 +7,8 @@ them, `copied_entries` moves entries between them, `partition_types` gives the t
 the row ids of format version 3, `table_metadata` and `metadata_updates` are table metadata and its updates,
 `data_file_writer` writes rows in bounded memory, `partitioned_rows` sorts them by partition, `added_files` takes in
 files that exist, `variant` adds a type, `rows_written` fills in default values, `catalog` implements the private
-methods that PyIceberg calls on catalogs, `functions` gives single functions public names, `rows_read` records the predicates of
-a statement, `null_values` keeps what is null, `own_threads` gives threads to work that waits for others,
+methods that PyIceberg calls on catalogs, `functions` gives single functions public names, `rows_read` records the
+predicates of a statement, `null_values` keeps what is null, `own_threads` gives threads to work that waits for others,
 `readable_numbers` refuses numbers that other languages cannot read, and `federated_catalog` asks other catalogs at the
 address given.
 
