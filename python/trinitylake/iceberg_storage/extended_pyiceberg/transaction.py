@@ -52,7 +52,7 @@ from trinitylake.iceberg_storage.arrow_rows import arrow_schema, typed
 from trinitylake.iceberg_storage.extended_pyiceberg.added_files import existing_data_file
 from trinitylake.iceberg_storage.extended_pyiceberg.append import AppendFiles
 from trinitylake.iceberg_storage.extended_pyiceberg.data_file_writer import DataFileWriter
-from trinitylake.iceberg_storage.extended_pyiceberg.manifest import files_named, manifest_lists
+from trinitylake.iceberg_storage.extended_pyiceberg.manifest import manifest_lists, read_entries
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import Applied, applied, apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.partitioned_rows import in_partitions, spelled
 from trinitylake.iceberg_storage.extended_pyiceberg.qualified_snapshots import QualifiedSnapshots
@@ -258,7 +258,7 @@ class StagedTransaction(Transaction):
     def _known_among(self, paths: Iterable[str], branch: str | None) -> list[str]:
         snapshot, io, wanted = self.table_metadata.snapshot_by_name(branch), self._table.io, set(paths)
         manifests = () if snapshot is None else manifest_lists.read(io, snapshot.manifest_list)
-        return sorted({path for one in manifests for _, path in files_named(io, one)} & wanted)
+        return sorted({entry.data_file.file_path for one in manifests for entry in read_entries(io, one)} & wanted)
 
     def _checked(self, rows: pa.Table | pa.RecordBatchReader) -> Iterator[pa.Table]:
         """Rows that a PyIceberg user passes. Raises `ValueError` for columns that do not fit the table."""
