@@ -13,22 +13,18 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.request import Request as HttpRequest
 from urllib.request import urlopen
 
 import uvicorn
-from starlette.responses import Response
 
 import trinitylake as tl
 from benches.python import lakes, peers
 from benches.python.limits import FilesOfTransaction
 from benches.python.measure import Bench, at_least, at_most
 from trinitylake.rest import serve
-from trinitylake.rest.http.router import Router
-from trinitylake.rest.request.call import Call
 
 TOP = Path(__file__).resolve().parent.parent.parent
 CONNECTIONS = 16
@@ -70,24 +66,6 @@ def bare_server(body: bytes) -> Iterator[int]:
         server.should_exit = True
         thread.join()
         listening.close()
-
-
-@contextmanager
-def empty_server(lake: tl.Lakehouse, body: bytes) -> Iterator[int]:
-    """The port of our server, of which each POST is read, let in, given a thread, counted, and answered with `body`."""
-    server = serve(lake)
-
-    def nothing(call: Call) -> Response:
-        return Response(body, media_type="application/json")
-
-    server._app.router = Router(
-        [
-            replace(endpoint, handler=nothing, replay=None) if endpoint.method == "POST" else endpoint
-            for endpoint, _ in server._app.router.routes
-        ]
-    )
-    with server:
-        yield server.port
 
 
 def files_of_commits(bench: Bench, lake: tl.Lakehouse, commits_each: int) -> FilesOfTransaction:
@@ -184,12 +162,12 @@ def rest_commits(bench: Bench) -> None:
         for number in range(repeats):
             table.set_properties({"number": f"in process {number}"})
 
-    ours, theirs, bare, empty, alone = [], [], [], [], []
+    ours, theirs, bare, alone = [], [], [], []
     used: list[float] = []
     files: dict[int, list[float]]
     with server, ThreadPoolExecutor(CONNECTIONS) as pool, bare_server(b"x" * 2_000) as bare_port:
         method, path, body = posts(names[0], -1)[0]
-        answer = urlopen(HttpRequest(server.url + path, body.encode(), method=method)).read()
+        urlopen(HttpRequest(server.url + path, body.encode(), method=method)).read()
         before = lake.version
         for round in range(bench.size(5, 2)):
             os.sync()  # what the others have left for the disk to do is not ours
@@ -204,10 +182,6 @@ def rest_commits(bench: Bench) -> None:
             theirs.append((time.perf_counter() - start) / (repeats * len(names)))
             bare.append(load(bare_port, [posts(name, round) for name in names], 1)["seconds"] / (repeats * len(names)))
         versions = lake.version - before
-        with empty_server(lake, answer) as empty_port:
-            for round in range(len(ours)):
-                nothing = load(empty_port, [posts(name, round) for name in names], 1)["seconds"]
-                empty.append(nothing / (repeats * len(names)))
         commits = len(ours) * repeats * len(names)
         commits_each = max(1, int(commits / versions + 0.5))
         files = {each: [] for each in sorted({1, commits_each, CONNECTIONS})}
@@ -232,9 +206,6 @@ def rest_commits(bench: Bench) -> None:
     bench.cost(None, what, ours, "the same commits by 16 threads of one process", alone)
     for each, seconds in files.items():
         bench.cost(None, what, ours, f"their files alone, synced, {each} to a version", seconds)
-    bench.cost(None, what, ours, "the same requests to this server with handlers that do nothing", empty)
-    limit = "REST: handlers that do nothing, which no catalog behind this server is ahead of"
-    bench.speed(None, limit, empty, "SqlCatalog on SQLite", theirs)
 
 
 BENCHMARKS = {"rest-load": rest_loading, "rest-commit": rest_commits}

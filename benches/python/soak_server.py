@@ -32,7 +32,7 @@ import pyarrow as pa
 
 import trinitylake as tl
 from benches.python import peers
-from trinitylake.rest import ServerOptions, serve
+from trinitylake.rest import serve
 from trinitylake.rest.resources import scan_planning
 
 TOP = Path(__file__).resolve().parent.parent.parent
@@ -355,9 +355,7 @@ def run_server(root: str) -> None:
     """Serve with small caches, and tell the port."""
     scan_planning.MAX_FILES = PLAN_MAX_FILES
     lake = tl.open(root, durability="none", cache_size_bytes=CACHE_SIZE_BYTES)
-    server = serve(
-        lake, token_file=Path(root).parent / "tokens", options=ServerOptions(table_cache_size_bytes=CACHE_SIZE_BYTES)
-    )
+    server = serve(lake, token_file=Path(root).parent / "tokens")
     server._app.service.plans._max_size_bytes = CACHE_SIZE_BYTES
     print(server.port, flush=True)
     server.run_process()

@@ -31,8 +31,8 @@ PROGRAMS = {
         "list(tl.open(sys.argv[1]).table('n0.t').scan(filter='id > 1').iceberg.plan_files())\n"
     ),
     "a process for queries of the page": (
-        "from trinitylake.rest.page.without_pandas import leave_out_pandas\nleave_out_pandas()\n"
-        "import duckdb, trinitylake.rest.page.query_program\n"
+        "from trinitylake.rest.workers.worker import _NoPandas\nsys.meta_path.insert(0, _NoPandas())\n"
+        "import duckdb, trinitylake.rest.workers.page_jobs\n"
     ),
 }
 

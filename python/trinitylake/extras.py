@@ -22,7 +22,6 @@ _EXTRA_OF = {
     "polars": None,
     "pyspark": "spark",
     "cryptography": "rest",
-    "httptools": "rest",
     "jwt": "rest",
     "prometheus_client": "rest",
     "starlette": "rest",

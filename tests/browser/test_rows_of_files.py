@@ -21,7 +21,7 @@ from browser.driver import Browser
 from browser.test_page import opened
 from browser.test_page_of_files import FileServer, serving
 from trinitylake.page import write_files
-from trinitylake.rest.page.texts import texts_of
+from trinitylake.rest.workers.row_texts import texts_of
 
 pytestmark = pytest.mark.lane("browser")
 

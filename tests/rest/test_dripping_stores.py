@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -25,13 +26,12 @@ from slow_s3 import SlowS3, slow_s3
 from trinitylake.definitions import METADATA_LOCATION, new_table_def, serialize
 from trinitylake.iceberg_storage import metadata
 from trinitylake.iceberg_storage.federated import federated_properties
-from trinitylake.rest import RestServer
-from trinitylake.rest.errors import RestError
+from trinitylake.rest import RestServer, limits
 from trinitylake.rest.outbound import MAX_WAITING_FOR_ONE, Outbound
-from trinitylake.rest.state import files_elsewhere, reading_processes
-from trinitylake.rest.state.reading_processes import ReadingProcesses
-from trinitylake.rest.state.reading_program import Content
 from trinitylake.rest.state.served_catalog import ServedCatalog
+from trinitylake.rest.workers import foreign_files
+from trinitylake.rest.workers.foreign_files import FileJob
+from trinitylake.rest.workers.pool import WorkerPool
 
 OUTSIDE = "/v1/namespaces/shop/tables/outside"
 
@@ -55,7 +55,7 @@ def silent() -> Iterator[str]:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls have less time: more than a process takes to start."""
     monkeypatch.setattr(Outbound.__init__, "__defaults__", (6.0,))
-    monkeypatch.setattr(files_elsewhere, "_GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(foreign_files, "_GRACE_SECONDS", 0.2)
 
 
 @pytest.fixture
@@ -79,17 +79,17 @@ def define(lake: tl.Lakehouse, name: str, kind: str, properties: dict[str, str])
         txn.state().create("table", "shop", name, serialize(definition))
 
 
-def readers(server: RestServer) -> ReadingProcesses:
-    return server._app.service.readers
+def workers(server: RestServer) -> WorkerPool:
+    return server._app.service.workers
 
 
 def assert_free(server: RestServer) -> None:
-    """Soon no process waits for a peer, and no place is taken."""
+    """Soon no worker waits for a peer, and no place is taken."""
     outbound = server._app.service.outbound
     began = time.monotonic()
-    while (readers(server).n_processes or outbound._waiting) and time.monotonic() < began + 30:
+    while (workers(server).n_at_work or outbound._waiting) and time.monotonic() < began + 30:
         time.sleep(0.05)
-    assert not readers(server).n_processes
+    assert not workers(server).n_at_work
     assert not outbound._waiting
 
 
@@ -105,7 +105,7 @@ def test_files_elsewhere_are_read_with_the_settings_of_the_server(server: RestSe
     client = Client(server)
     assert client.table(OUTSIDE)["current-snapshot-id"] > 0
     assert len(client("POST", f"{OUTSIDE}/plan", {}).body["file-scan-tasks"]) == 1
-    assert readers(server).n_processes == 1, "of one peer, for both"
+    assert len(workers(server)._workers) == 1, "the same one for both"
 
 
 @pytest.mark.parametrize("in_headers", [False, True], ids=["body", "headers"])
@@ -166,51 +166,27 @@ def test_a_catalog_of_another_kind_that_hangs_gives_its_places_back(
         assert_free(server)
 
 
-def test_one_that_is_ended_takes_nothing_from_those_who_ask_the_same_peer(store: SlowS3) -> None:
-    """Two read from one store: an object that drips, and one that does not."""
-    processes = ReadingProcesses()
+def test_a_worker_that_is_killed_takes_nothing_from_others(store: SlowS3) -> None:
+    """Two files of one store: one that drips, and one that does not."""
+    pool = WorkerPool()
     io = load_file_io(store.pyiceberg_properties, "s3://slow/a")
     store.files = {"drips": (b"x" * 100_000, 0.0), "well": (b"well", 0.0)}
     store.dripping = {"drips"}
 
-    def content(name: str) -> Content:
-        return Content((type(io), dict(io.properties)), f"s3://slow/{name}", 1 << 20)
+    def content(name: str, seconds: float = 60) -> Any:
+        job = FileJob((type(io), dict(io.properties)), f"s3://slow/{name}", "content", 1 << 20)
+        return pool.run(job, "it", seconds=seconds, wait_seconds=seconds)
 
     try:
-        assert processes.ask("it", content("well"), time.monotonic() + 60) == b"well"
-        with pytest.raises(TimeoutError, match="it did not send in time"):
-            processes.ask("it", content("drips"), time.monotonic() + 0.5)
-        assert not processes.n_processes
-        assert processes.ask("it", content("well"), time.monotonic() + 60) == b"well"
+        assert content("well") == b"well"
+        with pytest.raises(TimeoutError):
+            content("drips", 0.5)
+        assert not pool._workers
+        assert content("well") == b"well"
         with pytest.raises(FileNotFoundError):
-            processes.ask("it", content("none"), time.monotonic() + 60)
+            content("none")
     finally:
-        processes.close()
-    with pytest.raises(RestError, match="ends"):
-        processes.ask("it", content("well"), time.monotonic() + 60)
-
-
-def test_processes_are_no_more_than_a_number(store: SlowS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading_processes, "MAX_PROCESSES", 2)
-    processes = ReadingProcesses()
-    io = load_file_io(store.pyiceberg_properties, "s3://slow/a")
-    store.files = {"well": (b"well", 0.0)}
-    question = Content((type(io), dict(io.properties)), "s3://slow/well", 1 << 20)
-    try:
-        for number in range(4):  # one that nobody asks gives way
-            assert processes.ask(f"peer {number}", question, time.monotonic() + 60) == b"well"
-            assert processes.n_processes <= 2
-        taken = [processes._taken(f"peer {number}") for number in range(2)]
-        with pytest.raises(RestError, match="too many others") as caught:
-            processes.ask("one more", question, time.monotonic() + 60)
-        assert caught.value.code == 503
-        for one in taken:
-            processes._give_back(one)
-        monkeypatch.setattr(reading_processes, "KEPT_SECONDS", 0.0)
-        processes.end_idle()
-        assert not processes.n_processes
-    finally:
-        processes.close()
+        pool.close()
 
 
 def test_plans_of_tables_elsewhere_take_no_threads_from_those_of_the_lakehouse(
@@ -232,7 +208,7 @@ def test_plans_of_tables_elsewhere_take_no_threads_from_those_of_the_lakehouse(
     ]
     for thread in threads:
         thread.start()
-    while not codes and sum(len(one._waiting) for one in readers(server)._all) < 8:  # as many manifests are waited for
+    while not codes and workers(server).n_at_work < limits.JOBS["foreign"].of_owner:
         time.sleep(0.01)
     assert client("POST", "/v1/namespaces/shop/tables/orders/plan", {}).code == 200
     assert not codes, "all of them wait yet"

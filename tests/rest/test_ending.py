@@ -24,9 +24,7 @@ import trinitylake as tl
 from rest.client import Client, running, wait_for
 from rest.shop import with_tables
 from trinitylake.rest import serve
-from trinitylake.rest.http.protocol import BoundedProtocol
-from trinitylake.rest.http.server import GRACE_SECONDS
-from trinitylake.rest.http.unsent import GOODBYE_SECONDS
+from trinitylake.rest.limits import GRACE_SECONDS
 from trinitylake.tables.table_turns import turns
 
 #: A server whose answers come twelve seconds after the work for them is done, however slow the machine, and that gives
@@ -34,9 +32,9 @@ from trinitylake.tables.table_turns import turns
 SLOW = """
 import sys, time
 from trinitylake.cli.app import app
-from trinitylake.rest.http import server
+from trinitylake.rest import limits
 from trinitylake.rest.http.app import App
-server.GRACE_SECONDS = 1
+limits.GRACE_SECONDS = 1
 answer = App._answer
 def late(self, endpoint, call):
     response = answer(self, endpoint, call)
@@ -171,10 +169,10 @@ def test_answers_with_tls_are_given_whole_by_a_server_that_ends(
         with turns.taken([lake.table("shop.orders").id]):
             connection.sendall(f"GET {TABLE} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() if is_slow else POST_COLOR)
             received = connection.recv(100) if is_slow else b""
-            wait_for(lambda: is_slow or bool(server._app._turns._shares))
+            wait_for(lambda: is_slow or bool(server._app._threads_of))
             ending = threads.submit(server.stop)
-            wait_for(lambda: not server._server.servers)
-            time.sleep(4 * GOODBYE_SECONDS)
+            wait_for(lambda: server._server.should_exit)
+            time.sleep(2)
             assert not ending.done()
         while data := connection.recv(1 << 16):
             received += data
@@ -182,27 +180,3 @@ def test_answers_with_tls_are_given_whole_by_a_server_that_ends(
         assert head.startswith(b"HTTP/1.1 200")
         assert len(json.loads(body)["metadata"]["properties"]) >= 4000
         ending.result(GRACE_SECONDS / 2)
-
-
-def test_who_comes_through_a_handshake_after_the_end_began_is_not_waited_for(
-    lake: tl.Lakehouse, tls: tuple[dict[str, Path], ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was not there when all connections were told, and could go on with requests for as long as others had one."""
-    monkeypatch.setattr(BoundedProtocol, "headers_timeout_seconds", 600)
-    files, context = tls
-    with_tables(lake, "shop.orders")
-    server = serve(lake, **files).start()
-    with ExitStack() as ends, ThreadPoolExecutor(1) as threads:
-        first, late = (
-            ends.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=20)) for _ in range(2)
-        )
-        connection = ends.enter_context(context.wrap_socket(first, server_hostname="localhost"))
-        with turns.taken([lake.table("shop.orders").id]):
-            connection.sendall(POST_COLOR)
-            wait_for(lambda: bool(server._app._turns._shares))
-            ending = threads.submit(server.stop)
-            wait_for(lambda: not server._server.servers)
-            late_one = ends.enter_context(context.wrap_socket(late, server_hostname="localhost"))
-            assert late_one.recv(1000) == b""
-            assert not ending.done()
-        assert connection.recv(1000).startswith(b"HTTP/1.1 200")

@@ -74,7 +74,7 @@ def test_heavy_bodies_are_at_work_one_at_a_time(
 
     def counted(self: Any, endpoint: Any, call: Any) -> Any:
         with (heavy if check_values(call.body) >= HEAVY_VALUES else light)():
-            return (yield from answer(self, endpoint, call))
+            return answer(self, endpoint, call)
 
     monkeypatch.setattr(type(app), "_answer", counted)
     codes: list[int] = []

@@ -22,7 +22,7 @@ from rest.shop import ROWS
 from slow_s3 import SlowS3, slow_s3
 from trinitylake.iceberg_storage import metadata
 from trinitylake.rest import RestServer
-from trinitylake.rest.http.turns import MAX_THREADS_OF_ONE
+from trinitylake.rest.limits import MAX_THREADS_OF_ONE
 
 ORDERS = "/v1/namespaces/shop/tables/orders"
 #: Seconds that a request to the store has, and those that its repetitions have together.
@@ -79,7 +79,6 @@ def test_requests_end_and_probes_are_answered(server: RestServer, store: SlowS3,
     client = Client(server)
     assert client("GET", ORDERS).code == 200
     metadata.cache.clear()
-    server._app.service.table_responses._bodies.clear()
     store.dripping, store.in_headers = {"/slow/"}, in_headers
     answers: list[tuple[str, Answer]] = []
     threads = [asked(client, number, answers) for number in range(MAX_THREADS_OF_ONE + 6)]

@@ -17,11 +17,11 @@ import trinitylake as tl
 from rest.client import Answer, Client, running
 from rest.conftest import RITA, ROOT, WALT
 from rest.shop import ROWS, with_tables
-from trinitylake.rest import RestServer, ServerOptions
+from trinitylake.rest import RestServer, ServerOptions, limits
 from trinitylake.rest.http.routes import PAGE as ROUTES
 from trinitylake.rest.page import history, objects
-from trinitylake.rest.page.texts import texts_of
-from trinitylake.rest.state import query_processes, upkeep_estimates, work_room
+from trinitylake.rest.state import upkeep_estimates
+from trinitylake.rest.workers.row_texts import texts_of
 from trinitylake.tables.first_rows import first_rows
 
 PAGE = "/trinitylake/v1/page"
@@ -186,11 +186,11 @@ def test_a_large_difference_takes_no_memory_of_the_server(lake: tl.Lakehouse, mo
         page = Page(server, "")
         first = page.found("diff", **{"from": before, "to": lake.version})
         assert (len(first["changes"]), first["next"]) == (history.MAX_DIFFERENCES, history.MAX_DIFFERENCES)
-        assert server._app.service.queries._idle is not None  # another process has found it
+        assert server._app.service.workers._workers  # a worker has found it
         last = page.found("diff", **{"from": before, "to": lake.version, "start": 11_000})
         assert (len(last["changes"]), last["next"]) == (1000, None)
         assert page("diff", **{"from": 0, "to": 10**6}).code == 404
-    monkeypatch.setattr(query_processes, "PROCESS_SIZE_BYTES", 2 << 20)
+    monkeypatch.setitem(limits.JOBS, "page", limits.JobLimits(4, 2, 2 << 20))
     with running(lake) as server:
         answer = Page(server, "")("diff", **{"from": before, "to": lake.version})
         assert (answer.code, "broke off" in str(answer.body)) == (400, True)
@@ -422,14 +422,14 @@ def test_upkeep_is_estimated_and_nothing_deleted(
 
 def test_only_so_many_look_for_long_at_a_time(root: Page, page_server: RestServer) -> None:
     """Searches and differences of a large lakehouse would have taken all threads of the server."""
-    room = page_server._app.service.room
-    with room.taken("root"), room.taken("root"), room.taken("root"), room.taken("root"):
+    at_work = page_server._app.service.long_requests
+    with at_work.taken("root"), at_work.taken("root"), at_work.taken("root"), at_work.taken("root"):
         for path in ("log", "diff?to=1", "latest/search?text=a"):
             answer = Client(page_server)("GET", f"{PAGE}/{path}", token=ROOT)
             assert (answer.code, answer.error) == (429, "TooManyRequestsException"), path
         assert root("lakehouse").code == 200
     assert root("log").code == 200
-    assert work_room.MAX_AT_WORK_OF_ONE < work_room.MAX_AT_WORK
+    assert limits.MAX_LONG_REQUESTS_OF_ONE < limits.MAX_LONG_REQUESTS
 
 
 def test_whoever_looks_at_an_open_transaction_takes_no_part_in_it(page_server: RestServer, root: Page) -> None:

@@ -17,9 +17,11 @@ from rest.client import running
 from rest.shop import ROWS
 from trinitylake.cli.app import app
 from trinitylake.rest import ServerOptions
-from trinitylake.rest.state import scheduled_upkeep, upkeep_process
+from trinitylake.rest.state import scheduled_upkeep
 from trinitylake.rest.state.meters import Meters
 from trinitylake.rest.state.scheduled_upkeep import ScheduledUpkeep
+from trinitylake.rest.workers import maintenance_jobs
+from trinitylake.rest.workers.pool import WorkerPool
 
 TICK_SECONDS = 0.01
 
@@ -90,7 +92,7 @@ def test_without_being_told_a_server_deletes_nothing(lake: tl.Lakehouse, server:
 def test_a_run_that_takes_longer_than_the_period_stays_alone() -> None:
     """Two runs at once compact the same files, and one of them is for nothing."""
     work, meters = Work(), Meters()
-    schedule = ScheduledUpkeep(work, TICK_SECONDS, meters)
+    schedule = ScheduledUpkeep(work, TICK_SECONDS, meters, WorkerPool())
     schedule.begin()
     schedule.begin()
     assert work.begun.acquire(timeout=30)
@@ -105,7 +107,7 @@ def test_what_one_run_met_does_not_end_the_schedule(caplog: Any) -> None:
     """The store was away for a moment, and there was no upkeep until somebody noticed."""
     work, meters = Work(fails=True), Meters()
     work.may_end.set()
-    schedule = ScheduledUpkeep(work, TICK_SECONDS, meters)
+    schedule = ScheduledUpkeep(work, TICK_SECONDS, meters, WorkerPool())
     schedule.begin()
     for _ in range(3):
         assert work.begun.acquire(timeout=30)
@@ -118,7 +120,7 @@ def test_what_one_run_met_does_not_end_the_schedule(caplog: Any) -> None:
 
 def test_a_server_that_ends_stops_a_run_between_two_tables() -> None:
     work, meters = Work(), Meters()
-    schedule = ScheduledUpkeep(work, TICK_SECONDS, meters)
+    schedule = ScheduledUpkeep(work, TICK_SECONDS, meters, WorkerPool())
     schedule.begin()
     assert work.begun.acquire(timeout=30)
     schedule.end()
@@ -138,7 +140,7 @@ def test_a_server_that_ends_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPat
             may_end.wait(60)
             raise ValueError("late")
 
-    schedule = ScheduledUpkeep(Vacuuming(), TICK_SECONDS, Meters())
+    schedule = ScheduledUpkeep(Vacuuming(), TICK_SECONDS, Meters(), WorkerPool())
     schedule.begin()
     assert begun.wait(30)
     schedule.end()
@@ -166,13 +168,14 @@ def test_tables_that_are_left_alone_are_counted_by_their_reasons(lake: tl.Lakeho
     with lake.table("shop.odd").writing() as iceberg, iceberg.transaction() as change:
         change.append_files(files)  # type: ignore[attr-defined]
     meters = Meters()
-    upkeep = ScheduledUpkeep(lake, None, meters)
+    workers = WorkerPool()
+    upkeep = ScheduledUpkeep(lake, None, meters, workers)
     upkeep._run()
     counted = [line for line in meters.text().decode().splitlines() if line.startswith("trinitylake_upkeep_skipped")]
     assert 'trinitylake_upkeep_skipped_tables_total{reason="invalid_location"} 1.0' in counted
-    assert upkeep._process is not None  # another process told it
-    upkeep._process.left_out["shop.orders"] = upkeep_process._ENDED
+    upkeep._skipped["shop.orders"] = maintenance_jobs._ENDED
     upkeep._run()
+    workers.close()
     text = meters.text().decode()
     assert 'trinitylake_upkeep_skipped_tables_total{reason="invalid_location"} 2.0' in text
     assert 'trinitylake_upkeep_skipped_tables_total{reason="ended_process"} 1.0' in text

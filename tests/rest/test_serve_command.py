@@ -48,9 +48,9 @@ def test_the_command_serves_until_it_is_told_to_stop(lake: tl.Lakehouse) -> None
 NEVER_ENDS = """
 import sys, time
 from trinitylake.cli.app import app
-from trinitylake.rest.http import server
+from trinitylake.rest import limits
 from trinitylake.rest.state.open_transactions import OpenTransactions
-server.GRACE_SECONDS, server._SAVING_SECONDS = 1, 1.0
+limits.GRACE_SECONDS, limits.SAVING_SECONDS = 1, 1.0
 OpenTransactions.close = lambda self: time.sleep(600)
 app(sys.argv[1:])
 """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinitylake.extras import needing, not_installed
 
-for _library in ("httptools", "starlette", "uvicorn"):
+for _library in ("starlette", "uvicorn"):
     if find_spec(_library) is None:
         raise not_installed("the REST server", _library)
 

@@ -39,7 +39,6 @@ class ServerOptions:
         body_timeout_seconds: for a request to send its body.
         max_connections: more are answered with 503.
         overrides_locations: where a client asks for a location outside of the lakehouse, choose one; else refuse it.
-        table_cache_size_bytes: memory for metadata of tables, as it is sent.
         s3_access: how clients get at data files; None leaves that to them.
         client_properties: of the catalogs of clients, told to whoever may do everything. They can be credentials, so
             they are for the server of one program, on loopback and with a token.
@@ -62,7 +61,6 @@ class ServerOptions:
     body_timeout_seconds: float = 30.0
     max_connections: int = 1000
     overrides_locations: bool = False
-    table_cache_size_bytes: int = 64 << 20
     s3_access: S3Access | None = None
     client_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     max_open_transactions: int = 1000

@@ -1,10 +1,7 @@
-"""The ASGI application: reads a request, calls its handler on a thread, and sends the response.
+"""The ASGI application: authenticates a request, calls its handler on a thread, and sends the response.
 
 Paths are matched as they were sent, with their escapes, so that a name with `/` in it stays one segment. Handlers are
-plain functions that block; they run on threads of which there are at most `MAX_THREADS` (`turns.py`).
-
-What each request passes on its way is as little as can be, since a server answers thousands a second: no framework's
-middleware, no block where nothing is to be given back.
+plain functions that block.
 """
 
 from __future__ import annotations
@@ -12,30 +9,30 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Literal
+from weakref import WeakValueDictionary
 
+from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
-from starlette.datastructures import Headers, QueryParams
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Router as StarletteRouter
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trinitylake.errors import TrinityLakeError
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.lakehouse.lakehouse import Lakehouse
+from trinitylake.rest import limits
 from trinitylake.rest.bounded_files import ManifestsAtWork
-from trinitylake.rest.errors import RestError, cut_off, response_of
+from trinitylake.rest.errors import RestError, cut_off, error_response, response_of
 from trinitylake.rest.files.delegation import Delegation
 from trinitylake.rest.http.assets import asset_responders
 from trinitylake.rest.http.observation import REQUEST_ID, ROUTE, Observer
-from trinitylake.rest.http.protocol import IS_WHOLE, SENDS_NO_MORE
-from trinitylake.rest.http.router import Router
-from trinitylake.rest.http.routes import CATALOG, SIGN, Endpoint, all_endpoints
-from trinitylake.rest.http.threads import Threads
-from trinitylake.rest.http.turns import MAX_THREADS, Turns
+from trinitylake.rest.http.routes import CATALOG, SIGN, Endpoint, all_endpoints, by_path
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.outbound import Outbound
 from trinitylake.rest.request.body import HEAVY_VALUES, SMALL_SIZE_BYTES, BodiesAtWork, HeavyBodies, check_values
@@ -51,23 +48,19 @@ from trinitylake.rest.state.metrics_reports import MetricsReports
 from trinitylake.rest.state.oldest_kept import OldestKept
 from trinitylake.rest.state.open_transactions import OpenTransactions
 from trinitylake.rest.state.planned_scans import PlannedScans
-from trinitylake.rest.state.query_processes import QueryProcesses
-from trinitylake.rest.state.reading_processes import ReadingProcesses
 from trinitylake.rest.state.scheduled_upkeep import ScheduledUpkeep
-from trinitylake.rest.state.table_responses import TableResponses
 from trinitylake.rest.state.upkeep_estimates import UpkeepEstimates
-from trinitylake.rest.state.work_room import WorkRoom
+from trinitylake.rest.workers.pool import WorkerPool
 
-#: How long an answer of `/readyz` holds, so that nobody can make the server read the storage at will.
+#: How long an answer of `/readyz` holds, so that clients without a token cannot make the server read the storage.
 _READY_SECONDS = 1.0
 #: How long the storage may take to be ready.
 _STORAGE_SECONDS = 10.0
-#: How often it is looked whether a client has gone away.
+#: How often the server checks whether a client is gone.
 _WATCH_SECONDS = 0.25
-#: How often transactions that nobody uses are looked for, at the least.
-_HAND_OVER_SECONDS = 30.0
+#: How often idle transactions are saved and idle workers ended, at the least.
+_IDLE_CHECK_SECONDS = 30.0
 
-_NO_QUERY = QueryParams()
 _FAILURES: dict[int, Outcome] = {409: "conflict", 500: "failed"}
 
 
@@ -83,7 +76,7 @@ class App:
 
     Attributes:
         service: what requests share.
-        router: which endpoint answers what, behind the guard.
+        endpoints: of all routes.
     """
 
     def __init__(self, lake: Lakehouse, bearers: tuple[Bearers, ...], options: ServerOptions) -> None:
@@ -94,7 +87,6 @@ class App:
         self.service = Service(
             lake=lake,
             transactions=OpenTransactions(lake, options),
-            table_responses=TableResponses(options.table_cache_size_bytes),
             metrics=MetricsReports(),
             endpoints=[(one.method, one.path, one.writes) for one in CATALOG if signs or one is not SIGN],
             options=options,
@@ -105,22 +97,29 @@ class App:
             plans=PlannedScans(),
             oldest_kept=OldestKept(lake),
             estimates=UpkeepEstimates(lake),
-            queries=QueryProcesses(),
-            readers=ReadingProcesses(),
-            room=WorkRoom(),
+            workers=WorkerPool(),
+            long_requests=limits.SharedLimit(limits.MAX_LONG_REQUESTS, limits.MAX_LONG_REQUESTS_OF_ONE),
             manifests=ManifestsAtWork(),
             shows_rows=_shows_rows(options, bool(bearers)),
         )
-        self._upkeep = ScheduledUpkeep(lake, options.upkeep_seconds, self.service.meters)
+        self._upkeep = ScheduledUpkeep(lake, options.upkeep_seconds, self.service.meters, self.service.workers)
         self._ready: tuple[float, bool] = (0.0, False)
         self._asking: asyncio.Task[int] | None = None
         self._is_ending = False
         self._bodies = BodiesAtWork()
         self._heavy = HeavyBodies()
-        self._turns = Turns()
-        self._threads = Threads(MAX_THREADS)
-        self.router = Router(all_endpoints(options.has_page))
-        self._life = StarletteRouter(lifespan=self._lifespan)
+        self._threads = CapacityLimiter(limits.MAX_THREADS)
+        self._threads_of: WeakValueDictionary[str, CapacityLimiter] = WeakValueDictionary()
+        self.endpoints = all_endpoints(options.has_page)
+        self._router = Router(
+            [
+                Route(path, partial(self._respond, of_path), methods=list(of_path))
+                for path, of_path in by_path(self.endpoints).items()
+            ],
+            redirect_slashes=False,
+            default=_no_such_path,
+            lifespan=self._lifespan,
+        )
         probes = {"/healthz": self._healthy, "/readyz": self._is_ready}
         assets = asset_responders() if options.has_page else {}
         self._guarded = Observer(Guard(self._routed, bearers, probes | assets), self.service.meters)
@@ -129,45 +128,66 @@ class App:
         await self._guarded(scope, receive, send)
 
     async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._life(scope, receive, send)
-            return
-        scope["path"] = scope["raw_path"].decode("latin-1")
-        response = await self._response(scope, receive)
-        await response(scope, receive, send)
-
-    async def _response(self, scope: Scope, receive: Receive) -> Response:
-        endpoint, principal, headers, has_begun = None, scope[PRINCIPAL], Headers(scope=scope), False
+        if scope["type"] == "http":
+            scope["path"] = scope["raw_path"].decode("latin-1")
+            scope["app"] = self  # so that the router raises `HTTPException` for a method that a path does not have
         try:
-            endpoint, names = self.router.find(scope["method"], scope["path"])
-            scope[ROUTE] = endpoint.path
-            query = scope["query_string"]
-            async with AsyncExitStack() as room:
+            await self._router(scope, receive, send)
+        except HTTPException as error:
+            message = "this path has no such method"
+            response = error_response(error.status_code, "UnsupportedOperationException", message, error.headers)
+            await response(scope, receive, send)
+
+    async def _respond(self, of_path: Mapping[str, Endpoint], request: Request) -> Response:
+        endpoint = of_path.get(request.method) or of_path["GET"]  # what answers GET answers HEAD
+        scope, principal, has_begun = request.scope, request.scope[PRINCIPAL], False
+        scope[ROUTE] = endpoint.path
+        try:
+            async with AsyncExitStack() as stack:
                 call = Call(
                     service=self.service,
                     method=endpoint.method,
                     route=scope["path"],
                     writes=endpoint.writes,
-                    raw_names=names,
-                    query=QueryParams(query) if query else _NO_QUERY,
-                    headers=headers,
-                    body=await self._body(scope, headers, receive, room) if endpoint.method == "POST" else b"",
+                    raw_names=request.path_params,
+                    query=request.query_params,
+                    headers=request.headers,
+                    body=await self._body(request, stack) if endpoint.method == "POST" else b"",
                     principal=principal,
                     request_id=scope[REQUEST_ID],
                 )
                 if endpoint.ends_with_client:
-                    call.is_wanted = await room.enter_async_context(_watched(Request(scope, receive)))
-                async with self._turns.taken(principal.name):
-                    has_begun = True
-                    # Not abandoned when the client goes away: a commit that has begun is finished.
-                    return await self._threads.run(self._answer, endpoint, call)
+                    call.is_wanted = await stack.enter_async_context(_watched(request))
+                await stack.enter_async_context(self._thread_of(principal.name))
+                has_begun = True
+                try:
+                    # The thread goes on when this task is cancelled: a commit that has begun is finished.
+                    return await run_sync(self._answer, endpoint, call, abandon_on_cancel=True, limiter=self._threads)
+                except RuntimeError as error:  # of the start of a thread: `_answer` raises nothing
+                    message = "the server has no thread for this request: try again"
+                    raise RestError(503, "ServiceUnavailableException", message) from error
         except ClientDisconnect:
             return Response(status_code=400)
         except asyncio.CancelledError:  # the server ends, and has no more time
-            may_have_changed = endpoint is not None and endpoint.changes and has_begun
-            return cut_off(may_have_changed, IDEMPOTENCY_KEY in headers)
+            return cut_off(endpoint.changes and has_begun, IDEMPOTENCY_KEY in request.headers)
         except Exception as error:
             return response_of(error, told_to(principal))
+
+    @asynccontextmanager
+    async def _thread_of(self, principal: str) -> AsyncIterator[None]:
+        """A share of the threads is the principal's in the block. Raises `RestError` 503 after a long wait."""
+        share = self._threads_of.get(principal) or CapacityLimiter(limits.MAX_THREADS_OF_ONE)
+        self._threads_of[principal] = share
+        try:
+            async with asyncio.timeout(limits.THREAD_WAIT_SECONDS):
+                await share.acquire()
+        except TimeoutError as error:
+            message = "too many of your requests are at work: try again"
+            raise RestError(503, "ServiceUnavailableException", message) from error
+        try:
+            yield
+        finally:
+            share.release()
 
     def _answer(self, endpoint: Endpoint, call: Call) -> Response:
         """The answer to a request."""
@@ -179,7 +199,7 @@ class App:
                 response = answered_once(call, endpoint.handler, endpoint.replay)
         except Exception as error:
             response = response_of(error, told_to(call.principal, self._exists))
-        if endpoint.changes:
+        if endpoint.changes or endpoint.shows_rows:
             self._audit(endpoint, call, response.status_code)
         return response
 
@@ -193,7 +213,8 @@ class App:
             outcome: Outcome = "committed" if call.commit.version is not None else "staged"
         else:
             outcome = _FAILURES.get(code, "refused")
-        self.service.meters.count_commit(outcome)
+        if endpoint.changes:
+            self.service.meters.count_commit(outcome)
         names = [call.name_for_log(parameter) for parameter in call.raw_names if parameter != "prefix"]
         audit(
             call.principal.name,
@@ -205,29 +226,30 @@ class App:
             call.request_id,
         )
 
-    async def _body(self, scope: Scope, headers: Headers, receive: Receive, room: AsyncExitStack) -> bytes:
-        """The body; room for it is taken as long as the request is at work."""
-        principal: Principal = scope[PRINCIPAL]
+    async def _body(self, request: Request, stack: AsyncExitStack) -> bytes:
+        """The body, which counts towards the limits on bodies until the stack ends."""
+        principal: Principal = request.scope[PRINCIPAL]
         limit = self.service.options.max_body_size_bytes
-        length = headers.get("content-length", "")
+        length = request.headers.get("content-length", "")
         size_bytes = int(length[:19]) if length.isascii() and length.isdigit() else limit
         if size_bytes > limit:
             raise _too_large(limit)
-        is_small = size_bytes <= SMALL_SIZE_BYTES
-        if not is_small and ("content-length" in headers or "transfer-encoding" in headers):
-            await room.enter_async_context(self._bodies.taken(principal.name, size_bytes))
+        has_body = "content-length" in request.headers or "transfer-encoding" in request.headers
+        if has_body and size_bytes > SMALL_SIZE_BYTES:
+            await stack.enter_async_context(self._bodies.taken(principal.name, size_bytes))
+        body = bytearray()
         try:
-            if IS_WHOLE in scope:  # as mostly, and a timer for each request costs more than all else here
-                body = await _read(receive, limit)
-            else:
-                async with asyncio.timeout(self.service.options.body_timeout_seconds):
-                    body = await _read(receive, limit)
+            async with asyncio.timeout(self.service.options.body_timeout_seconds):
+                async for part in request.stream():
+                    body += part
+                    if len(body) > limit:
+                        raise _too_large(limit)
         except TimeoutError as error:
             raise RestError(408, "RequestTimeoutException", "the body did not come in time") from error
         n_values = check_values(body)
         if n_values >= HEAVY_VALUES:
-            await room.enter_async_context(self._heavy.taken(principal.name, n_values))
-        return body
+            await stack.enter_async_context(self._heavy.taken(principal.name, n_values))
+        return bytes(body)
 
     async def _healthy(self) -> ASGIApp:
         return Response("ok\n", media_type="text/plain")
@@ -254,34 +276,32 @@ class App:
 
     @asynccontextmanager
     async def _lifespan(self, app: object) -> AsyncIterator[None]:
-        handing_over = asyncio.create_task(self._hand_over_idle())
+        checking = asyncio.create_task(self._end_idle())
         self._upkeep.begin()
         try:
             yield
         finally:
             self._is_ending = True
-            handing_over.cancel()
-            await run_sync(self.service.queries.close)
-            await run_sync(self.service.readers.close)
+            checking.cancel()
             await run_sync(self.service.transactions.close)
             await run_sync(self._upkeep.end)
-            self._threads.end()
+            await run_sync(self.service.workers.close)
 
-    async def _hand_over_idle(self) -> None:
-        """From time to time, as long as the server runs."""
+    async def _end_idle(self) -> None:
+        """Save idle transactions and end idle workers, as long as the server runs."""
         while True:
-            await asyncio.sleep(min(self.service.options.transaction_idle_seconds / 4, _HAND_OVER_SECONDS))
+            await asyncio.sleep(min(self.service.options.transaction_idle_seconds / 4, _IDLE_CHECK_SECONDS))
             await run_sync(self.service.transactions.hand_over_idle)
-            await run_sync(self.service.readers.end_idle)
+            await run_sync(self.service.workers.end_idle)
 
 
 @asynccontextmanager
 async def _watched(request: Request) -> AsyncIterator[Callable[[], bool]]:
-    """Tells whether the client is still there. The body must have been read."""
+    """A function that returns whether the client is still connected. The body must have been read."""
     is_gone = threading.Event()
 
     async def watch() -> None:
-        while SENDS_NO_MORE not in request.scope and not await request.is_disconnected():
+        while not await request.is_disconnected():
             await asyncio.sleep(_WATCH_SECONDS)
         is_gone.set()
 
@@ -292,25 +312,14 @@ async def _watched(request: Request) -> AsyncIterator[Callable[[], bool]]:
         watching.cancel()
 
 
+async def _no_such_path(scope: Scope, receive: Receive, send: Send) -> None:
+    await error_response(404, "NotFoundException", "there is no such path")(scope, receive, send)
+
+
 def _shows_rows(options: ServerOptions, asks_for_tokens: bool) -> bool:
     if options.page_shows_rows is not None:
         return options.page_shows_rows
     return not asks_for_tokens or options.s3_access is not None
-
-
-async def _read(receive: Receive, limit: int) -> bytes:
-    """The body. Raises `RestError` 413 for one that is longer, `ClientDisconnect` if the client goes away."""
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        part = message.get("body", b"")
-        if len(body) + len(part) > limit:
-            raise _too_large(limit)
-        if not message.get("more_body", False):
-            return bytes(body + part) if body else part
-        body += part
 
 
 def _too_large(limit: int) -> RestError:

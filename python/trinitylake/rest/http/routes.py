@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from starlette.responses import Response
@@ -25,6 +25,7 @@ class Endpoint:
         writes: what the past and clients of the past do not have.
         replay: how to answer a request again that was committed before; None if it cannot be sent twice.
         is_audited: for what changes something without being a write to the catalog.
+        shows_rows: for rows of tables and queries, which are in the audit log, too.
         ends_with_client: for what somebody has to wait for, and is broken off when the client goes away.
     """
 
@@ -36,6 +37,7 @@ class Endpoint:
     replay: Replay | None = None
     is_audited: bool = False
     ends_with_client: bool = False
+    shows_rows: bool = False
 
     @property
     def changes(self) -> bool:
@@ -49,6 +51,14 @@ def all_endpoints(has_page: bool) -> tuple[Endpoint, ...]:
     Paths without a prefix come first: a namespace may be called `namespaces`, as no prefix is.
     """
     return (*OTHERS, *map(without_prefix, CATALOG), *CATALOG, *(PAGE if has_page else ()))
+
+
+def by_path(endpoints: Iterable[Endpoint]) -> dict[str, dict[str, Endpoint]]:
+    """Endpoints by path and method, in the same order."""
+    found: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in endpoints:
+        found.setdefault(endpoint.path, {}).setdefault(endpoint.method, endpoint)
+    return found
 
 
 def without_prefix(endpoint: Endpoint) -> Endpoint:
@@ -134,8 +144,8 @@ PAGE = (
     _read("GET", f"{_PAGE}/{{prefix}}/counts", lakehouse.counts),
     _read("GET", f"{_PAGE}/{{prefix}}/search", objects.search),
     _read("GET", f"{_PAGE}/{{prefix}}/tree", tree.node),
-    Endpoint("POST", f"{_PAGE}/{{prefix}}/sql", queries.run, Role.READER, ends_with_client=True),
+    Endpoint("POST", f"{_PAGE}/{{prefix}}/sql", queries.run, Role.READER, ends_with_client=True, shows_rows=True),
     _read("GET", _PAGE_TABLE, objects.table),
-    Endpoint("GET", f"{_PAGE_TABLE}/rows", rows.rows, Role.READER, ends_with_client=True),
+    Endpoint("GET", f"{_PAGE_TABLE}/rows", rows.rows, Role.READER, ends_with_client=True, shows_rows=True),
     _read("GET", f"{_PAGE_TABLE}/history", objects.history),
 )

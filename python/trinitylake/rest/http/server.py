@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
@@ -9,17 +10,18 @@ import ssl
 import threading
 import time
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from trinitylake.errors import InvalidArgument, StorageError
 from trinitylake.lakehouse.lakehouse import Lakehouse
-from trinitylake.rest.freed_memory import give_back_large_blocks, keep_what_is_here
+from trinitylake.rest import limits
 from trinitylake.rest.http.app import App
-from trinitylake.rest.http.protocol import KEEP_ALIVE_SECONDS, BoundedProtocol, protocol_of_one_server
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.security.guard import Bearers, is_loopback
 from trinitylake.rest.security.tokens import Tokens
@@ -28,32 +30,34 @@ from trinitylake.rest.state.open_transactions import OpenTransactions
 if TYPE_CHECKING:
     from trinitylake.rest.security.jwt_bearer import JwtSettings
 
-#: How long requests may go on after the server was told to stop.
-GRACE_SECONDS = 30
 _START_SECONDS = 10.0
-#: For the end in good order of what is not a request, and how often it is looked whether there is to be one.
-_SAVING_SECONDS, _LOOK_SECONDS = 15.0, 0.5
+#: How often the thread that ends the process checks whether the server was told to stop.
+_POLL_SECONDS = 0.5
 
 logger = logging.getLogger("trinitylake.rest")
 
 
+class _Protocol(H11Protocol):
+    """Uvicorn's protocol, which closes a connection that sends nothing. Uvicorn's own timer starts after a response."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(limits.SILENT_SECONDS, self.timeout_keep_alive_handler)
+
+
 class _Server(uvicorn.Server):
-    """Uvicorn's, which at its end waits for requests and for nobody who has not sent any.
+    """Uvicorn's server, with time limits for TLS handshakes, which uvicorn has no options for."""
 
-    Args:
-        protocol: of its connections.
-    """
-
-    def __init__(self, config: uvicorn.Config, protocol: type[BoundedProtocol]) -> None:
-        super().__init__(config)
-        self._protocol = protocol
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._protocol.is_ending = True
-        for server in self.servers:
-            server.close()
-        self.servers = []  # to wait for them is to wait for each stranger who does not go on with a handshake
-        await super().shutdown(sockets)
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        if self.config.is_ssl:
+            limited = partial(
+                loop.create_server,
+                ssl_handshake_timeout=limits.SILENT_SECONDS,
+                ssl_shutdown_timeout=limits.TLS_CLOSE_SECONDS,
+            )
+            loop.create_server = limited  # type: ignore[method-assign]
+        await super().startup(sockets)
 
 
 class RestServer:
@@ -83,10 +87,10 @@ class RestServer:
         self._app = App(lake, bearers, options)
         self._scheme = "http" if certificate_file is None else "https"
         self._host = host
-        protocol = protocol_of_one_server()
         config = uvicorn.Config(
             self._app,
-            http=protocol,
+            http=_Protocol,
+            h11_max_incomplete_event_size=limits.MAX_HEADERS_SIZE_BYTES,
             ssl_certfile=certificate_file,
             ssl_keyfile=key_file,
             log_config=None,
@@ -96,14 +100,14 @@ class RestServer:
             ws="none",
             lifespan="on",
             limit_concurrency=options.max_connections,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=GRACE_SECONDS,
+            timeout_keep_alive=limits.KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=limits.GRACE_SECONDS,
         )
         try:
             config.load()
         except (OSError, ssl.SSLError) as error:
             raise InvalidArgument(f"the certificate or its key cannot be used: {error}") from error
-        self._server = _Server(config, protocol)
+        self._server = _Server(config)
         self._thread: threading.Thread | None = None
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -160,15 +164,14 @@ class RestServer:
         The process ends then, also where a request goes on that nobody can end, after the time that requests have and
         the time for saving open transactions.
         """
-        give_back_large_blocks()
-        keep_what_is_here()
+        _allow_open_files()
         threading.Thread(target=self._end_process, name="trinitylake-end", daemon=True).start()
         self.run()
 
     def _end_process(self) -> None:
         while not self._server.should_exit:
-            time.sleep(_LOOK_SECONDS)
-        time.sleep(GRACE_SECONDS + _SAVING_SECONDS)
+            time.sleep(_POLL_SECONDS)
+        time.sleep(limits.GRACE_SECONDS + limits.SAVING_SECONDS)
         logger.error("requests go on that nobody can end: the process ends without them")
         os._exit(1)
 
@@ -176,7 +179,7 @@ class RestServer:
         """Refuse new connections, finish the requests that run, save open transactions, and end."""
         self._server.should_exit = True
         if self._thread is not None:
-            self._thread.join(GRACE_SECONDS + _START_SECONDS)
+            self._thread.join(limits.GRACE_SECONDS + _START_SECONDS)
         self._socket.close()
 
     def __enter__(self) -> str:
@@ -242,6 +245,15 @@ def serve(
         behind_proxy=behind_proxy,
         options=options,
     )
+
+
+def _allow_open_files() -> None:
+    """Allow this process as many open files as the system permits, so that idle connections do not use them up."""
+    if os.name == "posix":
+        import resource
+
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _jwt_bearers(settings: JwtSettings, names_of_others: Collection[str]) -> Bearers:

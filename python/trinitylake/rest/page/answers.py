@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from starlette.responses import Response
@@ -11,22 +12,43 @@ from trinitylake.rest.errors import bad_request
 from trinitylake.rest.request.call import Call, json_response
 from trinitylake.rest.security.principals import forbidden
 from trinitylake.rest.state.addresses import is_transaction
+from trinitylake.rest.workers.page_jobs import PageJob
+from trinitylake.rest.workers.pool import JobAbandoned, WorkerDied
+
+#: Time limit of a job in a worker process: less than that of a call to a peer (`outbound.py`), which it may be part of.
+WORK_SECONDS = 12.0
 
 
 def answer(document: Any) -> Response:
     """A document that no browser keeps, and that none takes for anything but JSON."""
-    return _unkept(json_response(document))
-
-
-def answer_of_bytes(body: bytes, code: int) -> Response:
-    """The same for JSON that is ready."""
-    return _unkept(Response(body, code, media_type="application/json"))
-
-
-def _unkept(response: Response) -> Response:
+    response = json_response(document)
     response.headers["Cache-Control"] = "no-store"
     response.headers["X-Content-Type-Options"] = "nosniff"
     return response
+
+
+def has_workers(call: Call) -> bool:
+    """Whether worker processes can open the lakehouse."""
+    return os.name == "posix" and not call.service.lake.uri.startswith("memory:")
+
+
+def work(call: Call, job: PageJob) -> dict[str, Any]:
+    """The document that a job makes in a worker process. The job ends when the client is gone.
+
+    Raises `RestError` 400 for a job that exceeds its limits, 429 if others are at work, and what the job raises.
+    """
+    run = call.service.workers.run
+    try:
+        document: dict[str, Any] = run(job, call.principal.name, seconds=WORK_SECONDS, is_wanted=call.is_wanted)
+    except TimeoutError as error:
+        raise bad_request("the query broke off: it took longer than a query may") from error
+    except JobAbandoned as error:
+        raise bad_request("the query broke off: its client is gone") from error
+    except WorkerDied as error:
+        raise bad_request("the query broke off: it took more memory than a query may, or made DuckDB fail") from error
+    except MemoryError as error:
+        raise bad_request("the rows take more memory than a page may") from error
+    return document
 
 
 def version_of(call: Call) -> ViewAt:

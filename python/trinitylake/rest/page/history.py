@@ -17,13 +17,11 @@ from trinitylake.lakehouse.history import CommittedTransaction, LogEntry, log_en
 from trinitylake.reopening import StorageForTasks
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.page import sight
-from trinitylake.rest.page.answers import answer, require_something, whole_number
+from trinitylake.rest.page.answers import answer, has_workers, require_something, whole_number, work
 from trinitylake.rest.page.lakehouse import named_versions
-from trinitylake.rest.page.processes import SECONDS as SECONDS_OF_PROCESS
-from trinitylake.rest.page.processes import found, have_processes
-from trinitylake.rest.page.query_program import DifferenceRequest
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.state.ownership import OWNER_PROPERTY
+from trinitylake.rest.workers.page_jobs import DifferenceJob
 
 #: Versions that one request shows, and looks at, and for how long; then it says where to go on.
 MAX_SHOWN, MAX_LOOKED_AT, SECONDS = 100, 1000, 3.0
@@ -52,7 +50,7 @@ def log(call: Call) -> Response:
     shown_entries: list[dict[str, Any]] = []
     following: int | None = None
     deadline = time.monotonic() + SECONDS
-    with call.service.room.taken(call.principal.name):
+    with call.service.long_requests.taken(call.principal.name):
         for count, entry in enumerate(_entries(call, before, size)):
             if len(shown_entries) == size or count == MAX_LOOKED_AT or (count and time.monotonic() > deadline):
                 following = entry.version + 1
@@ -77,7 +75,7 @@ def diff(call: Call) -> Response:
     after = whole_number(call, "to", 0, newest)
     before = whole_number(call, "from", max(after - 1, 0), newest)
     start = whole_number(call, "start", 0, newest)
-    with call.service.room.taken(call.principal.name):
+    with call.service.long_requests.taken(call.principal.name):
         rows, n_rows = _difference(call, before, after, start, MAX_DIFFERENCES, by_transaction=False)
     end = start + len(rows)
     changes = sight.visible_changes(call.principal, rows)
@@ -87,11 +85,10 @@ def diff(call: Call) -> Response:
 def _difference(
     call: Call, before: int, after: int, start: int, limit: int, *, by_transaction: bool
 ) -> tuple[list[dict[str, Any]], int]:
-    """Some rows of a difference, and how many it has. It may hold all objects, so another process looks for it."""
-    if have_processes(call):
+    """Some rows of a difference, and how many it has. It may hold all objects, so a worker process computes it."""
+    if has_workers(call):
         storage = StorageForTasks(call.service.lake.storage)
-        request = DifferenceRequest(storage, after, SECONDS_OF_PROCESS, before, start, limit, by_transaction)
-        document = found(call, request)
+        document = work(call, DifferenceJob(storage, after, before, start, limit, by_transaction))
         return document["rows"], document["n-rows"]
     core = call.service.lake.core
     old, new = core.version(before), core.version(after)

@@ -56,7 +56,7 @@ def search(call: Call) -> Response:
     found: list[dict[str, Any]] = []
     looked_at, following = 0, None
     deadline = time.monotonic() + SECONDS
-    with call.service.room.taken(call.principal.name):
+    with call.service.long_requests.taken(call.principal.name):
         state = version_of(call).state()
         for page in names_with(state, text, call.query.get("namespace"), _position(call.query.get("next"))):
             for one in page.found:
@@ -81,7 +81,7 @@ def history(call: Call) -> Response:
     identifier = call.identifier("table")
     object_name(identifier, NoSuchTableError)
     entries: list[dict[str, Any]] = []
-    with call.service.room.taken(call.principal.name):
+    with call.service.long_requests.taken(call.principal.name):
         try:
             for change in changes_of_object(call.service.lake.core, identifier):
                 name = sight.parts_of(change.kind, *_split(change.name, identifier))

@@ -1,7 +1,7 @@
 """Queries in SQL, for readers of everything, within limits, and as long as somebody waits for them.
 
 A query names whatever it likes, and so do the views in it. So it is for those to whom nothing is closed, where the
-server shows them rows. It runs in another process (`query_program.py`), whose memory and time the system limits.
+server shows them rows. It runs in a worker process (`workers/`), whose memory and time are limited.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from starlette.responses import Response
 
 from trinitylake.reopening import StorageForTasks
 from trinitylake.rest.page import sight
-from trinitylake.rest.page.answers import version_of
-from trinitylake.rest.page.processes import SECONDS, answered
-from trinitylake.rest.page.query_program import QueryRequest
+from trinitylake.rest.page.answers import answer, version_of, work
 from trinitylake.rest.page.rows import can_show
 from trinitylake.rest.request.call import Call
-from trinitylake.rest.security.audit import audit
 from trinitylake.rest.security.principals import forbidden
+from trinitylake.rest.workers.page_jobs import QueryJob
 
 MEMORY_SIZE_BYTES = 512 << 20
 
@@ -46,7 +44,5 @@ def run(call: Call) -> Response:
         )
     view, query = version_of(call), call.parsed(SqlQuery).query
     storage = StorageForTasks(call.service.lake.storage)
-    with call.service.room.taken(call.principal.name):
-        response = answered(call, QueryRequest(storage, view.version, SECONDS, query, MEMORY_SIZE_BYTES))
-    audit(call.principal.name, "run SQL", [], response.status_code, None, None, call.request_id)
-    return response
+    with call.service.long_requests.taken(call.principal.name):
+        return answer(work(call, QueryJob(storage, view.version, query, MEMORY_SIZE_BYTES)))

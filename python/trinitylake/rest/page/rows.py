@@ -2,7 +2,7 @@
 
 They are read by the server, with its own credentials. So whoever sees them must be a reader of the files of the table
 (`security/locations.py`), and the server must be one that gives data to its clients (`ServerOptions.page_shows_rows`).
-They are read in another process (`query_program.py`), since nobody knows what is in a file before it is read.
+A worker process reads them (`workers/`), since a small file may decode to more than the memory of the server.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from starlette.responses import Response
 from trinitylake.iceberg.identifiers import object_name
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.reopening import StorageForTasks
-from trinitylake.rest.page.answers import version_of, whole_number
-from trinitylake.rest.page.processes import SECONDS, answered, have_processes
-from trinitylake.rest.page.query_program import RowsRequest
+from trinitylake.rest.page.answers import answer, has_workers, version_of, whole_number, work
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.resources.elsewhere import reached
-from trinitylake.rest.security.audit import audit
 from trinitylake.rest.security.locations import has_role_on_files, is_own, path_of_object
 from trinitylake.rest.security.principals import Role, forbidden
+from trinitylake.rest.workers.page_jobs import TableRowsJob
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -32,7 +30,7 @@ MAX_ROWS = 200
 
 def can_show(call: Call) -> bool:
     """Whether the server shows rows at all: it was told to, and other processes reach the lakehouse."""
-    return call.service.shows_rows and have_processes(call)
+    return call.service.shows_rows and has_workers(call)
 
 
 def rows(call: Call) -> Response:
@@ -46,16 +44,14 @@ def rows(call: Call) -> Response:
     limit = whole_number(call, "limit", 50, MAX_ROWS)
     identifier = call.identifier("table")
     name = object_name(identifier, NoSuchTableError)
-    with call.service.room.taken(call.principal.name), call.catalog() as catalog:
+    with call.service.long_requests.taken(call.principal.name), call.catalog() as catalog:
 
         def shown() -> Response:
             folder = _folder(call, catalog.load_table(identifier))
             storage = StorageForTasks(call.service.lake.storage)
-            return answered(call, RowsRequest(storage, view.version, SECONDS, name, limit, folder))
+            return answer(work(call, TableRowsJob(storage, view.version, name, limit, folder)))
 
-        response = reached(call, catalog, identifier, shown)
-    audit(call.principal.name, "show rows", [".".join(identifier)], response.status_code, None, None, call.request_id)
-    return response
+        return reached(call, catalog, identifier, shown)
 
 
 def _folder(call: Call, table: Table) -> str | None:

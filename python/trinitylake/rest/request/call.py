@@ -20,7 +20,6 @@ from trinitylake.base.parsed_size import parsed_size_bytes
 from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.options import ServerOptions
-from trinitylake.rest.remembered import Remembered
 from trinitylake.rest.security.locations import LocationGate
 from trinitylake.rest.security.principals import Principal, Role
 from trinitylake.rest.state.addresses import LATEST, source_of
@@ -33,17 +32,15 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.lakehouse import Lakehouse
     from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.rest.bounded_files import ManifestsAtWork
+    from trinitylake.rest.limits import SharedLimit
     from trinitylake.rest.outbound import Outbound
     from trinitylake.rest.state.meters import Meters
     from trinitylake.rest.state.metrics_reports import MetricsReports
     from trinitylake.rest.state.oldest_kept import OldestKept
     from trinitylake.rest.state.open_transactions import OpenTransactions
     from trinitylake.rest.state.planned_scans import PlannedScans
-    from trinitylake.rest.state.query_processes import QueryProcesses
-    from trinitylake.rest.state.reading_processes import ReadingProcesses
-    from trinitylake.rest.state.table_responses import TableResponses
     from trinitylake.rest.state.upkeep_estimates import UpkeepEstimates
-    from trinitylake.rest.state.work_room import WorkRoom
+    from trinitylake.rest.workers.pool import WorkerPool
 
 #: Properties of a commit that tell who made it, and in which request; nobody else can set them.
 RESERVED_PROPERTY_PREFIX = "rest."
@@ -94,7 +91,6 @@ class Service:
 
     lake: Lakehouse
     transactions: OpenTransactions
-    table_responses: TableResponses
     metrics: MetricsReports
     endpoints: list[tuple[str, str, bool]]
     """Method, path and whether it writes, of each route that has a prefix."""
@@ -108,9 +104,9 @@ class Service:
     plans: PlannedScans
     oldest_kept: OldestKept
     estimates: UpkeepEstimates
-    queries: QueryProcesses
-    readers: ReadingProcesses
-    room: WorkRoom
+    workers: WorkerPool
+    long_requests: SharedLimit
+    """Those of the page that search, compare versions or read rows."""
     manifests: ManifestsAtWork
     shows_rows: bool
     """Whether the page shows rows of tables."""
@@ -205,7 +201,7 @@ class Call:
 
     def served(self, source: Lakehouse | ViewAt | Transaction) -> ServedCatalog:
         """The catalog over a state of the lakehouse, for this request."""
-        return ServedCatalog(source, self.commit, self.service.readers)
+        return ServedCatalog(source, self.commit, self.service.workers)
 
     def name(self, parameter: str) -> str:
         """A name in the path. Raises `RestError` 400 for one that is not UTF-8.
@@ -300,7 +296,6 @@ def decoded(raw: str) -> str:
         raise bad_request(f"{raw!r} in the path is not UTF-8") from error
 
 
-@Remembered
 def namespace_of(text: str) -> tuple[str, ...]:
     """A namespace as a path or query writes it. Raises `RestError` 400 for an empty part."""
     return checked_namespace(text.split(SEPARATOR))

@@ -37,7 +37,7 @@ from trinitylake.rest.resources.table_changes import (
 )
 from trinitylake.rest.security.principals import Role
 from trinitylake.rest.state.served_catalog import ServedCatalog
-from trinitylake.rest.state.table_responses import Snapshots, table_body
+from trinitylake.rest.state.table_responses import Snapshots, response_of_file, response_of_metadata, table_body
 from trinitylake.tables.table_definition import metadata_path
 
 
@@ -277,7 +277,6 @@ def load_response(
     if_none_match: str | None = None,
 ) -> Response:
     """The answer to a load of a table. Raises as `load` does."""
-    responses = call.service.table_responses
     namespace, name = object_name(identifier, NoSuchTableError)
     source = catalog.source
     with names_checked(NoSuchTableError), source.located("table", namespace, name):
@@ -288,14 +287,14 @@ def load_response(
     if definition.table_type != MANAGED:
         elsewhere = call.service.outbound.run(peer_of(definition), lambda: catalog.load_table(identifier))
         text = indexed(elsewhere.metadata).model_dump_json().encode()
-        return responses.of_metadata(elsewhere.metadata_location, text, snapshots, if_none_match)
+        return response_of_metadata(elsewhere.metadata_location, text, snapshots, if_none_match)
     if isinstance(source, Transaction):
         staged = source.staged_tables.open(namespace, name, data).open_staged()
         if staged.changed:
             path, text = staged.finish()
-            return responses.of_metadata(call.service.io.uri_of(path), text, snapshots, if_none_match)
+            return response_of_metadata(call.service.io.uri_of(path), text, snapshots, if_none_match)
     path = metadata_path(definition, f"{namespace}.{name}")
-    return responses.of_file(call.service.io, path, snapshots, if_none_match)
+    return response_of_file(call.service.io, path, snapshots, if_none_match)
 
 
 def table_id(catalog: ServedCatalog, identifier: tuple[str, ...]) -> str | None:
@@ -315,6 +314,6 @@ def _staged_response(call: Call, staged: StagedTable) -> Response:
     """The state that a commit left, or that the transaction has now: named after the file that it is or will be."""
     if not staged.changed:
         assert staged.base_metadata_path is not None
-        return call.service.table_responses.of_file(staged.io, staged.base_metadata_path)
+        return response_of_file(staged.io, staged.base_metadata_path)
     path, data = staged.finish()
-    return call.service.table_responses.of_metadata(call.service.io.uri_of(path), data)
+    return response_of_metadata(call.service.io.uri_of(path), data)

@@ -21,7 +21,8 @@ from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.upkeep import reason_of, upkeep
 from trinitylake.rest.redaction import without_secrets
 from trinitylake.rest.state.meters import Meters
-from trinitylake.rest.state.upkeep_process import UpkeepProcess
+from trinitylake.rest.workers.maintenance_jobs import maintain_tables
+from trinitylake.rest.workers.pool import JobAbandoned, WorkerPool
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.upkeep import Upkeep
@@ -46,15 +47,17 @@ class ScheduledUpkeep:
         lake: what is kept up.
         period_seconds: from the beginning of a run to that of the next; None for no schedule.
         meters: where runs are counted.
+        workers: of the server.
     """
 
-    def __init__(self, lake: Kept, period_seconds: float | None, meters: Meters) -> None:
+    def __init__(self, lake: Kept, period_seconds: float | None, meters: Meters, workers: WorkerPool) -> None:
         self._lake = lake
         self._period_seconds = period_seconds
         self._meters = meters
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
-        self._process: UpkeepProcess | None = None
+        self._workers = workers
+        self._skipped: dict[str, str] = {}
 
     def begin(self) -> None:
         """Begin to count the time to the first run, if there is a schedule."""
@@ -83,7 +86,7 @@ class ScheduledUpkeep:
         began = time.monotonic()
         try:
             done = self._done()
-        except _Stopped:
+        except (_Stopped, JobAbandoned):
             self._meters.count_upkeep("stopped", time.monotonic() - began)
             logger.info("upkeep stopped, because the server ends")
         except Exception as error:  # the schedule goes on, whatever one run met
@@ -94,12 +97,10 @@ class ScheduledUpkeep:
             self._report(done, time.monotonic() - began)
 
     def _done(self) -> Upkeep:
-        """Tables are tidied up in another process where one reaches the lakehouse, the rest is done here."""
+        """Maintain tables in a worker process, if one can open the lakehouse, and do the rest here."""
         if not isinstance(self._lake, Lakehouse) or os.name != "posix" or self._lake.uri.startswith("memory:"):
             return self._lake.upkeep(progress=self._stop_here)
-        if self._process is None:
-            self._process = UpkeepProcess(self._lake.storage)
-        tables = self._process.run(lambda: self._stop_here("", 0))
+        tables = maintain_tables(self._workers, self._lake.storage, self._skipped, lambda: not self._ending.is_set())
         note = LogNote("upkeep", "")
         return upkeep(self._lake, note, dry_run=False, progress=self._stop_here, tables=tables)
 

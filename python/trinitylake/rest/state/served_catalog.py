@@ -19,8 +19,8 @@ from trinitylake.lakehouse.retries import STATEMENT_MAX_ATTEMPTS
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.lakehouse.view_at import ViewAt
 from trinitylake.rest.bounded_files import BoundedForeignFileIO
-from trinitylake.rest.state.files_elsewhere import FileIOElsewhere, federated_table
-from trinitylake.rest.state.reading_processes import ReadingProcesses
+from trinitylake.rest.workers.foreign_files import ForeignFileIO, load_federated_table
+from trinitylake.rest.workers.pool import WorkerPool
 
 Result = TypeVar("Result")
 
@@ -54,24 +54,24 @@ class ServedCatalog(TrinityLakeCatalog):
     Args:
         source: what it shows.
         commit: what to tell of the commit, if the request makes one.
-        readers: that read the files of others.
+        workers: that read files outside of the lakehouse.
     """
 
-    def __init__(self, source: Lakehouse | ViewAt | Transaction, commit: Commit, readers: ReadingProcesses) -> None:
+    def __init__(self, source: Lakehouse | ViewAt | Transaction, commit: Commit, workers: WorkerPool) -> None:
         # Without `TrinityLakeCatalog.__init__`, which looks for a configuration file at every call.
         self.name = "rest"
         self.properties = {}
         self._source = source
         self._storage_options = None
         self._commit = commit
-        self._readers = readers
+        self._workers = workers
 
     def _guarded(self, io: FileIO) -> FileIO:
         # Whoever can write there is nobody whom this server knows.
-        return BoundedForeignFileIO(FileIOElsewhere(io, self._readers))
+        return BoundedForeignFileIO(ForeignFileIO(io, self._workers))
 
     def _federated(self, definition: TableDef) -> Table:
-        if (table := federated_table(definition, self._readers, self._guarded)) is None:
+        if (table := load_federated_table(definition, self._workers, self._guarded)) is None:
             table = super()._federated(definition)
             table.io = self._guarded(table.io)
         return table

@@ -1,17 +1,14 @@
-"""Answers that hold a table: its metadata file between two braces, and an entity tag.
+"""Responses that hold a table: its metadata file between two braces, and an entity tag.
 
-A metadata file never changes, so its bytes are sent as they lie in the store and kept in memory by their location;
-they are parsed only for a client that wants the referenced snapshots alone.
+A metadata file never changes, so its bytes are sent as they are in the store.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import threading
 import zlib
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from starlette.responses import Response
@@ -26,63 +23,33 @@ if TYPE_CHECKING:
 
 Snapshots = Literal["all", "refs"]
 
-CACHE_MAX_SIZE_BYTES = 64 << 20
 #: How every body ends.
 _END = b',"config":{}}'
 
 
-class TableResponses:
-    """Bodies by metadata location, the least recently used dropped first. Safe to share between threads."""
+def response_of_file(
+    io: LakehouseFileIO, path: str, snapshots: Snapshots = "all", if_none_match: str | None = None
+) -> Response:
+    """The response for a metadata file below the root; 304 for a client that has it, without looking for the file.
 
-    def __init__(self, max_size_bytes: int = CACHE_MAX_SIZE_BYTES) -> None:
-        self._bodies: OrderedDict[tuple[str, Snapshots], bytes] = OrderedDict()
-        self._size_bytes = 0
-        self._max_size_bytes = max_size_bytes
-        self._lock = threading.Lock()
+    Raises `CorruptFile`, and `RestError` 404 for a file that is missing, as Iceberg's clients expect it.
+    """
+    uri = io.uri_of(path)
+    return _response(uri, snapshots, if_none_match, lambda: _metadata_text(io, path))
 
-    def of_file(
-        self, io: LakehouseFileIO, path: str, snapshots: Snapshots = "all", if_none_match: str | None = None
-    ) -> Response:
-        """The answer for a metadata file below the root; 304 for a client that has it, without looking for the file.
 
-        Raises `CorruptFile`, and `RestError` 404 for a file that is missing, as Iceberg's clients expect it.
-        """
-        uri = io.uri_of(path)
-        tag = entity_tag(uri, snapshots)
-        if if_none_match is not None and _matches(if_none_match, tag):
-            return Response(status_code=304, headers={"ETag": tag})
-        body = self._get((uri, snapshots))
-        if body is None:
-            body = table_body(uri, _metadata_text(io, path), snapshots)
-            self._put((uri, snapshots), body)
-        return Response(body, media_type="application/json", headers={"ETag": tag})
+def response_of_metadata(
+    uri: str, data: bytes, snapshots: Snapshots = "all", if_none_match: str | None = None
+) -> Response:
+    """The response for metadata that is in memory, as JSON or as the bytes of its file."""
+    return _response(uri, snapshots, if_none_match, lambda: file_text(data))
 
-    def of_metadata(
-        self, uri: str, data: bytes, snapshots: Snapshots = "all", if_none_match: str | None = None
-    ) -> Response:
-        """The answer for metadata that is in memory, as JSON or as the bytes of its file."""
-        tag = entity_tag(uri, snapshots)
-        if if_none_match is not None and _matches(if_none_match, tag):
-            return Response(status_code=304, headers={"ETag": tag})
-        return Response(
-            table_body(uri, file_text(data), snapshots), media_type="application/json", headers={"ETag": tag}
-        )
 
-    def _get(self, key: tuple[str, Snapshots]) -> bytes | None:
-        with self._lock:
-            if (body := self._bodies.get(key)) is not None:
-                self._bodies.move_to_end(key)
-            return body
-
-    def _put(self, key: tuple[str, Snapshots], body: bytes) -> None:
-        if len(body) > self._max_size_bytes:
-            return
-        with self._lock:
-            self._size_bytes += len(body) - len(self._bodies.pop(key, b""))
-            self._bodies[key] = body
-            while self._size_bytes > self._max_size_bytes:
-                _, dropped = self._bodies.popitem(last=False)
-                self._size_bytes -= len(dropped)
+def _response(uri: str, snapshots: Snapshots, if_none_match: str | None, text: Callable[[], bytes]) -> Response:
+    headers = {"ETag": entity_tag(uri, snapshots)}
+    if if_none_match is not None and _matches(if_none_match, headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    return Response(table_body(uri, text(), snapshots), media_type="application/json", headers=headers)
 
 
 def table_body(uri: str | None, data: bytes, snapshots: Snapshots = "all") -> bytes:

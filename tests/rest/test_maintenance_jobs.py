@@ -1,10 +1,11 @@
-"""The process in which a server tidies up tables: what is in them takes it down at most."""
+"""Maintenance of tables in a worker process: what is in a table ends the worker at most."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,8 +14,10 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 import trinitylake as tl
-from trinitylake.rest.state import upkeep_process
-from trinitylake.rest.state.upkeep_process import UpkeepProcess
+from trinitylake.rest import limits
+from trinitylake.rest.workers import maintenance_jobs
+from trinitylake.rest.workers.maintenance_jobs import maintain_tables
+from trinitylake.rest.workers.pool import JobAbandoned, WorkerDied, WorkerPool
 
 ROWS = pa.table({"id": [1]})
 N_FILES = 6
@@ -33,18 +36,25 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
     return lake
 
 
-@pytest.fixture(autouse=True)
-def few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that takes the same table again and again fails: it would go on until somebody stopped it."""
-    attempt, attempts = UpkeepProcess._attempt, 0
+@pytest.fixture
+def workers() -> Iterator[WorkerPool]:
+    """A pool of which a run takes only so many workers: it would begin again and again until somebody stopped it."""
+    pool = CountingPool()
+    yield pool
+    pool.close()
 
-    def counted(process: UpkeepProcess, look: Callable[[], object]) -> object:
-        nonlocal attempts
-        attempts += 1
-        assert attempts <= MAX_ATTEMPTS, "the run begins again and again"
-        return attempt(process, look)
 
-    monkeypatch.setattr(UpkeepProcess, "_attempt", counted)
+class CountingPool(WorkerPool):
+    attempts = 0
+
+    def run(self, *arguments: Any, **options: Any) -> Any:
+        self.attempts += 1
+        assert self.attempts <= MAX_ATTEMPTS, "the run begins again and again"
+        return super().run(*arguments, **options)
+
+
+def maintain(workers: WorkerPool, lake: tl.Lakehouse, skipped: dict[str, str]) -> Any:
+    return maintain_tables(workers, lake.storage, skipped, lambda: True)
 
 
 def add_bombs(lake: tl.Lakehouse, name: str) -> None:
@@ -83,47 +93,55 @@ def add_bombs(lake: tl.Lakehouse, name: str) -> None:
 
 
 def test_files_that_are_small_and_hold_very_much_do_not_take_the_memory_of_the_server(
-    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+    lake: tl.Lakehouse, workers: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client committed six files of a kilobyte each, and the next upkeep on schedule read them in the server's
+    """A client committed six files of a kilobyte each, and the next maintenance on schedule read them in the server's
     process: within a minute it had all memory of the machine, again after each start."""
-    monkeypatch.setattr(upkeep_process, "MAX_SIZE_BYTES", SIZE_BYTES)
+    monkeypatch.setitem(limits.JOBS, "maintenance", limits.JobLimits(1, 1, SIZE_BYTES))
     add_bombs(lake, "shop.bomb")
-    done = UpkeepProcess(lake.storage).run(lambda: None)
+    done = maintain(workers, lake, {})
     assert set(done.skipped) == {"shop.bomb"}
     assert "memory" in done.skipped["shop.bomb"]
     assert set(done.compacted) == {"shop.orders"}
     assert lake.table("shop.orders").scan().count() == N_FILES
 
 
-def test_a_table_that_ends_the_process_is_left_out_and_the_others_are_not(
-    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
+def test_a_worker_that_ends_before_its_first_table_is_an_error(
+    lake: tl.Lakehouse, workers: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table at which no file was done for very long kept the others from upkeep, run after run."""
-    monkeypatch.setattr(upkeep_process, "PATIENCE_SECONDS", 0.0)
-    process = UpkeepProcess(lake.storage)
-    with pytest.raises(RuntimeError, match="before it began"):
-        process.run(lambda: None)
-    monkeypatch.undo()
-    process.left_out["shop.orders"] = "it ended the process"
-    done = process.run(lambda: None)
-    assert done.skipped == {"shop.orders": "it ended the process"}
+    monkeypatch.setattr(maintenance_jobs, "PATIENCE_SECONDS", 0.0)
+    with pytest.raises(RuntimeError, match="before its first table"):
+        maintain(workers, lake, {})
+
+
+def test_a_table_that_is_skipped_does_not_keep_others_from_maintenance(lake: tl.Lakehouse, workers: WorkerPool) -> None:
+    done = maintain(workers, lake, {"shop.orders": "it ended the worker"})
+    assert done.skipped == {"shop.orders": "it ended the worker"}
     assert not done.compacted
 
 
-def test_a_process_that_is_killed_at_a_table_begins_again_without_it(
+def test_a_worker_that_is_killed_at_a_table_is_replaced_by_one_that_skips_it(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The system ended it for its memory, and nobody could tell which table that was."""
-    process = UpkeepProcess(lake.storage)
-    attempts: list[Callable[[], object]] = []
-    attempt = process._attempt
 
-    def killed_once(look: Callable[[], object]) -> object:
-        attempts.append(look)
-        return "shop.orders" if len(attempts) == 1 else attempt(look)
+    class KilledOnce(CountingPool):
+        def run(self, job: Any, *arguments: Any, **options: Any) -> Any:
+            if self.attempts:
+                return super().run(job, *arguments, **options)
+            self.attempts += 1
+            options["on_progress"]("shop.orders")
+            raise WorkerDied
 
-    monkeypatch.setattr(process, "_attempt", killed_once)
-    done = process.run(lambda: None)
-    assert len(attempts) == 2
+    workers = KilledOnce()
+    skipped: dict[str, str] = {}
+    done = maintain(workers, lake, skipped)
+    workers.close()
+    assert workers.attempts == 2
     assert "too much memory or time" in done.skipped["shop.orders"]
+    assert skipped == done.skipped
+
+
+def test_maintenance_ends_when_the_server_does(lake: tl.Lakehouse, workers: WorkerPool) -> None:
+    with pytest.raises(JobAbandoned):
+        maintain_tables(workers, lake.storage, {}, lambda: False)

@@ -1,0 +1,214 @@
+"""Files and catalogs outside of the lakehouse, read in worker processes by a deadline.
+
+Their stores may answer slowly or never, and PyIceberg's access to them cannot be interrupted. A worker can be killed.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyiceberg.catalog.rest.auth import AUTH_MANAGER
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, load_file_io
+from pyiceberg.table import Table
+
+from trinitylake.definitions import TableDef
+from trinitylake.errors import InvalidArgument, ObjectNotFound, PermissionDenied, StorageError
+from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed
+from trinitylake.iceberg_storage.external import ExternalCatalog
+from trinitylake.iceberg_storage.federated import is_asked_over_http, open_federated
+from trinitylake.iceberg_storage.metadata import parsed
+from trinitylake.rest import bounded_files, outbound
+from trinitylake.rest.outbound import CallAtWork
+from trinitylake.rest.workers.pool import WorkerDied, WorkerPool
+from trinitylake.rest.workers.worker import Job
+
+#: Added to the deadline of a call, so that the caller has been answered when its job is killed.
+_GRACE_SECONDS = 1.0
+#: Bytes that are read at once, so that a job takes no more memory than the file has.
+_PIECE_SIZE_BYTES = 1 << 20
+#: Errors that a job raises; others become an `OSError`. The first that fits decides.
+_ERRORS: tuple[type[Exception], ...] = (
+    ObjectNotFound,
+    InvalidArgument,
+    PermissionDenied,
+    StorageError,
+    FileNotFoundError,
+    PermissionError,
+    OSError,
+    ImportError,
+    ValueError,
+)
+
+
+class ForeignJob(Job):
+    """A job that waits for a store or catalog outside of the lakehouse."""
+
+    kind: ClassVar[str] = "foreign"
+
+    def run(self, report: Callable[[str], None]) -> Any:
+        """Raises one of `_ERRORS`."""
+        try:
+            return self.read()
+        except MemoryError:
+            raise OSError("what is read takes more memory than a file outside of the lakehouse may") from None
+        except Exception as error:
+            kind = next((one for one in _ERRORS if isinstance(error, one)), OSError)
+            raise kind(str(error)) from error
+
+    @abstractmethod
+    def read(self) -> Any:
+        """The result. Raises whatever the libraries raise."""
+
+
+@dataclass(frozen=True)
+class FileJob(ForeignJob):
+    """Reads a file, its size, or whether it exists.
+
+    Attributes:
+        io: class and properties of the file access.
+        location: URI of the file.
+        operation: what to read.
+        max_size_bytes: of the content.
+    """
+
+    io: tuple[type[FileIO], dict[str, Any]]
+    location: str
+    operation: Literal["content", "size", "exists"]
+    max_size_bytes: int = 0
+
+    def read(self) -> bytes | int | bool:
+        """The content, the size in bytes, or whether the file exists."""
+        file = _file_io(pickle.dumps(self.io)).new_input(self.location)
+        if self.operation == "size":
+            return len(file)
+        if self.operation == "exists":
+            return file.exists()
+        data = bytearray()
+        with file.open(seekable=False) as stream:
+            while piece := stream.read(min(_PIECE_SIZE_BYTES, self.max_size_bytes - len(data))):
+                data += piece
+        return bytes(data)
+
+
+@dataclass(frozen=True)
+class FederatedTableJob(ForeignJob):
+    """Loads a table of another catalog.
+
+    Attributes:
+        stored: how its definition describes the catalog (`iceberg_storage/federated.py`).
+    """
+
+    stored: dict[str, str]
+
+    def read(self) -> tuple[str, dict[str, Any], bytes]:
+        """Location of the metadata, properties of the file access, and the metadata as JSON."""
+        table = open_federated(self.stored)
+        return table.metadata_location, _properties_of(table.io), indexed(table.metadata).model_dump_json().encode()
+
+
+@lru_cache(maxsize=8)
+def _file_io(pickled: bytes) -> FileIO:
+    kind, properties = pickle.loads(pickled)
+    io: FileIO = kind(properties)
+    return io
+
+
+class ForeignFileIO(FileIO):
+    """Access to files outside of the lakehouse that ends by the deadline of the call in which it was made.
+
+    Files of a local disk are read in this process, as are all on Windows, which has no worker processes.
+
+    Args:
+        io: the access, used in a worker process.
+        workers: of the server.
+    """
+
+    def __init__(self, io: FileIO, workers: WorkerPool) -> None:
+        super().__init__(io.properties)
+        self.io = io
+        self._workers = workers
+        # Not asked for when a file is read: threads that read manifests know of no call.
+        self._call = outbound.call_at_work()
+
+    def new_input(self, location: str) -> InputFile:
+        if os.name != "posix" or urlsplit(location).scheme in ("", "file"):
+            return self.io.new_input(location)
+        return _ForeignFile(self, location)
+
+    def new_output(self, location: str) -> OutputFile:
+        return self.io.new_output(location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        self.io.delete(location)
+
+    def read(self, location: str, operation: Literal["content", "size", "exists"], max_size_bytes: int = 0) -> Any:
+        """The result of a `FileJob`. Raises as `run_job`."""
+        job = FileJob((type(self.io), _properties_of(self.io)), location, operation, max_size_bytes)
+        return run_job(self._workers, job, self._call, urlsplit(location).netloc)
+
+
+class _ForeignFile(InputFile):
+    def __init__(self, io: ForeignFileIO, location: str) -> None:
+        super().__init__(location)
+        self._io = io
+
+    def __len__(self) -> int:
+        return int(self._io.read(self.location, "size"))
+
+    def exists(self) -> bool:
+        return bool(self._io.read(self.location, "exists"))
+
+    def open(self, seekable: bool = True) -> InputStream:
+        """The content, at most one byte more than the limit of `bounded_files.py`."""
+        content = self._io.read(self.location, "content", bounded_files.MAX_STORED_SIZE_BYTES + 1)
+        return pa.BufferReader(content)  # type: ignore[no-any-return]
+
+
+def run_job(workers: WorkerPool, job: ForeignJob, call: CallAtWork | None, peer: str = "a catalog") -> Any:
+    """The result of a job by the deadline of a call, or of one that begins now.
+
+    Raises `TimeoutError` at the deadline, and one of `_ERRORS`.
+    """
+    call = call or CallAtWork(peer, time.monotonic() + outbound.CALL_SECONDS)
+    seconds = max(call.deadline + _GRACE_SECONDS - time.monotonic(), 0.0)
+    try:
+        return workers.run(job, call.peer, seconds=seconds, wait_seconds=seconds)
+    except WorkerDied as error:
+        raise OSError(f"{call.peer}: what was read took more memory than there is for it") from error
+
+
+def load_federated_table(
+    definition: TableDef, workers: WorkerPool, guarded: Callable[[FileIO], FileIO]
+) -> Table | None:
+    """A table of another catalog, for reading. None if the catalog is accessed over HTTP, which has its own deadline.
+
+    Raises as `open_federated` and `run_job` do, and `TooHeavy`.
+    """
+    if os.name != "posix" or is_asked_over_http(definition):
+        return None
+    job = FederatedTableJob(dict(definition.format_properties))
+    location, properties, metadata = run_job(workers, job, outbound.call_at_work())
+    bounded_files.check_metadata(metadata, location)
+    found = parsed(metadata)
+    io = guarded(load_file_io(properties, found.location))
+    return Table(("federated",), found, location, io, ExternalCatalog("federated"))
+
+
+def _properties_of(io: FileIO) -> dict[str, Any]:
+    """The properties of file access that can be sent to a worker."""
+    properties = {name: value for name, value in io.properties.items() if isinstance(value, str | int | float | dict)}
+    manager = io.properties.get(AUTH_MANAGER)
+    if manager is not None and "s3.signer" in properties:  # the signer gets the token that the manager would send
+        header = manager.auth_header()
+        if header and header.startswith("Bearer "):
+            properties["token"] = header.removeprefix("Bearer ")
+    return properties

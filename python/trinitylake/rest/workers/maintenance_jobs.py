@@ -1,0 +1,70 @@
+"""Maintenance of tables in a worker process, which reads data files of clients and may run out of memory.
+
+A table that ends the worker is skipped until the server restarts; maintenance of the others goes on in a new worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from trinitylake import _core
+from trinitylake.base.log_note import LogNote
+from trinitylake.lakehouse.lakehouse import Lakehouse
+from trinitylake.lakehouse.upkeep import Skipped, Tidied, tidied
+from trinitylake.reopening import StorageForTasks
+from trinitylake.rest.workers.pool import WorkerDied, WorkerPool
+from trinitylake.rest.workers.worker import Job
+
+#: How long one file of a table may take.
+PATIENCE_SECONDS = 600.0
+_ENDED = Skipped(
+    "ended_process",
+    "its maintenance took too much memory or time: it is skipped until the server restarts",
+)
+
+
+@dataclass(frozen=True)
+class MaintenanceJob(Job):
+    """Maintenance of all tables; reports the name of a table when it begins, and after each of its files.
+
+    Attributes:
+        storage: of the lakehouse.
+        skipped: tables that are left out, and why.
+    """
+
+    kind: ClassVar[str] = "maintenance"
+
+    storage: StorageForTasks
+    skipped: dict[str, str]
+
+    def run(self, report: Callable[[str], None]) -> Tidied:
+        """Compact tables and expire their snapshots, as the policy of the lakehouse says."""
+        lake = Lakehouse(_core.Lakehouse.open(self.storage.storage))
+        return tidied(lake, LogNote("upkeep", ""), left_out=self.skipped, began=report)
+
+
+def maintain_tables(
+    workers: WorkerPool, storage: _core.Storage, skipped: dict[str, str], is_wanted: Callable[[], bool]
+) -> Tidied:
+    """Run `MaintenanceJob`, and again without the table that ended its worker, which is added to `skipped`.
+
+    Raises `JobAbandoned` when `is_wanted` returns False, `RuntimeError` if a worker ends before its first table, and
+    what the job raises.
+    """
+    while True:
+        at_work = ""
+
+        def began(table: str) -> None:
+            nonlocal at_work
+            at_work = table
+
+        job = MaintenanceJob(StorageForTasks(storage), dict(skipped))
+        try:
+            found: Tidied = workers.run(job, "", seconds=PATIENCE_SECONDS, is_wanted=is_wanted, on_progress=began)
+            return found
+        except (WorkerDied, TimeoutError) as error:
+            if not at_work or at_work in skipped:
+                raise RuntimeError("the worker for maintenance ended before its first table") from error
+            skipped[at_work] = _ENDED

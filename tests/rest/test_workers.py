@@ -1,0 +1,183 @@
+"""Worker processes: their limits, and what ends with them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from trinitylake.errors import CommitConflict, ObjectNotFound
+from trinitylake.rest import limits
+from trinitylake.rest.errors import RestError
+from trinitylake.rest.workers.pool import JobAbandoned, WorkerDied, WorkerPool
+from trinitylake.rest.workers.worker import Job
+
+
+@dataclass(frozen=True)
+class Evaluate(Job):
+    """Runs a statement of Python, with `report`, and returns its `result`."""
+
+    kind: ClassVar[str] = "page"
+
+    statement: str
+
+    def run(self, report: Callable[[str], None]) -> Any:
+        names: dict[str, Any] = {"report": report}
+        exec(self.statement, names)
+        return names.get("result")
+
+
+@pytest.fixture
+def pool() -> Iterator[WorkerPool]:
+    pool = WorkerPool()
+    yield pool
+    pool.close()
+    assert not pool._workers
+    assert not pool.n_at_work
+
+
+def evaluate(pool: WorkerPool, statement: str, owner: str = "ann", seconds: float = 60, **options: Any) -> Any:
+    return pool.run(Evaluate(statement), owner, seconds=seconds, **options)
+
+
+PROCESS = "import os; result = os.getpid()"
+HANG = "import time; time.sleep(600)"
+
+
+def is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_worker_runs_one_job_after_the_other_and_ends_with_the_pool(pool: WorkerPool) -> None:
+    process = evaluate(pool, PROCESS)
+    assert process != os.getpid()
+    assert evaluate(pool, PROCESS) == process
+    pool.close()
+    assert not is_running(process)
+    with pytest.raises(RestError, match="shutting down"):
+        evaluate(pool, PROCESS)
+
+
+def test_what_a_job_raises_is_raised_and_leaves_the_worker_alive(pool: WorkerPool) -> None:
+    process = evaluate(pool, PROCESS)
+    with pytest.raises(ObjectNotFound, match="no such table"):
+        evaluate(pool, "from trinitylake.errors import ObjectNotFound; raise ObjectNotFound('no such table')")
+    with pytest.raises(CommitConflict) as caught:
+        evaluate(
+            pool, "from trinitylake.errors import CommitConflict; raise CommitConflict('lost', keys=['table a.b'])"
+        )
+    assert caught.value.keys == ["table a.b"]
+    unpicklable = "class Odd(Exception):\n    pass\nraise Odd('of nobody else')"
+    with pytest.raises(RuntimeError, match="Odd: of nobody else"):
+        evaluate(pool, unpicklable)
+    assert evaluate(pool, PROCESS) == process
+
+
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        (HANG, TimeoutError),
+        ("import os; os.abort()", WorkerDied),
+        ("import os; os._exit(0)", WorkerDied),
+        (f"result = bytes({limits.MAX_RESULT_SIZE_BYTES} + 1)", WorkerDied),
+    ],
+)
+def test_a_worker_that_exceeds_a_limit_or_crashes_is_replaced(
+    pool: WorkerPool, statement: str, error: type[Exception]
+) -> None:
+    process = evaluate(pool, PROCESS)
+    with pytest.raises(error):
+        evaluate(pool, statement, seconds=3)
+    assert not is_running(process)
+    assert evaluate(pool, PROCESS) != process
+
+
+def test_memory_that_a_job_may_not_take_is_refused(pool: WorkerPool) -> None:
+    with pytest.raises(MemoryError):
+        evaluate(pool, "bytes(1500 << 20)")
+    assert evaluate(pool, "result = len(bytes(500 << 20))") == 500 << 20
+
+
+def test_a_worker_that_has_grown_is_not_kept(pool: WorkerPool) -> None:
+    evaluate(pool, "import builtins; builtins.kept = b'x' * (400 << 20)")
+    assert not pool._workers
+
+
+def test_a_job_that_nobody_wants_is_killed(pool: WorkerPool) -> None:
+    with pytest.raises(JobAbandoned):
+        evaluate(pool, HANG, is_wanted=lambda: False)
+    assert not pool._workers
+
+
+def test_progress_restarts_the_time_limit(pool: WorkerPool) -> None:
+    evaluate(pool, PROCESS)
+    seen: list[str] = []
+    statement = "import time\nfor step in 'abcd':\n    time.sleep(0.8)\n    report(step)"
+    evaluate(pool, statement, seconds=2, on_progress=seen.append)
+    assert seen == list("abcd")
+    with pytest.raises(TimeoutError):
+        evaluate(pool, statement.replace("0.8", "600"), seconds=2)
+
+
+def test_jobs_of_one_owner_leave_workers_for_others(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "JOB_WAIT_SECONDS", 0.05)
+    goes_on = threading.Event()
+    goes_on.set()
+    with ThreadPoolExecutor(2) as threads:
+        waiting = [threads.submit(evaluate, pool, HANG, "ann", 600, is_wanted=goes_on.is_set) for _ in range(2)]
+        while pool.n_at_work < 2:
+            time.sleep(0.01)
+        with pytest.raises(RestError) as caught:
+            evaluate(pool, PROCESS, "ann")
+        assert caught.value.code == 429
+        with pytest.raises(TimeoutError):
+            evaluate(pool, PROCESS, "ann", 0.1, wait_seconds=1.0)
+        assert evaluate(pool, PROCESS, "bob")
+        goes_on.clear()
+        for one in waiting:
+            with pytest.raises(JobAbandoned):
+                one.result()
+
+
+def test_temporary_files_of_a_worker_go_with_it(
+    pool: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    path = evaluate(pool, "import tempfile; result = tempfile.mkstemp()[1]")
+    assert Path(path).is_relative_to(tmp_path)
+    pool.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_idle_workers_are_few_and_end_after_a_while(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadPoolExecutor(3) as threads:
+        sleep = "import time; time.sleep(1)"
+        for one in [threads.submit(evaluate, pool, sleep, owner) for owner in ("ann", "bob", "cy")]:
+            one.result()
+    assert 1 <= len(pool._workers) <= limits.MAX_IDLE_WORKERS
+    pool.end_idle()
+    assert pool._workers
+    monkeypatch.setattr(limits, "IDLE_WORKER_SECONDS", 0.0)
+    pool.end_idle()
+    assert not pool._workers
+
+
+def test_a_worker_whose_server_is_gone_ends_at_its_time_limit(pool: WorkerPool) -> None:
+    """A server that was killed left a query behind that ran on."""
+    evaluate(pool, PROCESS)
+    [worker] = pool._workers
+    worker._connection.send_bytes(pickle.dumps((Evaluate(HANG), 0.5, 1 << 30)))
+    assert worker.process.wait(30) == -signal.SIGALRM
